@@ -1,0 +1,1 @@
+//! Honest latency, bandwidth and rate: load, histograms, reports, budgets.

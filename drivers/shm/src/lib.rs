@@ -1,0 +1,1 @@
+//! Messages between the processes of one host through sealed shared memory.

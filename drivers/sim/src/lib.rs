@@ -1,0 +1,1 @@
+//! A seeded network on a virtual clock, as a driver.

@@ -1,0 +1,1 @@
+//! Processes of a job exchange tagged messages from user space.

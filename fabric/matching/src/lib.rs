@@ -1,0 +1,1 @@
+//! Match bits, ignore bits, sources, priority and overflow order: one structure for the PML and the Portals NI.

@@ -1,0 +1,1 @@
+//! The contracts between drivers and protocols; memory, addresses, clock, counters, discovery.

@@ -1,0 +1,1 @@
+//! Order, tag matching, eager and rendezvous protocols over any number of rails.

@@ -1,0 +1,1 @@
+//! Lock-free rings: SPSC, message lanes, MPSC mailbox, device descriptor ring, slab.

@@ -1,0 +1,2 @@
+//! The doorbell program.
+fn main() {}
