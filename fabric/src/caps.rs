@@ -1,0 +1,59 @@
+//! What a rail can do, and its limits.
+
+/// What a rail offers beyond plain messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// One-sided reads of exposed memory.
+    pub get: bool,
+    /// One-sided writes into exposed memory.
+    pub put: bool,
+    /// 64-bit atomics on exposed memory.
+    pub atomics: bool,
+    /// Gathers several pieces of user memory into one message without a copy beyond its own.
+    pub gather: bool,
+    /// Keeps what it accepted until it is handed over, and can give it back (`reclaim`).
+    pub reclaim: bool,
+    /// The network checks the bytes end to end; without it the BTL adds CRC-32C.
+    pub checksum: bool,
+}
+
+/// Sizes, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest head of a message. At least 64 on every rail.
+    pub head: usize,
+    /// Longest message, head and body together, of one `send` (for a `Datagram`: the MTU).
+    pub message: usize,
+    /// Up to here, head and body together, a message costs the rail no more than its smallest one.
+    pub inline: usize,
+    /// Largest message that is better sent at once than by rendezvous.
+    pub eager: usize,
+    /// Best size of one fragment of a long transfer.
+    pub fragment: usize,
+    /// From this size on, a one-sided get is better than fragments. Meaningless without the feature.
+    pub get_from: usize,
+    /// Most pieces of a gathered body (a count).
+    pub parts: usize,
+    /// Longest single one-sided operation.
+    pub one_sided: u64,
+}
+
+/// Estimates for choosing and striping; replaced by measurement where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Half round trip of the smallest message, in nanoseconds.
+    pub latency_ns: u64,
+    /// Bytes per second of long messages.
+    pub bandwidth: u64,
+}
+
+/// Everything that is fixed about an open rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Optional operations.
+    pub features: Features,
+    /// Sizes.
+    pub limits: Limits,
+    /// Estimates for rail selection.
+    pub estimate: Estimate,
+}

@@ -1,0 +1,107 @@
+//! The `Datagram` contract: one queue pair with its completion queues, owned by one thread (the usNIC BTL's channels).
+//!
+//! Frames of at most the MTU. They may be lost, duplicated, reordered and corrupted; the BTL makes messages of them.
+//! The two halves can be used at the same time, so that an acknowledgement is posted while the received frame that
+//! causes it is still being looked at.
+//!
+//! ```text
+//!   reserve(channel, n) ─► Slots      room for n frames: posting cannot fail any more
+//!   slots.post(peer, head, body)      "accepted" promises nothing more
+//!   doorbell()                        one for the whole batch
+//!   reaped(channel)                   up to where the device has let go
+//!
+//!   poll(channel, budget) ─► n        n frames are visible in place, 0 .. n
+//!   frame(i)                          shared bytes: copy the header, then check it
+//!   keep(i)                           swaps in a fresh buffer and hands this one out
+//!   (next poll)                       the buffers of the last one go back to the ring
+//! ```
+
+use crate::addr::RailAddress;
+use crate::error::RailError;
+use crate::memory::SharedBytes;
+use crate::message::{Body, Incarnation, PeerIndex, Refused};
+use crate::rail::Rail;
+
+/// The two channels of the usNIC BTL (reference: vic, section 6): short urgent frames, and everything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// ACKs and tiny fragments; short queues.
+    Priority,
+    /// Chunks, and every retransmission.
+    Data,
+}
+
+/// The number of a frame among those posted on one channel: 1, 2, 3, … Zero means "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u64);
+
+/// A received frame, in place, for the length of one poll.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Where it came from, when the sender's address belongs to an opened peer. Never proof of identity.
+    pub from: Option<PeerIndex>,
+    /// Its bytes, without the network's own headers. A device may still write them.
+    pub bytes: SharedBytes<'a>,
+}
+
+/// The sending half.
+pub trait Transmit {
+    /// Room for up to `n` frames on `channel`; returns how many may be posted now without failing (0 to `n`).
+    /// The room is held until used or until the next `reserve` on the same channel.
+    fn reserve(&mut self, channel: Channel, n: usize) -> usize;
+
+    /// Posts one frame into reserved room. `head` and `body` together are at most the MTU
+    /// ([`Limits::message`](crate::caps::Limits::message)).
+    ///
+    /// # Errors
+    /// [`Refused::Full`] without reserved room, [`Refused::TooLong`] above the MTU, [`Refused::PeerDown`] for an
+    /// unknown peer: all three are mistakes of the caller. Nothing else can fail here.
+    fn post(
+        &mut self,
+        channel: Channel,
+        peer: PeerIndex,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<FrameId, Refused>;
+
+    /// Tells the device about all frames posted since the last doorbell.
+    fn doorbell(&mut self);
+
+    /// Up to which frame the device has let go of the memory: a segment is not posted again before that.
+    fn reaped(&mut self, channel: Channel) -> FrameId;
+}
+
+/// The receiving half.
+pub trait Receive {
+    /// A received buffer taken out of the ring, by [`Receive::keep`]; given back by dropping it.
+    type Kept;
+
+    /// Gives the buffers of the last poll back to the ring, then shows up to `budget` new frames; returns how many.
+    fn poll(&mut self, channel: Channel, budget: usize) -> usize;
+
+    /// The `i`th frame of the last poll of `channel`; `None` beyond its count or when it was kept.
+    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>>;
+
+    /// Takes the `i`th frame's buffer out of the ring and swaps in a fresh one.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] when there is no fresh buffer: the frame is then copied or dropped by the caller.
+    fn keep(&mut self, channel: Channel, i: usize) -> Result<Self::Kept, Refused>;
+}
+
+/// A rail that carries datagrams.
+pub trait Datagram: Rail {
+    /// The sending half.
+    type Tx: Transmit;
+    /// The receiving half.
+    type Rx: Receive;
+
+    /// Makes a peer known by its published address; connected sockets are made here, for peers in use.
+    ///
+    /// # Errors
+    /// When the address is not one of this rail's or cannot be reached, with the reason.
+    fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
+
+    /// Both halves at once.
+    fn split(&mut self) -> (&mut Self::Tx, &mut Self::Rx);
+}

@@ -1,0 +1,437 @@
+//! Memory that others may write, memory that users lend, memory that we own: the only `unsafe` about bytes.
+//!
+//! * [`SharedBytes`]: bytes that a peer process or a device may still write. Never a `&[u8]`; copied out once.
+//! * [`ConstLoan`], [`MutLoan`]: a user's buffer, on loan to the stack between the start of a request and its end.
+//!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out.
+//! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
+//!   one-sided access ever reaches.
+//!
+//! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
+//! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::error::RailError;
+use crate::map::{Map, Object, Protection};
+
+/// Bytes that a peer process or a device may still write while we look.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    start: *const u8,
+    length: usize,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> SharedBytes<'a> {
+    /// No bytes.
+    pub const EMPTY: Self = Self {
+        start: ptr::without_provenance(1),
+        length: 0,
+        life: PhantomData,
+    };
+
+    /// Bytes that are plainly ours, seen with the same care.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            start: bytes.as_ptr(),
+            length: bytes.len(),
+            life: PhantomData,
+        }
+    }
+
+    /// Bytes at `start`.
+    ///
+    /// # Safety
+    /// `length` bytes from `start` must stay mapped and readable for `'a`. They may change at any time.
+    #[inline]
+    pub const unsafe fn new(start: *const u8, length: usize) -> Self {
+        Self {
+            start,
+            length,
+            life: PhantomData,
+        }
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Without the first `n` bytes (or none at all, when there are fewer).
+    #[inline]
+    pub fn skip(self, n: usize) -> Self {
+        let n = n.min(self.length);
+        Self {
+            start: self.start.wrapping_add(n),
+            length: self.length - n,
+            life: PhantomData,
+        }
+    }
+
+    /// The first `n` bytes (or all, when there are fewer).
+    #[inline]
+    pub fn take(self, n: usize) -> Self {
+        Self {
+            length: n.min(self.length),
+            ..self
+        }
+    }
+
+    /// Copies `N` bytes at offset `at`, once, to a private array; `None` when they are not all inside.
+    #[inline]
+    pub fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        if at.checked_add(N)? > self.length {
+            return None;
+        }
+        let from = self.start.wrapping_add(at).cast::<[u8; N]>();
+        // SAFETY: the N bytes at `at` are inside the range that the constructor promised to be readable.
+        Some(unsafe { ptr::read_unaligned(from) })
+    }
+
+    /// Copies from offset `at` into `to`; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        let from = self.skip(at);
+        let n = from.length.min(to.len());
+        // SAFETY: `n` is within both: the shared range promised by the constructor, and the slice `to`.
+        unsafe { copy_small(from.start, to.as_mut_ptr(), n) };
+        n
+    }
+
+    /// A private copy on the heap (not for the data path).
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.copy_to(0, &mut bytes);
+        bytes
+    }
+}
+
+/// A user's bytes, lent to be read. A plain pair of pointer and length: copying it copies no byte.
+#[derive(Clone, Copy, Debug)]
+pub struct ConstLoan {
+    start: *const u8,
+    length: usize,
+}
+
+// SAFETY: a loan is a pointer that is only read, under the promise of `ConstLoan::new`, which names no thread.
+unsafe impl Send for ConstLoan {}
+
+impl ConstLoan {
+    /// No bytes.
+    pub const EMPTY: Self = Self {
+        start: ptr::without_provenance(1),
+        length: 0,
+    };
+
+    /// Lends `length` bytes at `start`.
+    ///
+    /// # Safety
+    /// They must stay readable, and nobody may write them, for as long as this loan or a copy of it is used:
+    /// until the request that it was given to has ended.
+    #[inline]
+    pub const unsafe fn new(start: *const u8, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// Lends bytes that live for ever.
+    #[inline]
+    pub const fn of_static(bytes: &'static [u8]) -> Self {
+        Self {
+            start: bytes.as_ptr(),
+            length: bytes.len(),
+        }
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The address, as a number: for exposing it to a peer's pull.
+    #[inline]
+    pub fn address(&self) -> usize {
+        self.start.addr()
+    }
+
+    /// The part from `at`, at most `length` bytes; shorter (or empty) at the end.
+    #[inline]
+    pub fn part(&self, at: usize, length: usize) -> Self {
+        let at = at.min(self.length);
+        Self {
+            start: self.start.wrapping_add(at),
+            length: length.min(self.length - at),
+        }
+    }
+
+    /// The bytes, as bytes that may change: what a copy into a ring reads from.
+    #[inline]
+    pub fn as_shared(&self) -> SharedBytes<'_> {
+        SharedBytes {
+            start: self.start,
+            length: self.length,
+            life: PhantomData,
+        }
+    }
+
+    /// Copies from offset `at` into `to`; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        self.as_shared().copy_to(at, to)
+    }
+}
+
+/// A user's buffer, lent to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct MutLoan {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the promise of `MutLoan::new` gives exclusive use to the stack, whichever of its threads works.
+unsafe impl Send for MutLoan {}
+
+impl MutLoan {
+    /// No room.
+    pub const EMPTY: Self = Self {
+        start: ptr::without_provenance_mut(1),
+        length: 0,
+    };
+
+    /// Lends `length` bytes at `start`.
+    ///
+    /// # Safety
+    /// They must stay writable, and belong to the stack alone, for as long as this loan or a copy of it is used:
+    /// until the request that it was given to has ended. Copies of one loan stay on one thread at a time.
+    #[inline]
+    pub const unsafe fn new(start: *mut u8, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// How many bytes fit.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing fits.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The address: for a driver's system call that fills it.
+    #[inline]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// The part from `at`, at most `length` bytes; shorter (or empty) at the end.
+    #[inline]
+    pub fn part(&self, at: usize, length: usize) -> Self {
+        let at = at.min(self.length);
+        Self {
+            start: self.start.wrapping_add(at),
+            length: length.min(self.length - at),
+        }
+    }
+
+    /// What was written so far, to be read back (probe, checksum, sends from the same memory).
+    #[inline]
+    pub fn as_const(&self) -> ConstLoan {
+        ConstLoan {
+            start: self.start,
+            length: self.length,
+        }
+    }
+
+    /// Writes `bytes` at offset `at`; returns how many fitted. The two may overlap (a message to oneself).
+    #[inline]
+    pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
+        let to = self.part(at, bytes.length);
+        // SAFETY: `to` is inside the loan, and `bytes` holds at least `to.length` readable bytes.
+        unsafe { copy_small(bytes.start, to.start, to.length) };
+        to.length
+    }
+
+    /// Writes plain bytes at offset `at`; returns how many fitted.
+    #[inline]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.write_shared(at, SharedBytes::of(bytes))
+    }
+}
+
+/// `memmove`, with the shortest messages done in registers: a call costs more than an 8-byte payload.
+///
+/// # Safety
+/// `n` bytes must be readable at `from` and writable at `to`.
+#[inline(always)]
+unsafe fn copy_small(from: *const u8, to: *mut u8, n: usize) {
+    if n == 8 {
+        // SAFETY: the caller promises 8 readable bytes at `from`.
+        let word = unsafe { ptr::read_unaligned(from.cast::<u64>()) };
+        // SAFETY: and 8 writable bytes at `to`.
+        unsafe { ptr::write_unaligned(to.cast::<u64>(), word) };
+        return;
+    }
+    // SAFETY: exactly the caller's promise.
+    unsafe { ptr::copy(from, to, n) };
+}
+
+/// Owned, reference-counted memory in a shared memory object: what devices and peers may reach.
+///
+/// Its bytes may be written by one-sided operations of peers at any time while it is exposed, so it is read and
+/// written by copies, never as a slice. Dropped (and given back to the system) with its last clone or slice.
+#[derive(Clone, Debug)]
+pub struct Region {
+    inner: Arc<RegionInner>,
+}
+
+#[derive(Debug)]
+struct RegionInner {
+    map: Map,
+    object: Object,
+    length: usize,
+}
+
+impl Region {
+    /// Makes `length` bytes of zeroes.
+    ///
+    /// # Errors
+    /// When memory runs out, with the size that was asked for.
+    pub fn new(length: usize) -> Result<Self, RailError> {
+        let object = Object::new("doorbell-region", length)?;
+        let map = object.map(Protection::ReadWrite)?;
+        Ok(Self {
+            inner: Arc::new(RegionInner { map, object, length }),
+        })
+    }
+
+    /// Length in bytes, as it was asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.inner.length == 0
+    }
+
+    /// The shared memory object behind it, to be passed to a device or a peer.
+    pub fn object(&self) -> &Object {
+        &self.inner.object
+    }
+
+    /// `length` bytes from `at`; `None` when they are not all inside.
+    #[inline]
+    pub fn slice(&self, at: usize, length: usize) -> Option<RegionSlice> {
+        let end = at.checked_add(length)?;
+        (end <= self.len()).then(|| RegionSlice {
+            region: self.clone(),
+            at,
+            length,
+        })
+    }
+
+    /// All of it.
+    #[inline]
+    pub fn whole(&self) -> RegionSlice {
+        RegionSlice {
+            at: 0,
+            length: self.len(),
+            region: self.clone(),
+        }
+    }
+
+    /// Copies bytes from offset `at` out; returns how many there were.
+    pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
+        self.whole().as_const().copy_to(at, to)
+    }
+
+    /// Copies bytes in at offset `at`; returns how many fitted.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.whole().as_mut().write(at, bytes)
+    }
+}
+
+/// A part of a [`Region`], which it keeps alive.
+#[derive(Clone, Debug)]
+pub struct RegionSlice {
+    region: Region,
+    at: usize,
+    length: usize,
+}
+
+impl RegionSlice {
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The region it is part of.
+    #[inline]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Where in the region it starts.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// `length` bytes from `at`, counted in this slice; `None` when they are not all inside.
+    #[inline]
+    pub fn slice(&self, at: usize, length: usize) -> Option<Self> {
+        let end = at.checked_add(length)?;
+        (end <= self.length).then(|| Self {
+            region: self.region.clone(),
+            at: self.at + at,
+            length,
+        })
+    }
+
+    /// The bytes as a loan to be read. The caller keeps the slice (or a clone) for as long as the loan is used;
+    /// after that the address may not be mapped any more.
+    #[inline]
+    pub fn as_const(&self) -> ConstLoan {
+        ConstLoan {
+            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
+            length: self.length,
+        }
+    }
+
+    /// The bytes as a loan to be written; as [`RegionSlice::as_const`].
+    #[inline]
+    pub fn as_mut(&self) -> MutLoan {
+        MutLoan {
+            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
+            length: self.length,
+        }
+    }
+}

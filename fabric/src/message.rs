@@ -1,0 +1,374 @@
+//! The `Message` contract: messages to known peers, each delivered at most once per rail.
+//!
+//! ```text
+//!   open(address, incarnation) ─► PeerIndex
+//!   send(peer, head, body)     ─► MsgId n        accepted: the rail keeps the bytes
+//!   handed_over(peer)          ─► MsgId w        all n <= w were taken by the peer's upper layer
+//!   reclaim(peer, f)                             the messages above w, oldest first, given back
+//!   poll(budget, sink)         ─► sink.message / sink.completed
+//! ```
+//!
+//! The promises, which the PML (and the Portals NI) build on:
+//!
+//! 1. *Once.* A rail never delivers one accepted message twice, and never delivers one that was not sent.
+//! 2. *No order.* Messages of one peer may arrive in any order; the layer above restores it by its own sequence.
+//! 3. *Watermark.* [`Message::handed_over`] only grows. What is at or below it was taken by the peer's upper
+//!    layer; what is above it may or may not have arrived, and the rail keeps its bytes until it knows, so that
+//!    [`Message::reclaim`] can give them back for another rail to carry.
+//! 4. *Bytes.* `send` has taken what it needs when it returns: a borrowed body was copied. Only a
+//!    [`Body::Region`] is kept by reference, and its owner is kept alive with it.
+//! 5. *Back-pressure.* [`Refused::Full`] is a value: nothing was taken, try again after a poll.
+//! 6. *Failure.* A dead peer or link is an event of [`Rail::event`], told once; never a panic. After it, `send`
+//!    answers [`Refused::PeerDown`], and one-sided operations still open complete with an error.
+//! 7. *One-sided.* Each operation carries an [`OpId`] chosen by its initiator; a target executes one id of one
+//!    incarnation once. Where the hardware cannot tell whether it did, the operation ends as
+//!    [`OpError::Indeterminate`].
+//! 8. *Quiescence.* After [`Message::withdraw`] has returned, no later one-sided access to that memory succeeds,
+//!    and one that was under way while it was withdrawn is reported to its initiator as [`OpError::Withdrawn`],
+//!    never as success. After a [`Message::fence`] completes, nothing posted before it touches memory any more.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
+
+use crate::addr::RailAddress;
+use crate::error::RailError;
+use crate::memory::{ConstLoan, MutLoan, RegionSlice, SharedBytes};
+use crate::rail::Rail;
+
+/// A peer as one rail numbers it: dense, from zero, in the order of `open`. Valid on that rail only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerIndex(pub u32);
+
+impl PeerIndex {
+    /// As an index into a table of peers.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which life of a process: random, new at every start, so that a restarted peer is never taken for the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub u64);
+
+/// The number of a message among those a rail accepted for one peer: 1, 2, 3, … Zero means "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MsgId(pub u64);
+
+/// Names one one-sided operation of one initiator; never used twice within an incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId(pub u64);
+
+/// The key of exposed memory: random, so that it cannot be guessed; revoked by [`Message::withdraw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteKey(pub u64);
+
+/// Exposed memory as a peer names it, in the form in which it travels in a header (24 bytes, little endian).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Remote {
+    /// The key under which the memory was exposed.
+    pub key: little_endian::U64,
+    /// Where it starts, as the exposing rail counts: opaque to everybody else.
+    pub address: little_endian::U64,
+    /// Its length in bytes.
+    pub length: little_endian::U64,
+}
+const _: () = assert!(size_of::<Remote>() == 24);
+
+impl Remote {
+    /// The part `[offset, offset + length)` of this memory, or `None` when it is not inside.
+    pub fn part(&self, offset: u64, length: u64) -> Option<Self> {
+        let end = offset.checked_add(length)?;
+        if end > self.length.get() {
+            return None;
+        }
+        Some(Self {
+            key: self.key,
+            address: self.address.get().checked_add(offset)?.into(),
+            length: length.into(),
+        })
+    }
+}
+
+/// The body of a message, after its head.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// Nothing but the head.
+    Empty,
+    /// Plain bytes, copied before `send` returns (the field's "inline" or buffered-copy send).
+    Bytes(&'a [u8]),
+    /// Borrowed user memory in one piece, copied before `send` returns.
+    Loan(ConstLoan),
+    /// Borrowed user memory in several pieces, gathered before `send` returns;
+    /// at most [`Limits::parts`](crate::caps::Limits::parts) of them.
+    Parts(&'a [ConstLoan]),
+    /// A slice of an owned region: may be kept by reference until the message is handed over.
+    Region(&'a RegionSlice),
+}
+
+impl Body<'_> {
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Body::Empty => 0,
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Loan(loan) => loan.len(),
+            Body::Parts(parts) => parts.iter().map(ConstLoan::len).sum(),
+            Body::Region(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there is nothing after the head.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A message that arrived, in place: valid for the call that shows it, and only for that.
+///
+/// Its bytes lie in memory that the sender (or a device) may still be writing: copy, then check. It may lie in two
+/// pieces; every accessor counts from the first byte of the head.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound<'a> {
+    first: SharedBytes<'a>,
+    rest: SharedBytes<'a>,
+}
+
+impl<'a> Inbound<'a> {
+    /// A message in one piece.
+    #[inline]
+    pub fn whole(bytes: SharedBytes<'a>) -> Self {
+        Self {
+            first: bytes,
+            rest: SharedBytes::EMPTY,
+        }
+    }
+
+    /// A message whose bytes are `first`, then `rest`.
+    #[inline]
+    pub fn split(first: SharedBytes<'a>, rest: SharedBytes<'a>) -> Self {
+        Self { first, rest }
+    }
+
+    /// Head and body together, in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.first.len() + self.rest.len()
+    }
+
+    /// Whether it has no byte at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `N` bytes from offset `at` to a private array, once; `None` when the message is too short.
+    #[inline]
+    pub fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        match self.first.read(at) {
+            Some(bytes) => Some(bytes),
+            None => self.read_across(at),
+        }
+    }
+
+    #[cold]
+    fn read_across<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        if self.len() < at.checked_add(N)? {
+            return None;
+        }
+        let mut bytes = [0; N];
+        self.copy_to(at, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Copies from offset `at` into `to`; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        let near = self.first.copy_to(at, to);
+        let at_rest = (at + near).saturating_sub(self.first.len());
+        match to.get_mut(near..) {
+            Some(left) if !left.is_empty() => near + self.rest.copy_to(at_rest, left),
+            _ => near,
+        }
+    }
+
+    /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes copied,
+    /// which end where the first of the two does.
+    #[inline]
+    pub fn copy_to_loan(&self, at: usize, into: &MutLoan, into_at: usize) -> usize {
+        let near = into.write_shared(into_at, self.first.skip(at));
+        if self.rest.is_empty() {
+            return near;
+        }
+        let at_rest = (at + near).saturating_sub(self.first.len());
+        near + into.write_shared(into_at + near, self.rest.skip(at_rest))
+    }
+}
+
+/// Why a call took nothing. A value, not an error: the layer above decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No room now: try again after a poll.
+    Full,
+    /// The peer was reported down, or was never opened.
+    PeerDown,
+    /// The message is longer than [`Limits::message`](crate::caps::Limits::message), or has too many parts.
+    TooLong,
+    /// The capabilities do not offer this.
+    Unsupported,
+    /// The memory named is not exposed, not to this access, or the range is not inside it.
+    BadMemory,
+}
+
+/// How a one-sided operation or a fence ended when it did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpError {
+    /// The target refused: unknown or revoked key, range outside, access not allowed. Nothing was touched.
+    Denied,
+    /// The target withdrew the memory while the operation was under way: local bytes are not to be used.
+    Withdrawn,
+    /// The peer or the rail went down before the target executed it.
+    NotDone,
+    /// The peer or the rail went down and it cannot be told whether the target executed it.
+    Indeterminate,
+    /// The operating system or device refused; the number is its error code.
+    System(i32),
+}
+
+/// What a peer may do with exposed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Get only.
+    Read,
+    /// Put only.
+    Write,
+    /// Get, put and atomics.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether `self` allows everything that `wanted` needs.
+    #[inline]
+    pub fn allows(self, wanted: Access) -> bool {
+        self == wanted || self == Access::ReadWrite
+    }
+}
+
+/// Memory to be exposed to one-sided access.
+#[derive(Clone, Debug)]
+pub enum Exposure {
+    /// An owned region's slice: kept alive until withdrawn.
+    Region(RegionSlice),
+    /// Borrowed memory, to be read by peers.
+    Read(ConstLoan),
+    /// Borrowed memory, to be written by peers through this process.
+    Write(MutLoan),
+}
+
+/// A 64-bit atomic at the target, naturally aligned; the operation completes with the old value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Add, wrapping.
+    Add(u64),
+    /// Bitwise and.
+    And(u64),
+    /// Bitwise or.
+    Or(u64),
+    /// Bitwise exclusive or.
+    Xor(u64),
+    /// Replace.
+    Swap(u64),
+    /// Replace when equal to `expected`.
+    CompareSwap {
+        /// The value that must be there.
+        expected: u64,
+        /// The value to store.
+        desired: u64,
+    },
+}
+
+/// What a fence covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceScope {
+    /// Everything posted to one peer.
+    Peer(PeerIndex),
+    /// Everything posted on the rail.
+    Rail,
+}
+
+/// Where a poll delivers. Implemented by the PML and the Portals NI; statically dispatched.
+pub trait Arrivals {
+    /// A message of `peer`. After the return, its bytes belong to the rail again.
+    fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>);
+
+    /// An operation or fence of ours ended; an atomic brings the old value, everything else brings zero.
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>);
+}
+
+/// A rail that carries messages.
+pub trait Message: Rail {
+    /// Makes a peer known by its published address. Sends nothing by itself and does not wait: a rail that needs a
+    /// connection makes it at first use, inside `send` or `progress`. Opening the same address and incarnation
+    /// again gives the same index.
+    ///
+    /// # Errors
+    /// When the address is not one of this rail's, or the peer cannot be reached, with the reason.
+    fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
+
+    /// Accepts `head` followed by `body` for `peer`. Nothing is visible to the peer before the next
+    /// [`Message::flush`] or poll at the latest; rails without a doorbell send at once.
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was taken.
+    fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused>;
+
+    /// One doorbell for all messages accepted since the last one.
+    fn flush(&mut self);
+
+    /// Shows up to `budget` arrivals and completions to `sink`; returns how many. Reads no clock.
+    fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize;
+
+    /// The watermark of `peer`: every message up to it was taken by the peer's upper layer.
+    fn handed_over(&mut self, peer: PeerIndex) -> MsgId;
+
+    /// Gives back, oldest first, every message accepted for `peer` and not known to be handed over, and forgets it.
+    /// Meant for a peer or rail that went down, when another rail is to carry them.
+    fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8]));
+
+    /// Exposes memory to one peer, or to all for `None`, under a fresh random key.
+    ///
+    /// # Errors
+    /// [`Refused::Unsupported`] when the rail has no such access; [`Refused::Full`] when its key table is full.
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused>;
+
+    /// Revokes a key at once; see promise 8. An unknown key is ignored.
+    fn withdraw(&mut self, key: RemoteKey);
+
+    /// Reads `from` at the peer into `into` (lengths equal). Ends in [`Arrivals::completed`].
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was started.
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused>;
+
+    /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the bytes
+    /// are at the target.
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was started.
+    fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused>;
+
+    /// A 64-bit atomic on the peer's memory `at` (eight bytes). Ends in [`Arrivals::completed`] with the old value.
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was started.
+    fn atomic(&mut self, peer: PeerIndex, op: OpId, at: &Remote, what: AtomicOp) -> Result<(), Refused>;
+
+    /// Asks for proof that nothing posted before, in this scope, touches memory any more. Ends in
+    /// [`Arrivals::completed`].
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was started.
+    fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused>;
+}

@@ -1,0 +1,78 @@
+//! What every rail promises, whatever it carries: progress, deadlines, arming, events, an end.
+//!
+//! A *rail* is a configured way to peers (`shm`, `udp:eth0`, `sim:42`, …). One thread owns it: nothing here
+//! is `Sync`, and nothing here blocks. The two kinds of traffic a rail can carry are the contracts
+//! [`Message`](crate::message::Message) and [`Datagram`](crate::datagram::Datagram), both on top of this one.
+
+use std::os::fd::BorrowedFd;
+
+use crate::addr::RailAddress;
+use crate::caps::Capabilities;
+use crate::error::RailError;
+use crate::event::RailEvent;
+use crate::name::RailName;
+use crate::time::Time;
+
+/// Number of units of work done by a bounded step; zero means "found nothing".
+///
+/// The duty cycle of the owner adds these up, and idles (spin, yield, sleep) only while the sum stays zero.
+pub type Work = usize;
+
+/// What one empty poll of a rail costs, so that its owner can poll expensive rails on every Nth idle pass only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollCost {
+    /// A look at memory that a device or a peer writes: a few nanoseconds, no system call.
+    Memory,
+    /// A system call; the number is its cost in nanoseconds, measured or estimated by the driver.
+    SystemCall(u32),
+}
+
+/// The answer of [`Rail::arm`].
+#[derive(Debug)]
+pub enum Armed<'a> {
+    /// Work arrived between the last poll and the arming: poll again instead of sleeping.
+    Ready,
+    /// The descriptor becomes readable when there is work; it stays armed until [`Rail::disarm`].
+    Sleep(BorrowedFd<'a>),
+}
+
+/// The part of the contract that is common to all rails.
+pub trait Rail {
+    /// The configured name, as shown everywhere (design: "Names are the same everywhere").
+    fn name(&self) -> &RailName;
+
+    /// What this rail can do and its limits. They do not change while the rail is open.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The address that a peer needs to `open` this rail: published through the job's name exchange.
+    fn address(&self) -> RailAddress;
+
+    /// Housekeeping that needs the time: accepts, timers, liveness of peers. Bounded; returns the work done.
+    ///
+    /// The owner calls it at least once per [`Rail::next_deadline`], and every few microseconds of idling while
+    /// a connection is being made; receiving does not depend on it.
+    fn progress(&mut self, now: Time) -> Work;
+
+    /// The next time at which [`Rail::progress`] has something to do, or `None`.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Prepares to sleep. After `Sleep(fd)`, every later arrival makes `fd` readable: the check for work that
+    /// came in between is made by this call, after arming, so no wake-up can be lost.
+    ///
+    /// # Errors
+    /// When the operating system refuses the descriptor; the owner then goes on polling.
+    fn arm(&mut self) -> Result<Armed<'_>, RailError>;
+
+    /// Ends the sleep that `arm` prepared: drains the descriptor and tells peers not to signal any more.
+    fn disarm(&mut self);
+
+    /// The cost of an empty poll.
+    fn poll_cost(&self) -> PollCost;
+
+    /// The next event about links, peers or the device, oldest first. Each is delivered once.
+    fn event(&mut self) -> Option<RailEvent>;
+
+    /// Orderly end: what was accepted is pushed out while `now < by`; then everything is released.
+    /// The caller keeps calling (with a fresh `now`) until it answers `true`, which happens at `by` at the latest.
+    fn close(&mut self, now: Time, by: Time) -> bool;
+}
