@@ -192,8 +192,8 @@ impl Matcher {
         before - self.unexpected.len()
     }
 
-    /// Unlinks every posted entry that names exactly this source, earliest posted first, handing over each
-    /// token, and returns how many. Entries that leave source bits open stay.
+    /// Unlinks every posted entry that names exactly this source (its peer died), in no particular order,
+    /// hands over each token, and returns how many. Entries that leave source bits open stay.
     pub fn cancel_source(&mut self, source: u32, mut gone: impl FnMut(u64)) -> usize {
         let before = self.posted.len();
         self.posted.retain(|(_, entry)| {
