@@ -1,0 +1,71 @@
+//! What can go wrong in a developer's command, as opposed to what such a command finds.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A command that could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The current directory lies in no workspace.
+    #[error("no Cargo.toml with [workspace] in {0} or above it; run this inside a checkout of doorbell")]
+    NoWorkspace(PathBuf),
+    /// `cargo metadata` failed.
+    #[error(
+        "cargo metadata cannot read {manifest}: {source}; `cargo metadata --no-deps` there shows the cause"
+    )]
+    Metadata {
+        /// The manifest that was asked for.
+        manifest: PathBuf,
+        /// What cargo said.
+        source: Box<cargo_metadata::Error>,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot {what} {path}: {source}")]
+    File {
+        /// What was tried: "read", "create".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A program could not be started.
+    #[error("cannot start {program}: {source}; is it installed and on PATH?")]
+    Start {
+        /// The program's name.
+        program: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A signal handler could not be set.
+    #[error("cannot listen for SIGINT and SIGTERM: {0}")]
+    Signals(io::Error),
+    /// `--only` named a step that does not exist.
+    #[error("there is no step {asked:?}; the steps are: {known}")]
+    UnknownStep {
+        /// What was asked for.
+        asked: String,
+        /// All names, separated by commas.
+        known: String,
+    },
+    /// The user pressed Ctrl-C, or the process was asked to end.
+    #[error("interrupted after {0:?}; the running step and all its processes were ended")]
+    Interrupted(Duration),
+    /// A program said something that we do not understand.
+    #[error("{program} printed no line {wanted:?}; is it a Rust toolchain?")]
+    Unreadable {
+        /// The program's name.
+        program: &'static str,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+}
+
+impl Error {
+    /// A [`File`](Self::File) error, for `map_err`.
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+}

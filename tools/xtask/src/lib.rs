@@ -1,0 +1,89 @@
+//! The developers' own commands: everything that keeps the project in order and is not part of what users get.
+//!
+//! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
+//! and the tree in order, `licences` looks at what the dependencies are licensed under.
+#![forbid(unsafe_code)]
+
+mod arrows;
+pub mod child;
+pub mod error;
+mod licences;
+mod test;
+mod tree;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The developers' own commands", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test of the project and end with the counts
+    #[command(after_help = test::HELP)]
+    Test(test::Options),
+    /// Check who depends on whom, where unsafe lives, and what lies in the tree
+    #[command(after_help = arrows::HELP)]
+    Arrows,
+    /// Check the licences and sources of all dependencies
+    #[command(after_help = licences::HELP)]
+    Licences,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                     everything, as CI runs it
+  cargo xtask test --fast              without the slow proofs (release, loom, AddressSanitizer)
+  cargo xtask test --only loom         one step; --list names them
+  cargo xtask test --json target/r.json
+  cargo xtask arrows
+  cargo xtask licences";
+
+/// The whole program: reads the command line, runs one command, and returns 0 or 1.
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command; `Ok(false)` means that it worked and found something wrong.
+fn run(cli: Cli) -> Result<bool, Error> {
+    let workspace = Workspace::load(&workspace::root()?)?;
+    match cli.command {
+        Command::Test(options) => test::run(&workspace, &options),
+        Command::Arrows => arrows::run(&workspace),
+        Command::Licences => licences::run(&workspace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_its_help_shows_examples() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_help().to_string();
+        for command in ["test", "arrows", "licences"] {
+            assert!(
+                help.contains(&format!("cargo xtask {command}")),
+                "no example of {command} in:\n{help}"
+            );
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! `cargo xtask test`: every test of the project, step by step, and one line of counts at the end.
+//!
+//! No step stops the next one, so that one run shows everything that fails. What each part does:
+//! `steps` says what is run, `libtest` reads what the tests printed, `skips` what they could not do,
+//! `packages` what must be installed, `report` what is printed and written.
+
+mod libtest;
+mod packages;
+mod progress;
+mod report;
+mod skips;
+mod steps;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use self::report::{Failure, Outcome, Report};
+use self::skips::Skip;
+use self::steps::{Invocation, Step, Work};
+use crate::child::{Ended, Nursery};
+use crate::error::Error;
+use crate::workspace::{Workspace, cargo};
+use crate::{arrows, licences};
+
+/// What `cargo xtask test --help` ends with.
+pub(crate) const HELP: &str = "\
+Every step runs, whatever failed before it. Each ends with one line on standard output; the last line of all is
+  N passed, N failed, N skipped
+and the exit code is 0 only when nothing failed and something ran. Output of the steps is kept in target/xtask.
+
+A test that cannot run on this machine appends one line to the file named by DOORBELL_SKIP_FILE,
+  <name of the test>: <reason>
+and returns; it is then counted as skipped. When what is missing is a Debian package, the reason starts with
+  package <name>:
+and with CI=true in the environment that is a failure, because CI could have installed it.
+Missing packages are installed through apt-get when this runs as root; else the line to type is printed.
+
+Examples:
+  cargo xtask test --list
+  cargo xtask test --only fmt --only clippy
+  cargo xtask test --fast --json target/result.json";
+
+/// What the command line asks for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Run only this step; may be given several times
+    #[arg(long, value_name = "STEP")]
+    only: Vec<String>,
+    /// Leave out the slow proofs: release, loom, asan
+    #[arg(long)]
+    fast: bool,
+    /// Name the steps and end
+    #[arg(long)]
+    list: bool,
+    /// Also write the result to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The most that the whole run may take; what is then still running is killed and counts as failed
+    #[arg(long, value_name = "MINUTES", default_value_t = 38)]
+    limit: u64,
+}
+
+/// The command; true when nothing failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
+    let plan = steps::plan(workspace)?;
+    if options.list {
+        print!("{}", steps::list(&plan));
+        return Ok(true);
+    }
+    let chosen = choose(plan, &options.only)?;
+    let logs = workspace.target.join("xtask");
+    fs::create_dir_all(&logs).map_err(Error::file("create", &logs))?;
+    packages::install(&chosen)?;
+    let runner = Runner {
+        workspace,
+        nursery: Nursery::new()?,
+        logs,
+        end: Instant::now() + Duration::from_secs(60 * options.limit),
+        ci: std::env::var_os("CI").is_some_and(|value| value == "true"),
+    };
+    let mut report = Report::default();
+    for step in &chosen {
+        let outcome = if options.fast && step.slow {
+            Outcome::left_out(step.name, "left out by --fast")
+        } else {
+            runner.step(step)?
+        };
+        outcome.print();
+        report.steps.push(outcome);
+    }
+    report.print();
+    if let Some(file) = &options.json {
+        fs::write(file, report.to_json()).map_err(Error::file("write", file))?;
+    }
+    Ok(report.is_good())
+}
+
+fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {
+    if let Some(asked) = only
+        .iter()
+        .find(|asked| !plan.iter().any(|step| step.name == **asked))
+    {
+        let known: Vec<&str> = plan.iter().map(|step| step.name).collect();
+        return Err(Error::UnknownStep {
+            asked: asked.clone(),
+            known: known.join(", "),
+        });
+    }
+    let asked = |step: &Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    Ok(plan.into_iter().filter(asked).collect())
+}
+
+/// Runs steps one after the other.
+struct Runner<'a> {
+    workspace: &'a Workspace,
+    nursery: Nursery,
+    logs: PathBuf,
+    end: Instant,
+    ci: bool,
+}
+
+impl Runner<'_> {
+    fn step(&self, step: &Step) -> Result<Outcome, Error> {
+        let began = Instant::now();
+        let mut outcome = match &step.work {
+            Work::Arrows => check_arrows(self.workspace)?,
+            Work::Licences => check_licences(self.workspace)?,
+            Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
+        };
+        outcome.name = step.name.to_owned();
+        outcome.seconds = began.elapsed().as_secs_f64();
+        Ok(outcome)
+    }
+
+    /// Runs cargo, once or several times, with one log for all.
+    fn cargo(&self, step: &Step, calls: &[Invocation], tests: bool) -> Result<Outcome, Error> {
+        let path = self.logs.join(format!("{}.log", step.name));
+        let skip_file = self.logs.join(format!("{}.skips", step.name));
+        let log = File::create(&path).map_err(Error::file("create", &path))?;
+        File::create(&skip_file).map_err(Error::file("create", &skip_file))?;
+        let bound = step.bound.min(self.end.saturating_duration_since(Instant::now()));
+        let deadline = Instant::now() + bound;
+        let mut trouble = Vec::new();
+        for call in calls {
+            let mut progress = progress::Progress::new(step.name, &path);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut command = self.command(call, &skip_file);
+            let ended = self
+                .nursery
+                .run(&mut command, &log, left, &mut |_| progress.show())?;
+            progress.clear();
+            match ended {
+                Ended::Exit(status) if status.success() => {}
+                Ended::Exit(status) => trouble.push(Failure::new(format!("cargo ended with {status}"), call)),
+                Ended::TimedOut => {
+                    let what = format!("still running at its limit, after {} s; killed", bound.as_secs());
+                    trouble.push(Failure::new(what, call));
+                    break;
+                }
+            }
+        }
+        let text = read_lossy(&path)?;
+        let skips = skips::parse(&read_lossy(&skip_file)?);
+        Ok(if tests {
+            count_tests(step, &text, skips, trouble, self.ci)
+        } else {
+            Outcome::check(trouble, report::telling_lines(&text))
+        })
+    }
+
+    fn command(&self, call: &Invocation, skip_file: &Path) -> Command {
+        let mut command = Command::new(cargo());
+        command.current_dir(&self.workspace.root).args(&call.arguments);
+        // `cargo run` describes us to us; our children must not take that for a description of themselves.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .env("DOORBELL_SKIP_FILE", skip_file)
+            .env("CARGO_TERM_COLOR", "never");
+        command.env("CARGO_TARGET_DIR", self.workspace.target.join(call.target));
+        command.envs(call.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Turns what a step's tests printed into counts.
+fn count_tests(step: &Step, log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, ci: bool) -> Outcome {
+    let tally = libtest::parse(log);
+    let mut outcome = Outcome {
+        passed: tally.passed,
+        ..Outcome::default()
+    };
+    let (environment, command) = steps::repeat_base(step);
+    for failed in &tally.failed {
+        let repeat = format!("{environment}{command} {}", failed.repeat_arguments());
+        outcome.failures.push(Failure {
+            what: failed.to_string(),
+            repeat,
+        });
+    }
+    // A test that says it could not run has returned, so libtest has counted it as passed.
+    outcome.passed = outcome.passed.saturating_sub(skips.len());
+    for skip in tally.ignored.into_iter().chain(skips) {
+        match skip.package() {
+            Some(package) if ci => outcome.failures.push(Failure {
+                what: format!(
+                    "{}: {} (with CI=true a missing package is a failure)",
+                    skip.test, skip.reason
+                ),
+                repeat: packages::install_line(&[package]),
+            }),
+            _ => outcome.skips.push(skip),
+        }
+    }
+    let nothing_ran = outcome.passed == 0 && outcome.failures.is_empty();
+    // A failing cargo is explained by failing tests; alone it means that something did not compile or crashed.
+    if outcome.failures.is_empty() || trouble.iter().any(|failure| failure.what.contains("killed")) {
+        outcome.failures.extend(trouble);
+    }
+    if nothing_ran && outcome.failures.is_empty() {
+        let what = "no test ran; look for a filter, a cfg or a harness that hides them".to_owned();
+        outcome.failures.push(Failure {
+            what,
+            repeat: format!("cargo xtask test --only {}", step.name),
+        });
+    }
+    if !outcome.failures.is_empty() {
+        outcome.log = report::telling_lines(log);
+    }
+    outcome
+}
+
+fn check_arrows(workspace: &Workspace) -> Result<Outcome, Error> {
+    let findings = arrows::check(workspace)?.findings;
+    let lines = findings.iter().map(ToString::to_string).collect();
+    let what = format!("{} findings", findings.len());
+    let failure = Failure {
+        what,
+        repeat: "cargo xtask arrows".to_owned(),
+    };
+    Ok(Outcome::check(
+        if findings.is_empty() {
+            Vec::new()
+        } else {
+            vec![failure]
+        },
+        lines,
+    ))
+}
+
+fn check_licences(workspace: &Workspace) -> Result<Outcome, Error> {
+    let found = licences::check(workspace)?;
+    let what = format!("{} problems", found.problems.len());
+    let failure = Failure {
+        what,
+        repeat: "cargo xtask licences".to_owned(),
+    };
+    let failures = if found.problems.is_empty() {
+        Vec::new()
+    } else {
+        vec![failure]
+    };
+    let mut outcome = Outcome::check(failures, found.problems);
+    outcome.skips.extend(found.unchecked.map(|reason| Skip {
+        test: "advisories".to_owned(),
+        reason,
+    }));
+    Ok(outcome)
+}
+
+fn read_lossy(path: &Path) -> Result<String, Error> {
+    let bytes = fs::read(path).map_err(Error::file("read", path))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! The Debian packages that tests need beside Rust, and how they come onto the machine.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::steps::Step;
+use crate::error::Error;
+
+/// A package, and who needs it.
+#[derive(Debug)]
+struct Package {
+    /// Debian's name for it.
+    name: &'static str,
+    /// The program by which its presence is known.
+    program: &'static str,
+    /// The step whose tests use it.
+    step: &'static str,
+}
+
+/// Everything that a test needs and a machine with Rust and a linker may lack. A test that uses a program adds it
+/// here, and skips with "package NAME: ..." where it is missing.
+const PACKAGES: &[Package] = &[];
+
+/// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.
+pub(super) fn install(steps: &[Step]) -> Result<(), Error> {
+    let missing = missing(PACKAGES, steps, &std::env::var("PATH").unwrap_or_default());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let line = install_line(&missing);
+    if !rustix::process::geteuid().is_root() {
+        println!("missing packages; tests that need them will be skipped. Type: sudo {line}");
+        return Ok(());
+    }
+    println!("installing: {}", missing.join(" "));
+    apt(&["update"])?;
+    let arguments: Vec<&str> = ["install", "-y", "--no-install-recommends"]
+        .into_iter()
+        .chain(missing)
+        .collect();
+    if !apt(&arguments)? {
+        println!("apt-get failed; tests that need these packages will be skipped. Try: {line}");
+    }
+    Ok(())
+}
+
+/// What installs these packages.
+pub(super) fn install_line(names: &[&str]) -> String {
+    format!("apt-get install -y --no-install-recommends {}", names.join(" "))
+}
+
+fn missing(packages: &[Package], steps: &[Step], path: &str) -> Vec<&'static str> {
+    let needed = packages
+        .iter()
+        .filter(|package| steps.iter().any(|step| step.name == package.step));
+    needed
+        .filter(|package| !is_on_path(package.program, path))
+        .map(|package| package.name)
+        .collect()
+}
+
+fn is_on_path(program: &str, path: &str) -> bool {
+    path.split(':')
+        .any(|folder| !folder.is_empty() && Path::new(folder).join(program).is_file())
+}
+
+/// Runs apt-get, without questions and with a limit on each of its waits.
+fn apt(arguments: &[&str]) -> Result<bool, Error> {
+    let program = "apt-get";
+    let waits = [
+        "-o",
+        "Acquire::http::Timeout=20",
+        "-o",
+        "Acquire::Retries=1",
+        "-o",
+        "DPkg::Lock::Timeout=60",
+    ];
+    let status = Command::new(program)
+        .args(waits)
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    match status {
+        Ok(status) => Ok(status.success()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::Start {
+            program: program.to_owned(),
+            source,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::steps::Work;
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_a_chosen_step_needs_and_the_machine_lacks_is_missing() {
+        let step = |name| Step {
+            name,
+            about: "",
+            slow: false,
+            bound: Duration::ZERO,
+            work: Work::Arrows,
+        };
+        let packages = [
+            Package {
+                name: "there",
+                program: "there",
+                step: "test",
+            },
+            Package {
+                name: "gone",
+                program: "gone",
+                step: "test",
+            },
+            Package {
+                name: "elsewhere",
+                program: "gone",
+                step: "loom",
+            },
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("there"), "").unwrap();
+        let path = format!("/nonexistent::{}", folder.path().display());
+        assert_eq!(missing(&packages, &[step("test")], &path), ["gone"]);
+        assert_eq!(missing(&packages, &[step("fmt")], &path), Vec::<&str>::new());
+        assert_eq!(
+            install_line(&["a", "b"]),
+            "apt-get install -y --no-install-recommends a b"
+        );
+    }
+}

@@ -1,0 +1,423 @@
+//! What is run: the steps, their order, their limits, and the command of each.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::workspace::{Member, TargetKind, Workspace, host};
+
+/// Folders whose unit tests run under AddressSanitizer: those that hold rooms for `unsafe`.
+const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "engine"];
+
+/// Folders all of whose tests run in release mode too: their orderings and their layout are the optimiser's prey.
+const DATA_PATH: &[&str] = &["ring"];
+
+/// Test files of other folders that run in release mode too, by the start of their names: what they count or
+/// stress is the code that users run.
+const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "syscall"];
+
+/// Test files that are loom proofs, by the start of their names.
+const LOOM: &str = "loom";
+
+/// One call of cargo.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Invocation {
+    /// Added to the environment.
+    pub(super) environment: Vec<(&'static str, String)>,
+    /// What follows `cargo`.
+    pub(super) arguments: Vec<String>,
+    /// The folder below cargo's target folder that this build has for itself; empty for the common one.
+    pub(super) target: &'static str,
+}
+
+impl Invocation {
+    fn new(arguments: &[&str]) -> Self {
+        Self {
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// The environment as one types it before a command, with a space at the end if there is any.
+    pub(super) fn typed_environment(&self) -> String {
+        let mut typed = String::new();
+        if !self.target.is_empty() {
+            let _ = write!(typed, "CARGO_TARGET_DIR=target/{} ", self.target);
+        }
+        for (name, value) in &self.environment {
+            let _ = write!(typed, "{name}={} ", quoted(value));
+        }
+        typed
+    }
+
+    /// The whole command as one types it.
+    pub(super) fn typed(&self) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(|argument| quoted(argument)).collect();
+        format!("{}cargo {}", self.typed_environment(), arguments.join(" "))
+    }
+}
+
+/// `text` as a shell takes it for one word.
+pub(super) fn quoted(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=/.:,+@%".contains(&byte);
+    if !text.is_empty() && text.bytes().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// How a step does its work.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// The rules of `cargo xtask arrows`.
+    Arrows,
+    /// The rules of `cargo xtask licences`.
+    Licences,
+    /// Cargo, once or several times.
+    Cargo {
+        /// The calls, in order.
+        calls: Vec<Invocation>,
+        /// Whether the output is libtest's, so that tests are counted; else the step counts as one.
+        tests: bool,
+    },
+}
+
+/// One step.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// The name that `--only` takes.
+    pub(super) name: &'static str,
+    /// What it shows, in one sentence.
+    pub(super) about: &'static str,
+    /// Whether `--fast` leaves it out.
+    pub(super) slow: bool,
+    /// The most that it may take.
+    pub(super) bound: Duration,
+    /// How it is done.
+    pub(super) work: Work,
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+/// All steps, in the order in which they run: what fails fastest comes first.
+pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
+    let check = |name, about, bound, call| {
+        let work = Work::Cargo {
+            calls: vec![call],
+            tests: false,
+        };
+        Step {
+            name,
+            about,
+            slow: false,
+            bound,
+            work,
+        }
+    };
+    let tests = |name, about, slow, bound, calls| {
+        let work = Work::Cargo { calls, tests: true };
+        Step {
+            name,
+            about,
+            slow,
+            bound,
+            work,
+        }
+    };
+    let own = |name, about, work| Step {
+        name,
+        about,
+        slow: false,
+        bound: minutes(5),
+        work,
+    };
+    let clippy = [
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    let test = ["test", "--locked", "--workspace", "--no-fail-fast"];
+    let doc =
+        Invocation::new(&["doc", "--locked", "--workspace", "--no-deps"]).with("RUSTDOCFLAGS", "-D warnings");
+    Ok(vec![
+        check(
+            "fmt",
+            "every file is formatted",
+            minutes(2),
+            Invocation::new(&["fmt", "--all", "--check"]),
+        ),
+        own(
+            "arrows",
+            "floors, unsafe rooms and the tree are in order",
+            Work::Arrows,
+        ),
+        own(
+            "licences",
+            "dependencies are licensed as we accept",
+            Work::Licences,
+        ),
+        check(
+            "clippy",
+            "no lint of rustc or clippy, tests and benches included",
+            minutes(12),
+            Invocation::new(&clippy),
+        ),
+        tests(
+            "test",
+            "unit, integration and documentation tests",
+            false,
+            minutes(20),
+            vec![Invocation::new(&test)],
+        ),
+        check(
+            "docs",
+            "the documentation builds without a warning",
+            minutes(8),
+            doc,
+        ),
+        tests(
+            "release",
+            "tests of the data path, optimised as users get it",
+            true,
+            minutes(12),
+            release(workspace),
+        ),
+        tests(
+            "loom",
+            "every interleaving of the lock-free parts, within their bounds",
+            true,
+            minutes(15),
+            loom(workspace),
+        ),
+        tests(
+            "asan",
+            "unit tests of the crates with unsafe rooms, under AddressSanitizer",
+            true,
+            minutes(12),
+            asan(workspace)?,
+        ),
+    ])
+}
+
+/// The names of the steps, for `--list`.
+pub(super) fn list(plan: &[Step]) -> String {
+    let line = |step: &Step| {
+        let slow = if step.slow { ", left out by --fast" } else { "" };
+        format!(
+            "{:9} {} (at most {} min{slow})\n",
+            step.name,
+            step.about,
+            step.bound.as_secs() / 60
+        )
+    };
+    plan.iter().map(line).collect()
+}
+
+/// What the command to repeat one test of a step starts with: environment, and cargo with its fixed arguments.
+pub(super) fn repeat_base(step: &Step) -> (String, String) {
+    let Work::Cargo { calls, .. } = &step.work else {
+        return (String::new(), "cargo test".to_owned());
+    };
+    let Some(call) = calls.first() else {
+        return (String::new(), "cargo test".to_owned());
+    };
+    let mut command = "cargo test".to_owned();
+    let mut arguments = call.arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--release" {
+            command.push_str(" --release");
+        } else if argument == "--target" {
+            let _ = write!(
+                command,
+                " --target {}",
+                arguments.next().map_or("", String::as_str)
+            );
+        }
+    }
+    (call.typed_environment(), command)
+}
+
+/// The test files of a package whose names start with one of `starts`, as arguments; empty when there is none.
+fn tests_named(member: &Member, starts: &[&str]) -> Vec<String> {
+    let tests = member
+        .targets
+        .iter()
+        .filter(|target| target.kind == TargetKind::Test);
+    let named = tests.filter(|target| starts.iter().any(|start| target.name.starts_with(start)));
+    named
+        .flat_map(|target| ["--test".to_owned(), target.name.clone()])
+        .collect()
+}
+
+fn release(workspace: &Workspace) -> Vec<Invocation> {
+    let mut calls = Vec::new();
+    for member in &workspace.members {
+        let all = DATA_PATH.contains(&member.folder.as_str());
+        let named = if all {
+            vec!["--lib".to_owned(), "--tests".to_owned()]
+        } else {
+            tests_named(member, IN_RELEASE)
+        };
+        if !named.is_empty() {
+            let fixed = [
+                "test",
+                "--locked",
+                "--release",
+                "--no-fail-fast",
+                "-p",
+                &member.package,
+            ];
+            let mut call = Invocation::new(&fixed);
+            call.arguments.extend(named);
+            calls.push(call);
+        }
+    }
+    calls
+}
+
+fn loom(workspace: &Workspace) -> Vec<Invocation> {
+    let mut call = Invocation::new(&["test", "--locked", "--release", "--no-fail-fast"])
+        .with("RUSTFLAGS", "--cfg loom")
+        // A model runs the code itself: without these, overflow and broken invariants would pass in silence.
+        .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .with("CARGO_PROFILE_RELEASE_LTO", "off")
+        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    call.target = "loom";
+    for member in &workspace.members {
+        let named = tests_named(member, &[LOOM]);
+        if !named.is_empty() {
+            call.arguments.extend(["-p".to_owned(), member.package.clone()]);
+            call.arguments.extend(named);
+        }
+    }
+    vec![call]
+}
+
+fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
+    let host = host()?;
+    let mut call = Invocation::new(&["test", "--locked", "--no-fail-fast", "--lib", "--target", &host])
+        // The sanitizer's runtime comes with the stable toolchain; only its flag is not stable.
+        .with("RUSTC_BOOTSTRAP", "1")
+        .with("RUSTFLAGS", "-Zsanitizer=address")
+        // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
+        .with("ASAN_OPTIONS", "detect_leaks=0");
+    call.target = "asan";
+    for member in workspace
+        .members
+        .iter()
+        .filter(|member| SANITIZED.contains(&member.folder.as_str()))
+    {
+        call.arguments.extend(["-p".to_owned(), member.package.clone()]);
+    }
+    Ok(vec![call])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Target;
+
+    fn workspace(tests: &[(&str, &[&str])]) -> Workspace {
+        let target = |name: &&str| Target {
+            name: (*name).to_owned(),
+            kind: TargetKind::Test,
+            path: String::new(),
+        };
+        let member = |(folder, names): &(&str, &[&str])| Member {
+            package: format!("doorbell-{folder}"),
+            folder: (*folder).to_owned(),
+            depends: Vec::new(),
+            targets: names.iter().map(target).collect(),
+        };
+        Workspace {
+            root: "/x".into(),
+            target: "/x/target".into(),
+            members: tests.iter().map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn loom_and_release_find_their_test_files_by_name() {
+        let workspace = workspace(&[
+            ("ring", &["loom_spsc", "loom_mpsc", "order"]),
+            ("pml", &["alloc", "story"]),
+            ("oob", &["x"]),
+        ]);
+        let loom = loom(&workspace)[0].typed();
+        assert!(
+            loom.starts_with("CARGO_TARGET_DIR=target/loom RUSTFLAGS='--cfg loom' "),
+            "{loom}"
+        );
+        assert!(
+            loom.ends_with("-p doorbell-ring --test loom_spsc --test loom_mpsc"),
+            "{loom}"
+        );
+        let release: Vec<String> = release(&workspace).iter().map(Invocation::typed).collect();
+        assert_eq!(
+            release,
+            [
+                "cargo test --locked --release --no-fail-fast -p doorbell-ring --lib --tests",
+                "cargo test --locked --release --no-fail-fast -p doorbell-pml --test alloc",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_sanitizer_sees_only_crates_with_rooms() {
+        let asan = asan(&workspace(&[("ring", &[]), ("pml", &[])])).unwrap()[0].typed();
+        assert!(
+            asan.contains("RUSTFLAGS=-Zsanitizer=address") && asan.contains("--target "),
+            "{asan}"
+        );
+        assert!(asan.ends_with("-p doorbell-ring"), "{asan}");
+    }
+
+    #[test]
+    fn a_repeated_test_keeps_mode_target_and_environment() {
+        let plan = plan(&workspace(&[("ring", &["loom_spsc"])])).unwrap();
+        let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap());
+        assert_eq!(base("test"), (String::new(), "cargo test".to_owned()));
+        assert_eq!(base("release").1, "cargo test --release");
+        assert!(base("loom").0.contains("--cfg loom") && base("loom").1 == "cargo test --release");
+        assert!(base("asan").1.starts_with("cargo test --target "));
+    }
+
+    #[test]
+    fn steps_have_different_names_and_the_list_shows_them_all() {
+        let plan = plan(&workspace(&[])).unwrap();
+        let list = list(&plan);
+        for (at, step) in plan.iter().enumerate() {
+            assert!(
+                !plan[..at].iter().any(|other| other.name == step.name),
+                "{} twice",
+                step.name
+            );
+            assert!(
+                list.lines()
+                    .any(|line| line.starts_with(step.name) && line.contains(step.about)),
+                "{list}"
+            );
+        }
+        assert_eq!(list.matches("--fast").count(), 3);
+    }
+
+    #[test]
+    fn words_are_quoted_for_the_shell_when_they_must_be() {
+        assert_eq!(quoted("a-b=c"), "a-b=c");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

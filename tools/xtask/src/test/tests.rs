@@ -1,0 +1,108 @@
+//! From what cargo printed to what a step counts.
+
+use super::*;
+
+fn step() -> Step {
+    let work = Work::Cargo {
+        calls: vec![Invocation::default()],
+        tests: true,
+    };
+    Step {
+        name: "test",
+        about: "",
+        slow: false,
+        bound: Duration::ZERO,
+        work,
+    }
+}
+
+fn trouble(what: &str) -> Vec<Failure> {
+    vec![Failure {
+        what: what.to_owned(),
+        repeat: "cargo test".to_owned(),
+    }]
+}
+
+const PASSED: &str = "     Running tests/a.rs (x/a-0)\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
+
+#[test]
+fn a_test_that_says_it_could_not_run_moves_from_passed_to_skipped() {
+    let skips = skips::parse("a::b: no huge pages\n");
+    let outcome = count_tests(&step(), PASSED, skips, Vec::new(), true);
+    assert_eq!(
+        (outcome.passed, outcome.failures.len(), outcome.skips.len()),
+        (2, 0, 1)
+    );
+}
+
+#[test]
+fn a_missing_package_is_a_failure_in_ci_only() {
+    let skips = || skips::parse("a::b: package strace: not found\n");
+    let outcome = count_tests(&step(), PASSED, skips(), Vec::new(), true);
+    assert_eq!(
+        (outcome.passed, outcome.failures.len(), outcome.skips.len()),
+        (2, 1, 0)
+    );
+    assert!(
+        outcome.failures[0].repeat.ends_with("strace"),
+        "{:?}",
+        outcome.failures
+    );
+    let outcome = count_tests(&step(), PASSED, skips(), Vec::new(), false);
+    assert_eq!(
+        (outcome.passed, outcome.failures.len(), outcome.skips.len()),
+        (2, 0, 1)
+    );
+}
+
+#[test]
+fn a_step_in_which_no_test_ran_has_failed() {
+    let empty = "     Running tests/a.rs (x/a-0)\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
+    for log in ["", empty] {
+        let outcome = count_tests(&step(), log, Vec::new(), Vec::new(), false);
+        assert_eq!((outcome.passed, outcome.failures.len()), (0, 1), "{log:?}");
+        assert!(outcome.failures[0].what.contains("no test ran"));
+    }
+}
+
+#[test]
+fn what_does_not_compile_is_one_failure_with_its_output() {
+    let outcome = count_tests(
+        &step(),
+        "error: no\n",
+        Vec::new(),
+        trouble("cargo ended with 101"),
+        false,
+    );
+    assert_eq!((outcome.passed, outcome.failures.len()), (0, 1));
+    assert_eq!(outcome.log, ["error: no"]);
+}
+
+#[test]
+fn failing_tests_explain_cargos_status_and_a_limit_is_told_beside_them() {
+    let log = "     Running tests/a.rs (x/a-0)\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
+    let outcome = count_tests(&step(), log, Vec::new(), trouble("cargo ended with 101"), false);
+    assert_eq!((outcome.passed, outcome.failures.len()), (1, 1));
+    let outcome = count_tests(&step(), log, Vec::new(), trouble("still running; killed"), false);
+    assert_eq!((outcome.passed, outcome.failures.len()), (1, 2));
+}
+
+#[test]
+fn only_chooses_steps_and_refuses_unknown_ones_with_the_names() {
+    let plan = || {
+        vec![
+            step(),
+            Step {
+                name: "fmt",
+                ..step()
+            },
+        ]
+    };
+    let names = |only: &[&str]| -> Result<Vec<&str>, Error> {
+        let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+        Ok(choose(plan(), &only)?.iter().map(|step| step.name).collect())
+    };
+    assert_eq!(names(&[]).unwrap(), ["test", "fmt"]);
+    assert_eq!(names(&["fmt"]).unwrap(), ["fmt"]);
+    assert!(names(&["tset"]).unwrap_err().to_string().contains("test, fmt"));
+}

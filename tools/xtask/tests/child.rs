@@ -1,0 +1,81 @@
+//! The nursery ends what it starts. It has a test program of its own, because it takes over all children and the
+//! signals of its process.
+#![forbid(unsafe_code)]
+
+use std::io::Read;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use xtask::child::{Ended, Nursery};
+use xtask::error::Error;
+
+/// The sweep takes every child of this process, so these tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn shell(script: &str, bound: Duration) -> (Ended, String, Duration, MutexGuard<'static, ()>) {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let nursery = Nursery::new().unwrap();
+    let began = Instant::now();
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    let ended = nursery
+        .run(&mut command, file.as_file(), bound, &mut |_| {})
+        .unwrap();
+    let mut text = String::new();
+    file.reopen().unwrap().read_to_string(&mut text).unwrap();
+    (ended, text, began.elapsed(), turn)
+}
+
+#[test]
+fn the_status_and_both_outputs_arrive() {
+    let (ended, text, _, _turn) = shell("echo out; echo err >&2; exit 3", Duration::from_secs(20));
+    assert!(
+        matches!(ended, Ended::Exit(status) if status.code() == Some(3)),
+        "{ended:?}"
+    );
+    assert_eq!(text, "out\nerr\n");
+}
+
+#[test]
+fn at_the_limit_the_whole_group_dies() {
+    let (ended, text, took, _turn) = shell("sleep 3017 & echo $!; wait", Duration::from_millis(400));
+    assert!(matches!(ended, Ended::TimedOut), "{ended:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(is_gone(&text), "sleep {text} is still there");
+}
+
+#[test]
+fn a_process_left_behind_in_another_session_dies_too() {
+    let (ended, text, _, _turn) = shell(
+        "setsid sh -c 'echo $$; exec sleep 3018' & sleep 0.3",
+        Duration::from_secs(20),
+    );
+    assert!(
+        matches!(ended, Ended::Exit(status) if status.success()),
+        "{ended:?}"
+    );
+    assert!(is_gone(&text), "sleep {text} is still there");
+}
+
+#[test]
+fn an_interrupt_ends_the_child_and_says_so() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let us = rustix::process::getpid();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        rustix::process::kill_process(us, rustix::process::Signal::TERM).unwrap();
+    });
+    let log = tempfile::tempfile().unwrap();
+    let mut command = Command::new("sleep");
+    command.arg("3019");
+    let outcome = nursery.run(&mut command, &log, Duration::from_secs(30), &mut |_| {});
+    assert!(matches!(outcome, Err(Error::Interrupted(_))), "{outcome:?}");
+}
+
+fn is_gone(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.is_empty() || !stat.contains("(sleep)")
+}
