@@ -7,6 +7,8 @@
 
 pub mod addr;
 pub mod caps;
+#[allow(unsafe_code)]
+pub mod clock;
 pub mod datagram;
 pub mod error;
 pub mod event;
