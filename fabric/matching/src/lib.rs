@@ -44,10 +44,19 @@
 //! reference: bfo, section 4; portals, sections 5 to 7 and 11; ofi, P9 (peek, claim, discard, multi-receive).
 #![forbid(unsafe_code)]
 
+mod chain;
 mod entry;
 mod error;
+mod hash;
+mod kept;
 mod key;
+mod lanes;
+mod masks;
 mod matcher;
+mod posted;
+mod sources;
+mod table;
+mod views;
 
 pub use entry::{Entry, EntryHandle, List, Match, Placement, Posted, Space, Unexpected, UnexpectedHandle};
 pub use error::MatchError;

@@ -1,7 +1,8 @@
 //! The matcher's public face.
 
-use std::num::NonZeroU64;
-
+use crate::hash::Hasher;
+use crate::kept::KeptMessages;
+use crate::posted::PostedEntries;
 use crate::{
     Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Posted, Unexpected, UnexpectedHandle,
 };
@@ -24,30 +25,44 @@ pub struct Load {
     pub bytes: u64,
 }
 
-/// The matching structure of one receiver. Owned by one thread; see the crate's first page.
+/// The matching structure of one receiver, owned by one thread.
+///
+/// # Cost
+/// * A fully given post or arrival (exact source, nothing ignored) is one look-up, whatever is queued.
+/// * While wildcards are posted, an arrival looks once into each class of them (a class: entries that leave
+///   the same bits open). Eight classes on each list are hashed; entries of further classes are searched
+///   linearly. The exact class of the priority list is one of its eight.
+/// * A wildcard search of kept messages looks at the 16 earliest, then asks an index of its class, which is
+///   built once (in time proportional to what is kept) and lives until nothing is kept. Four classes have
+///   one; searches of further classes walk all kept messages.
+/// * Entries that refuse what does not fit are passed one by one, if they stand in front on the same key.
+///
+/// # Memory
+/// Everything lives in slabs and tables that only grow, by doubling: nothing is allocated while the numbers
+/// of entries and messages stay below what [`Capacity`] or an earlier peak made room for. (The index of a
+/// wildcard class takes its room at the first search that needs it, and the count of sources beyond 64 at
+/// its first peak.) The matcher bounds nothing: how much may be kept is the caller's policy, and
+/// [`Matcher::unexpected_load`] is what it needs to know.
 #[derive(Debug)]
 pub struct Matcher {
-    number: u64,
-    posted: Vec<(EntryHandle, Entry)>,
-    unexpected: Vec<Unexpected>,
+    hasher: Hasher,
+    posted: PostedEntries,
+    kept: KeptMessages,
 }
 
 impl Matcher {
-    /// An empty matcher. `seed` must be random and unknown to the senders: it keeps chosen keys from
-    /// colliding.
+    /// An empty matcher.
+    ///
+    /// `seed` must be random and unknown to the senders, one for each process at least. Keys are hashed with
+    /// it (two multiplications with three secrets), so that no fixed set of chosen keys lengthens the
+    /// probing. The order of matches does not depend on it.
     #[must_use]
     pub fn new(seed: u64, capacity: Capacity) -> Self {
-        let _ = seed;
         Self {
-            number: 0,
-            posted: Vec::with_capacity(capacity.posted),
-            unexpected: Vec::with_capacity(capacity.unexpected),
+            hasher: Hasher::new(seed),
+            posted: PostedEntries::with_capacity(capacity.posted),
+            kept: KeptMessages::with_capacity(capacity.unexpected),
         }
-    }
-
-    fn next(&mut self) -> NonZeroU64 {
-        self.number += 1;
-        NonZeroU64::new(self.number).expect("64 bits do not wrap")
     }
 
     /// Posts an entry.
@@ -59,18 +74,15 @@ impl Matcher {
     /// [`Entry::take`]; Portals: no, they lie in the overflow buffer).
     ///
     /// On the overflow list the entry is always linked.
+    #[inline]
     pub fn post(&mut self, entry: &Entry) -> Posted {
         if entry.list == List::Priority
+            && !self.kept.is_empty()
             && let Some(found) = self.claim_for(entry)
         {
             return Posted::Found(found);
         }
-        let handle = EntryHandle {
-            number: self.next(),
-            slot: 0,
-        };
-        self.posted.push((handle, *entry));
-        Posted::Linked(handle)
+        Posted::Linked(self.posted.link(&self.hasher, entry))
     }
 
     /// A message of `length` bytes has arrived: the entry that takes it, or `None` when nobody waits for it
@@ -78,84 +90,51 @@ impl Matcher {
     ///
     /// The earliest posted entry of the priority list that matches wins, then the earliest posted of the
     /// overflow list.
+    #[inline]
     pub fn arrive(&mut self, key: MatchKey, length: u64) -> Option<Match> {
-        self.arrive_at(key, 0, length)
+        self.posted.arrive(&self.hasher, &key, 0, length)
     }
 
     /// The same for a message that names its place in the entry (Portals' remote offset).
+    #[inline]
     pub fn arrive_at(&mut self, key: MatchKey, remote_offset: u64, length: u64) -> Option<Match> {
-        for list in [List::Priority, List::Overflow] {
-            for at in 0..self.posted.len() {
-                let (handle, entry) = &mut self.posted[at];
-                if entry.list != list || !entry.pattern.matches(&key) {
-                    continue;
-                }
-                let Some(place) = entry.take(remote_offset, length) else {
-                    continue;
-                };
-                let (handle, token) = (*handle, entry.token);
-                if place.unlinked {
-                    self.posted.remove(at);
-                }
-                let (offset, length, unlinked) = (place.offset, place.length, place.unlinked);
-                return Some(Match {
-                    token,
-                    handle,
-                    offset,
-                    length,
-                    unlinked,
-                    list,
-                });
-            }
-        }
-        None
+        self.posted.arrive(&self.hasher, &key, remote_offset, length)
     }
 
     /// Keeps a message that nobody waited for, or that an overflow entry caught, behind all earlier ones.
+    #[inline]
     pub fn keep(&mut self, key: MatchKey, length: u64, token: u64) -> UnexpectedHandle {
-        let handle = UnexpectedHandle {
-            number: self.next(),
-            slot: 0,
-        };
-        self.unexpected.push(Unexpected {
-            handle,
-            key,
-            length,
-            token,
-        });
-        handle
+        self.kept.keep(&self.hasher, key, length, token)
     }
 
     /// Looks for the earliest kept message that matches; nothing is removed (probe, `FI_PEEK`).
+    #[inline]
     pub fn peek(&mut self, pattern: &Pattern) -> Option<Unexpected> {
-        self.unexpected
-            .iter()
-            .find(|kept| pattern.matches(&kept.key))
-            .copied()
+        let slot = self.kept.find(&self.hasher, pattern, |_| true)?;
+        Some(self.kept.get(slot))
     }
 
     /// Takes the earliest kept message that matches out of matching (matched probe, `FI_CLAIM`,
     /// `FI_DISCARD`).
+    #[inline]
     pub fn claim(&mut self, pattern: &Pattern) -> Option<Unexpected> {
-        let at = self
-            .unexpected
-            .iter()
-            .position(|kept| pattern.matches(&kept.key))?;
-        Some(self.unexpected.remove(at))
+        let slot = self.kept.find(&self.hasher, pattern, |_| true)?;
+        Some(self.kept.remove(&self.hasher, slot))
     }
 
     /// [`Matcher::peek`] for an entry: also skips messages that a `no_truncate` entry has no room for
     /// (Portals' search, "only").
+    #[inline]
     pub fn peek_for(&mut self, entry: &Entry) -> Option<Unexpected> {
-        let fits =
-            |kept: &&Unexpected| entry.pattern.matches(&kept.key) && entry.place(0, kept.length).is_some();
-        self.unexpected.iter().find(fits).copied()
+        let slot = self.find_for(entry)?;
+        Some(self.kept.get(slot))
     }
 
     /// [`Matcher::claim`] for an entry (Portals' search, "delete").
+    #[inline]
     pub fn claim_for(&mut self, entry: &Entry) -> Option<Unexpected> {
-        let found = self.peek_for(entry)?;
-        self.remove_unexpected(found.handle).ok()
+        let slot = self.find_for(entry)?;
+        Some(self.kept.remove(&self.hasher, slot))
     }
 
     /// Takes one kept message out, by the handle that `keep` or `peek` gave.
@@ -163,9 +142,8 @@ impl Matcher {
     /// # Errors
     /// [`MatchError::StaleUnexpected`] when it is gone already.
     pub fn remove_unexpected(&mut self, handle: UnexpectedHandle) -> Result<Unexpected, MatchError> {
-        let at = self.unexpected.iter().position(|kept| kept.handle == handle);
-        at.map(|at| self.unexpected.remove(at))
-            .ok_or(MatchError::StaleUnexpected(handle))
+        let slot = self.kept.slot(handle)?;
+        Ok(self.kept.remove(&self.hasher, slot))
     }
 
     /// Unlinks a posted entry and returns its token.
@@ -174,36 +152,18 @@ impl Matcher {
     /// [`MatchError::StaleEntry`] when it was matched, used up or cancelled before: its completion then
     /// comes, or came, the ordinary way.
     pub fn cancel(&mut self, handle: EntryHandle) -> Result<u64, MatchError> {
-        let at = self.posted.iter().position(|(posted, _)| *posted == handle);
-        at.map(|at| self.posted.remove(at).1.token)
-            .ok_or(MatchError::StaleEntry(handle))
+        self.posted.cancel(&self.hasher, handle)
     }
 
     /// Takes out every kept message of one source, oldest first, and returns how many (its peer died).
-    pub fn drain_source(&mut self, source: u32, mut gone: impl FnMut(Unexpected)) -> usize {
-        let before = self.unexpected.len();
-        self.unexpected.retain(|kept| {
-            let keep = kept.key.source != source;
-            if !keep {
-                gone(*kept);
-            }
-            keep
-        });
-        before - self.unexpected.len()
+    pub fn drain_source(&mut self, source: u32, gone: impl FnMut(Unexpected)) -> usize {
+        self.kept.drain(&self.hasher, source, gone)
     }
 
     /// Unlinks every posted entry that names exactly this source (its peer died), in no particular order,
     /// hands over each token, and returns how many. Entries that leave source bits open stay.
-    pub fn cancel_source(&mut self, source: u32, mut gone: impl FnMut(u64)) -> usize {
-        let before = self.posted.len();
-        self.posted.retain(|(_, entry)| {
-            let keep = entry.pattern.source_ignore != 0 || entry.pattern.source != source;
-            if !keep {
-                gone(entry.token);
-            }
-            keep
-        });
-        before - self.posted.len()
+    pub fn cancel_source(&mut self, source: u32, gone: impl FnMut(u64)) -> usize {
+        self.posted.cancel_source(&self.hasher, source, gone)
     }
 
     /// Entries linked on both lists.
@@ -215,29 +175,32 @@ impl Matcher {
     /// All kept messages and their bytes.
     #[must_use]
     pub fn unexpected_load(&self) -> Load {
-        load(self.unexpected.iter())
+        self.kept.load()
     }
 
     /// The kept messages of one source and their bytes.
     #[must_use]
     pub fn unexpected_load_of(&self, source: u32) -> Load {
-        load(self.unexpected.iter().filter(|kept| kept.key.source == source))
+        self.kept.load_of(&self.hasher, source)
     }
 
     /// The kept messages, earliest first (for reports; cost grows with their number).
     pub fn unexpected(&self) -> impl Iterator<Item = Unexpected> + '_ {
-        self.unexpected.iter().copied()
+        self.kept.iter()
     }
 
     /// The posted entries with their handles, in no particular order (for reports: who waits for what).
     pub fn posted(&self) -> impl Iterator<Item = (EntryHandle, Entry)> + '_ {
-        self.posted.iter().copied()
+        self.posted.iter()
     }
-}
 
-fn load<'a>(kept: impl Iterator<Item = &'a Unexpected>) -> Load {
-    kept.fold(Load::default(), |sum, kept| Load {
-        messages: sum.messages + 1,
-        bytes: sum.bytes.saturating_add(kept.length),
-    })
+    #[inline]
+    fn find_for(&mut self, entry: &Entry) -> Option<u32> {
+        if entry.no_truncate {
+            return self.kept.find(&self.hasher, &entry.pattern, |length| {
+                entry.place(0, length).is_some()
+            });
+        }
+        self.kept.find(&self.hasher, &entry.pattern, |_| true)
+    }
 }

@@ -1,0 +1,336 @@
+//! Messages that arrived before anybody waited for them, in arrival order.
+//!
+//! Every message stands in the chain of its full key (an [`Index`]), in the order of all arrivals, in the
+//! active [`View`]s, and in the counts of its source.
+
+use std::num::NonZeroU64;
+
+use crate::chain::{self, Link, NONE};
+use crate::hash::Hasher;
+use crate::lanes::EXACT;
+use crate::masks::{Masked, Masks};
+use crate::sources::{Sources, clamp};
+use crate::views::{Index, View};
+use crate::{Load, MatchError, MatchKey, Pattern, Unexpected, UnexpectedHandle};
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Arrival number; 0 when the slot is free.
+    number: u64,
+    key: MatchKey,
+    length: u64,
+    token: u64,
+    /// The record of its source, or (free) the next free slot.
+    source: u32,
+}
+
+const FREE_NODE: Node = Node {
+    number: 0,
+    key: MatchKey::new(0, 0, 0),
+    length: 0,
+    token: 0,
+    source: NONE,
+};
+
+/// Views that can be active at once; searches with further masks walk the arrival order.
+const VIEWS: usize = 4;
+
+/// Messages that a wildcard search looks at before it wants a view.
+const GLANCE: usize = 16;
+
+/// Slots added at a time to an empty slab; later it doubles.
+const MORE_SLOTS: usize = 64;
+
+/// Sources that are counted without growing.
+const SOURCES: usize = 64;
+
+/// The kept messages.
+#[derive(Debug)]
+pub(crate) struct KeptMessages {
+    nodes: Vec<Node>,
+    exact: Index,
+    /// Chain of all messages, earliest first, from `first`.
+    order: Vec<Link>,
+    first: u32,
+    free: u32,
+    len: u32,
+    /// Active views stand in front.
+    active_views: u32,
+    views: [View; VIEWS],
+    sources: Sources,
+    bytes: u128,
+    /// Arrival number of the latest message.
+    number: u64,
+}
+
+impl KeptMessages {
+    pub(crate) fn with_capacity(messages: usize) -> Self {
+        let mut kept = Self {
+            nodes: Vec::new(),
+            exact: Index::with_capacity(messages),
+            order: Vec::new(),
+            first: NONE,
+            free: NONE,
+            len: 0,
+            active_views: 0,
+            views: std::array::from_fn(|_| View::unused()),
+            sources: Sources::with_capacity(SOURCES.min(messages)),
+            bytes: 0,
+            number: 0,
+        };
+        kept.add_slots(messages);
+        kept
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            messages: self.len as usize,
+            bytes: clamp(self.bytes),
+        }
+    }
+
+    pub(crate) fn load_of(&self, hasher: &Hasher, source: u32) -> Load {
+        self.sources.load(hasher, source)
+    }
+
+    /// Keeps a message behind all earlier ones.
+    #[inline]
+    pub(crate) fn keep(
+        &mut self,
+        hasher: &Hasher,
+        key: MatchKey,
+        length: u64,
+        token: u64,
+    ) -> UnexpectedHandle {
+        if self.free == NONE {
+            self.grow();
+        }
+        let slot = self.free;
+        self.free = self.nodes[slot as usize].source;
+        self.number += 1;
+        self.len += 1;
+        self.bytes += u128::from(length);
+        let source = self.sources.add(hasher, key.source, length);
+        self.nodes[slot as usize] = Node {
+            number: self.number,
+            key,
+            length,
+            token,
+            source,
+        };
+        self.first = chain::push(&mut self.order, self.first, slot);
+        self.exact.push(hash(hasher, &key), slot, |other| {
+            self.nodes[other as usize].key == key
+        });
+        if self.active_views > 0 {
+            self.show(hasher, slot);
+        }
+        handle(self.number, slot)
+    }
+
+    /// The slot of the earliest message that matches and whose length `fits`.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        hasher: &Hasher,
+        pattern: &Pattern,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<u32> {
+        if pattern.is_exact() {
+            let key = MatchKey::new(pattern.table, pattern.source, pattern.bits);
+            let head = self
+                .exact
+                .head(hash(hasher, &key), |slot| self.nodes[slot as usize].key == key);
+            return self.fitting(&self.exact.links, head, fits);
+        }
+        self.find_masked(hasher, pattern, fits)
+    }
+
+    /// The same for patterns that leave something open.
+    #[inline(never)]
+    fn find_masked(&mut self, hasher: &Hasher, pattern: &Pattern, fits: impl Fn(u64) -> bool) -> Option<u32> {
+        let matches = |slot: &u32| {
+            let node = &self.nodes[*slot as usize];
+            pattern.matches(&node.key) && fits(node.length)
+        };
+        if let Some(found) = chain::walk(&self.order, self.first).take(GLANCE).find(matches) {
+            return Some(found);
+        }
+        if self.len as usize <= GLANCE {
+            return None;
+        }
+        let Some(view) = self.view_for(hasher, pattern) else {
+            return chain::walk(&self.order, self.first).find(|slot| {
+                let node = &self.nodes[*slot as usize];
+                pattern.matches(&node.key) && fits(node.length)
+            });
+        };
+        let (view, wanted) = (&self.views[view], Masked::of(pattern));
+        let is = |slot: u32| view.masks.apply(&self.nodes[slot as usize].key) == wanted;
+        self.fitting(
+            &view.index.links,
+            view.index.head(wanted.hash(hasher, EXACT), is),
+            fits,
+        )
+    }
+
+    /// The first message of a chain whose length fits.
+    #[inline]
+    fn fitting(&self, links: &Vec<Link>, head: u32, fits: impl Fn(u64) -> bool) -> Option<u32> {
+        let mut slot = head;
+        while slot != NONE && !fits(self.nodes[slot as usize].length) {
+            slot = chain::after(links, head, slot);
+        }
+        (slot != NONE).then_some(slot)
+    }
+
+    /// The view that serves a pattern, built now if there is a free one.
+    fn view_for(&mut self, hasher: &Hasher, pattern: &Pattern) -> Option<usize> {
+        let (active, masks) = (self.active_views as usize, Masks::of(pattern));
+        if let Some(view) = self.views[..active].iter().position(|view| view.masks == masks) {
+            return Some(view);
+        }
+        let view = self.views.get_mut(active)?;
+        view.begin(masks, self.nodes.len());
+        for slot in chain::walk(&self.order, self.first) {
+            show_in(view, &self.nodes, hasher, slot);
+        }
+        self.active_views += 1;
+        Some(active)
+    }
+
+    /// Puts a new message into the active views.
+    #[inline(never)]
+    fn show(&mut self, hasher: &Hasher, slot: u32) {
+        for view in &mut self.views[..self.active_views as usize] {
+            show_in(view, &self.nodes, hasher, slot);
+        }
+    }
+
+    /// Takes a message out of the active views; they end with the last message.
+    #[inline(never)]
+    fn hide(&mut self, hasher: &Hasher, slot: u32) {
+        let key = self.nodes[slot as usize].key;
+        for view in &mut self.views[..self.active_views as usize] {
+            let masks = view.masks;
+            let key = masks.apply(&key);
+            let is = |other: u32| masks.apply(&self.nodes[other as usize].key) == key;
+            view.index.remove(key.hash(hasher, EXACT), slot, is);
+        }
+        if self.len == 0 {
+            self.active_views = 0;
+        }
+    }
+
+    /// What stands in a slot that [`KeptMessages::find`] gave.
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> Unexpected {
+        let node = &self.nodes[slot as usize];
+        Unexpected {
+            handle: handle(node.number, slot),
+            key: node.key,
+            length: node.length,
+            token: node.token,
+        }
+    }
+
+    /// The slot that a handle names.
+    pub(crate) fn slot(&self, handle: UnexpectedHandle) -> Result<u32, MatchError> {
+        match self.nodes.get(handle.slot as usize) {
+            Some(node) if node.number == handle.number.get() => Ok(handle.slot),
+            _ => Err(MatchError::StaleUnexpected(handle)),
+        }
+    }
+
+    /// Takes a message out.
+    #[inline]
+    pub(crate) fn remove(&mut self, hasher: &Hasher, slot: u32) -> Unexpected {
+        let gone = self.get(slot);
+        let record = self.nodes[slot as usize].source;
+        self.len -= 1;
+        self.bytes -= u128::from(gone.length);
+        self.sources.sub(hasher, record, gone.length);
+        self.first = chain::remove(&mut self.order, self.first, slot);
+        let key = gone.key;
+        self.exact.remove(hash(hasher, &key), slot, |other| {
+            self.nodes[other as usize].key == key
+        });
+        if self.active_views > 0 {
+            self.hide(hasher, slot);
+        }
+        let node = &mut self.nodes[slot as usize];
+        node.number = 0;
+        node.source = self.free;
+        self.free = slot;
+        gone
+    }
+
+    /// Takes all messages of one source out, earliest first.
+    pub(crate) fn drain(&mut self, hasher: &Hasher, source: u32, mut gone: impl FnMut(Unexpected)) -> usize {
+        let of_source = self.load_of(hasher, source).messages;
+        let (mut left, mut slot) = (of_source, self.first);
+        while left > 0 && slot != NONE {
+            let next = chain::after(&self.order, self.first, slot);
+            if self.nodes[slot as usize].key.source == source {
+                gone(self.remove(hasher, slot));
+                left -= 1;
+            }
+            slot = next;
+        }
+        of_source
+    }
+
+    /// All messages, earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Unexpected> + '_ {
+        chain::walk(&self.order, self.first).map(|slot| self.get(slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.add_slots(self.nodes.len().max(MORE_SLOTS));
+    }
+
+    /// Adds free slots, the lowest to be used first. The count stays below `NONE`: that many messages would
+    /// take more than 200 GiB.
+    fn add_slots(&mut self, more: usize) {
+        let (first, slots) = (self.nodes.len(), self.nodes.len() + more);
+        self.nodes.resize(slots, FREE_NODE);
+        self.order.resize(slots, Link::LOOSE);
+        self.exact.resize(slots);
+        for view in &mut self.views[..self.active_views as usize] {
+            view.index.resize(slots);
+        }
+        for slot in (first..slots).rev() {
+            self.nodes[slot].source = self.free;
+            self.free = slot as u32;
+        }
+    }
+}
+
+/// Puts a message into one view.
+fn show_in(view: &mut View, nodes: &[Node], hasher: &Hasher, slot: u32) {
+    let masks = view.masks;
+    let key = masks.apply(&nodes[slot as usize].key);
+    let is = |other: u32| masks.apply(&nodes[other as usize].key) == key;
+    view.index.push(key.hash(hasher, EXACT), slot, is);
+}
+
+#[inline]
+fn hash(hasher: &Hasher, key: &MatchKey) -> u32 {
+    Masked::exact(key).hash(hasher, EXACT)
+}
+
+/// The handle of a kept message; arrival numbers begin at 1.
+#[inline]
+fn handle(number: u64, slot: u32) -> UnexpectedHandle {
+    UnexpectedHandle {
+        number: NonZeroU64::new(number).unwrap_or(NonZeroU64::MAX),
+        slot,
+    }
+}

@@ -1,0 +1,86 @@
+//! Kept messages as wildcard searches see them: by masked key, one view for each pair of masks.
+//!
+//! A view is built at the first search that needs it and kept up to date until nothing is kept any more, so
+//! a message enters each view at most once in its life. Programs that never search with wildcards into deep
+//! queues never pay for one.
+
+use crate::chain::{self, Link, NONE};
+use crate::masks::Masks;
+use crate::table::Table;
+
+/// Chains of kept messages with equal masked keys, in arrival order.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) heads: Table,
+    pub(crate) links: Vec<Link>,
+}
+
+impl Index {
+    pub(crate) fn with_capacity(messages: usize) -> Self {
+        Self {
+            heads: Table::with_capacity(messages),
+            links: vec![Link::LOOSE; messages],
+        }
+    }
+
+    /// The earliest message with the key that `is` recognises, or `NONE`.
+    #[inline]
+    pub(crate) fn head(&self, hash: u32, is: impl FnMut(u32) -> bool) -> u32 {
+        self.heads.find(hash, is).map_or(NONE, |at| self.heads.slot(at))
+    }
+
+    /// Appends a message to the chain of its key.
+    #[inline]
+    pub(crate) fn push(&mut self, hash: u32, slot: u32, is: impl FnMut(u32) -> bool) {
+        match self.heads.find(hash, is) {
+            Ok(at) => _ = chain::push(&mut self.links, self.heads.slot(at), slot),
+            Err(free) => {
+                chain::push(&mut self.links, NONE, slot);
+                self.heads.insert(free, hash, slot);
+            }
+        }
+    }
+
+    /// Takes a message out of the chain of its key.
+    #[inline]
+    pub(crate) fn remove(&mut self, hash: u32, slot: u32, is: impl FnMut(u32) -> bool) {
+        if let Ok(at) = self.heads.find(hash, is) {
+            match chain::remove(&mut self.links, self.heads.slot(at), slot) {
+                NONE => self.heads.remove(at),
+                head => self.heads.replace(at, head),
+            }
+        }
+    }
+
+    /// Makes room for slots below `slots`.
+    pub(crate) fn resize(&mut self, slots: usize) {
+        self.links.resize(slots, Link::LOOSE);
+    }
+}
+
+/// One pair of masks and its index.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) masks: Masks,
+    pub(crate) index: Index,
+}
+
+impl View {
+    pub(crate) fn unused() -> Self {
+        Self {
+            masks: Masks::EXACT,
+            index: Index::with_capacity(0),
+        }
+    }
+
+    /// Takes other masks, with room for slots below `slots`; nothing is in it yet.
+    pub(crate) fn begin(&mut self, masks: Masks, slots: usize) {
+        debug_assert!(
+            self.index.heads.is_empty(),
+            "a view ends only when nothing is kept"
+        );
+        self.masks = masks;
+        self.index.resize(slots);
+        self.index.heads.reserve(slots);
+    }
+}
