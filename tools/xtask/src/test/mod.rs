@@ -183,7 +183,9 @@ impl Runner<'_> {
         command
             .env("DOORBELL_SKIP_FILE", skip_file)
             .env("CARGO_TERM_COLOR", "never");
-        command.env("CARGO_TARGET_DIR", self.workspace.target.join(call.target));
+        if !call.target.is_empty() {
+            command.env("CARGO_TARGET_DIR", self.workspace.target.join(call.target));
+        }
         command.envs(call.environment.iter().map(|(name, value)| (name, value)));
         command
     }

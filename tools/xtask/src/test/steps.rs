@@ -295,6 +295,7 @@ fn loom(workspace: &Workspace) -> Vec<Invocation> {
         .with("CARGO_PROFILE_RELEASE_LTO", "off")
         .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     call.target = "loom";
+    let fixed = call.arguments.len();
     for member in &workspace.members {
         let named = tests_named(member, &[LOOM]);
         if !named.is_empty() {
@@ -302,7 +303,16 @@ fn loom(workspace: &Workspace) -> Vec<Invocation> {
             call.arguments.extend(named);
         }
     }
-    vec![call]
+    chosen(call, fixed)
+}
+
+/// The call, if packages were added to its `fixed` arguments: without any, cargo would take them all.
+fn chosen(call: Invocation, fixed: usize) -> Vec<Invocation> {
+    if call.arguments.len() > fixed {
+        vec![call]
+    } else {
+        Vec::new()
+    }
 }
 
 fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
@@ -314,6 +324,7 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
         // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
         .with("ASAN_OPTIONS", "detect_leaks=0");
     call.target = "asan";
+    let fixed = call.arguments.len();
     for member in workspace
         .members
         .iter()
@@ -321,7 +332,7 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
     {
         call.arguments.extend(["-p".to_owned(), member.package.clone()]);
     }
-    Ok(vec![call])
+    Ok(chosen(call, fixed))
 }
 
 #[cfg(test)]
@@ -372,6 +383,14 @@ mod tests {
                 "cargo test --locked --release --no-fail-fast -p doorbell-pml --test alloc",
             ]
         );
+    }
+
+    #[test]
+    fn where_no_package_takes_part_cargo_is_not_called() {
+        let workspace = workspace(&[("oob", &["x"])]);
+        assert_eq!(loom(&workspace), []);
+        assert_eq!(asan(&workspace).unwrap(), []);
+        assert_eq!(release(&workspace), []);
     }
 
     #[test]

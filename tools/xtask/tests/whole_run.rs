@@ -1,0 +1,129 @@
+//! `cargo xtask test` as it is typed, over a small workspace that cargo builds: what is counted is what happened.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A package whose tests pass, fail, are ignored, and find out that they cannot run.
+const MIXED: &str = r#"
+//! ```
+//! assert_eq!(1 + 1, 2);
+//! ```
+#[test]
+fn passes() {}
+
+#[test]
+fn fails() {
+    panic!("on purpose");
+}
+
+#[test]
+#[ignore = "takes a week"]
+fn is_ignored() {}
+
+#[test]
+fn cannot_run_here() {
+    let file = std::env::var_os("DOORBELL_SKIP_FILE").unwrap();
+    std::fs::write(file, "small::cannot_run_here: package strace: it is not on PATH\n").unwrap();
+}
+"#;
+
+fn workspace(source: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = "[workspace]\n[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    std::fs::create_dir(root.path().join("src")).unwrap();
+    std::fs::write(root.path().join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(root.path().join("src/lib.rs"), source).unwrap();
+    let lock = Command::new(env!("CARGO"))
+        .current_dir(root.path())
+        .args(["generate-lockfile", "--offline"])
+        .output();
+    let lock = lock.unwrap();
+    assert!(lock.status.success(), "{}", String::from_utf8_lossy(&lock.stderr));
+    root
+}
+
+fn xtask(root: &Path, ci: bool, arguments: &[&str]) -> (Output, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.current_dir(root).arg("test").args(arguments);
+    command
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS")
+        .env_remove("CI");
+    if ci {
+        command.env("CI", "true");
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, text)
+}
+
+#[test]
+fn each_test_is_counted_once_and_listed_with_its_reason_or_its_command() {
+    let root = workspace(MIXED);
+    let (output, text) = xtask(root.path(), false, &["--only", "test", "--json", "result.json"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    // The example in the documentation counts too.
+    assert_eq!(
+        text.lines().last(),
+        Some("2 passed, 1 failed, 2 skipped"),
+        "{text}"
+    );
+    for wanted in [
+        "small src/lib.rs: fails\n",
+        "cargo test --lib -- --exact fails\n",
+        "is_ignored: takes a week\n",
+        "small::cannot_run_here: package strace: it is not on PATH\n",
+        "on purpose",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} is missing in\n{text}");
+    }
+    let json = std::fs::read_to_string(root.path().join("result.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (json["passed"].as_u64(), json["good"].as_bool()),
+        (Some(2), Some(false)),
+        "{json:#}"
+    );
+
+    let (_, text) = xtask(root.path(), true, &["--only", "test"]);
+    assert_eq!(
+        text.lines().last(),
+        Some("2 passed, 2 failed, 1 skipped"),
+        "in CI\n{text}"
+    );
+}
+
+#[test]
+fn passing_is_zero_and_no_tests_or_no_time_is_not() {
+    let root = workspace("#[test]\nfn passes() {}\n");
+    let (output, text) = xtask(root.path(), true, &["--only", "test"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(0), Some("1 passed, 0 failed, 0 skipped")),
+        "{text}"
+    );
+
+    let (output, text) = xtask(root.path(), false, &["--only", "test", "--limit", "0"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(1), Some("0 passed, 1 failed, 0 skipped")),
+        "{text}"
+    );
+    assert!(text.contains("still running at its limit"), "{text}");
+
+    let (output, text) = xtask(root.path(), false, &["--only", "loom", "--fast"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(1), Some("0 passed, 0 failed, 1 skipped")),
+        "{text}"
+    );
+
+    std::fs::write(root.path().join("src/lib.rs"), "").unwrap();
+    let (output, text) = xtask(root.path(), false, &["--only", "test"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(1), Some("0 passed, 1 failed, 0 skipped")),
+        "{text}"
+    );
+}
