@@ -1,1 +1,56 @@
-//! Lock-free rings: SPSC, message lanes, MPSC mailbox, device descriptor ring, slab.
+//! Rings: how bytes and values pass between threads, processes and devices without a lock.
+//!
+//! # Which one
+//!
+//! | job | use | far side trusted |
+//! |---|---|---|
+//! | values between two threads of this process | [`spsc`] | yes |
+//! | commands of many threads to a progress thread | [`mpsc`] | yes |
+//! | equal slots of bytes to one other process | [`shared`] | no |
+//! | descriptors to a device, completions from it | [`desc`] | no |
+//! | a fixed number of values or buffers of one owner | [`slab`] | handles may come off a wire |
+//!
+//! Rings that others can see are placed in an [`Area`](storage::Area) of a [`storage::Storage`]: a heap block of the exact size,
+//! or a map that somebody else made. Bytes that others may write are reached through [`view`] only.
+//!
+//! # Memory orders
+//!
+//! Every atomic access of this crate, what it pairs with, and what would break with less. The loom tests
+//! (`tests/loom_*.rs`) run each row under all interleavings.
+//!
+//! | load | pairs with the store | without it |
+//! |---|---|---|
+//! | `spsc`, consumer: tail, Acquire | producer: tail, Release, after writing the slots | a slot is taken that still holds what was there before |
+//! | `spsc`, producer: head, Acquire | consumer: head, Release, after moving values out | a value is overwritten while it is being taken |
+//! | `spsc`: `alone`, Acquire | drop of the other end, Release | the last values put in are missed after "abandoned" |
+//! | `shared`, consumer: tail, Acquire | producer: tail, Release, after lengths and payloads | bytes of the lap before are copied |
+//! | `shared`, producer: head, Acquire | consumer: head, Release, after copying | a slot is overwritten while it is being copied |
+//! | `shared`, consumer: length, Relaxed | covered by tail | – (checked whatever it is) |
+//! | `mpsc`, receiver: stamp, Acquire | sender: stamp = position + 1, Release, after writing the value | a value is taken before it is there |
+//! | `mpsc`, sender: stamp, Acquire | receiver: stamp = position + capacity, Release, after moving out | a value is overwritten while it is being taken |
+//! | `mpsc`, sender: tail, Relaxed, and its compare-and-swap | – | – (hands out positions; stamps carry the data) |
+//! | `mpsc`: `closed`, Acquire in `is_closed`, Relaxed in `send` | drop of the receiver, Release | in `send` only a hint: the value is then dropped with the mailbox |
+//! | `mpsc`, receiver: `senders`, Acquire | drop of each sender, Release | the last values sent are missed after "abandoned" |
+//! | `desc`, completions: word with the colour, Acquire | the device writes that word last | words of the lap before are copied beside a new colour |
+//! | `desc`, posts: word with the done bit, Acquire | the device writes that word last | words as posted are taken for the device's answer |
+//! | the device: its doorbell register, before descriptors | `doorbell`: Release fence, before the register write | it fetches what a slot held a lap ago |
+//!
+//! [`slab`] has no atomics: it has one owner.
+
+#![deny(missing_docs)]
+
+pub mod desc;
+mod error;
+pub mod mpsc;
+pub mod pad;
+pub mod shared;
+pub mod slab;
+mod slot;
+pub mod spsc;
+pub mod storage;
+mod sync;
+pub mod view;
+
+pub use error::{Full, RingError};
+pub use storage::Area;
+pub use view::{SharedSlice, SharedSliceMut};
