@@ -9,11 +9,19 @@
 //! An object is sealed against resizing before it leaves its maker, and whoever receives one checks the seals
 //! first: a peer that shrinks its object could otherwise kill us with SIGBUS. With
 //! [`Object::seal_against_new_writers`] the maker keeps the only writable map.
+//!
+//! [`Words`] is the way in for code without `unsafe`: atomic 64-bit words by checked index, for counters and for
+//! measuring what a bare exchange of cache lines costs.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr;
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -28,7 +36,7 @@ pub enum Protection {
     ReadWrite,
 }
 
-/// A shared memory object: a memfd whose size can never change.
+/// A shared memory object: a memfd whose size can never change, or a private file ([`Object::create_file`]).
 #[derive(Debug)]
 pub struct Object {
     descriptor: OwnedFd,
@@ -62,8 +70,49 @@ impl Object {
         Ok(Self { descriptor, length })
     }
 
-    /// Takes an object that a peer passed, after checking that it is sealed against resizing and at least
-    /// `least` bytes long.
+    /// Makes a file of `length` bytes (whole pages, backed now), readable and writable by its owner alone. It must
+    /// not exist. Files cannot be sealed: only for a directory that nobody else may write, and for a file that
+    /// whoever owns it leaves alone, since cutting it short would kill this process.
+    ///
+    /// # Errors
+    /// When it exists, or the system refuses.
+    pub fn create_file(path: &Path, length: usize) -> Result<Self, RailError> {
+        let failed = |errno: Errno| {
+            RailError::memory("make a file", &path.display().to_string(), length, errno.into())
+        };
+        let length = whole_pages(length.max(1)).ok_or_else(|| failed(Errno::NOMEM))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
+        Ok(Self { descriptor, length })
+    }
+
+    /// Opens the object behind descriptor `number` of process `process` (one of the same user), for the uses that
+    /// `protection` names, with the same checks as [`Object::received`].
+    ///
+    /// # Errors
+    /// When the process or descriptor is not there or not ours to open, or the object is not a safe one.
+    pub fn open_of(
+        process: u32,
+        number: RawFd,
+        least: usize,
+        protection: Protection,
+    ) -> Result<Self, RailError> {
+        let path = format!("/proc/{process}/fd/{number}");
+        let rights = match protection {
+            Protection::ReadOnly => OFlags::RDONLY,
+            Protection::ReadWrite => OFlags::RDWR,
+        };
+        // Whatever the descriptor turns out to be, opening it neither waits nor takes over a terminal.
+        let flags = rights | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let descriptor = rustix::fs::open(path.as_str(), flags, Mode::empty()).map_err(|errno| {
+            RailError::memory("open a peer's shared memory object", &path, least, errno.into())
+        })?;
+        Self::received(descriptor, least)
+    }
+
+    /// Takes an object that a peer passed, after checking that it is sealed against resizing, at least `least`
+    /// bytes long, and backed by memory as far as it claims to be long.
     ///
     /// # Errors
     /// When it is not, in which case mapping it would be dangerous.
@@ -86,6 +135,12 @@ impl Object {
         let length = usize::try_from(stat.st_size).unwrap_or(0);
         if length < least || !length.is_multiple_of(page_size()) {
             return Err(RailError::hostile("passed a memory object of the wrong size"));
+        }
+        // A map of it is filled in at once: the memory has to be its maker's, not ours.
+        if u64::try_from(stat.st_blocks).unwrap_or(0) < stat.st_size as u64 / STAT_BLOCK {
+            return Err(RailError::hostile(
+                "passed a memory object with less memory than its length",
+            ));
         }
         Ok(Self { descriptor, length })
     }
@@ -118,6 +173,9 @@ impl Object {
     }
 }
 
+/// The unit of `st_blocks`, in bytes, whatever the file system's own is.
+const STAT_BLOCK: u64 = 512;
+
 impl AsFd for Object {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
@@ -127,8 +185,8 @@ impl AsFd for Object {
 /// A map of a whole [`Object`] between two guard pages; not inherited by `fork`. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Map {
-    reservation: *mut u8,
-    reserved: usize,
+    /// The first byte of the object, one guard page into the reservation.
+    start: *mut u8,
     length: usize,
     protection: Protection,
 }
@@ -157,8 +215,7 @@ impl Map {
         .map_err(failed)?
         .cast::<u8>();
         let map = Self {
-            reservation,
-            reserved,
+            start: reservation.wrapping_add(guard),
             length: object.length,
             protection,
         };
@@ -188,7 +245,7 @@ impl Map {
     /// The first byte of the object. Bytes may be written by others at any time.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.reservation.wrapping_add(page_size())
+        self.start
     }
 
     /// Length in bytes.
@@ -225,47 +282,172 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        let guard = page_size();
+        let (reservation, reserved) = (self.start.wrapping_sub(guard), self.length + 2 * guard);
         // SAFETY: the reservation is ours alone, and whoever used its addresses held this value.
-        let unmapped = unsafe { rustix::mm::munmap(self.reservation.cast(), self.reserved) };
+        let unmapped = unsafe { rustix::mm::munmap(reservation.cast(), reserved) };
         debug_assert!(unmapped.is_ok(), "munmap of our own reservation: {unmapped:?}");
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A cache line of eight words.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Line(pub [AtomicU64; WORDS_PER_LINE]);
+const _: () = assert!(size_of::<Line>() == 64);
 
-    #[test]
-    fn an_object_is_shared_between_its_maps_and_cannot_be_resized() {
-        let object = Object::new("test", 100).unwrap();
-        assert_eq!(object.len(), page_size());
-        let writer = object.map(Protection::ReadWrite).unwrap();
-        let reader = object.map(Protection::ReadOnly).unwrap();
-        // SAFETY: the map is at least a page long and writable.
-        unsafe { writer.as_ptr().write_volatile(42) };
-        // SAFETY: the map is at least a page long and readable.
-        assert_eq!(unsafe { reader.as_ptr().read_volatile() }, 42);
-        assert!(rustix::fs::ftruncate(&object, 0).is_err());
+/// Words in a [`Line`].
+pub const WORDS_PER_LINE: usize = 8;
+
+/// A map seen as atomic 64-bit words: the safe way to memory that other threads and processes write too.
+///
+/// Only 64-bit words, because atomics of different sizes must not meet on the same bytes. The words stay mapped as
+/// long as any clone or [`Word`] of them lives.
+///
+/// ```
+/// use doorbell_fabric::map::{Object, Protection, Words};
+/// use std::sync::atomic::Ordering::Relaxed;
+///
+/// let object = Object::new("example", 4096)?;
+/// let ours = Words::of(object.map(Protection::ReadWrite)?.into())?;
+/// let theirs = Words::of(object.map(Protection::ReadWrite)?.into())?;
+/// ours.get(9).unwrap().store(7, Relaxed);
+/// assert_eq!(theirs.line(1).unwrap().0[1].load(Relaxed), 7);
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
+#[derive(Clone)]
+pub struct Words {
+    start: NonNull<AtomicU64>,
+    count: usize,
+    map: Arc<Map>,
+}
+
+// SAFETY: the words are atomics in a map that `map` keeps; neither cares which thread looks.
+unsafe impl Send for Words {}
+// SAFETY: as above; `&Words` gives out shared references to atomics only.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// All words of a writable map. Its bytes belong to atomic words from now on: raw pointers into the same map
+    /// are the business of their users, as everywhere.
+    ///
+    /// # Errors
+    /// When the map is read-only: a store to a word would be a fault.
+    pub fn of(map: Arc<Map>) -> Result<Self, RailError> {
+        if map.protection() != Protection::ReadWrite {
+            let denied = Errno::ACCESS.into();
+            return Err(RailError::memory(
+                "write words of a read-only map",
+                "",
+                map.len(),
+                denied,
+            ));
+        }
+        let start = NonNull::new(map.as_ptr().cast()).ok_or_else(|| {
+            RailError::memory("map a shared memory object", "", map.len(), Errno::FAULT.into())
+        })?;
+        Ok(Self {
+            start,
+            count: map.len() / size_of::<AtomicU64>(),
+            map,
+        })
     }
 
-    #[test]
-    fn after_sealing_nobody_else_can_write() {
-        let object = Object::new("test", 1).unwrap();
-        let _mine = object.map(Protection::ReadWrite).unwrap();
-        object.seal_against_new_writers().unwrap();
-        assert!(object.map(Protection::ReadWrite).is_err());
-        assert!(object.map(Protection::ReadOnly).is_ok());
+    /// Number of words.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count
     }
 
-    #[test]
-    fn an_unsealed_or_short_object_of_a_peer_is_refused() {
-        let unsealed =
-            rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        rustix::fs::ftruncate(&unsealed, 4096).unwrap();
-        assert!(Object::received(unsealed, 1).is_err());
-        let short = Object::new("test", 1).unwrap().descriptor;
-        assert!(Object::received(short, page_size() + 1).is_err());
-        let pipe = rustix::pipe::pipe().unwrap().0;
-        assert!(Object::received(pipe, 1).is_err());
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The word at `index`; `None` beyond the end.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&AtomicU64> {
+        if index >= self.count {
+            return None;
+        }
+        let word = self.start.as_ptr().wrapping_add(index);
+        // SAFETY: inside the map by the check; aligned, since maps start on a page; mapped while `self.map` lives.
+        Some(unsafe { &*word })
+    }
+
+    /// The cache line at `index`, counted in lines; `None` when it is not wholly inside or does not start on a line.
+    #[inline]
+    pub fn line(&self, index: usize) -> Option<&Line> {
+        let first = index.checked_mul(WORDS_PER_LINE)?;
+        let end = first.checked_add(WORDS_PER_LINE)?;
+        let line = self.start.as_ptr().wrapping_add(first).cast::<Line>();
+        if end > self.count || !line.is_aligned() {
+            return None;
+        }
+        // SAFETY: inside the map and aligned by the checks; mapped while `self.map` lives; atomics only.
+        Some(unsafe { &*line })
+    }
+
+    /// `count` words from `first`; `None` when they are not all inside.
+    #[inline]
+    pub fn part(&self, first: usize, count: usize) -> Option<Self> {
+        let end = first.checked_add(count)?;
+        if end > self.count {
+            return None;
+        }
+        Some(Self {
+            // SAFETY: at most one past the end of the map, by the check.
+            start: unsafe { self.start.add(first) },
+            count,
+            map: Arc::clone(&self.map),
+        })
+    }
+
+    /// One word by itself, without a check at each use; `None` beyond the end.
+    #[inline]
+    pub fn word(&self, index: usize) -> Option<Word> {
+        let at = NonNull::from(self.get(index)?);
+        Some(Word {
+            at,
+            map: Arc::clone(&self.map),
+        })
     }
 }
+
+impl fmt::Debug for Words {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Words({} of {:?})", self.count, self.map)
+    }
+}
+
+/// One atomic word of a map, which it keeps mapped.
+#[derive(Clone)]
+pub struct Word {
+    at: NonNull<AtomicU64>,
+    map: Arc<Map>,
+}
+
+// SAFETY: as for `Words`.
+unsafe impl Send for Word {}
+// SAFETY: as for `Words`.
+unsafe impl Sync for Word {}
+
+impl Deref for Word {
+    type Target = AtomicU64;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU64 {
+        // SAFETY: `Words::word` took the address from a word of `self.map`, which is mapped as long as we hold it.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Word({:?} in {:?})", **self, self.map)
+    }
+}
+
+#[cfg(test)]
+mod tests;
