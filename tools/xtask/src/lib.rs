@@ -8,6 +8,7 @@ mod arrows;
 pub mod child;
 pub mod error;
 mod licences;
+mod lock;
 mod test;
 mod tree;
 mod workspace;

@@ -21,6 +21,7 @@ use self::skips::Skip;
 use self::steps::{Invocation, Step, Work};
 use crate::child::{Ended, Nursery};
 use crate::error::Error;
+use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo};
 use crate::{arrows, licences};
 
@@ -127,6 +128,7 @@ impl Runner<'_> {
         let mut outcome = match &step.work {
             Work::Arrows => check_arrows(self.workspace)?,
             Work::Licences => check_licences(self.workspace)?,
+            Work::Lock => check_lock(self.workspace)?,
             Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
         };
         outcome.name = step.name.to_owned();
@@ -274,6 +276,22 @@ fn check_licences(workspace: &Workspace) -> Result<Outcome, Error> {
         reason,
     }));
     Ok(outcome)
+}
+
+fn check_lock(workspace: &Workspace) -> Result<Outcome, Error> {
+    Ok(match lock::check(&workspace.root)? {
+        Lock::Good => Outcome::check(Vec::new(), Vec::new()),
+        Lock::Unknown => Outcome::left_out("lock", "no git commit to compare with"),
+        Lock::Stale => {
+            let what =
+                "building changed Cargo.lock though no manifest changed; commit it as it is now".to_owned();
+            let failure = Failure {
+                what,
+                repeat: "git diff Cargo.lock".to_owned(),
+            };
+            Outcome::check(vec![failure], Vec::new())
+        }
+    })
 }
 
 fn read_lossy(path: &Path) -> Result<String, Error> {

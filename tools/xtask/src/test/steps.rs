@@ -79,6 +79,8 @@ pub(super) enum Work {
     Arrows,
     /// The rules of `cargo xtask licences`.
     Licences,
+    /// The comparison of `Cargo.lock` with what is committed.
+    Lock,
     /// Cargo, once or several times.
     Cargo {
         /// The calls, in order.
@@ -157,6 +159,11 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
             "every file is formatted",
             minutes(2),
             Invocation::new(&["fmt", "--all", "--check"]),
+        ),
+        own(
+            "lock",
+            "the committed Cargo.lock is what the manifests ask for",
+            Work::Lock,
         ),
         own(
             "arrows",
