@@ -1,0 +1,106 @@
+//! The other ranks' side: connects (rank 0 may come later), says hello, waits for the table.
+
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::connect;
+
+use super::wire::{self, Kind, Reader};
+use super::{Hello, Root, as_timespec, left, peer_uid, stream_socket};
+use crate::error::Error;
+
+/// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
+const RETRY: Duration = Duration::from_millis(2);
+
+pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Vec<Hello>, Error> {
+    let late = |step, note: String| Error::NoRoot {
+        step,
+        root: root.to_string(),
+        waited: started.elapsed(),
+        note,
+    };
+    let body = serde_json::to_vec(&own).map_err(|error| root.meeting(error.to_string()))?;
+    let frame = wire::frame(Kind::Hello, &body).ok_or_else(|| root.meeting("our own hello is too long"))?;
+    let socket = reach(root, started, limit)?;
+    if peer_uid(&socket).map_err(|error| root.io("ask who serves the meeting", error))?
+        != rustix::process::geteuid().as_raw()
+    {
+        return Err(root.meeting("another user serves this address; choose another DOORBELL_ROOT"));
+    }
+    let mut at = 0;
+    let mut reader = Reader::default();
+    let allowed = [Kind::Table, Kind::Refusal];
+    loop {
+        at = match wire::write(&socket, &frame, at) {
+            // Rank 0 may have refused us before it read everything: its reason is still to be read.
+            Err(_) => frame.len(),
+            Ok(at) => at,
+        };
+        let open = reader
+            .read(&socket, &allowed)
+            .map_err(|error| root.meeting(error.to_string()))?;
+        if let Some((kind, body)) = reader
+            .finished(&allowed)
+            .map_err(|bad| root.meeting(bad.to_string()))?
+        {
+            return match kind {
+                Kind::Table => check(root, &own, body),
+                _ => Err(root.meeting(String::from_utf8_lossy(body))),
+            };
+        }
+        if !open {
+            return Err(root.meeting("rank 0 went away before all ranks had come: see its own message"));
+        }
+        let Some(left) = left(started, limit) else {
+            return Err(late("send the table", String::new()));
+        };
+        let wanted = if at < frame.len() {
+            PollFlags::IN | PollFlags::OUT
+        } else {
+            PollFlags::IN
+        };
+        match poll(&mut [PollFd::new(&socket, wanted)], Some(&as_timespec(left))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(root.io("wait for rank 0", error)),
+        }
+    }
+}
+
+fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Error> {
+    let address = root.address()?;
+    loop {
+        let socket = stream_socket(root)?;
+        let error = match connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(error @ (Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN | Errno::INTR)) => error,
+            Err(error) => return Err(root.io("connect to rank 0", error)),
+        };
+        let Some(left) = left(started, limit) else {
+            let note = format!(" (last answer of the system: {})", std::io::Error::from(error));
+            return Err(Error::NoRoot {
+                step: "listen",
+                root: root.to_string(),
+                waited: started.elapsed(),
+                note,
+            });
+        };
+        thread::sleep(RETRY.min(left));
+    }
+}
+
+/// The table, when it is one: every rank in its place, ourselves among them.
+fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Vec<Hello>, Error> {
+    let table: Vec<Hello> = serde_json::from_slice(body)
+        .map_err(|error| root.meeting(format!("the table does not parse: {error}")))?;
+    let in_order = (0..own.size).eq(table.iter().map(|hello| hello.rank));
+    if !in_order || table.get(own.rank as usize) != Some(own) {
+        return Err(root.meeting("the table of rank 0 does not hold every rank in its place"));
+    }
+    if let Some(reason) = table.iter().find_map(|hello| hello.check(own.size).err()) {
+        return Err(root.meeting(reason));
+    }
+    Ok(table)
+}

@@ -1,0 +1,232 @@
+//! How the ranks of a job find each other: rank 0 serves a Unix socket, everybody says hello, everybody gets the table.
+//!
+//! ```text
+//!   rank k ── hello {rank, size, incarnation, pid, rails} ─►  rank 0
+//!   rank k ◄─ table [hello; size]  or  refusal "why"      ──  rank 0     when all have come, or the time is up
+//! ```
+//!
+//! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
+//! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
+//! same deadline. Nothing stays open afterwards: no listener, no thread.
+
+mod join;
+mod root;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::addr::RailAddress;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// Most ranks of one job.
+pub(crate) const MOST_RANKS: u32 = 65_536;
+/// Most rails that one rank may publish.
+pub(crate) const MOST_RAILS: usize = 64;
+
+/// What one rank tells the others about one of its rails.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RailEntry {
+    /// The rail's name there.
+    pub name: String,
+    /// Its address.
+    pub address: RailAddress,
+    /// Which life of the rail: peers of another one are refused.
+    pub incarnation: u64,
+    /// Capabilities by name (`get`, `put`, `atomics`).
+    pub features: Vec<String>,
+    /// Largest message sent at once, in bytes.
+    pub eager: u64,
+}
+
+/// What one rank tells the others about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its rank.
+    pub rank: u32,
+    /// How many ranks it believes the job has.
+    pub size: u32,
+    /// Which life of the process: random.
+    pub incarnation: u64,
+    /// Its process id, in its own namespace.
+    pub pid: u32,
+    /// Which host it runs on: the kernel's boot id.
+    pub host: String,
+    /// The library's version there.
+    pub version: String,
+    /// The program's path there.
+    pub program: String,
+    /// Its rails.
+    pub rails: Vec<RailEntry>,
+}
+
+impl Hello {
+    /// This process's hello, with `rails`.
+    pub(crate) fn of_this_process(rank: u32, size: u32, rails: Vec<RailEntry>) -> Result<Self, Error> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| Error::Io {
+            step: "draw a random number",
+            object: "the kernel's generator".to_owned(),
+            source: error.into(),
+            remedy: "check that getrandom(2) is allowed here",
+        })?;
+        Ok(Self {
+            rank,
+            size,
+            incarnation: u64::from_le_bytes(random),
+            pid: std::process::id(),
+            host: host_id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: std::env::current_exe()
+                .map_or_else(|_| String::new(), |path| path.display().to_string()),
+            rails,
+        })
+    }
+
+    /// Whether a hello may enter the table of a job of `size`; the reason why not.
+    fn check(&self, size: u32) -> Result<(), String> {
+        if self.size != size {
+            return Err(format!(
+                "rank {} believes in {} ranks, rank 0 in {size}",
+                self.rank, self.size
+            ));
+        }
+        if self.rank >= size {
+            return Err(format!("rank {} is not in a job of {size}", self.rank));
+        }
+        if self.rails.len() > MOST_RAILS {
+            return Err(format!(
+                "rank {} publishes {} rails (limit {MOST_RAILS})",
+                self.rank,
+                self.rails.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn host_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    match id.trim() {
+        "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        id => id.to_owned(),
+    }
+}
+
+/// Where the ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// A name in the abstract namespace of the network namespace: nothing to clean up.
+    Abstract(String),
+    /// A socket file.
+    Path(PathBuf),
+}
+
+impl Root {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let root = match text.strip_prefix('@') {
+            Some("") => {
+                return Err(Error::Job {
+                    reason: "DOORBELL_ROOT is `@` without a name".to_owned(),
+                });
+            }
+            Some(name) => Self::Abstract(name.to_owned()),
+            None if text.is_empty() => {
+                return Err(Error::Job {
+                    reason: "DOORBELL_ROOT is empty".to_owned(),
+                });
+            }
+            None => Self::Path(PathBuf::from(text)),
+        };
+        root.address().map(|_| root)
+    }
+
+    fn address(&self) -> Result<SocketAddrUnix, Error> {
+        let address = match self {
+            Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+            Self::Path(path) => SocketAddrUnix::new(path.as_path()),
+        };
+        address.map_err(|_| Error::Job {
+            reason: format!("DOORBELL_ROOT `{self}` is too long for a Unix socket (about 100 bytes)"),
+        })
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Abstract(_) => None,
+        }
+    }
+
+    fn meeting(&self, reason: impl Into<String>) -> Error {
+        Error::Meeting {
+            root: self.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    fn io(&self, step: &'static str, source: impl Into<std::io::Error>) -> Error {
+        Error::Io {
+            step,
+            object: self.to_string(),
+            source: source.into(),
+            remedy: "check DOORBELL_ROOT, the folder's mode, and that no other job uses the same name",
+        }
+    }
+}
+
+impl std::fmt::Display for Root {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Abstract(name) => write!(out, "@{name}"),
+            Self::Path(path) => OsStr::from_bytes(path.as_os_str().as_bytes()).display().fmt(out),
+        }
+    }
+}
+
+/// Meets the other ranks: gives `own` to them and returns everybody's hello, in the order of ranks.
+///
+/// # Errors
+/// Who did not come within `limit`; who refused whom and why; what the system said.
+pub(crate) fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Vec<Hello>, Error> {
+    let started = Instant::now();
+    if own.rank == 0 {
+        root::serve(root, own, started, limit)
+    } else {
+        join::join(root, own, started, limit)
+    }
+}
+
+/// A non-blocking stream socket.
+fn stream_socket(root: &Root) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|error| root.io("make a Unix socket", error))
+}
+
+/// The user at the other end of `socket`.
+fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+fn left(started: Instant, limit: Duration) -> Option<Duration> {
+    limit
+        .checked_sub(started.elapsed())
+        .filter(|left| !left.is_zero())
+}
+
+fn as_timespec(time: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}

@@ -1,0 +1,179 @@
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use super::*;
+
+fn hello(rank: u32, size: u32) -> Hello {
+    Hello::of_this_process(rank, size, Vec::new()).unwrap()
+}
+
+fn in_folder() -> (tempfile::TempDir, Root) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::Path(folder.path().join("root"));
+    (folder, root)
+}
+
+fn unique(name: &str) -> Root {
+    Root::parse(&format!("@doorbell-test-{name}-{}", std::process::id())).unwrap()
+}
+
+const SOON: Duration = Duration::from_millis(300);
+const AMPLE: Duration = Duration::from_secs(20);
+
+fn meet_all(root: &Root, size: u32) -> Vec<Result<Vec<Hello>, Error>> {
+    thread::scope(|s| {
+        let ranks: Vec<_> = (0..size)
+            .rev()
+            .map(|rank| s.spawn(move || meet(root, hello(rank, size), AMPLE)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn everybody_gets_the_same_table_and_the_file_goes_away() {
+    let (_folder, by_path) = in_folder();
+    for root in [unique("all"), by_path] {
+        let tables: Vec<_> = meet_all(&root, 9).into_iter().map(Result::unwrap).collect();
+        assert!(tables.iter().all(|table| table == &tables[0] && table.len() == 9));
+        assert!(root.path().is_none_or(|path| !path.exists()));
+    }
+}
+
+#[test]
+fn missing_ranks_are_named_on_both_sides() {
+    let root = unique("missing");
+    let (zero, one) = thread::scope(|s| {
+        let zero = s.spawn(|| meet(&root, hello(0, 4), SOON));
+        let one = s.spawn(|| meet(&root, hello(1, 4), AMPLE));
+        (
+            zero.join().unwrap().unwrap_err(),
+            one.join().unwrap().unwrap_err(),
+        )
+    });
+    assert!(
+        matches!(&zero, Error::MissingRanks { missing, .. } if missing == &[2, 3]),
+        "{zero}"
+    );
+    assert!(one.to_string().contains("ranks 2 and 3 did not come"), "{one}");
+}
+
+#[test]
+fn without_rank_zero_the_others_say_so() {
+    let error = meet(&unique("nobody"), hello(1, 2), SOON).unwrap_err();
+    assert!(
+        matches!(&error, Error::NoRoot { .. }) && error.to_string().contains("was it started"),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_processes_of_one_rank_and_other_sizes_are_refused_by_name() {
+    let root = unique("twice");
+    let errors = thread::scope(|s| {
+        let zero = s.spawn(|| meet(&root, hello(0, 3), Duration::from_millis(700)));
+        let first = s.spawn(|| meet(&root, hello(1, 3), AMPLE));
+        thread::sleep(Duration::from_millis(100));
+        let second = s.spawn(|| meet(&root, hello(1, 3), AMPLE));
+        let other = s.spawn(|| meet(&root, hello(2, 4), AMPLE));
+        [zero, first, second, other].map(|rank| rank.join().unwrap().unwrap_err().to_string())
+    });
+    assert!(
+        errors[0].contains("rank 2 did not come") && errors[0].contains("two processes"),
+        "{}",
+        errors[0]
+    );
+    assert!(
+        errors[2].contains("two processes say that they are rank 1"),
+        "{}",
+        errors[2]
+    );
+    assert!(errors[3].contains("believes in 4 ranks"), "{}", errors[3]);
+}
+
+#[test]
+fn strangers_who_say_nothing_or_nonsense_do_not_stop_the_job() {
+    let (_folder, root) = in_folder();
+    let path = root.path().unwrap().to_owned();
+    thread::scope(|s| {
+        let zero = s.spawn(|| meet(&root, hello(0, 2), AMPLE));
+        let reach = || loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(_) => thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let silent: Vec<_> = (0..20).map(|_| reach()).collect();
+        let mut rude = reach();
+        rude.write_all(&[0xff; 64]).unwrap();
+        let mut other_version = reach();
+        other_version
+            .write_all(b"doorbell\x09\x00\x01\x00\x02\x00\x00\x00{}")
+            .unwrap();
+        let mut answer = Vec::new();
+        // Closing with bytes unread resets the connection, but only after the answer was read.
+        let _ = other_version.read_to_end(&mut answer);
+        assert!(
+            String::from_utf8_lossy(&answer).contains("version 9"),
+            "{answer:?}"
+        );
+        let mut endless = reach();
+        endless
+            .write_all(b"doorbell\x01\x00\x01\x00\xff\xff\xff\x7f")
+            .unwrap();
+        let mut nonsense = reach();
+        nonsense
+            .write_all(b"doorbell\x01\x00\x01\x00\x02\x00\x00\x00[]")
+            .unwrap();
+        assert_eq!(meet(&root, hello(1, 2), AMPLE).unwrap().len(), 2);
+        assert_eq!(zero.join().unwrap().unwrap().len(), 2);
+        drop(silent);
+    });
+}
+
+#[test]
+fn a_rank_that_left_may_come_again() {
+    let (_folder, root) = in_folder();
+    let path = root.path().unwrap().to_owned();
+    thread::scope(|s| {
+        let zero = s.spawn(|| meet(&root, hello(0, 3), AMPLE));
+        let body = serde_json::to_vec(&hello(1, 3)).unwrap();
+        let mut early = loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(_) => thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        early
+            .write_all(&wire::frame(wire::Kind::Hello, &body).unwrap())
+            .unwrap();
+        thread::sleep(Duration::from_millis(50));
+        drop(early);
+        thread::sleep(Duration::from_millis(50));
+        let one = s.spawn(|| meet(&root, hello(1, 3), AMPLE));
+        let two = s.spawn(|| meet(&root, hello(2, 3), AMPLE));
+        for rank in [zero, one, two] {
+            assert_eq!(rank.join().unwrap().unwrap().len(), 3);
+        }
+    });
+}
+
+#[test]
+fn a_socket_file_that_a_dead_job_left_is_replaced_but_nothing_else() {
+    let (_folder, root) = in_folder();
+    drop(std::os::unix::net::UnixListener::bind(root.path().unwrap()).unwrap());
+    assert!(root.path().unwrap().exists());
+    assert!(meet_all(&root, 2).iter().all(Result::is_ok));
+    std::fs::write(root.path().unwrap(), "precious").unwrap();
+    let error = meet(&root, hello(0, 2), SOON).unwrap_err();
+    assert_eq!(error.code(), "system");
+    assert_eq!(std::fs::read_to_string(root.path().unwrap()).unwrap(), "precious");
+}
+
+#[test]
+fn bad_roots_are_errors() {
+    for bad in ["", "@", &"x".repeat(200), &format!("@{}", "x".repeat(200))] {
+        assert!(Root::parse(bad).is_err(), "{bad}");
+    }
+}

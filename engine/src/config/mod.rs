@@ -1,0 +1,172 @@
+//! The configuration: typed, small, and able to say where each value came from.
+//!
+//! ```text
+//!   default  <  one TOML file (DOORBELL_CONFIG)  <  DOORBELL_* variables  <  code (Builder)
+//! ```
+//!
+//! A name that does not exist is an error with the nearest one that does; a bad value is an error that says what was
+//! expected. The table below is the only list of settings: reading, listing and documentation follow from it.
+
+mod setting;
+mod source;
+mod value;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use setting::{Origin, Setting};
+pub use value::{Mode, Protocol, Rails, Size, Wait};
+
+use setting::AnySetting;
+pub(crate) use value::nearest;
+
+/// One line of `doorbell info --config`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// The name, as in the file: `section.key`.
+    pub name: &'static str,
+    /// The environment variable.
+    pub variable: &'static str,
+    /// The value, as text.
+    pub value: String,
+    /// Where it came from.
+    pub origin: String,
+    /// The unit, or the words that are allowed.
+    pub unit: &'static str,
+    /// What it does, in one sentence.
+    pub help: &'static str,
+}
+
+/// The fixed facts of one setting.
+pub(crate) struct Fact {
+    pub(crate) name: &'static str,
+    pub(crate) variable: &'static str,
+    pub(crate) help: &'static str,
+}
+
+macro_rules! settings {
+    ($($(#[$about:meta])* $section:ident: $Section:ident {
+        $($key:ident: $type:ty = $default:expr, $variable:literal, $help:literal;)*
+    })*) => {
+        $(
+            $(#[$about])*
+            #[derive(Clone, Debug)]
+            pub struct $Section { $(#[doc = $help] pub $key: Setting<$type>,)* }
+        )*
+
+        /// Every setting, with its origin.
+        #[derive(Clone, Debug)]
+        pub struct Config { $($(#[$about])* pub $section: $Section,)* }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($section: $Section { $($key: Setting::built_in($default),)* },)* }
+            }
+        }
+
+        /// Every setting's facts, in the order of the listing.
+        pub(crate) const FACTS: &[Fact] = &[$($(Fact {
+            name: concat!(stringify!($section), ".", stringify!($key)),
+            variable: $variable,
+            help: $help,
+        },)*)*];
+
+        impl Config {
+            fn all(&self) -> Vec<&dyn AnySetting> {
+                vec![$($(&self.$section.$key,)*)*]
+            }
+
+            fn all_mut(&mut self) -> Vec<&mut dyn AnySetting> {
+                vec![$($(&mut self.$section.$key,)*)*]
+            }
+        }
+    };
+}
+
+settings! {
+    /// Who we are in the job; usually set by the launcher.
+    job: Job {
+        rank: Option<u32> = None, "DOORBELL_RANK", "This process's rank, from 0.";
+        size: Option<u32> = None, "DOORBELL_SIZE", "How many ranks the job has.";
+        root: Option<String> = None, "DOORBELL_ROOT",
+            "Where the ranks meet: `@name` (abstract Unix socket) or a path; rank 0 serves it.";
+        timeout: Duration = Duration::from_secs(30), "DOORBELL_JOB_TIMEOUT",
+            "How long the ranks wait for each other at the start.";
+    }
+    /// The ways to the peers.
+    rails: RailSection {
+        list: Rails = Rails::default(), "DOORBELL_RAILS",
+            "Rails to use, by name; each is used or refused with the reason. Empty: chosen per peer.";
+    }
+    /// Who works, where, and what an idle wait does.
+    progress: Progress {
+        mode: Mode = Mode::Inline, "DOORBELL_PROGRESS",
+            "Whether the caller's thread or a dedicated one moves messages.";
+        core: Option<u32> = None, "DOORBELL_PROGRESS_CORE",
+            "The core that the dedicated thread is pinned to; without one it is not pinned.";
+        wait: Wait = Wait::Balanced, "DOORBELL_WAIT", "What a wait does while nothing happens.";
+        spins: Option<u32> = None, "DOORBELL_SPINS",
+            "Empty polls before a wait yields the core; auto: many, or few when ranks share cores.";
+        yields: Option<u32> = None, "DOORBELL_YIELDS",
+            "Yields before a wait sleeps; auto: by whether ranks share cores.";
+        mailbox: u32 = 1024, "DOORBELL_MAILBOX",
+            "Commands that fit between a caller and the dedicated thread (rounded up to a power of two).";
+    }
+    /// Bounds of waiting.
+    wait: Waits {
+        deadline: Duration = Duration::from_secs(60), "DOORBELL_DEADLINE",
+            "How long a wait may take unless it names its own bound; every wait ends.";
+        quiet: Duration = Duration::from_secs(3), "DOORBELL_QUIET",
+            "After this long without an end, a wait says once who waits for what.";
+        close: Duration = Duration::from_secs(2), "DOORBELL_CLOSE",
+            "How long the end of a world may take to push out what was accepted.";
+    }
+    /// Protocols above the rails.
+    pml: PmlSection {
+        eager: Option<Size> = None, "DOORBELL_EAGER",
+            "Largest message that is sent at once; auto: the rail's own limit.";
+        unexpected: Size = Size(4 << 20), "DOORBELL_UNEXPECTED",
+            "Bytes of messages nobody asked for yet that a rank keeps for each peer before it holds the sender back.";
+        protocol: Protocol = Protocol::Auto, "DOORBELL_PROTOCOL",
+            "Which protocol carries messages; anything but auto is for tests and measurements.";
+    }
+    /// The shared-memory rail.
+    shm: Shm {
+        cma: bool = true, "DOORBELL_SHM_CMA",
+            "Whether long messages are read straight from the sender's memory (one uid is then one trust domain).";
+        lane: Option<Size> = None, "DOORBELL_SHM_LANE",
+            "Bytes of the ring from one rank to another, made at first use; auto: the driver's choice.";
+    }
+}
+
+impl Config {
+    /// Every setting with value, origin, unit and help, for `doorbell info --config`.
+    ///
+    /// ```
+    /// let listing = doorbell::Config::default().list();
+    /// let deadline = listing.iter().find(|line| line.name == "wait.deadline").unwrap();
+    /// assert_eq!((deadline.value.as_str(), deadline.origin.as_str()), ("60 s", "default"));
+    /// ```
+    pub fn list(&self) -> Vec<Listed> {
+        let facts = FACTS.iter().zip(self.all());
+        facts
+            .map(|(fact, setting)| Listed {
+                name: fact.name,
+                variable: fact.variable,
+                value: setting.show(),
+                origin: setting.came_from().to_string(),
+                unit: setting.unit(),
+                help: fact.help,
+            })
+            .collect()
+    }
+
+    /// The same as JSON: an array of objects with the fields of [`Listed`].
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(&self.list()).unwrap_or_else(|_| "[]".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

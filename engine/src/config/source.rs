@@ -1,0 +1,192 @@
+//! The three sources of values: a TOML file, the environment, and texts set in code.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Config, FACTS, Origin, nearest};
+use crate::error::Error;
+
+/// Every variable of ours begins so.
+const PREFIX: &str = "DOORBELL_";
+/// Names the file.
+pub(crate) const FILE_VARIABLE: &str = "DOORBELL_CONFIG";
+/// Variables that begin with the prefix and are no settings: read elsewhere, listed here so that they are known.
+const OTHERS: [&str; 2] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE"];
+/// Variables of test programs.
+const TEST_PREFIX: &str = "DOORBELL_TEST_";
+/// A configuration file longer than this is not one.
+const LONGEST_FILE: u64 = 1 << 20;
+
+impl Config {
+    /// The values of the process's environment and of the file that `DOORBELL_CONFIG` names, over the defaults.
+    ///
+    /// # Errors
+    /// An unknown variable or key, a bad value, or a file that cannot be read.
+    pub fn from_environment() -> Result<Self, Error> {
+        Self::from_variables(std::env::vars_os(), None)
+    }
+
+    /// The values of the given variables, and of `file` or the file that they name, over the defaults.
+    ///
+    /// # Errors
+    /// As [`Config::from_environment`].
+    pub fn from_variables(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        file: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let ours: Vec<_> = variables
+            .into_iter()
+            .filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+            .collect();
+        let mut config = Self::default();
+        let named = ours
+            .iter()
+            .find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
+        if let Some(path) = file.or_else(|| named.map(|(_, value)| Path::new(value))) {
+            config.read_file(path)?;
+        }
+        for (name, value) in &ours {
+            config.read_variable(&name.to_string_lossy(), &value.to_string_lossy())?;
+        }
+        Ok(config)
+    }
+
+    fn read_variable(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        if OTHERS.contains(&name) || name.starts_with(TEST_PREFIX) {
+            return Ok(());
+        }
+        let Some(at) = FACTS.iter().position(|fact| fact.variable == name) else {
+            let known = FACTS.iter().map(|fact| fact.variable).chain(OTHERS);
+            return Err(Error::UnknownName {
+                kind: "environment variable",
+                given: name.to_owned(),
+                nearest: nearest(name, known).to_owned(),
+                place: String::new(),
+            });
+        };
+        self.read_at(at, value, Origin::Environment(FACTS[at].variable))
+    }
+
+    /// Sets one value by name (`section.key`) from a text, as code does.
+    ///
+    /// # Errors
+    /// An unknown name, with the nearest one; a bad value, with what was expected.
+    ///
+    /// ```
+    /// let mut config = doorbell::Config::default();
+    /// config.set("wait.deadline", "5 s")?;
+    /// let error = config.set("wait.deadlin", "5 s").unwrap_err().to_string();
+    /// assert!(error.contains("wait.deadline"));
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let at = find_key(name, String::new())?;
+        self.read_at(at, value, Origin::Code)
+    }
+
+    fn read_at(&mut self, at: usize, value: &str, origin: Origin) -> Result<(), Error> {
+        let shown = origin.to_string();
+        let mut all = self.all_mut();
+        all[at].read(value, origin).map_err(|expected| Error::BadValue {
+            name: FACTS[at].name,
+            given: value.to_owned(),
+            origin: shown,
+            expected,
+        })
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), Error> {
+        let text = read_bounded(path)?;
+        let bad = |line: usize, reason: String| Error::ConfigFile {
+            path: path.to_owned(),
+            line,
+            reason,
+        };
+        let line_at = |offset: usize| {
+            1 + text.as_bytes()[..offset.min(text.len())]
+                .iter()
+                .filter(|b| **b == b'\n')
+                .count()
+        };
+        let table = DeTable::parse(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            bad(line_at(at), error.message().to_owned())
+        })?;
+        let path: Arc<Path> = path.into();
+        for (section, keys) in table.into_inner() {
+            let DeValue::Table(keys) = keys.into_inner() else {
+                let line = line_at(section.span().start);
+                return Err(bad(
+                    line,
+                    format!("`{}` stands outside a [section]", section.get_ref()),
+                ));
+            };
+            for (key, value) in keys {
+                let line = line_at(key.span().start);
+                let name = format!("{}.{}", section.get_ref(), key.get_ref());
+                let at = find_key(&name, format!(" ({}:{line})", path.display()))?;
+                let text = plain(&value)
+                    .ok_or_else(|| bad(line, format!("`{name}` needs a plain value or a list of texts")))?;
+                self.read_at(
+                    at,
+                    &text,
+                    Origin::File {
+                        path: Arc::clone(&path),
+                        line,
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find_key(name: &str, place: String) -> Result<usize, Error> {
+    FACTS
+        .iter()
+        .position(|fact| fact.name == name)
+        .ok_or_else(|| Error::UnknownName {
+            kind: "setting",
+            given: name.to_owned(),
+            nearest: nearest(name, FACTS.iter().map(|fact| fact.name)).to_owned(),
+            place,
+        })
+}
+
+fn read_bounded(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Io {
+        step: "read the configuration file",
+        object: path.display().to_string(),
+        source,
+        remedy: "check the path in DOORBELL_CONFIG and the file's mode",
+    };
+    let length = fs::metadata(path).map_err(failed)?.len();
+    if length > LONGEST_FILE {
+        return Err(Error::ConfigFile {
+            path: path.to_owned(),
+            line: 1,
+            reason: format!("{length} bytes are no configuration file (limit {LONGEST_FILE})"),
+        });
+    }
+    fs::read_to_string(path).map_err(failed)
+}
+
+/// A TOML value as the text that a variable would hold.
+fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(truth) => Some(truth.to_string()),
+        DeValue::Array(items) => {
+            let items: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
+            items.map(|items| items.join(","))
+        }
+        _ => None,
+    }
+}

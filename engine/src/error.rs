@@ -1,0 +1,420 @@
+//! The one error type: what failed, on what, the system's word, the likely cause, and what to do next.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use doorbell_fabric::error::RailError;
+use thiserror::Error;
+
+use crate::types::{Source, Tag};
+
+/// Who waited for what when a deadline passed: the explanation of [`Error::Timeout`] and of the quiet notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The rank that waits.
+    pub rank: u32,
+    /// What it waits for.
+    pub what: Awaited,
+    /// How long so far.
+    pub waited: Duration,
+    /// What is known about the peers concerned: one line each, with rail and state.
+    pub peers: Vec<String>,
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A message that matches.
+    Receive {
+        /// From whom.
+        from: Source,
+        /// With which tag.
+        tag: Tag,
+    },
+    /// The end of a send.
+    Send {
+        /// To whom.
+        to: u32,
+        /// With which tag.
+        tag: u64,
+    },
+    /// The appearance of a matching message.
+    Probe {
+        /// From whom.
+        from: Source,
+        /// With which tag.
+        tag: Tag,
+    },
+    /// Some of several requests.
+    Requests(usize),
+    /// A step of a collective operation.
+    Collective {
+        /// Which one.
+        name: &'static str,
+        /// The peer of the step.
+        peer: u32,
+        /// The step, from 0.
+        step: u32,
+    },
+    /// The end of a one-sided operation.
+    OneSided {
+        /// At whom.
+        peer: u32,
+        /// Which one.
+        name: &'static str,
+    },
+    /// The requests that a scope or a call left behind.
+    Abort(usize),
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Receive { from, tag } => write!(out, "a message from {from} with {tag}"),
+            Self::Send { to, tag } => write!(out, "its message with tag {tag:#x} to be taken by rank {to}"),
+            Self::Probe { from, tag } => write!(out, "a message from {from} with {tag} to appear"),
+            Self::Requests(count) => write!(out, "one of {count} requests"),
+            Self::Collective { name, peer, step } => write!(out, "rank {peer} in step {step} of {name}"),
+            Self::OneSided { peer, name } => write!(out, "its {name} at rank {peer}"),
+            Self::Abort(count) => write!(out, "{count} abandoned requests to let go of their buffers"),
+        }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "rank {} has waited {:.1} s for {}",
+            self.rank,
+            self.waited.as_secs_f64(),
+            self.what
+        )?;
+        self.peers.iter().try_for_each(|peer| write!(out, "; {peer}"))
+    }
+}
+
+/// Everything that can go wrong. [`Error::code`] is stable for scripts; [`Error::remedy`] says what to do next.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting or variable that does not exist.
+    #[error("there is no {kind} `{given}`{place}; the nearest is `{nearest}`")]
+    UnknownName {
+        /// What kind of name.
+        kind: &'static str,
+        /// The name.
+        given: String,
+        /// The nearest that exists.
+        nearest: String,
+        /// Where it stands, or empty.
+        place: String,
+    },
+    /// A value that cannot be.
+    #[error("`{given}` is no value for {name} ({origin}): expected {expected}")]
+    BadValue {
+        /// The setting.
+        name: &'static str,
+        /// The text.
+        given: String,
+        /// Where it came from.
+        origin: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// A configuration file that does not parse.
+    #[error("{}:{line}: {reason}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why not.
+        reason: String,
+    },
+    /// A system call outside the data path.
+    #[error("could not {step} ({object}): {source}; {remedy}")]
+    Io {
+        /// The step.
+        step: &'static str,
+        /// On what.
+        object: String,
+        /// The system's error.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The job's description does not fit together.
+    #[error(
+        "the job is not described well: {reason}; a launcher sets DOORBELL_RANK, DOORBELL_SIZE and DOORBELL_ROOT together"
+    )]
+    Job {
+        /// What does not fit.
+        reason: String,
+    },
+    /// Ranks that did not come in time.
+    #[error(
+        "{} did not come within {:.1} s: {} started? does each see the same DOORBELL_ROOT and DOORBELL_SIZE?{note}",
+        ranks(missing), waited.as_secs_f64(), if missing.len() == 1 { "was it" } else { "were they" }
+    )]
+    MissingRanks {
+        /// Which.
+        missing: Vec<u32>,
+        /// How long was waited.
+        waited: Duration,
+        /// What else was seen at the door: strangers, other versions; empty when nothing.
+        note: String,
+    },
+    /// Rank 0 could not be reached or did not answer in time.
+    #[error("rank 0 did not {step} at {root} within {:.1} s: was it started, with the same DOORBELL_ROOT?{note}", waited.as_secs_f64())]
+    NoRoot {
+        /// What it did not do.
+        step: &'static str,
+        /// The address.
+        root: String,
+        /// How long was waited.
+        waited: Duration,
+        /// The last system error, or empty.
+        note: String,
+    },
+    /// The other side of the bootstrap socket refused us, or broke the rules.
+    #[error("the ranks could not meet at {root}: {reason}")]
+    Meeting {
+        /// The address.
+        root: String,
+        /// Why.
+        reason: String,
+    },
+    /// A rail could not be used.
+    #[error(transparent)]
+    Rail(#[from] RailError),
+    /// A peer that no rail reaches.
+    #[error("no rail reaches rank {peer}: {reasons}")]
+    NoRail {
+        /// The peer.
+        peer: u32,
+        /// Each rail with the reason.
+        reasons: String,
+    },
+    /// The core asked for cannot be had.
+    #[error("the progress thread cannot run on core {core}: {reason}; allowed cores: {allowed:?}")]
+    Core {
+        /// The core.
+        core: u32,
+        /// Why not.
+        reason: &'static str,
+        /// Which could be had.
+        allowed: Vec<usize>,
+    },
+    /// A rank outside the job.
+    #[error("there is no rank {rank} in a job of {size} (0 to {})", size - 1)]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// The job's size.
+        size: u32,
+    },
+    /// A peer is gone, and with it the request.
+    #[error("rank {peer} is lost ({why}): {what}")]
+    PeerLost {
+        /// The peer.
+        peer: u32,
+        /// How it went.
+        why: String,
+        /// What ended with it.
+        what: String,
+    },
+    /// A wait reached its deadline.
+    #[error("deadline passed: {0}")]
+    Timeout(Box<Waiting>),
+    /// A message longer than the buffer; the bytes that fit were delivered.
+    #[error("a message of {length} bytes from rank {source_rank} (tag {tag:#x}) met a buffer of {capacity}")]
+    Truncated {
+        /// The sender.
+        source_rank: u32,
+        /// The tag.
+        tag: u64,
+        /// The message's length in bytes.
+        length: u64,
+        /// The buffer's length in bytes.
+        capacity: u64,
+    },
+    /// The request was cancelled.
+    #[error("the request was cancelled before it found its message")]
+    Cancelled,
+    /// The rail or the build does not offer this.
+    #[error("{what} is not offered by {by}")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+        /// By whom not.
+        by: String,
+    },
+    /// A one-sided operation failed.
+    #[error("{what} at rank {peer} failed: {reason}")]
+    OneSided {
+        /// Which operation.
+        what: &'static str,
+        /// The peer.
+        peer: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A range that is not inside its buffer, or a layout that does not fit.
+    #[error("{what}")]
+    Layout {
+        /// What does not fit.
+        what: String,
+    },
+    /// The dedicated thread has ended.
+    #[error("the progress thread of this world has ended: {reason}")]
+    Ended {
+        /// Why.
+        reason: String,
+    },
+    /// A call out of a callback of the same world.
+    #[error("this world is already at work below this call: a callback must not call back into it")]
+    Busy,
+}
+
+impl Error {
+    /// A stable code for scripts.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownName { .. } => "config.unknown-name",
+            Self::BadValue { .. } => "config.bad-value",
+            Self::ConfigFile { .. } => "config.file",
+            Self::Io { .. } => "system",
+            Self::Job { .. } => "job.description",
+            Self::MissingRanks { .. } => "job.missing-ranks",
+            Self::NoRoot { .. } => "job.no-root",
+            Self::Meeting { .. } => "job.meeting",
+            Self::Rail(_) => "rail.unusable",
+            Self::NoRail { .. } => "rail.none",
+            Self::Core { .. } => "progress.core",
+            Self::NoSuchRank { .. } => "rank.unknown",
+            Self::PeerLost { .. } => "peer.lost",
+            Self::Timeout(_) => "timeout",
+            Self::Truncated { .. } => "message.truncated",
+            Self::Cancelled => "request.cancelled",
+            Self::Unsupported { .. } => "unsupported",
+            Self::OneSided { .. } => "one-sided",
+            Self::Layout { .. } => "layout",
+            Self::Ended { .. } => "progress.ended",
+            Self::Busy => "world.busy",
+        }
+    }
+
+    /// What to do next.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } => {
+                "`doorbell info --config` lists every setting with its unit and origin"
+            }
+            Self::Io { remedy, .. } => remedy,
+            Self::Job { .. } => "start the job with `doorbell run -n N PROGRAM`, or set all three variables",
+            Self::MissingRanks { .. } => "start the missing ranks, or raise DOORBELL_JOB_TIMEOUT",
+            Self::NoRoot { .. } => "start rank 0, or raise DOORBELL_JOB_TIMEOUT",
+            Self::Meeting { .. } => {
+                "give all ranks the same version, user, DOORBELL_SIZE and distinct DOORBELL_RANKs"
+            }
+            Self::Rail(_) | Self::NoRail { .. } => {
+                "`doorbell info` lists every rail with its verdict and reason"
+            }
+            Self::Core { .. } => "name one of the allowed cores, or leave progress.core unset",
+            Self::NoSuchRank { .. } => "check the rank against `world.size()`",
+            Self::PeerLost { .. } => "look at the peer's own output: how did it end?",
+            Self::Timeout(_) => {
+                "look at what the named peers do; raise wait.deadline only if they are merely slow"
+            }
+            Self::Truncated { .. } => "probe for the length first, or give a longer buffer",
+            Self::Cancelled => "nothing: it was asked for",
+            Self::Unsupported { .. } => "use another rail, or send messages instead",
+            Self::OneSided { .. } => "check that the peer still exposes the memory",
+            Self::Layout { .. } => "check offsets and lengths against the buffer",
+            Self::Ended { .. } => "this is a defect: please report it with the thread's message above",
+            Self::Busy => "collect what the callback saw and act after the call",
+        }
+    }
+
+    /// The exit code for a program that ends because of this: 64 usage and configuration, 69 something is not
+    /// there, 70 a defect, 71 the system, 74 input or output, 75 try again (as in sysexits).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } | Self::Job { .. } => {
+                64
+            }
+            Self::NoSuchRank { .. } | Self::Layout { .. } | Self::Truncated { .. } | Self::Core { .. } => 64,
+            Self::Rail(_) | Self::NoRail { .. } | Self::Unsupported { .. } | Self::Meeting { .. } => 69,
+            Self::Ended { .. } | Self::Busy | Self::Cancelled => 70,
+            Self::Io { .. } => 71,
+            Self::PeerLost { .. } | Self::OneSided { .. } => 74,
+            Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => 75,
+        }
+    }
+}
+
+/// "rank 3", "ranks 3 and 5", "ranks 1, 2 and 9", "ranks 1, 2, 3 and 61 more".
+pub(crate) fn ranks(list: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    match list {
+        [] => "no rank".to_owned(),
+        [one] => format!("rank {one}"),
+        many => {
+            let shown = if many.len() > SHOWN { SHOWN } else { many.len() - 1 };
+            let head: Vec<String> = many[..shown].iter().map(u32::to_string).collect();
+            let tail = if many.len() > SHOWN {
+                format!("{} more", many.len() - shown)
+            } else {
+                many[shown].to_string()
+            };
+            format!("ranks {} and {tail}", head.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_ranks_are_named() {
+        let error = Error::MissingRanks {
+            missing: vec![3, 5],
+            waited: Duration::from_secs(10),
+            note: String::new(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.starts_with("ranks 3 and 5 did not come within 10.0 s: were they started?"),
+            "{text}"
+        );
+        assert_eq!(ranks(&[7]), "rank 7");
+        assert_eq!(ranks(&[1, 2, 9]), "ranks 1, 2 and 9");
+        assert_eq!(
+            ranks(&(0..100).collect::<Vec<_>>()),
+            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
+        );
+    }
+
+    #[test]
+    fn a_timeout_says_who_waits_for_what() {
+        let waiting = Waiting {
+            rank: 2,
+            what: Awaited::Receive {
+                from: Source::Rank(1),
+                tag: Tag::exact(7),
+            },
+            waited: Duration::from_millis(1500),
+            peers: vec!["rank 1 over shm: up".to_owned()],
+        };
+        let error = Error::Timeout(Box::new(waiting));
+        assert_eq!(
+            error.to_string(),
+            "deadline passed: rank 2 has waited 1.5 s for a message from rank 1 with tag 0x7; rank 1 over shm: up"
+        );
+        assert_eq!((error.code(), error.exit_code()), ("timeout", 75));
+    }
+}
