@@ -1,10 +1,76 @@
 //! Errors of rails: what failed, on what, the system's word, the likely cause and what to do next.
+//!
+//! The message of an error is one line that names the object. Behind it stand three things for programs and for
+//! longer explanations: [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely
+//! cause and the next step; and [`RailError::exit`], the number with which a program ends.
 
 use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Termination};
 
 use thiserror::Error;
 
 use crate::name::KINDS;
+
+/// With which number a program of doorbell ends.
+///
+/// | number | meaning |
+/// |---|---|
+/// | 0 | everything was done |
+/// | 1 | it ran, and the verdict is no: a budget was missed, a benchmark lost, a test failed |
+/// | 2 | the command line, an environment variable or the configuration is wrong |
+/// | 3 | a rail or its device cannot be used |
+/// | 4 | a peer was lost |
+/// | 5 | a deadline passed |
+/// | 6 | the system refused: memory, descriptors, permissions, files |
+///
+/// 101, the number of a panic, is a fault of doorbell whenever it is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything was done.
+    Done = 0,
+    /// It ran, and the verdict is no.
+    Verdict = 1,
+    /// Wrong usage or configuration.
+    Usage = 2,
+    /// A rail or device cannot be used.
+    Rail = 3,
+    /// A peer was lost.
+    PeerLost = 4,
+    /// A deadline passed.
+    TimedOut = 5,
+    /// The system refused.
+    System = 6,
+}
+
+impl Exit {
+    /// The number itself.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.number())
+    }
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        self.into()
+    }
+}
+
+/// What is behind an error, in whole sentences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Help {
+    /// The most likely cause.
+    pub cause: &'static str,
+    /// What to do next.
+    pub next: &'static str,
+}
 
 /// Why a rail could not be opened, or could not do something off the data path.
 #[derive(Debug, Error)]
@@ -82,6 +148,42 @@ pub enum RailError {
         /// What to do.
         remedy: &'static str,
     },
+    /// No rail leads to a peer.
+    #[error("no rail reaches {peer}: {reasons}; `doorbell why` shows every candidate")]
+    NoRail {
+        /// The peer.
+        peer: String,
+        /// Each candidate with the one reason that it lost.
+        reasons: String,
+    },
+    /// The system refused a file or directory.
+    #[error("could not {step} `{}`: {source}", path.display())]
+    File {
+        /// The step.
+        step: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file that is not what it should be.
+    #[error("`{}` {reason}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A call with arguments that cannot work.
+    #[error("{object} `{name}` {reason}")]
+    Misuse {
+        /// The sort of object.
+        object: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
 }
 
 impl RailError {
@@ -111,5 +213,295 @@ impl RailError {
     /// A peer that broke the rules.
     pub fn hostile(what: &'static str) -> Self {
         Self::Hostile { what }
+    }
+
+    /// A file or directory that the system refused.
+    pub fn file(step: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// A file that is not what it should be.
+    pub fn bad_file(path: &Path, reason: &'static str) -> Self {
+        Self::BadFile {
+            path: path.to_owned(),
+            reason,
+        }
+    }
+
+    /// A call with arguments that cannot work.
+    pub fn misuse(object: &'static str, name: &str, reason: &'static str) -> Self {
+        Self::Misuse {
+            object,
+            name: name.to_owned(),
+            reason,
+        }
+    }
+
+    /// A short name that stays the same for ever: for scripts, and for looking up.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownKind { .. } => "unknown-kind",
+            Self::Unusable { .. } => "rail-unusable",
+            Self::BadAddress { .. } => "bad-address",
+            Self::Unreachable { .. } => "peer-unreachable",
+            Self::Memory { .. } => "memory",
+            Self::Hostile { .. } => "hostile-peer",
+            Self::System { .. } => "system",
+            Self::NoRail { .. } => "no-rail",
+            Self::File { .. } => "file",
+            Self::BadFile { .. } => "bad-file",
+            Self::Misuse { .. } => "misuse",
+        }
+    }
+
+    /// With which number a program ends because of it.
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::UnknownKind { .. } | Self::Misuse { .. } => Exit::Usage,
+            Self::Unusable { .. } | Self::BadAddress { .. } | Self::NoRail { .. } => Exit::Rail,
+            Self::Unreachable { .. } | Self::Hostile { .. } => Exit::PeerLost,
+            Self::Memory { .. } | Self::System { .. } | Self::File { .. } | Self::BadFile { .. } => {
+                Exit::System
+            }
+        }
+    }
+
+    /// The likely cause and the next step; where the system said why, by its reason.
+    pub fn help(&self) -> Help {
+        let by_reason = match self {
+            Self::Memory { source, .. } | Self::System { source, .. } | Self::File { source, .. } => {
+                system_help(source)
+            }
+            _ => None,
+        };
+        by_reason.unwrap_or_else(|| self.usual_help())
+    }
+
+    fn usual_help(&self) -> Help {
+        let (cause, next) = match self {
+            Self::UnknownKind { .. } => (
+                "The part before the first colon of a rail's name is the kind of its driver, and this is none.",
+                "Correct the name; `doorbell info` lists every kind and the rails found on this machine.",
+            ),
+            Self::Unusable { .. } => (
+                "The rail was named, and what it needs is not there or not permitted.",
+                "Do what the message says, or name another rail; a named rail is never replaced silently.",
+            ),
+            Self::BadAddress { .. } => (
+                "The peer published an address of another kind of rail, or runs another version.",
+                "Start all ranks from one build and with the same list of rails.",
+            ),
+            Self::Unreachable { .. } => (
+                "The peer has ended, runs elsewhere, or something between the two drops the traffic.",
+                "See whether the peer still runs; `doorbell why PEER` probes every rail in both directions.",
+            ),
+            Self::Memory { .. } => (
+                "The machine or the container has too little free memory, or too many maps or descriptors are open.",
+                "Look at `free -m`, the container's memory limit, `ulimit -n`, `ulimit -v` and vm.max_map_count.",
+            ),
+            Self::Hostile { .. } => (
+                "The peer runs another version, is damaged, or is not one of this job's.",
+                "Start all ranks from one build; if they are, report it with the flight record of both sides.",
+            ),
+            Self::System { .. } => (
+                "The system refused a step that works on a machine that is set up for this rail.",
+                "Do what the message says; `doorbell info` shows what the driver found.",
+            ),
+            Self::NoRail { .. } => (
+                "Every rail that this side has is unusable, is missing on the other side, or does not get through.",
+                "Read the reasons in the message; `doorbell why PEER` repeats the probes.",
+            ),
+            Self::File { .. } => (
+                "The path is wrong, or the file system does not allow it.",
+                "Look at the path with `ls -ld`, from the same user and in the same container.",
+            ),
+            Self::BadFile { .. } => (
+                "The file was made by another program or version, is still being written, or is damaged.",
+                "Name the right file, or run the tool of the same version as the job.",
+            ),
+            Self::Misuse { .. } => (
+                "The program that calls doorbell asked for something that cannot be.",
+                "Correct the call; the message names the object and the rule.",
+            ),
+        };
+        Help { cause, next }
+    }
+}
+
+/// Help by the system's reason, for the reasons that have one usual cause.
+fn system_help(source: &io::Error) -> Option<Help> {
+    let (cause, next) = match source.raw_os_error()? {
+        libc::EMFILE => (
+            "This process has as many descriptors open as it may.",
+            "Raise the limit with `ulimit -n`, or use fewer ranks a process.",
+        ),
+        libc::ENFILE => (
+            "The whole machine has as many files open as it may.",
+            "Raise fs.file-max, or find what leaks files with `lsof`.",
+        ),
+        libc::ENOSPC => (
+            "The file system, or the memory that backs shared objects, is full.",
+            "Free space; in a container, raise its memory limit.",
+        ),
+        libc::ENOMEM => (
+            "Memory, the address space or the number of maps ran out.",
+            "Look at `free -m`, the container's limit, `ulimit -v`, and vm.max_map_count.",
+        ),
+        libc::EACCES | libc::EPERM => (
+            "The user or the container may not do this.",
+            "Run as the user who owns the object, or give the container the right; `doorbell info` says which one.",
+        ),
+        libc::ENOENT | libc::ESRCH => (
+            "It is not there: the process has ended, or the path belongs to another container.",
+            "Look whether the process still runs, and use the same container's view of /proc.",
+        ),
+        _ => return None,
+    };
+    Some(Help { cause, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// One of each variant; a new one is added here because `order` does not compile without it.
+    fn one_of_each() -> Vec<RailError> {
+        let text = || "object".to_owned();
+        let source = || io::Error::other("the system's word");
+        vec![
+            RailError::unknown_kind("smh:0"),
+            RailError::Unusable {
+                rail: text(),
+                reason: "reason".into(),
+                remedy: "remedy".into(),
+            },
+            RailError::BadAddress {
+                rail: text(),
+                address: text(),
+                reason: "reason",
+            },
+            RailError::Unreachable {
+                rail: text(),
+                peer: text(),
+                reason: "reason".into(),
+                remedy: "remedy",
+            },
+            RailError::memory("step", "object", 1, source()),
+            RailError::hostile("object"),
+            RailError::System {
+                rail: text(),
+                step: "step",
+                source: source(),
+                remedy: "remedy",
+            },
+            RailError::NoRail {
+                peer: text(),
+                reasons: "reason".into(),
+            },
+            RailError::file("step", Path::new("object"), source()),
+            RailError::bad_file(Path::new("object"), "reason"),
+            RailError::misuse("counter", "object", "reason"),
+        ]
+    }
+
+    fn order(error: &RailError) -> usize {
+        match error {
+            RailError::UnknownKind { .. } => 0,
+            RailError::Unusable { .. } => 1,
+            RailError::BadAddress { .. } => 2,
+            RailError::Unreachable { .. } => 3,
+            RailError::Memory { .. } => 4,
+            RailError::Hostile { .. } => 5,
+            RailError::System { .. } => 6,
+            RailError::NoRail { .. } => 7,
+            RailError::File { .. } => 8,
+            RailError::BadFile { .. } => 9,
+            RailError::Misuse { .. } => 10,
+        }
+    }
+
+    #[test]
+    fn every_variant_has_a_code_a_cause_and_a_next_step_of_its_own() {
+        let all = one_of_each();
+        let (mut codes, mut causes, mut steps) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for (place, error) in all.iter().enumerate() {
+            assert_eq!(order(error), place, "the list is complete and in order");
+            let help = error.help();
+            assert!(help.cause.ends_with('.') && help.next.ends_with('.'), "{help:?}");
+            assert!(help.cause.len() > 20 && help.next.len() > 20, "{help:?}");
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+            assert!(error.code().bytes().all(plain), "{}", error.code());
+            assert!(codes.insert(error.code()) && causes.insert(help.cause) && steps.insert(help.next));
+        }
+    }
+
+    #[test]
+    fn every_message_is_one_line_and_names_its_object_and_the_systems_word() {
+        for error in one_of_each() {
+            let message = error.to_string();
+            assert!(!message.contains('\n'), "{message}");
+            assert!(
+                message.contains("object") || message.contains("smh:0"),
+                "{message}"
+            );
+            if std::error::Error::source(&error).is_some() {
+                assert!(message.contains("the system's word"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_systems_reason_gives_better_help_than_the_variant() {
+        for number in [
+            libc::EMFILE,
+            libc::ENOMEM,
+            libc::EACCES,
+            libc::ENOENT,
+            libc::ENFILE,
+            libc::ENOSPC,
+        ] {
+            let error = |source| RailError::memory("step", "object", 1, source);
+            let special = error(io::Error::from_raw_os_error(number)).help();
+            assert_ne!(special, error(io::Error::other("x")).help(), "{number}");
+        }
+        let odd = io::Error::from_raw_os_error(libc::EXDEV);
+        assert!(
+            RailError::file("step", Path::new("x"), odd)
+                .help()
+                .cause
+                .contains("path")
+        );
+    }
+
+    #[test]
+    fn exits_keep_their_numbers() {
+        let exits = [
+            Exit::Done,
+            Exit::Verdict,
+            Exit::Usage,
+            Exit::Rail,
+            Exit::PeerLost,
+            Exit::TimedOut,
+            Exit::System,
+        ];
+        assert!(
+            exits
+                .iter()
+                .enumerate()
+                .all(|(number, exit)| usize::from(exit.number()) == number)
+        );
+        let of = |error: RailError| error.exit().number();
+        assert_eq!(of(RailError::unknown_kind("x")), 2);
+        assert_eq!(of(RailError::hostile("x")), 4);
+        assert!(
+            one_of_each()
+                .iter()
+                .all(|error| (2..=6).contains(&error.exit().number()))
+        );
     }
 }

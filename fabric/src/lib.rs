@@ -9,6 +9,7 @@ pub mod addr;
 pub mod caps;
 #[allow(unsafe_code)]
 pub mod clock;
+pub mod counters;
 pub mod datagram;
 pub mod error;
 pub mod event;
