@@ -26,6 +26,9 @@
 //! | `shared`, consumer: tail, Acquire | producer: tail, Release, after lengths and payloads | bytes of the lap before are copied |
 //! | `shared`, producer: head, Acquire | consumer: head, Release, after copying | a slot is overwritten while it is being copied |
 //! | `shared`, consumer: length, Relaxed | covered by tail | – (checked whatever it is) |
+//! | `lane`, consumer: a cell's mark, Acquire | producer: mark, Release, after both parts | a message is read that is not there yet |
+//! | `lane`, producer: consumed indices, Acquire | consumer: Release, after copying | cells and data are overwritten while they are being copied |
+//! | `lane`, producer: attention, Relaxed | – | – (a hint; who needs certainty puts a fence on one side) |
 //! | `mpsc`, receiver: stamp, Acquire | sender: stamp = position + 1, Release, after writing the value | a value is taken before it is there |
 //! | `mpsc`, sender: stamp, Acquire | receiver: stamp = position + capacity, Release, after moving out | a value is overwritten while it is being taken |
 //! | `mpsc`, sender: tail, Relaxed, and its compare-and-swap | – | – (hands out positions; stamps carry the data) |
@@ -41,6 +44,7 @@
 
 pub mod desc;
 mod error;
+pub mod lane;
 pub mod mpsc;
 pub mod pad;
 pub mod shared;

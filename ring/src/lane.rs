@@ -1,0 +1,655 @@
+//! Message lane: variable-length messages from one process to another, one cache line for a short one.
+//!
+//! ```text
+//!   the producer's map (read-only for the consumer)
+//!   ┌──────────┬──────────┬─   ─┬──────────┐ ┌────────────────────────────────────────────┐
+//!   │  cell 0  │  cell 1  │  …  │  cell n  │ │ data: the rest of longer messages, in lines│
+//!   └──────────┴──────────┴─   ─┴──────────┘ └────────────────────────────────────────────┘
+//!   a cell, 32 bytes: [ lap mark : 32 | length : 32 ] [ the first 24 bytes of the message ]
+//!
+//!   the consumer's map (read-only for the producer)
+//!   [ cells consumed | data consumed | … ] [ attention | … ]         two cache lines
+//! ```
+//!
+//! The consumer polls the cell that comes next, not an index: one line moves from core to core per short
+//! message, and two short messages share a line. A cell always is a cell, lap after lap, so that a stale one
+//! carries the mark of an older lap and can be taken for nothing else; this is why longer messages continue
+//! in a place of their own. Where that place is follows from the lengths alone, on both sides: no offset
+//! travels, so none can be forged.
+//!
+//! The far side is taken to be hostile, as in [`shared`](crate::shared): each word of it is copied once and
+//! checked, a message's first bytes are a private copy before anyone looks at them, and the rest is a
+//! [`SharedSlice`].
+//!
+//! ```
+//! use doorbell_ring::lane::{self, Geometry};
+//! let (mut producer, mut consumer) = lane::pair(Geometry::new(8, 1024)?)?;
+//! let mut message = producer.reserve(30)?.expect("an empty lane has room");
+//! let (mut first, mut rest) = message.parts();
+//! first.copy_from(&[7; 24]);
+//! rest.copy_from(&[8; 6]);
+//! message.commit();
+//! let arrival = consumer.peek()?.expect("one message");
+//! assert_eq!((arrival.first(), arrival.rest().to_vec()), (&[7u8; 24][..], vec![8; 6]));
+//! consumer.release();
+//! # Ok::<(), doorbell_ring::RingError>(())
+//! ```
+
+use crate::error::{RingError, check_capacity};
+use crate::pad::CACHE_LINE;
+use crate::storage::{Access, Area};
+use crate::sync::Ordering;
+use crate::view::{SharedSlice, SharedSliceMut};
+
+/// Bytes of a cell.
+pub const CELL_BYTES: usize = 32;
+/// Bytes of a message that travel in its cell.
+pub const FIRST_BYTES: usize = 24;
+/// Bytes of the consumer's control block.
+pub const CONTROL_BYTES: usize = 2 * CACHE_LINE;
+
+const WHAT: &str = "message lane";
+/// Offset of the attention word: in a line of its own, because the producer looks at it for every message
+/// and the consumer moves its indices often.
+const ATTENTION: usize = CACHE_LINE;
+
+/// What both ends have to agree on before they attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    cells: usize,
+    data: usize,
+}
+
+impl Geometry {
+    /// `cells` messages in flight, of which the parts beyond [`FIRST_BYTES`] share `data` bytes.
+    ///
+    /// # Errors
+    /// [`RingError::Capacity`] unless both are powers of two, `cells` from 8 to 2²⁰, `data` from 128 to 2³⁰.
+    pub fn new(cells: usize, data: usize) -> Result<Self, RingError> {
+        check_capacity(WHAT, cells, 8, 1 << 20)?;
+        check_capacity(WHAT, data, 2 * CACHE_LINE, 1 << 30)?;
+        Ok(Self { cells, data })
+    }
+
+    /// Number of cells.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Bytes for the parts beyond the first.
+    #[must_use]
+    pub fn data(&self) -> usize {
+        self.data
+    }
+
+    /// Bytes of all cells.
+    #[must_use]
+    pub fn cells_bytes(&self) -> usize {
+        self.cells * CELL_BYTES
+    }
+
+    /// Bytes of the producer's part: cells, then data.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.cells_bytes() + self.data
+    }
+
+    /// Longest message, in bytes. Half of the data area, so that one fits wherever the last one ended.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        FIRST_BYTES + self.data / 2
+    }
+}
+
+/// A lane within one process, in heap blocks of the exact size.
+///
+/// # Errors
+/// [`RingError::NoMemory`].
+#[cfg(not(loom))]
+pub fn pair(geometry: Geometry) -> Result<(Producer, Consumer), RingError> {
+    let lane = Area::heap(geometry.bytes())?;
+    pair_in(geometry, lane, Area::heap(CONTROL_BYTES)?)
+}
+
+/// Both ends within one process, in the memory given: cells and data; the consumer's control block.
+///
+/// # Errors
+/// As [`Producer::attach`].
+pub fn pair_in(geometry: Geometry, lane: Area, control: Area) -> Result<(Producer, Consumer), RingError> {
+    // SAFETY: the two ends of one lane: marks and indices order what they do with cells and data.
+    let lane_far = unsafe { lane.alias() }.into_read_only();
+    // SAFETY: as above.
+    let control_far = unsafe { control.alias() }.into_read_only();
+    Ok((
+        Producer::attach(geometry, lane, control_far)?,
+        Consumer::attach(geometry, control, lane_far)?,
+    ))
+}
+
+/// Where the parts beyond the first lie: the same sum on both sides.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Offset in the data area.
+    at: usize,
+    /// Length in bytes.
+    len: usize,
+    /// The data index after it.
+    end: u64,
+}
+
+#[inline(always)]
+fn place(data: usize, index: u64, message: usize) -> Place {
+    let len = message.saturating_sub(FIRST_BYTES);
+    let lines = len.next_multiple_of(CACHE_LINE);
+    let at = index as usize & (data - 1);
+    if at + lines <= data {
+        Place {
+            at,
+            len,
+            end: index + lines as u64,
+        }
+    } else {
+        Place {
+            at: 0,
+            len,
+            end: index + (data - at + lines) as u64,
+        }
+    }
+}
+
+/// The word of a cell whose message is complete.
+#[inline(always)]
+fn mark(index: u64, len: usize) -> u64 {
+    u64::from(lap_mark(index)) << 32 | len as u64
+}
+
+/// Differs from lap to lap and from the zero of a fresh cell, for 2³² messages.
+#[inline(always)]
+fn lap_mark(index: u64) -> u32 {
+    (index as u32).wrapping_add(1)
+}
+
+/// The end that sends.
+pub struct Producer {
+    cells: Area,
+    data: Area,
+    control: Area,
+    geometry: Geometry,
+    /// Messages committed: the truth.
+    tail: u64,
+    /// Data index after the last of them.
+    data_tail: u64,
+    /// The consumer's indices as last copied and believed.
+    seen: u64,
+    data_seen: u64,
+}
+
+impl Producer {
+    /// Attaches to a fresh, zeroed lane: `lane` is written here, `control` (the consumer's) only read.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`], [`RingError::Misaligned`] (cache lines) or [`RingError::ReadOnly`].
+    pub fn attach(geometry: Geometry, mut lane: Area, control: Area) -> Result<Self, RingError> {
+        lane.check(
+            "message lane, cells and data",
+            geometry.bytes(),
+            CACHE_LINE,
+            Access::ReadWrite,
+        )?;
+        control.check(
+            "message lane, consumer's control block",
+            CONTROL_BYTES,
+            CACHE_LINE,
+            Access::ReadOnly,
+        )?;
+        let cells = lane.split_to(geometry.cells_bytes())?;
+        Ok(Self {
+            cells,
+            data: lane,
+            control,
+            geometry,
+            tail: 0,
+            data_tail: 0,
+            seen: 0,
+            data_seen: 0,
+        })
+    }
+
+    /// Goes on with another control block: a lane can be filled before its consumer is there, with a private
+    /// block of zeroes in its place.
+    ///
+    /// # Errors
+    /// As [`Producer::attach`].
+    pub fn set_control(&mut self, control: Area) -> Result<(), RingError> {
+        control.check(
+            "message lane, consumer's control block",
+            CONTROL_BYTES,
+            CACHE_LINE,
+            Access::ReadOnly,
+        )?;
+        self.control = control;
+        Ok(())
+    }
+
+    /// What the ends agreed on.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Messages committed so far.
+    #[inline]
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.tail
+    }
+
+    /// Sends a message of at most [`FIRST_BYTES`] bytes, given as the cell's three words (in memory order);
+    /// `false` if the lane is full.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`] for a longer one, [`RingError::Corrupt`] if the consumer's index is impossible.
+    #[inline]
+    pub fn push_short(&mut self, len: usize, words: [u64; 3]) -> Result<bool, RingError> {
+        if len > FIRST_BYTES {
+            return Err(too_long(len, FIRST_BYTES));
+        }
+        if self.tail - self.seen >= self.geometry.cells as u64 && !self.cell_freed()? {
+            return Ok(false);
+        }
+        let at = self.cell(self.tail);
+        write_first(&self.cells, at, words);
+        self.commit(len);
+        Ok(true)
+    }
+
+    /// Room for a message of `len` bytes, to be written in place; `None` if the lane is full.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`] for one longer than [`Geometry::longest`], [`RingError::Corrupt`] if the
+    /// consumer's indices are impossible.
+    #[inline]
+    pub fn reserve(&mut self, len: usize) -> Result<Option<Reserved<'_>>, RingError> {
+        if len > self.geometry.longest() {
+            return Err(too_long(len, self.geometry.longest()));
+        }
+        let place = place(self.geometry.data, self.data_tail, len);
+        if !self.has_room(place) && !self.room_freed(place)? {
+            return Ok(None);
+        }
+        Ok(Some(Reserved {
+            producer: self,
+            place,
+            len,
+        }))
+    }
+
+    #[inline(always)]
+    fn has_room(&self, place: Place) -> bool {
+        self.tail - self.seen < self.geometry.cells as u64
+            && (place.len == 0 || place.end - self.data_seen <= self.geometry.data as u64)
+    }
+
+    fn cell_freed(&mut self) -> Result<bool, RingError> {
+        self.look()?;
+        Ok(self.tail - self.seen < self.geometry.cells as u64)
+    }
+
+    fn room_freed(&mut self, place: Place) -> Result<bool, RingError> {
+        self.look()?;
+        Ok(self.has_room(place))
+    }
+
+    /// Copies the consumer's indices, once each; they must lie from the last ones seen to ours.
+    fn look(&mut self) -> Result<(), RingError> {
+        // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it says it consumed;
+        // with Relaxed a cell or its data could be overwritten under its hands.
+        // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
+        let head = unsafe { self.control.word(0) }.load(Ordering::Acquire);
+        // SAFETY: as above.
+        let data = unsafe { self.control.word(8) }.load(Ordering::Acquire);
+        self.seen = believe("message lane, cells consumed", head, self.seen, self.tail)?;
+        self.data_seen = believe(
+            "message lane, data consumed",
+            data,
+            self.data_seen,
+            self.data_tail,
+        )?;
+        Ok(())
+    }
+
+    /// Messages that the consumer says it has consumed: the watermark.
+    ///
+    /// # Errors
+    /// [`RingError::Corrupt`] if its index is impossible.
+    pub fn consumed(&mut self) -> Result<u64, RingError> {
+        self.look()?;
+        Ok(self.seen)
+    }
+
+    /// The consumer's attention word, as it is now.
+    #[inline]
+    #[must_use]
+    pub fn attention(&self) -> u64 {
+        // Relaxed: a hint. Who needs certainty orders it against the commit with a fence (or makes the far side do it).
+        // SAFETY: `attach` and `set_control` checked size and alignment; the word is only read.
+        unsafe { self.control.word(ATTENTION) }.load(Ordering::Relaxed)
+    }
+
+    /// Shows every message not known to be consumed, oldest first: its number (from 0), and its bytes in two
+    /// parts. Reads this side's own memory, which nobody else can write.
+    ///
+    /// # Errors
+    /// [`RingError::Corrupt`] if the consumer's indices are impossible; nothing was shown then.
+    pub fn unconsumed(&mut self, mut each: impl FnMut(u64, &[u8], SharedSlice<'_>)) -> Result<(), RingError> {
+        self.look()?;
+        let mut data = self.data_seen;
+        for index in self.seen..self.tail {
+            let (len, first) = read_cell(&self.cells, self.cell(index));
+            let place = place(self.geometry.data, data, len);
+            each(
+                index,
+                &first[..len.min(FIRST_BYTES)],
+                self.data.view(place.at, place.len)?,
+            );
+            data = place.end;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn cell(&self, index: u64) -> usize {
+        (index as usize & (self.geometry.cells - 1)) * CELL_BYTES
+    }
+
+    /// The last step of a send: from here on the consumer sees the message.
+    #[inline(always)]
+    fn commit(&mut self, len: usize) {
+        let at = self.cell(self.tail);
+        // Release pairs with the Acquire in `Consumer::peek`: the message is complete when its mark is seen.
+        // SAFETY: inside the cells, aligned, writable: checked by `attach`.
+        unsafe { self.cells.word(at) }.store(mark(self.tail, len), Ordering::Release);
+        self.tail += 1;
+    }
+}
+
+/// Room for one message: write both parts, then [`Reserved::commit`]. Dropped without, nothing was sent.
+pub struct Reserved<'a> {
+    producer: &'a mut Producer,
+    place: Place,
+    len: usize,
+}
+
+impl Reserved<'_> {
+    /// The two parts to be written: the first [`FIRST_BYTES`] (or fewer) and the rest.
+    #[inline]
+    pub fn parts(&mut self) -> (SharedSliceMut<'_>, SharedSliceMut<'_>) {
+        let producer = &*self.producer;
+        let at = producer.cell(producer.tail) + 8;
+        // SAFETY: inside the cell, writable; this value borrows the producer exclusively, and the consumer keeps
+        // away from a cell and its data until the mark.
+        let first = unsafe { producer.cells.view_mut_at(at, self.len.min(FIRST_BYTES)) };
+        // SAFETY: `place` is inside the data area, which is apart from the cells; as above.
+        let rest = unsafe { producer.data.view_mut_at(self.place.at, self.place.len) };
+        (first, rest)
+    }
+
+    /// Sends the message.
+    #[inline]
+    pub fn commit(self) {
+        self.producer.data_tail = self.place.end;
+        self.producer.commit(self.len);
+    }
+}
+
+/// The end that receives.
+pub struct Consumer {
+    cells: Area,
+    data: Area,
+    control: Area,
+    geometry: Geometry,
+    /// Messages consumed: the truth.
+    head: u64,
+    data_head: u64,
+    /// The data index after the message last peeked at.
+    next_data: u64,
+    published: u64,
+    data_published: u64,
+}
+
+/// A message in place, until [`Consumer::release`].
+pub struct Arrival<'a> {
+    len: usize,
+    first: [u8; FIRST_BYTES],
+    rest: SharedSlice<'a>,
+}
+
+impl<'a> Arrival<'a> {
+    /// Length in bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the message has no byte.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first bytes, up to [`FIRST_BYTES`]: a private copy.
+    #[inline]
+    #[must_use]
+    pub fn first(&self) -> &[u8] {
+        &self.first[..self.len.min(FIRST_BYTES)]
+    }
+
+    /// The rest, where the producer wrote it.
+    #[inline]
+    #[must_use]
+    pub fn rest(&self) -> SharedSlice<'a> {
+        self.rest
+    }
+}
+
+impl Consumer {
+    /// Attaches to a lane: `control` is written here, `lane` only read.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`], [`RingError::Misaligned`] (cache lines) or [`RingError::ReadOnly`].
+    pub fn attach(geometry: Geometry, control: Area, mut lane: Area) -> Result<Self, RingError> {
+        lane.check(
+            "message lane, cells and data",
+            geometry.bytes(),
+            CACHE_LINE,
+            Access::ReadOnly,
+        )?;
+        control.check(
+            "message lane, consumer's control block",
+            CONTROL_BYTES,
+            CACHE_LINE,
+            Access::ReadWrite,
+        )?;
+        let cells = lane.split_to(geometry.cells_bytes())?;
+        Ok(Self {
+            cells,
+            data: lane,
+            control,
+            geometry,
+            head: 0,
+            data_head: 0,
+            next_data: 0,
+            published: 0,
+            data_published: 0,
+        })
+    }
+
+    /// The next message, if it has come: its first bytes copied, the rest in place.
+    ///
+    /// # Errors
+    /// [`RingError::Corrupt`] if its length is impossible.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Arrival<'_>>, RingError> {
+        let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
+        // Acquire pairs with the Release in `Producer::commit`: with Relaxed, bytes of the lap before could be read.
+        // SAFETY: inside the cells and aligned: checked by `attach`.
+        let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
+        if (word >> 32) as u32 != lap_mark(self.head) {
+            return Ok(None);
+        }
+        let len = word as u32 as usize;
+        if len > self.geometry.longest() {
+            return Err(corrupt(
+                "message lane, length",
+                len as u64,
+                0,
+                self.geometry.longest() as u64,
+            ));
+        }
+        let first = read_first(&self.cells, at);
+        if len <= FIRST_BYTES {
+            self.next_data = self.data_head;
+            // SAFETY: no bytes at the start of the data area.
+            let rest = unsafe { self.data.view_at(0, 0) };
+            return Ok(Some(Arrival { len, first, rest }));
+        }
+        let place = place(self.geometry.data, self.data_head, len);
+        self.next_data = place.end;
+        // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
+        let rest = unsafe { self.data.view_at(place.at, place.len) };
+        Ok(Some(Arrival { len, first, rest }))
+    }
+
+    /// Whether a message is there, complete or impossible: a look at one word.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
+        // SAFETY: inside the cells and aligned: checked by `attach`.
+        let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
+        (word >> 32) as u32 == lap_mark(self.head)
+    }
+
+    /// Done with the message that [`Consumer::peek`] showed. The producer learns of it an eighth of the lane
+    /// later, or at the next [`Consumer::publish`]: telling it every time would move a line per message.
+    #[inline]
+    pub fn release(&mut self) {
+        self.head += 1;
+        self.data_head = self.next_data;
+        let cells = self.head - self.published;
+        let data = self.data_head - self.data_published;
+        if cells * 8 >= self.geometry.cells as u64 || data * 8 >= self.geometry.data as u64 {
+            self.publish();
+        }
+    }
+
+    /// Tells the producer what was consumed, if it does not know yet; returns whether it was told something.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.published == self.head {
+            return false;
+        }
+        // Release pairs with the Acquire in `Producer::look`; see there.
+        // SAFETY: size, alignment and access of the control block were checked by `attach`.
+        unsafe { self.control.word(8) }.store(self.data_head, Ordering::Release);
+        // SAFETY: as above.
+        unsafe { self.control.word(0) }.store(self.head, Ordering::Release);
+        self.published = self.head;
+        self.data_published = self.data_head;
+        true
+    }
+
+    /// Messages consumed so far.
+    #[inline]
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.head
+    }
+
+    /// Sets the attention word, which the producer looks at after each message. Its meaning is the users'.
+    #[inline]
+    pub fn set_attention(&mut self, attention: u64) {
+        // Release: whoever sees the word sees what was done before it was set.
+        // SAFETY: size, alignment and access of the control block were checked by `attach`.
+        unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Release);
+    }
+}
+
+/// A cell's length and first bytes; of this side's own memory, or after the mark was seen.
+fn read_cell(cells: &Area, at: usize) -> (usize, [u8; FIRST_BYTES]) {
+    // SAFETY: the callers pass offsets of cells, which `attach` checked to be inside and aligned.
+    let word = unsafe { cells.word(at) }.load(Ordering::Relaxed);
+    (word as u32 as usize, read_first(cells, at))
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
+    for (i, word) in words.into_iter().enumerate() {
+        // Relaxed: the mark, stored after, orders it.
+        // SAFETY: inside the cell, aligned, writable: checked by `attach`.
+        unsafe { cells.word(at + 8 * (i + 1)) }.store(word, Ordering::Relaxed);
+    }
+}
+
+#[cfg(loom)]
+fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
+    for (i, word) in words.into_iter().enumerate() {
+        // SAFETY: inside the cell; loom checks that nobody reads it now.
+        unsafe { cells.view_mut_at(at + 8 * (i + 1), 8) }.copy_from(&word.to_ne_bytes());
+    }
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
+    let mut first = [0; FIRST_BYTES];
+    for i in 0..3 {
+        // Relaxed: ordered by the mark. Atomic, so that a far side that writes now gives wrong bytes, not a data race.
+        // SAFETY: inside the cell, aligned: the callers pass offsets of cells.
+        let word = unsafe { cells.word(at + 8 * (i + 1)) }.load(Ordering::Relaxed);
+        first[8 * i..8 * (i + 1)].copy_from_slice(&word.to_ne_bytes());
+    }
+    first
+}
+
+#[cfg(loom)]
+fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
+    let mut first = [0; FIRST_BYTES];
+    // SAFETY: inside the cell. Checked cells rather than words: loom then reports a read that no mark ordered.
+    unsafe { cells.view_at(at + 8, FIRST_BYTES) }.copy_to(&mut first);
+    first
+}
+
+#[inline(always)]
+fn believe(what: &'static str, value: u64, low: u64, high: u64) -> Result<u64, RingError> {
+    if value.wrapping_sub(low) > high.wrapping_sub(low) {
+        return Err(corrupt(what, value, low, high));
+    }
+    Ok(value)
+}
+
+#[cold]
+fn corrupt(what: &'static str, value: u64, low: u64, high: u64) -> RingError {
+    RingError::Corrupt {
+        what,
+        value,
+        low,
+        high,
+    }
+}
+
+#[cold]
+fn too_long(asked: usize, most: usize) -> RingError {
+    RingError::TooSmall {
+        what: "message lane, one message",
+        needed: asked,
+        got: most,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,295 @@
+//! A lane against a queue, against its limits, and against a far side that writes what it likes.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn send(producer: &mut Producer, message: &[u8]) -> bool {
+    let Some(mut room) = producer.reserve(message.len()).unwrap() else {
+        return false;
+    };
+    let (mut first, mut rest) = room.parts();
+    let n = first.copy_from(message_first(message));
+    rest.copy_from(&message[n..]);
+    room.commit();
+    true
+}
+
+fn message_first(message: &[u8]) -> &[u8] {
+    &message[..message.len().min(FIRST_BYTES)]
+}
+
+fn receive(consumer: &mut Consumer) -> Option<Vec<u8>> {
+    let arrival = consumer.peek().unwrap()?;
+    let mut message = arrival.first().to_vec();
+    message.extend(arrival.rest().to_vec());
+    assert_eq!(message.len(), arrival.len());
+    consumer.release();
+    Some(message)
+}
+
+#[test]
+fn a_short_message_by_words_is_the_same_as_one_by_bytes() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
+    let bytes: Vec<u8> = (0..24).collect();
+    let words = [0, 8, 16].map(|at| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()));
+    assert!(producer.push_short(20, words).unwrap());
+    assert_eq!(receive(&mut consumer).unwrap(), &bytes[..20]);
+    assert!(matches!(
+        producer.push_short(25, words),
+        Err(RingError::TooSmall { .. })
+    ));
+}
+
+#[test]
+fn a_full_lane_takes_nothing_and_goes_on_after_a_release() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 1024).unwrap()).unwrap();
+    for i in 0..8u8 {
+        assert!(send(&mut producer, &[i]));
+    }
+    assert!(!send(&mut producer, &[9]) && !producer.push_short(1, [9, 0, 0]).unwrap());
+    assert_eq!(receive(&mut consumer).unwrap(), [0]);
+    consumer.publish();
+    assert!(send(&mut producer, &[8]));
+    for i in 1..=8u8 {
+        assert_eq!(receive(&mut consumer).unwrap(), [i]);
+    }
+    assert_eq!(receive(&mut consumer), None);
+}
+
+#[test]
+fn the_longest_message_fits_wherever_the_last_one_ended() {
+    let geometry = Geometry::new(8, 1024).unwrap();
+    for before in 0..16 {
+        let (mut producer, mut consumer) = pair(geometry).unwrap();
+        for _ in 0..before {
+            assert!(send(&mut producer, &[1; FIRST_BYTES + 1]));
+            receive(&mut consumer).unwrap();
+            consumer.publish();
+        }
+        let longest: Vec<u8> = (0..geometry.longest()).map(|i| i as u8).collect();
+        assert!(send(&mut producer, &longest), "after {before} lines");
+        assert_eq!(receive(&mut consumer).unwrap(), longest);
+    }
+    let (mut producer, _consumer) = pair(geometry).unwrap();
+    assert!(matches!(
+        producer.reserve(geometry.longest() + 1),
+        Err(RingError::TooSmall { .. })
+    ));
+}
+
+#[test]
+fn a_producer_that_stops_before_its_commit_has_sent_nothing() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
+    let mut room = producer.reserve(60).unwrap().unwrap();
+    room.parts().1.copy_from(&[0xff; 36]);
+    drop(room);
+    assert!(consumer.peek().unwrap().is_none() && !consumer.is_ready());
+}
+
+#[test]
+fn what_was_not_consumed_is_shown_in_order_with_all_its_bytes() {
+    let (mut producer, mut consumer) = pair(Geometry::new(16, 4096).unwrap()).unwrap();
+    let message = |i: usize| vec![i as u8; i * 37];
+    for i in 0..10 {
+        assert!(send(&mut producer, &message(i)));
+    }
+    for _ in 0..4 {
+        receive(&mut consumer).unwrap();
+    }
+    consumer.publish();
+    let mut shown = Vec::new();
+    producer
+        .unconsumed(|index, first, rest| shown.push((index, [first.to_vec(), rest.to_vec()].concat())))
+        .unwrap();
+    assert_eq!(shown, (4..10).map(|i| (i as u64, message(i))).collect::<Vec<_>>());
+    assert_eq!((producer.consumed().unwrap(), producer.committed()), (4, 10));
+}
+
+#[test]
+fn attention_passes_from_the_consumer_to_the_producer() {
+    let (producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
+    assert_eq!(producer.attention(), 0);
+    consumer.set_attention(2);
+    assert_eq!(producer.attention(), 2);
+}
+
+#[test]
+fn an_impossible_length_is_an_error_and_reads_nothing() {
+    let geometry = Geometry::new(8, 128).unwrap();
+    let lane = Area::heap(geometry.bytes()).unwrap();
+    // SAFETY: test equipment: the hostile producer's own words, which are atomics.
+    let far = unsafe { lane.alias() };
+    let mut consumer = Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap();
+    for len in [geometry.longest() as u64 + 1, u64::from(u32::MAX)] {
+        // SAFETY: the first word of the first cell.
+        unsafe { far.word(0) }.store(1 << 32 | len, Ordering::Relaxed);
+        assert!(matches!(consumer.peek(), Err(RingError::Corrupt { .. })));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_lane_is_a_queue(
+        cells in 3u32..7,
+        data in 7u32..12,
+        steps in prop::collection::vec((any::<bool>(), 0usize..3000), 1..400),
+    ) {
+        let geometry = Geometry::new(1 << cells, 1 << data).unwrap();
+        let (mut producer, mut consumer) = pair(geometry).unwrap();
+        let mut model = VecDeque::new();
+        for (i, (sends, len)) in steps.into_iter().enumerate() {
+            if sends {
+                let message: Vec<u8> = (0..len % (geometry.longest() + 1)).map(|k| (k + i) as u8).collect();
+                if send(&mut producer, &message) {
+                    model.push_back(message);
+                } else {
+                    prop_assert!(!model.is_empty(), "an empty lane refused a message");
+                }
+            } else {
+                prop_assert_eq!(receive(&mut consumer), model.pop_front());
+                consumer.publish();
+            }
+        }
+        while let Some(expected) = model.pop_front() {
+            prop_assert_eq!(receive(&mut consumer), Some(expected));
+        }
+        prop_assert_eq!(receive(&mut consumer), None);
+    }
+}
+
+/// A generator of its own, so that a failing step is found again by its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let x = self.0 >> 33;
+        (x ^ (x >> 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0 >> 20
+    }
+}
+
+/// The exact-size heap blocks make every access outside them visible to AddressSanitizer.
+#[test]
+fn a_consumer_survives_any_producer() {
+    let geometry = Geometry::new(8, 256).unwrap();
+    let mut random = Random(1);
+    let mut out = vec![0; 512];
+    let (mut delivered, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let lane = Area::heap(geometry.bytes()).unwrap();
+        // SAFETY: test equipment: the hostile side of the same lane, in the same thread.
+        let mut far = unsafe { lane.alias() };
+        let mut consumer = Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap();
+        for _ in 0..100 {
+            for _ in 0..4 {
+                let at = random.next() as usize % (geometry.bytes() / 8) * 8;
+                let index = consumer.consumed() + random.next() % 2;
+                let value = match random.next() % 4 {
+                    0 => random.next(),
+                    _ => mark(index, random.next() as usize % 200),
+                };
+                let at = if random.next() % 2 == 0 {
+                    at
+                } else {
+                    (index as usize % 8) * CELL_BYTES
+                };
+                far.view_mut(at, 8).unwrap().copy_from(&value.to_ne_bytes());
+            }
+            match consumer.peek() {
+                Ok(Some(arrival)) => {
+                    assert!(arrival.first().len() <= FIRST_BYTES);
+                    assert_eq!(arrival.first().len() + arrival.rest().len(), arrival.len());
+                    arrival.rest().copy_to(&mut out);
+                    consumer.release();
+                    delivered += 1;
+                }
+                Ok(None) => {}
+                Err(RingError::Corrupt { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(
+        delivered > 10_000 && refused > 10,
+        "{delivered} delivered, {refused} refused"
+    );
+}
+
+#[test]
+fn a_producer_survives_any_consumer() {
+    let geometry = Geometry::new(8, 256).unwrap();
+    let mut random = Random(2);
+    let (mut sent, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let control = Area::heap(CONTROL_BYTES).unwrap();
+        // SAFETY: test equipment: the hostile side of the same words, in the same thread.
+        let far = unsafe { control.alias() };
+        let mut producer =
+            Producer::attach(geometry, Area::heap(geometry.bytes()).unwrap(), control).unwrap();
+        for _ in 0..100 {
+            let word = [0, 8, ATTENTION][random.next() as usize % 3];
+            let value = if random.next() % 8 == 0 {
+                random.next()
+            } else {
+                random.next() % 600
+            };
+            // SAFETY: one of the control block's words.
+            unsafe { far.word(word) }.store(value, Ordering::Relaxed);
+            let len = random.next() as usize % (geometry.longest() + 1);
+            match producer.reserve(len) {
+                Ok(Some(mut room)) => {
+                    let (mut first, mut rest) = room.parts();
+                    first.copy_from(&[1; FIRST_BYTES]);
+                    rest.copy_from(&[2; 128]);
+                    room.commit();
+                    sent += 1;
+                }
+                Ok(None) => {}
+                Err(RingError::Corrupt { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+            let _ =
+                producer.unconsumed(|_, first, rest| assert!(first.len() + rest.len() <= geometry.longest()));
+        }
+    }
+    assert!(sent > 1_000 && refused > 1_000, "{sent} sent, {refused} refused");
+}
+
+#[test]
+fn two_threads_lose_nothing_and_keep_the_order() {
+    let (mut producer, mut consumer) = pair(Geometry::new(64, 4096).unwrap()).unwrap();
+    const MESSAGES: u64 = 200_000;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..MESSAGES {
+                let mut message = [0; 100];
+                message[..8].copy_from_slice(&i.to_le_bytes());
+                let len = 8 + (i % 93) as usize;
+                message[len - 1] = if len > 8 { i as u8 } else { message[7] };
+                while !send(&mut producer, &message[..len]) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for i in 0..MESSAGES {
+            let message = loop {
+                match receive(&mut consumer) {
+                    Some(message) => break message,
+                    None => {
+                        consumer.publish();
+                        std::thread::yield_now();
+                    }
+                }
+            };
+            assert_eq!(message.len() as u64, 8 + i % 93);
+            assert_eq!(message[..8], i.to_le_bytes());
+            assert!(message.len() == 8 || message[message.len() - 1] == i as u8);
+        }
+    });
+}
