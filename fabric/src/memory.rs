@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
+use doorbell_ring::{SharedSlice, SharedSliceMut};
+
 use crate::error::RailError;
 use crate::map::{Map, Object, Protection};
 
@@ -108,11 +110,30 @@ impl<'a> SharedBytes<'a> {
         n
     }
 
+    /// Copies from offset `at` into a slot of a ring; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to_slot(&self, at: usize, to: &mut SharedSliceMut<'_>) -> usize {
+        let from = self.skip(at);
+        let n = from.length.min(to.len());
+        // SAFETY: `n` is within both: the shared range promised by the constructor, and the slot, which is this
+        // side's to write until it is committed.
+        unsafe { copy_small(from.start, to.as_mut_ptr(), n) };
+        n
+    }
+
     /// A private copy on the heap (not for the data path).
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length];
         self.copy_to(0, &mut bytes);
         bytes
+    }
+}
+
+impl<'a> From<SharedSlice<'a>> for SharedBytes<'a> {
+    /// A slot of a ring, as everybody else sees shared bytes.
+    #[inline]
+    fn from(slot: SharedSlice<'a>) -> Self {
+        Self { start: slot.as_ptr(), length: slot.len(), life: PhantomData }
     }
 }
 
