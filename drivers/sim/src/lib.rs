@@ -1,1 +1,30 @@
-//! A seeded network on a virtual clock, as a driver.
+//! A seeded network on a virtual clock, as a driver: a whole job of N ranks runs repeatably in one test thread.
+//!
+//! [`SimNet`] is the network. Ranks attach [`SimRail`]s (the `Message` contract) and [`SimDatagram`]s (the `Datagram`
+//! contract) to its planes; [`Change`]s break and mend it, by call or at a virtual time.
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod change;
+mod config;
+mod conn;
+mod datagram;
+mod frame;
+mod handle;
+mod net;
+mod onesided;
+mod rail;
+mod random;
+mod slab;
+mod state;
+mod stats;
+mod trace;
+
+pub use change::Change;
+pub use config::{Faults, SimConfig};
+pub use datagram::{SimDatagram, SimKept, SimRx, SimTx};
+pub use net::{Plane, SimNet};
+pub use rail::SimRail;
+pub use random::Random;
+pub use stats::Stats;
+pub use trace::{Happened, TraceEvent};

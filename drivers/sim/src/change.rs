@@ -1,0 +1,306 @@
+//! Changes of the network (faults, cables, cuts, deaths), and how rails come to notice them.
+//!
+//! A rail does not know at once: it is told `link_notice`, `death_notice` or `silence` later, and not at all when
+//! the change was undone before. What was sent in between waits (a reliable transport retransmits), and goes on.
+
+use std::time::Duration;
+
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::message::PeerIndex;
+
+use crate::agenda::Due;
+use crate::config::Faults;
+use crate::net::Plane;
+use crate::state::{Ended, Net};
+use crate::trace::Happened;
+
+/// A change of the network, made at once by [`SimNet::change`](crate::SimNet::change) or at a time by
+/// [`SimNet::at`](crate::SimNet::at). Ranks and planes that do not exist make a change without effect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// The faults of a whole plane, wherever a pair has none of its own.
+    Faults(Plane, Faults),
+    /// The faults of one direction between two ranks; `None` for the plane's again.
+    PairFaults {
+        /// Where.
+        plane: Plane,
+        /// The sending rank.
+        from: u32,
+        /// The receiving rank.
+        to: u32,
+        /// What the direction does.
+        faults: Option<Faults>,
+    },
+    /// The plane's switch goes dark: every NIC on it loses its link.
+    PlaneDown(Plane),
+    /// It comes back.
+    PlaneUp(Plane),
+    /// A rank's cable is pulled: its own NIC sees the link go, its peers see silence.
+    LinkDown(Plane, u32),
+    /// It is put back.
+    LinkUp(Plane, u32),
+    /// Nothing passes from one rank to another any more; the other direction is not touched.
+    Cut {
+        /// Where.
+        plane: Plane,
+        /// The sending rank.
+        from: u32,
+        /// The receiving rank.
+        to: u32,
+    },
+    /// The direction passes again.
+    Heal {
+        /// Where.
+        plane: Plane,
+        /// The sending rank.
+        from: u32,
+        /// The receiving rank.
+        to: u32,
+    },
+    /// A rank's NIC is gone for good (unplugged, VF removed); the process lives on.
+    NicDeath(Plane, u32),
+    /// A rank's process ends without a word; its rails do nothing any more.
+    RankDeath(u32),
+}
+
+impl Net {
+    pub(crate) fn change(&mut self, change: Change) {
+        let (plane, from, to) = change.place();
+        self.trace.add(crate::trace::TraceEvent {
+            at: self.now,
+            what: Happened::Changed,
+            plane,
+            from,
+            to,
+            number: change.number(),
+            length: 0,
+        });
+        if plane as usize >= self.planes.len() {
+            return;
+        }
+        match change {
+            Change::Faults(_, faults) => self.planes[plane as usize].faults = faults,
+            Change::PairFaults { faults, .. } => {
+                let link = self.link(plane, from, to);
+                self.links[link as usize].faults = faults;
+            }
+            Change::PlaneDown(_) => self.planes[plane as usize].up = false,
+            Change::PlaneUp(_) => self.planes[plane as usize].up = true,
+            Change::LinkDown(..) => self.set_cable(plane, from, false),
+            Change::LinkUp(..) => self.set_cable(plane, from, true),
+            Change::Cut { .. } => self.set_cut(plane, from, to, true),
+            Change::Heal { .. } => self.set_cut(plane, from, to, false),
+            Change::NicDeath(..) => self.end_nics(Ended::Gone, |_, on, rank| (on, rank) == (plane, from)),
+            Change::RankDeath(_) => self.end_life(from),
+        }
+        self.look();
+    }
+
+    fn set_cable(&mut self, plane: u32, rank: u32, cable: bool) {
+        for nic in self
+            .nics
+            .iter_mut()
+            .filter(|nic| (nic.plane, nic.rank) == (plane, rank))
+        {
+            nic.cable = cable;
+        }
+    }
+
+    fn set_cut(&mut self, plane: u32, from: u32, to: u32, cut: bool) {
+        let link = self.link(plane, from, to);
+        self.links[link as usize].cut = cut;
+    }
+
+    fn end_nics(&mut self, how: Ended, which: impl Fn(u32, u32, u32) -> bool) {
+        for nic in 0..self.nics.len() as u32 {
+            let state = &self.nics[nic as usize];
+            if state.ended.is_none() && which(state.life, state.plane, state.rank) {
+                self.end_nic(nic, how);
+            }
+        }
+    }
+
+    pub(crate) fn end_life(&mut self, rank: u32) {
+        let Some(&life) = self.ranks.get(&rank) else {
+            return;
+        };
+        self.lives[life as usize].alive = false;
+        self.end_nics(Ended::Died, |of, _, _| of == life);
+    }
+
+    /// A NIC is no more: nothing touches the memory that was exposed through it, nothing of it is under way.
+    pub(crate) fn end_nic(&mut self, nic: u32, how: Ended) {
+        if self.nics[nic as usize].ended.is_some() {
+            return;
+        }
+        self.nics[nic as usize].ended = Some(how);
+        self.nics[nic as usize].exposed.clear();
+        for conn in 0..self.nics[nic as usize].conns.len() as u32 {
+            if how == Ended::Closed {
+                self.fail_ops(nic, conn);
+            } else {
+                self.fail_conn(nic, conn);
+            }
+        }
+        self.purge(nic, None);
+        self.drop_frames(nic);
+        if how == Ended::Gone {
+            self.tell(nic, Scope::Rail, EventKind::DeviceGone);
+        }
+    }
+
+    /// Looks at every link and every way after a change: what goes on, and who will notice what.
+    pub(crate) fn look(&mut self) {
+        for nic in 0..self.nics.len() as u32 {
+            if self.nics[nic as usize].ended.is_some() {
+                continue;
+            }
+            self.look_at_link(nic);
+            for conn in 0..self.nics[nic as usize].conns.len() as u32 {
+                self.look_at_peer(nic, conn);
+                self.resume(nic, conn);
+            }
+        }
+    }
+
+    /// Schedules the notice of a change of the NIC's own link.
+    pub(crate) fn look_at_link(&mut self, nic: u32) {
+        let state = &mut self.nics[nic as usize];
+        let up = state.cable && self.planes[state.plane as usize].up;
+        if state.ended.is_some() || up == state.seen_link {
+            return;
+        }
+        state.seen_link = up;
+        state.link_turn += 1;
+        if up == state.told_down {
+            let turn = state.link_turn;
+            let at = self.now + self.config.link_notice;
+            self.agenda.push(at, Due::LinkNotice { nic, turn });
+        }
+    }
+
+    pub(crate) fn notice_link(&mut self, nic: u32, turn: u32) {
+        let state = &mut self.nics[nic as usize];
+        if state.ended.is_some() || state.link_turn != turn || state.seen_link != state.told_down {
+            return;
+        }
+        state.told_down = !state.seen_link;
+        let down = state.told_down;
+        self.tell(
+            nic,
+            Scope::Rail,
+            if down {
+                EventKind::LinkDown
+            } else {
+                EventKind::LinkUp
+            },
+        );
+        for conn in 0..self.nics[nic as usize].conns.len() as u32 {
+            if down {
+                self.fail_conn(nic, conn);
+            } else {
+                self.acknowledge(nic, conn);
+            }
+        }
+    }
+
+    /// Why `nic` cannot reach the peer of `conn`, its own link aside.
+    fn obstacle(&self, nic: u32, conn: u32) -> Option<DownReason> {
+        let conn = self.conn(nic, conn);
+        let peer = &self.nics[conn.nic as usize];
+        match peer.ended {
+            Some(Ended::Closed) => return Some(DownReason::Closed),
+            Some(Ended::Died) => return Some(DownReason::Died),
+            Some(Ended::Gone) => return Some(DownReason::Silent),
+            None => {}
+        }
+        let cut = |link: u32| self.links[link as usize].cut;
+        (!peer.cable || cut(conn.link_out) || cut(conn.link_back)).then_some(DownReason::Silent)
+    }
+
+    /// Schedules the notice of a change of the way to a peer.
+    pub(crate) fn look_at_peer(&mut self, nic: u32, conn: u32) {
+        let obstacle = self.obstacle(nic, conn);
+        let state = &mut self.nics[nic as usize].conns[conn as usize];
+        if state.seen_open == obstacle.is_none() {
+            return;
+        }
+        state.seen_open = obstacle.is_none();
+        state.turn += 1;
+        if state.seen_open == state.down {
+            let turn = state.turn;
+            let (link, wait) = (state.link_back, self.patience(obstacle));
+            let wait = wait.unwrap_or_else(|| self.faults(link).delay);
+            self.agenda
+                .push(self.now + wait, Due::PeerNotice { nic, conn, turn });
+        }
+    }
+
+    /// How long until an obstacle is noticed; a goodbye is as fast as the link.
+    fn patience(&self, obstacle: Option<DownReason>) -> Option<Duration> {
+        match obstacle {
+            Some(DownReason::Closed) => None,
+            Some(DownReason::Died) => Some(self.config.death_notice),
+            _ => Some(self.config.silence),
+        }
+    }
+
+    pub(crate) fn notice_peer(&mut self, nic: u32, conn: u32, turn: u32) {
+        let state = self.conn(nic, conn);
+        if self.nics[nic as usize].ended.is_some() || state.turn != turn || state.seen_open != state.down {
+            return;
+        }
+        let scope = Scope::Peer(PeerIndex(conn));
+        let Some(reason) = self.obstacle(nic, conn) else {
+            let state = self.conn_mut(nic, conn);
+            state.down = false;
+            state.greeted = true;
+            self.tell(nic, scope, EventKind::PeerUp);
+            self.acknowledge(nic, conn);
+            return;
+        };
+        self.conn_mut(nic, conn).down = true;
+        self.tell(nic, scope, EventKind::PeerDown(reason));
+        self.fail_conn(nic, conn);
+        if reason != DownReason::Silent {
+            // It is over: nothing of that process is seen after the news of its end.
+            let peer = self.conn(nic, conn).nic;
+            if let Some(&theirs) = self.nics[peer as usize].peers.get(&nic) {
+                self.fail_conn(peer, theirs);
+            }
+            self.purge(nic, Some(peer));
+        }
+    }
+}
+
+impl Change {
+    /// Plane, first and second rank that a change is about.
+    fn place(&self) -> (u32, u32, u32) {
+        match *self {
+            Change::Faults(plane, _) | Change::PlaneDown(plane) | Change::PlaneUp(plane) => (plane.0, 0, 0),
+            Change::PairFaults { plane, from, to, .. }
+            | Change::Cut { plane, from, to }
+            | Change::Heal { plane, from, to } => (plane.0, from, to),
+            Change::LinkDown(plane, rank) | Change::LinkUp(plane, rank) | Change::NicDeath(plane, rank) => {
+                (plane.0, rank, rank)
+            }
+            Change::RankDeath(rank) => (0, rank, rank),
+        }
+    }
+
+    /// The kind of change, as the trace's number.
+    fn number(&self) -> u64 {
+        match self {
+            Change::Faults(..) => 1,
+            Change::PairFaults { .. } => 2,
+            Change::PlaneDown(_) => 3,
+            Change::PlaneUp(_) => 4,
+            Change::LinkDown(..) => 5,
+            Change::LinkUp(..) => 6,
+            Change::Cut { .. } => 7,
+            Change::Heal { .. } => 8,
+            Change::NicDeath(..) => 9,
+            Change::RankDeath(_) => 10,
+        }
+    }
+}

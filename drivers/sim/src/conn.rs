@@ -1,0 +1,521 @@
+//! Messages between two NICs: accepted, on the link, arrived, delivered, acknowledged, given back.
+//!
+//! ```text
+//!   accept ─► (flush) ─► link ─► arrive ─► inbox ─► poll: taken ─► delivered ─► link back ─► acked: watermark
+//!                         │        └ way closed: stalled, goes on when it opens
+//!                         └ the conn failed: gone; what was in the inbox already: a coin decides
+//! ```
+//! A message is kept (`retained`) by its sender until the watermark passes it or `reclaim` gives it back, and
+//! separately by the network while it `travels`. The watermark is cumulative, as it would be on a wire: what was
+//! taken ahead of a gap is above it, and is given back by `reclaim` like the rest ("may or may not have arrived").
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use doorbell_fabric::event::{EventKind, Scope};
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
+
+use crate::agenda::Due;
+use crate::state::Net;
+use crate::trace::Happened;
+
+/// One NIC's view of one opened peer.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    /// The peer's NIC.
+    pub(crate) nic: u32,
+    pub(crate) link_out: u32,
+    pub(crate) link_back: u32,
+    /// Raised by each failure: what was under way before belongs to nobody.
+    pub(crate) epoch: u32,
+    /// The id of the last message accepted.
+    pub(crate) last: u64,
+    pub(crate) watermark: u64,
+    /// What the peer has taken without a gap; the watermark follows one way later.
+    pub(crate) taken: u64,
+    /// The last id that was given back by `reclaim`.
+    given: u64,
+    /// Accepted, not yet below the watermark, not given back.
+    pub(crate) retained: VecDeque<u32>,
+    /// What waits for the way to open.
+    pub(crate) stalled: Vec<Due>,
+    /// `PeerDown` was told, and `PeerUp` not yet.
+    pub(crate) down: bool,
+    /// `PeerUp` was told.
+    pub(crate) greeted: bool,
+    /// The state of the way that was last looked at, and the number of changes seen.
+    pub(crate) seen_open: bool,
+    pub(crate) turn: u32,
+}
+
+/// A message between `send` and the end of its bytes.
+#[derive(Debug)]
+pub(crate) struct Msg {
+    pub(crate) id: u64,
+    pub(crate) from: u32,
+    pub(crate) conn: u32,
+    pub(crate) to: u32,
+    epoch: u32,
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) region: Option<RegionSlice>,
+    serial: u64,
+    taken: bool,
+    retained: bool,
+    travels: bool,
+}
+
+impl Msg {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.region.as_ref().map_or(0, RegionSlice::len)
+    }
+}
+
+impl Net {
+    pub(crate) fn connect(&mut self, nic: u32, to: u32) -> u32 {
+        if let Some(&peer) = self.nics[nic as usize].peers.get(&to) {
+            return peer;
+        }
+        let plane = self.nics[nic as usize].plane;
+        let (near, far) = (self.nics[nic as usize].rank, self.nics[to as usize].rank);
+        let conn = Conn {
+            nic: to,
+            link_out: self.link(plane, near, far),
+            link_back: self.link(plane, far, near),
+            epoch: 0,
+            last: 0,
+            watermark: 0,
+            taken: 0,
+            given: 0,
+            retained: VecDeque::new(),
+            stalled: Vec::new(),
+            down: false,
+            greeted: false,
+            seen_open: true,
+            turn: 0,
+        };
+        let state = &mut self.nics[nic as usize];
+        state.conns.push(conn);
+        let peer = state.conns.len() as u32 - 1;
+        state.peers.insert(to, peer);
+        let messages = &self.messages;
+        let (known, strangers) = state
+            .strangers
+            .drain(..)
+            .partition(|&key| messages[key].from == to);
+        state.strangers = strangers;
+        let known: VecDeque<u32> = known;
+        state.inbox.extend(known);
+        self.look_at_peer(nic, peer);
+        peer
+    }
+
+    #[inline]
+    pub(crate) fn conn(&self, nic: u32, conn: u32) -> &Conn {
+        &self.nics[nic as usize].conns[conn as usize]
+    }
+
+    #[inline]
+    pub(crate) fn conn_mut(&mut self, nic: u32, conn: u32) -> &mut Conn {
+        &mut self.nics[nic as usize].conns[conn as usize]
+    }
+
+    /// Refuses when `peer` cannot be sent to.
+    pub(crate) fn check_peer(&self, nic: u32, peer: PeerIndex) -> Result<(), Refused> {
+        let state = &self.nics[nic as usize];
+        let usable = state.ended.is_none() && !state.told_down;
+        match state.conns.get(peer.index()) {
+            Some(conn) if usable && !conn.down => Ok(()),
+            _ => Err(Refused::PeerDown),
+        }
+    }
+
+    /// Refuses a body that is longer or in more parts than the capabilities allow.
+    pub(crate) fn check_body(&self, head: usize, body: &Body<'_>, longest: usize) -> Result<(), Refused> {
+        let capabilities = &self.config.capabilities;
+        if let Body::Parts(parts) = body {
+            if !capabilities.features.gather {
+                return Err(Refused::Unsupported);
+            }
+            if parts.len() > capabilities.limits.parts {
+                return Err(Refused::TooLong);
+            }
+        }
+        match head.checked_add(body.len()) {
+            Some(length) if head <= capabilities.limits.head && length <= longest => Ok(()),
+            _ => Err(Refused::TooLong),
+        }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        nic: u32,
+        peer: PeerIndex,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<MsgId, Refused> {
+        self.check_peer(nic, peer)?;
+        self.check_body(head.len(), &body, self.config.capabilities.limits.message)?;
+        let conn = self.conn(nic, peer.0);
+        let (to, link, epoch) = (conn.nic, conn.link_out, conn.epoch);
+        let full = conn.retained.len() >= self.config.queue_depth;
+        if full || self.backlog(nic, link) > self.faults(link).queue {
+            self.stats(nic).refused_full += 1;
+            return Err(Refused::Full);
+        }
+        let mut bytes = self.buffer();
+        let region = fill(&mut bytes, head, body);
+        let state = &mut self.nics[nic as usize];
+        if region.is_some() {
+            state.serial += 1;
+            state.regions.push((state.serial, peer.0));
+        }
+        let conn = &mut state.conns[peer.index()];
+        conn.last += 1;
+        let id = conn.last;
+        let message = self.messages.insert(Msg {
+            id,
+            from: nic,
+            conn: peer.0,
+            to,
+            epoch,
+            bytes,
+            region,
+            serial: state.serial,
+            taken: false,
+            retained: true,
+            travels: true,
+        });
+        conn.retained.push_back(message);
+        state.unflushed.push(message);
+        Ok(MsgId(id))
+    }
+
+    pub(crate) fn flush(&mut self, nic: u32) {
+        if self.nics[nic as usize].unflushed.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.nics[nic as usize].unflushed);
+        for message in waiting.drain(..) {
+            let (to, length, id) = (
+                self.messages[message].to,
+                self.messages[message].len(),
+                self.messages[message].id,
+            );
+            let link = self.conn(nic, self.messages[message].conn).link_out;
+            let leaves = self.serialise(nic, link, length);
+            let at = self.transit(link, leaves);
+            self.agenda.push(at, Due::Arrive { message });
+            self.stats(nic).messages_sent += 1;
+            self.note(Happened::Sent, nic, to, id, length);
+        }
+        self.nics[nic as usize].unflushed = waiting;
+    }
+
+    pub(crate) fn arrive(&mut self, message: u32) {
+        let (from, to, conn) = {
+            let msg = &self.messages[message];
+            (msg.from, msg.to, msg.conn)
+        };
+        let (epoch, link) = (self.conn(from, conn).epoch, self.conn(from, conn).link_out);
+        let msg = &self.messages[message];
+        let (id, length) = (msg.id, msg.len());
+        if msg.epoch != epoch {
+            return self.lose(message);
+        }
+        if !self.passes(from, to, link) {
+            return self.stall(from, conn, Due::Arrive { message });
+        }
+        self.note(Happened::Arrived, from, to, id, length);
+        let receiver = &mut self.nics[to as usize];
+        if receiver.peers.contains_key(&from) {
+            receiver.inbox.push_back(message);
+        } else {
+            receiver.strangers.push_back(message);
+        }
+    }
+
+    pub(crate) fn stall(&mut self, nic: u32, conn: u32, due: Due) {
+        let to = self.conn(nic, conn).nic;
+        self.stats(nic).stalled += 1;
+        self.note(Happened::Stalled, nic, to, 0, 0);
+        self.conn_mut(nic, conn).stalled.push(due);
+    }
+
+    /// The network forgets a message: nobody will see it.
+    fn lose(&mut self, message: u32) {
+        let msg = &self.messages[message];
+        let (from, to, id, length) = (msg.from, msg.to, msg.id, msg.len());
+        self.stats(from).messages_failed += 1;
+        self.note(Happened::Failed, from, to, id, length);
+        self.messages[message].travels = false;
+        self.release(message);
+    }
+
+    /// The upper layer of `message`'s receiver took it.
+    pub(crate) fn delivered(&mut self, message: u32) {
+        let msg = &mut self.messages[message];
+        msg.taken = true;
+        msg.travels = false;
+        let (from, to, conn, id, length) = (msg.from, msg.to, msg.conn, msg.id, msg.len());
+        self.stats(to).messages_delivered += 1;
+        self.note(Happened::Delivered, from, to, id, length);
+        if let Some(&peer) = self.nics[to as usize].peers.get(&from) {
+            self.greet(to, peer);
+        }
+        let before = self.conn(from, conn).taken;
+        self.count_taken(from, conn);
+        if self.conn(from, conn).taken > before {
+            self.acknowledge(from, conn);
+        }
+        self.release(message);
+    }
+
+    /// Moves `taken` over everything that was taken without a gap.
+    fn count_taken(&mut self, nic: u32, conn: u32) {
+        let conn = &mut self.nics[nic as usize].conns[conn as usize];
+        let Some(&front) = conn.retained.front() else {
+            return;
+        };
+        let first = self.messages[front].id;
+        let mut at = (conn.taken + 1).saturating_sub(first) as usize;
+        while let Some(&next) = conn.retained.get(at) {
+            if !self.messages[next].taken {
+                break;
+            }
+            conn.taken = self.messages[next].id;
+            at += 1;
+        }
+    }
+
+    /// Sends the news of what was taken back to the sender, unless the last of it was given back.
+    pub(crate) fn acknowledge(&mut self, nic: u32, conn: u32) {
+        let state = self.conn(nic, conn);
+        if state.taken <= state.given {
+            return;
+        }
+        let (epoch, upto, link) = (state.epoch, state.taken, state.link_back);
+        let at = self.transit(link, self.now);
+        self.agenda.push(
+            at,
+            Due::Ack {
+                nic,
+                conn,
+                epoch,
+                upto,
+            },
+        );
+    }
+
+    pub(crate) fn acked(&mut self, nic: u32, conn: u32, epoch: u32, upto: u64) {
+        let state = self.conn(nic, conn);
+        let (peer, link) = (state.nic, state.link_back);
+        if state.epoch != epoch || self.nics[nic as usize].ended.is_some() {
+            return;
+        }
+        if !self.passes(peer, nic, link) {
+            return self.stall(
+                nic,
+                conn,
+                Due::Ack {
+                    nic,
+                    conn,
+                    epoch,
+                    upto,
+                },
+            );
+        }
+        self.greet(nic, conn);
+        let state = self.conn_mut(nic, conn);
+        if upto <= state.watermark {
+            return;
+        }
+        state.watermark = upto;
+        self.note(Happened::HandedOver, nic, peer, upto, 0);
+        while let Some(&front) = self.conn(nic, conn).retained.front() {
+            if self.messages[front].id > upto {
+                break;
+            }
+            self.let_go(nic, conn);
+        }
+    }
+
+    /// The sender lets go of the oldest message that it keeps for `conn`.
+    fn let_go(&mut self, nic: u32, conn: u32) {
+        if let Some(message) = self.conn_mut(nic, conn).retained.pop_front() {
+            self.messages[message].retained = false;
+            self.release(message);
+        }
+    }
+
+    /// Gives the oldest retained message up to `last` back: its id, its bytes, and its region.
+    pub(crate) fn take_back(
+        &mut self,
+        nic: u32,
+        conn: u32,
+        last: u64,
+    ) -> Option<(u64, Arc<Vec<u8>>, Option<RegionSlice>)> {
+        let &front = self.conn(nic, conn).retained.front()?;
+        let msg = &self.messages[front];
+        if msg.id > last {
+            return None;
+        }
+        let given = (msg.id, msg.bytes.clone(), msg.region.clone());
+        let (to, length) = (msg.to, msg.len());
+        self.note(Happened::Reclaimed, nic, to, given.0, length);
+        // Ids that were given back are no gap: the watermark may pass them with the next message that is taken.
+        let state = self.conn_mut(nic, conn);
+        state.taken = state.taken.max(given.0);
+        state.given = given.0;
+        self.let_go(nic, conn);
+        Some(given)
+    }
+
+    /// The owner of `nic` is gone: nobody will ask for what it kept.
+    pub(crate) fn discard(&mut self, nic: u32) {
+        for conn in 0..self.nics[nic as usize].conns.len() as u32 {
+            while !self.conn(nic, conn).retained.is_empty() {
+                self.let_go(nic, conn);
+            }
+        }
+        self.nics[nic as usize].completions.clear();
+    }
+
+    /// Frees a message that neither its sender nor the network needs.
+    fn release(&mut self, message: u32) {
+        let msg = &self.messages[message];
+        if msg.retained || msg.travels {
+            return;
+        }
+        if let Some(msg) = self.messages.remove(message) {
+            self.recycle(msg.bytes);
+            if msg.region.is_some() {
+                self.nics[msg.from as usize]
+                    .regions
+                    .retain(|&(serial, _)| serial != msg.serial);
+                self.check_fences(msg.from);
+            }
+        }
+    }
+
+    /// First contact: told once, and once more after each `PeerDown`.
+    fn greet(&mut self, nic: u32, conn: u32) {
+        let state = self.conn_mut(nic, conn);
+        if !state.greeted && !state.down {
+            state.greeted = true;
+            self.tell(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
+        }
+    }
+
+    /// Ends everything that is under way from `nic` to a peer. What has reached the peer's inbox may still be seen.
+    pub(crate) fn fail_conn(&mut self, nic: u32, conn: u32) {
+        let state = self.conn_mut(nic, conn);
+        state.epoch += 1;
+        let peer = state.nic;
+        for due in std::mem::take(&mut state.stalled) {
+            self.forget(due);
+        }
+        let unflushed = std::mem::take(&mut self.nics[nic as usize].unflushed);
+        let (gone, kept): (Vec<u32>, Vec<u32>) = unflushed
+            .into_iter()
+            .partition(|&message| self.messages[message].conn == conn);
+        self.nics[nic as usize].unflushed = kept;
+        gone.into_iter().for_each(|message| self.lose(message));
+        self.thin_out(peer, nic);
+        self.fail_ops(nic, conn);
+    }
+
+    /// Of the messages of `from` that nobody at `to` has looked at yet, each is lost or seen, as a coin falls.
+    fn thin_out(&mut self, to: u32, from: u32) {
+        for strangers in [false, true] {
+            let nic = &mut self.nics[to as usize];
+            let queue = if strangers {
+                &mut nic.strangers
+            } else {
+                &mut nic.inbox
+            };
+            let mut kept = std::mem::take(queue);
+            let mut gone = Vec::new();
+            kept.retain(|&message| {
+                let keep = self.messages[message].from != from || self.random.chance(0.5);
+                if !keep {
+                    gone.push(message);
+                }
+                keep
+            });
+            let nic = &mut self.nics[to as usize];
+            *(if strangers {
+                &mut nic.strangers
+            } else {
+                &mut nic.inbox
+            }) = kept;
+            gone.into_iter().for_each(|message| self.lose(message));
+        }
+    }
+
+    /// Everything that waits to be seen by `nic` is lost; only by those of `from`, when given.
+    pub(crate) fn purge(&mut self, nic: u32, from: Option<u32>) {
+        let state = &mut self.nics[nic as usize];
+        let waiting: Vec<u32> = state.inbox.drain(..).chain(state.strangers.drain(..)).collect();
+        for message in waiting {
+            let sender = self.messages[message].from;
+            if from.is_none_or(|from| from == sender) {
+                self.lose(message);
+            } else if self.nics[nic as usize].peers.contains_key(&sender) {
+                self.nics[nic as usize].inbox.push_back(message);
+            } else {
+                self.nics[nic as usize].strangers.push_back(message);
+            }
+        }
+    }
+
+    fn forget(&mut self, due: Due) {
+        match due {
+            Due::Arrive { message } => self.lose(message),
+            Due::Request { op } | Due::Reply { op } => self.forget_op(op),
+            _ => {}
+        }
+    }
+
+    /// What waited for the way goes on over it; it waits again when the way is still closed.
+    pub(crate) fn resume(&mut self, nic: u32, conn: u32) {
+        let state = self.conn_mut(nic, conn);
+        if state.stalled.is_empty() {
+            return;
+        }
+        let (out, back) = (state.link_out, state.link_back);
+        for due in std::mem::take(&mut state.stalled) {
+            let link = match due {
+                Due::Arrive { .. } | Due::Request { .. } => out,
+                _ => back,
+            };
+            let at = self.transit(link, self.now);
+            self.agenda.push(at, due);
+        }
+    }
+}
+
+/// Copies head and body into `bytes`; a region's slice is kept by reference instead.
+pub(crate) fn fill(bytes: &mut Arc<Vec<u8>>, head: &[u8], body: Body<'_>) -> Option<RegionSlice> {
+    let bytes = Arc::make_mut(bytes);
+    bytes.extend_from_slice(head);
+    let mut add = |length: usize, copy: &dyn Fn(&mut [u8])| {
+        let at = bytes.len();
+        bytes.resize(at + length, 0);
+        copy(&mut bytes[at..]);
+    };
+    match body {
+        Body::Empty => {}
+        Body::Bytes(plain) => bytes.extend_from_slice(plain),
+        Body::Loan(loan) => add(loan.len(), &|to| {
+            loan.copy_to(0, to);
+        }),
+        Body::Parts(parts) => parts.iter().for_each(|part| {
+            add(part.len(), &|to| {
+                part.copy_to(0, to);
+            });
+        }),
+        Body::Region(slice) => return Some(slice.clone()),
+    }
+    None
+}

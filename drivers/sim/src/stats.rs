@@ -1,0 +1,69 @@
+//! What the network did: plain counts, per plane.
+
+use std::ops::AddAssign;
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of what went over one plane (or all of them), and of the faults that were injected.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl AddAssign for Stats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        impl Stats {
+            /// Every count with its name, in the order of declaration.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// Messages put on a link.
+    messages_sent,
+    /// Messages taken by an upper layer.
+    messages_delivered,
+    /// Messages that no upper layer will see: a link, NIC or process failed around them.
+    messages_failed,
+    /// Messages and frames held back by the reorder fault.
+    reordered,
+    /// Messages, operations and answers that waited for a closed way to open again.
+    stalled,
+    /// Calls that were answered with `Full`.
+    refused_full,
+    /// One-sided operations that the target executed.
+    operations_executed,
+    /// One-sided operations that the target refused.
+    operations_denied,
+    /// One-sided operations whose memory was withdrawn while they were under way.
+    operations_withdrawn,
+    /// One-sided operations that ended because the way or the peer went down.
+    operations_failed,
+    /// Puts and atomics that came a second time under the same identity, and were not executed again.
+    operations_repeated,
+    /// Frames posted.
+    frames_sent,
+    /// Frames (with duplicates) that reached a receive ring.
+    frames_delivered,
+    /// Frames lost by the loss fault.
+    lost,
+    /// Frames that were sent twice by the duplication fault.
+    duplicated,
+    /// Frames (or one copy of a duplicated frame) with flipped bits.
+    corrupted,
+    /// Frames longer than the link's MTU, gone.
+    cut,
+    /// Frames dropped because the bytes waiting for the link exceeded its queue.
+    queue_dropped,
+    /// Frames that found the link, the way or the receiver closed.
+    unreachable,
+    /// Frames that found the receive ring full.
+    overrun,
+}
