@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A package whose tests pass, fail, are ignored, and find out that they cannot run.
 const MIXED: &str = r#"
@@ -43,7 +44,7 @@ fn workspace(source: &str) -> tempfile::TempDir {
     root
 }
 
-fn xtask(root: &Path, ci: bool, arguments: &[&str]) -> (Output, String) {
+fn command(root: &Path, ci: bool, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.current_dir(root).arg("test").args(arguments);
     command
@@ -53,7 +54,11 @@ fn xtask(root: &Path, ci: bool, arguments: &[&str]) -> (Output, String) {
     if ci {
         command.env("CI", "true");
     }
-    let output = command.output().unwrap();
+    command
+}
+
+fn xtask(root: &Path, ci: bool, arguments: &[&str]) -> (Output, String) {
+    let output = command(root, ci, arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output, text)
 }
@@ -126,4 +131,36 @@ fn passing_is_zero_and_no_tests_or_no_time_is_not() {
         (Some(1), Some("0 passed, 1 failed, 0 skipped")),
         "{text}"
     );
+}
+
+#[test]
+fn a_run_that_is_interrupted_ends_its_children_and_still_counts() {
+    let root = workspace(
+        "#[test]\nfn hangs() {\n    std::thread::sleep(std::time::Duration::from_secs(3020));\n}\n",
+    );
+    let mut command = command(root.path(), false, &["--only", "test", "--only", "loom"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = root.path().join("target/xtask/test.log");
+    let running = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("running 1 test"));
+    let began = Instant::now();
+    while !running() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(1), Some("0 passed, 1 failed, 0 skipped")),
+        "{text}"
+    );
+    assert!(text.contains("test: interrupted after"), "{text}");
 }

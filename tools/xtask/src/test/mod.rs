@@ -83,13 +83,18 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     };
     let mut report = Report::default();
     for step in &chosen {
-        let outcome = if options.fast && step.slow {
-            Outcome::left_out(step.name, "left out by --fast")
+        let result = if options.fast && step.slow {
+            Ok(Outcome::left_out(step.name, "left out by --fast"))
         } else {
-            runner.step(step)?
+            runner.step(step)
         };
+        let interrupted = matches!(result, Err(Error::Interrupted(_)));
+        let outcome = result.unwrap_or_else(|error| Outcome::could_not_run(step.name, &error));
         outcome.print();
         report.steps.push(outcome);
+        if interrupted {
+            break;
+        }
     }
     report.print();
     if let Some(file) = &options.json {

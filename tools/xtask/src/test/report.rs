@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::skips::Skip;
 use super::steps::Invocation;
+use crate::error::Error;
 
 /// How many lines of a failed step's output are printed; all of it stays in its log.
 const SHOWN: usize = 300;
@@ -66,6 +67,19 @@ impl Outcome {
         Self {
             name: name.to_owned(),
             skips: vec![skip],
+            ..Self::default()
+        }
+    }
+
+    /// A step that ended before it had a result.
+    pub(super) fn could_not_run(name: &str, error: &Error) -> Self {
+        let failure = Failure {
+            what: error.to_string(),
+            repeat: format!("cargo xtask test --only {name}"),
+        };
+        Self {
+            name: name.to_owned(),
+            failures: vec![failure],
             ..Self::default()
         }
     }
