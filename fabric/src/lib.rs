@@ -11,6 +11,7 @@ pub mod caps;
 pub mod clock;
 pub mod counters;
 pub mod datagram;
+pub mod domain;
 pub mod error;
 pub mod event;
 #[allow(unsafe_code)]

@@ -8,15 +8,20 @@
 //!
 //! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
 //! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
+//! Each byte is fetched once: small reads are volatile, and behind a long copy stands an empty assembly statement
+//! that takes the copy's address, so that the optimiser cannot look at the source again instead of at the copy.
 
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 use doorbell_ring::{SharedSlice, SharedSliceMut};
 
 use crate::error::RailError;
 use crate::map::{Map, Object, Protection};
+use crate::message::AtomicOp;
 
 /// Bytes that a peer process or a device may still write while we look.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +100,9 @@ impl<'a> SharedBytes<'a> {
         if at.checked_add(N)? > self.length {
             return None;
         }
-        let from = self.start.wrapping_add(at).cast::<[u8; N]>();
+        let from = self.start.wrapping_add(at);
         // SAFETY: the N bytes at `at` are inside the range that the constructor promised to be readable.
-        Some(unsafe { ptr::read_unaligned(from) })
+        Some(unsafe { fetch(from) })
     }
 
     /// Copies from offset `at` into `to`; returns how many bytes there were.
@@ -106,7 +111,7 @@ impl<'a> SharedBytes<'a> {
         let from = self.skip(at);
         let n = from.length.min(to.len());
         // SAFETY: `n` is within both: the shared range promised by the constructor, and the slice `to`.
-        unsafe { copy_small(from.start, to.as_mut_ptr(), n) };
+        unsafe { copy(from.start, to.as_mut_ptr(), n) };
         n
     }
 
@@ -117,7 +122,7 @@ impl<'a> SharedBytes<'a> {
         let n = from.length.min(to.len());
         // SAFETY: `n` is within both: the shared range promised by the constructor, and the slot, which is this
         // side's to write until it is committed.
-        unsafe { copy_small(from.start, to.as_mut_ptr(), n) };
+        unsafe { copy(from.start, to.as_mut_ptr(), n) };
         n
     }
 
@@ -133,7 +138,11 @@ impl<'a> From<SharedSlice<'a>> for SharedBytes<'a> {
     /// A slot of a ring, as everybody else sees shared bytes.
     #[inline]
     fn from(slot: SharedSlice<'a>) -> Self {
-        Self { start: slot.as_ptr(), length: slot.len(), life: PhantomData }
+        Self {
+            start: slot.as_ptr(),
+            length: slot.len(),
+            life: PhantomData,
+        }
     }
 }
 
@@ -273,6 +282,16 @@ impl MutLoan {
         }
     }
 
+    /// The bytes, to be copied out.
+    #[inline]
+    pub fn as_shared(&self) -> SharedBytes<'_> {
+        SharedBytes {
+            start: self.start,
+            length: self.length,
+            life: PhantomData,
+        }
+    }
+
     /// What was written so far, to be read back (probe, checksum, sends from the same memory).
     #[inline]
     pub fn as_const(&self) -> ConstLoan {
@@ -287,7 +306,7 @@ impl MutLoan {
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
         let to = self.part(at, bytes.length);
         // SAFETY: `to` is inside the loan, and `bytes` holds at least `to.length` readable bytes.
-        unsafe { copy_small(bytes.start, to.start, to.length) };
+        unsafe { copy(bytes.start, to.start, to.length) };
         to.length
     }
 
@@ -298,27 +317,108 @@ impl MutLoan {
     }
 }
 
+/// A word that may lie at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Loose<T>(T);
+
+/// Fetches `N` bytes once, in as few words as there are: a volatile array would be fetched byte by byte.
+///
+/// # Safety
+/// `N` bytes must be readable at `from`.
+#[inline(always)]
+unsafe fn fetch<const N: usize>(from: *const u8) -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut at = 0;
+    while at + 8 <= N {
+        // SAFETY: the eight bytes at `at` are among the caller's N.
+        let word = unsafe { load::<u64>(from.wrapping_add(at)) };
+        bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        at += 8;
+    }
+    if at + 4 <= N {
+        // SAFETY: the four bytes at `at` are among the caller's N.
+        let word = unsafe { load::<u32>(from.wrapping_add(at)) };
+        bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        at += 4;
+    }
+    while at < N {
+        // SAFETY: the byte at `at` is among the caller's N.
+        bytes[at] = unsafe { load::<u8>(from.wrapping_add(at)) };
+        at += 1;
+    }
+    bytes
+}
+
+/// # Safety
+/// A `T`, which is a plain number, must be readable at `from`; any alignment will do.
+#[inline(always)]
+unsafe fn load<T: Copy>(from: *const u8) -> T {
+    // SAFETY: readable by the caller's promise, and the packed type has no alignment.
+    unsafe { ptr::read_volatile(from.cast::<Loose<T>>()) }.0
+}
+
+/// # Safety
+/// A `T` must be writable at `to`; any alignment will do.
+#[inline(always)]
+unsafe fn store<T: Copy>(to: *mut u8, value: T) {
+    // SAFETY: writable by the caller's promise.
+    unsafe { ptr::write_unaligned(to.cast::<T>(), value) }
+}
+
 /// `memmove`, with the shortest messages done in registers: a call costs more than an 8-byte payload.
 ///
 /// # Safety
-/// `n` bytes must be readable at `from` and writable at `to`.
+/// `n` bytes must be readable at `from` and writable at `to`; the two may overlap.
 #[inline(always)]
-unsafe fn copy_small(from: *const u8, to: *mut u8, n: usize) {
-    if n == 8 {
-        // SAFETY: the caller promises 8 readable bytes at `from`.
-        let word = unsafe { ptr::read_unaligned(from.cast::<u64>()) };
-        // SAFETY: and 8 writable bytes at `to`.
-        unsafe { ptr::write_unaligned(to.cast::<u64>(), word) };
-        return;
+unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
+    match n {
+        0 => {}
+        // SAFETY: the caller's promise, for a length of one word to two.
+        8..=16 => unsafe { copy_ends::<u64>(from, to, n) },
+        // SAFETY: as above.
+        4..8 => unsafe { copy_ends::<u32>(from, to, n) },
+        // SAFETY: as above.
+        2..4 => unsafe { copy_ends::<u16>(from, to, n) },
+        // SAFETY: as above.
+        1 => unsafe { copy_ends::<u8>(from, to, n) },
+        // SAFETY: exactly the caller's promise.
+        _ => unsafe { copy_long(from, to, n) },
     }
+}
+
+/// Copies the first word and the last one, which meet or overlap in the middle. Both are fetched before one is
+/// stored, so the two ranges may overlap too.
+///
+/// # Safety
+/// As for [`copy`], and `n` is from one to two times the size of `T`.
+#[inline(always)]
+unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, n: usize) {
+    let last = n - size_of::<T>();
+    // SAFETY: a word from the start is within `n` bytes.
+    let head = unsafe { load::<T>(from) };
+    // SAFETY: the last word ends where the `n` bytes end.
+    let tail = unsafe { load::<T>(from.wrapping_add(last)) };
+    // SAFETY: as for the first load, on the other side.
+    unsafe { store(to, head) };
+    // SAFETY: as for the second load, on the other side.
+    unsafe { store(to.wrapping_add(last), tail) };
+}
+
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+unsafe fn copy_long(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: exactly the caller's promise.
     unsafe { ptr::copy(from, to, n) };
+    // SAFETY: the statement is empty; it only makes the compiler assume that the bytes at `to` were written again.
+    unsafe { std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
 }
 
 /// Owned, reference-counted memory in a shared memory object: what devices and peers may reach.
 ///
 /// Its bytes may be written by one-sided operations of peers at any time while it is exposed, so it is read and
-/// written by copies, never as a slice. Dropped (and given back to the system) with its last clone or slice.
+/// written by copies, never as a slice; copies that meet on the same bytes give a mixture. Dropped (and given back to the system) with its last clone or slice.
 #[derive(Clone, Debug)]
 pub struct Region {
     inner: Arc<RegionInner>,
@@ -329,6 +429,26 @@ struct RegionInner {
     map: Map,
     object: Object,
     length: usize,
+}
+
+impl RegionInner {
+    #[inline]
+    fn bytes(&self) -> SharedBytes<'_> {
+        SharedBytes {
+            start: self.map.as_ptr(),
+            length: self.length,
+            life: PhantomData,
+        }
+    }
+
+    /// Not to be used longer than `self` lives.
+    #[inline]
+    fn room(&self) -> MutLoan {
+        MutLoan {
+            start: self.map.as_ptr(),
+            length: self.length,
+        }
+    }
 }
 
 impl Region {
@@ -384,12 +504,12 @@ impl Region {
 
     /// Copies bytes from offset `at` out; returns how many there were.
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
-        self.whole().as_const().copy_to(at, to)
+        self.inner.bytes().copy_to(at, to)
     }
 
     /// Copies bytes in at offset `at`; returns how many fitted.
     pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
-        self.whole().as_mut().write(at, bytes)
+        self.inner.room().write(at, bytes)
     }
 }
 
@@ -437,22 +557,70 @@ impl RegionSlice {
         })
     }
 
+    /// The bytes, to be copied out.
+    #[inline]
+    pub fn as_shared(&self) -> SharedBytes<'_> {
+        self.region.inner.bytes().skip(self.at).take(self.length)
+    }
+
+    /// Copies from offset `at` of the slice into `to`; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        self.as_shared().copy_to(at, to)
+    }
+
+    /// Writes `bytes` at offset `at` of the slice; returns how many fitted.
+    #[inline]
+    pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
+        self.as_mut().write_shared(at, bytes)
+    }
+
+    /// Writes plain bytes at offset `at` of the slice; returns how many fitted.
+    #[inline]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.write_shared(at, SharedBytes::of(bytes))
+    }
+
+    /// Executes an atomic on the eight bytes at offset `at` of the slice; returns the old value. `None` when they
+    /// are not all inside, or not aligned in the region.
+    #[inline]
+    pub fn atomic(&self, at: usize, what: AtomicOp) -> Option<u64> {
+        let inside = at.checked_add(8)? <= self.length;
+        if !inside || !(self.at + at).is_multiple_of(8) {
+            return None;
+        }
+        let word = self.region.inner.map.as_ptr().wrapping_add(self.at + at);
+        // SAFETY: inside the map and aligned, by the checks and because maps start on a page; mapped while `self`
+        // lives. Everybody else reaches these bytes through raw pointers or atomics of this size.
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+        Some(match what {
+            AtomicOp::Add(by) => word.fetch_add(by, SeqCst),
+            AtomicOp::And(with) => word.fetch_and(with, SeqCst),
+            AtomicOp::Or(with) => word.fetch_or(with, SeqCst),
+            AtomicOp::Xor(with) => word.fetch_xor(with, SeqCst),
+            AtomicOp::Swap(to) => word.swap(to, SeqCst),
+            AtomicOp::CompareSwap { expected, desired } => {
+                match word.compare_exchange(expected, desired, SeqCst, SeqCst) {
+                    Ok(old) | Err(old) => old,
+                }
+            }
+        })
+    }
+
     /// The bytes as a loan to be read. The caller keeps the slice (or a clone) for as long as the loan is used;
-    /// after that the address may not be mapped any more.
+    /// after that the address may not be mapped any more. Where no loan is needed, [`RegionSlice::as_shared`] and
+    /// the copying calls keep the slice by themselves.
     #[inline]
     pub fn as_const(&self) -> ConstLoan {
-        ConstLoan {
-            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
-            length: self.length,
-        }
+        self.as_mut().as_const()
     }
 
     /// The bytes as a loan to be written; as [`RegionSlice::as_const`].
     #[inline]
     pub fn as_mut(&self) -> MutLoan {
-        MutLoan {
-            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
-            length: self.length,
-        }
+        self.region.inner.room().part(self.at, self.length)
     }
 }
+
+#[cfg(test)]
+mod tests;
