@@ -64,14 +64,17 @@ impl Area {
         }
     }
 
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// What the model may do with the bytes.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -81,6 +84,10 @@ impl Area {
         self.offset
     }
 
+    /// Cuts the first `n` bytes off as an area of their own.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`] if there are fewer.
     pub fn split_to(&mut self, n: usize) -> Result<Self, RingError> {
         if n > self.len {
             return Err(RingError::TooSmall {
@@ -100,6 +107,8 @@ impl Area {
         Ok(front)
     }
 
+    /// A second area over the same bytes.
+    ///
     /// # Safety
     /// As outside loom; here loom checks it.
     pub unsafe fn alias(&self) -> Self {
@@ -109,6 +118,7 @@ impl Area {
         }
     }
 
+    /// The same bytes, refused for writing from now on.
     pub fn into_read_only(mut self) -> Self {
         self.access = Access::ReadOnly;
         self
