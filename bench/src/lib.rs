@@ -1,1 +1,22 @@
 //! Honest latency, bandwidth and rate: load, histograms, reports, budgets.
+//!
+//! ```text
+//!   plan ──► load (two ranks, closed loops) ──► rows ──┐
+//!               ▲   ▲                                  ├──► report: table, JSON, CSV, .hgrm, .hlog, SVG, HTML
+//!   bare exchange   memcpy          environment, doubts┘
+//! ```
+//!
+//! A figure without its circumstances is a rumour. Every row carries what the machine itself could do at the same
+//! moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`env`]), and a percentile
+//! that the samples cannot support is not shown ([`stats`]).
+#![forbid(unsafe_code)]
+
+pub mod bare;
+pub mod env;
+pub mod error;
+pub mod link;
+pub mod load;
+pub mod pin;
+pub mod plan;
+pub mod size;
+pub mod stats;

@@ -1,0 +1,228 @@
+//! The bare exchange: the same two processes on the same two cores hand one cache line to and fro, with nothing
+//! else in between. It is the floor under every shared-memory figure, and it moves: on virtual machines the same
+//! two cores are at one moment near each other and at the next one far apart.
+//!
+//! ```text
+//!   rank 0: line 0 := n ──────────────► rank 1 sees n
+//!   rank 0 sees n ◄────────────── line 1 := n          one exchange; half of it is the reference
+//! ```
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::map::{Object, Protection, Words};
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+
+/// Up to this half round trip of the bare exchange, in nanoseconds, two cores are near each other.
+pub const NEAR_NS: f64 = 100.0;
+
+/// How far the two cores are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Band {
+    /// A bare half round trip of at most [`NEAR_NS`].
+    Near,
+    /// Above it.
+    Far,
+}
+
+impl Band {
+    /// The band of a bare half round trip.
+    pub fn of(half_rtt_ns: f64) -> Self {
+        if half_rtt_ns <= NEAR_NS {
+            Self::Near
+        } else {
+            Self::Far
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
+/// One side's view of the page with the two lines.
+#[derive(Debug)]
+pub struct Bare {
+    words: Words,
+    // The maker keeps the object open so that the peer can find it under /proc.
+    object: Object,
+    outgoing: usize,
+    incoming: usize,
+    next: u64,
+}
+
+/// Where a peer of this host finds the page.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// The maker's process.
+    pub pid: u32,
+    /// The descriptor in it.
+    pub descriptor: i32,
+}
+
+/// Two cache lines and their prefetched neighbours lie between the two words.
+const APART: usize = 256 / size_of::<u64>();
+/// Exchanges per timed round.
+const ROUND: u64 = 2_000;
+/// Spins before the time slice is given away: two processes may be on one core.
+const SPINS: u32 = 1 << 14;
+/// Give up after so many time slices without an answer.
+const PATIENCE: u32 = 1 << 22;
+
+impl Bare {
+    /// Makes the page; rank 0's side.
+    ///
+    /// # Errors
+    /// When shared memory cannot be had.
+    pub fn make() -> Result<Self, BenchError> {
+        Self::over(Object::new("doorbell-bare", 1)?, 0, APART)
+    }
+
+    /// Opens the page that a peer on this host made; rank 1's side.
+    ///
+    /// # Errors
+    /// When the peer is gone, or belongs to another user.
+    pub fn open(place: Place) -> Result<Self, BenchError> {
+        let path = format!("/proc/{}/fd/{}", place.pid, place.descriptor);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|source| RailError::memory("open the peer's page", "doorbell-bare", 1, source))?;
+        Self::over(Object::received(file.into(), 1)?, APART, 0)
+    }
+
+    fn over(object: Object, outgoing: usize, incoming: usize) -> Result<Self, BenchError> {
+        let words = Words::of(object.map(Protection::ReadWrite)?.into())?;
+        Ok(Self {
+            words,
+            object,
+            outgoing,
+            incoming,
+            next: 0,
+        })
+    }
+
+    fn lines(&self) -> Result<(&AtomicU64, &AtomicU64), BenchError> {
+        let both = self.words.get(self.outgoing).zip(self.words.get(self.incoming));
+        both.ok_or_else(|| RailError::hostile("shared a page without two cache lines").into())
+    }
+
+    /// Where the peer finds it.
+    pub fn place(&self) -> Place {
+        Place {
+            pid: std::process::id(),
+            descriptor: self.object.as_fd().as_raw_fd(),
+        }
+    }
+
+    /// Rank 0: `rounds` rounds of exchanges; the median half round trip in nanoseconds. The peer calls
+    /// [`Bare::pong`] with the same number.
+    ///
+    /// # Errors
+    /// When the peer does not answer.
+    pub fn ping(&mut self, clock: &Clock, rounds: u32) -> Result<f64, BenchError> {
+        let (to, from) = self.lines()?;
+        let mut halves = Vec::with_capacity(rounds as usize);
+        for round in 0..rounds {
+            let first = self.next + u64::from(round) * ROUND;
+            let start = clock.ticks();
+            for n in first + 1..=first + ROUND {
+                to.store(n, Ordering::Release);
+                wait_for(from, n)?;
+            }
+            let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
+            halves.push(nanos / (2 * ROUND) as f64);
+        }
+        self.next += u64::from(rounds) * ROUND;
+        Ok(crate::stats::median(&halves).unwrap_or(0.0))
+    }
+
+    /// Rank 1: answers [`Bare::ping`].
+    ///
+    /// # Errors
+    /// When the peer falls silent.
+    pub fn pong(&mut self, rounds: u32) -> Result<(), BenchError> {
+        let (to, from) = self.lines()?;
+        let last = self.next + u64::from(rounds) * ROUND;
+        for n in self.next + 1..=last {
+            wait_for(from, n)?;
+            to.store(n, Ordering::Release);
+        }
+        self.next = last;
+        Ok(())
+    }
+}
+
+/// Spins until `word` is `n`. No pause instruction: the reference has to be as fast as the cores allow.
+#[inline]
+fn wait_for(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
+    for _ in 0..SPINS {
+        if word.load(Ordering::Acquire) == n {
+            return Ok(());
+        }
+    }
+    wait_longer(word, n)
+}
+
+#[cold]
+fn wait_longer(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
+    for _ in 0..PATIENCE {
+        if word.load(Ordering::Acquire) == n {
+            return Ok(());
+        }
+        std::thread::yield_now();
+    }
+    Err(BenchError::Thread {
+        what: "the bare cache-line exchange",
+        reason: "the other rank stopped answering".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_exchange_through_the_page_of_one() {
+        let mut near = Bare::make().unwrap();
+        let mut far = Bare::open(near.place()).unwrap();
+        let answering = std::thread::spawn(move || far.pong(2).and_then(|()| far.pong(1)));
+        let clock = Clock::start();
+        assert!(near.ping(&clock, 2).unwrap() > 0.0);
+        assert!(near.ping(&clock, 1).unwrap() > 0.0);
+        answering.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_place_that_is_not_a_page_is_refused() {
+        let place = Place {
+            pid: std::process::id(),
+            descriptor: 1_000_000,
+        };
+        assert!(
+            Bare::open(place)
+                .unwrap_err()
+                .to_string()
+                .contains("open the peer's page")
+        );
+    }
+
+    #[test]
+    fn the_bands_meet_at_a_hundred_nanoseconds() {
+        assert_eq!(
+            (Band::of(55.0), Band::of(100.0), Band::of(250.0)),
+            (Band::Near, Band::Near, Band::Far)
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! The reasons to doubt a figure, one line each.
+
+use serde::{Deserialize, Serialize};
+
+use super::Environment;
+use crate::bare::Band;
+use crate::load::Row;
+
+/// A reason to doubt the figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// A stable word for scripts.
+    pub code: String,
+    /// The reason, in one sentence, with what would remove it where something would.
+    pub text: String,
+}
+
+impl Doubt {
+    fn new(code: &str, text: String) -> Self {
+        Self {
+            code: code.to_owned(),
+            text,
+        }
+    }
+}
+
+/// All doubts about the rows that were measured in this environment, the fixed ones first.
+pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
+    let mut found = Vec::new();
+    cores(environment, &mut found);
+    machine(environment, &mut found);
+    noise(environment, &mut found);
+    reference(environment, rows, &mut found);
+    clock(environment, &mut found);
+    found
+}
+
+fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
+    let used: Vec<Option<usize>> = environment.ranks.iter().map(|rank| rank.core).collect();
+    if used.contains(&None) {
+        found.push(Doubt::new(
+            "not-bound",
+            "ranks are not bound to cores and may be moved while they are measured".to_owned(),
+        ));
+    }
+    let mut bound: Vec<usize> = used.into_iter().flatten().collect();
+    bound.sort_unstable();
+    let all = bound.len();
+    bound.dedup();
+    if bound.len() < all || environment.host.cores_allowed.len() == 1 {
+        found.push(Doubt::new(
+            "shared-core",
+            "two ranks share one core: every figure contains switches between processes".to_owned(),
+        ));
+    }
+    let open: Vec<usize> = bound
+        .into_iter()
+        .filter(|core| !environment.host.is_isolated(*core))
+        .collect();
+    if !open.is_empty() {
+        found.push(Doubt::new(
+            "no-isolation",
+            format!(
+                "cores {} are not isolated: other work runs there too (boot with isolcpus= and nohz_full=)",
+                crate::pin::list(&open)
+            ),
+        ));
+    }
+    let crowded = environment.ranks.iter().any(|rank| {
+        rank.progress_core
+            .is_some_and(|core| environment.ranks.iter().any(|other| other.core == Some(core)))
+    });
+    if crowded {
+        found.push(Doubt::new(
+            "crowded",
+            "a progress thread shares its core with a rank: dedicated mode needs two cores per rank"
+                .to_owned(),
+        ));
+    }
+}
+
+fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
+    let host = &environment.host;
+    for (core, governor) in &host.governors {
+        if governor != "performance" {
+            found.push(Doubt::new(
+                "governor",
+                format!(
+                    "core {core} runs under the governor `{governor}`, not `performance`: its frequency moves"
+                ),
+            ));
+        }
+    }
+    if let Some(name) = &host.virtualised {
+        let text = format!("this is a virtual machine ({name}): the host moves its cores and its time");
+        found.push(Doubt::new("virtual", text));
+        if host.governors.is_empty() {
+            let text = "the frequency governor belongs to the host and cannot be seen from here".to_owned();
+            found.push(Doubt::new("governor-unknown", text));
+        }
+    }
+    // The measurement itself puts up to one task on each of its cores.
+    let own = environment.ranks.len() as f64;
+    if let Some(load) = host.load
+        && load + own > host.cores_online as f64 + 0.5
+    {
+        found.push(Doubt::new(
+            "load",
+            format!(
+                "other work ran when the measurement began (load average {load:.1} on {} cores)",
+                host.cores_online
+            ),
+        ));
+    }
+}
+
+fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
+    for rank in &environment.ranks {
+        let noise = rank.noise;
+        if noise.steal_ticks > 0 {
+            found.push(Doubt::new(
+                "steal",
+                format!(
+                    "the hypervisor took {} ms from rank {}'s core",
+                    noise.steal_ticks * 10,
+                    rank.rank
+                ),
+            ));
+        }
+        if noise.involuntary_switches > 0 {
+            found.push(Doubt::new(
+                "switches",
+                format!(
+                    "rank {} was pushed off its core {} times",
+                    rank.rank, noise.involuntary_switches
+                ),
+            ));
+        }
+    }
+}
+
+fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
+    if let Some(reason) = &environment.no_reference {
+        found.push(Doubt::new(
+            "no-reference",
+            format!("the bare exchange was not measured: {reason}"),
+        ));
+    }
+    let bands: Vec<Band> = rows.iter().filter_map(|row| row.reference.band).collect();
+    if bands.contains(&Band::Far) {
+        let slowest = rows
+            .iter()
+            .filter_map(|row| row.reference.cache_line_half_rtt_ns)
+            .fold(0.0, f64::max);
+        found.push(Doubt::new(
+            "far",
+            format!("the two cores are far apart (a bare exchange takes up to {slowest:.0} ns): small messages suffer"),
+        ));
+    }
+    if bands.contains(&Band::Far) && bands.contains(&Band::Near) {
+        found.push(Doubt::new(
+            "bands",
+            "the cores moved between near and far: compare rows of one band only".to_owned(),
+        ));
+    }
+    let unsteady = rows.iter().filter(|row| row.reference.unsteady).count();
+    if unsteady > 0 {
+        found.push(Doubt::new(
+            "unsteady",
+            format!(
+                "{unsteady} rows hold fewer samples than asked for: the band would not stay (marked `~`)"
+            ),
+        ));
+    }
+    let stalls: u64 = rows.iter().map(|row| row.hiccups.count).sum();
+    if stalls > 0 {
+        let longest = rows.iter().map(|row| row.hiccups.max_ns).max().unwrap_or(0);
+        found.push(Doubt::new(
+            "hiccups",
+            format!(
+                "{stalls} exchanges stalled for more than 10 µs, the longest for {:.0} µs",
+                longest as f64 / 1e3
+            ),
+        ));
+    }
+    let cold = rows
+        .iter()
+        .filter(|row| row.warm_up.blocks > 0 && !row.warm_up.steady)
+        .count();
+    if cold > 0 {
+        found.push(Doubt::new(
+            "cold",
+            format!("the warm-up of {cold} sizes ended by its cap and not because improvement stopped"),
+        ));
+    }
+}
+
+fn clock(environment: &Environment, found: &mut Vec<Doubt>) {
+    let clock = &environment.clock;
+    if clock.source == "monotonic" {
+        found.push(Doubt::new(
+            "clock",
+            format!("the time stamp counter is not used: {}", clock.how),
+        ));
+    }
+    if let Some(ppm) = clock.drift_ppm
+        && ppm.abs() > 50.0
+    {
+        found.push(Doubt::new(
+            "drift",
+            format!("the clock drifted by {ppm:+.0} ppm against the system's raw clock during the run"),
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Host, Noise, RankRecord};
+    use super::*;
+    use crate::load::{Hiccups, Reference};
+
+    fn rank(rank: u32, core: Option<usize>) -> RankRecord {
+        RankRecord {
+            rank,
+            core,
+            ..RankRecord::default()
+        }
+    }
+
+    fn quiet() -> Environment {
+        Environment {
+            host: Host {
+                cores_online: 4,
+                cores_allowed: vec![2, 3],
+                isolated: "2-3".to_owned(),
+                load: Some(0.2),
+                governors: [(2, "performance".to_owned()), (3, "performance".to_owned())].into(),
+                ..Host::default()
+            },
+            ranks: vec![rank(0, Some(2)), rank(1, Some(3))],
+            ..Environment::default()
+        }
+    }
+
+    fn codes(environment: &Environment, rows: &[Row]) -> Vec<String> {
+        doubts(environment, rows)
+            .into_iter()
+            .map(|doubt| doubt.code)
+            .collect()
+    }
+
+    #[test]
+    fn a_tuned_quiet_machine_leaves_none() {
+        let row = Row {
+            reference: Reference {
+                band: Some(Band::Near),
+                ..Reference::default()
+            },
+            ..Row::default()
+        };
+        assert_eq!(codes(&quiet(), &[row]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn each_disturbance_is_named_once() {
+        type Change = fn(&mut Environment);
+        let cases: [(&str, Change); 12] = [
+            ("not-bound", |e| e.ranks[1].core = None),
+            ("shared-core", |e| e.ranks[1].core = Some(2)),
+            ("no-isolation", |e| e.host.isolated = "2".to_owned()),
+            ("crowded", |e| e.ranks[0].progress_core = Some(3)),
+            ("governor", |e| {
+                drop(e.host.governors.insert(3, "powersave".to_owned()))
+            }),
+            ("virtual", |e| e.host.virtualised = Some("KVM".to_owned())),
+            ("load", |e| e.host.load = Some(3.0)),
+            ("steal", |e| {
+                e.ranks[0].noise = Noise {
+                    steal_ticks: 2,
+                    involuntary_switches: 0,
+                };
+            }),
+            ("switches", |e| {
+                e.ranks[1].noise = Noise {
+                    steal_ticks: 0,
+                    involuntary_switches: 9,
+                };
+            }),
+            ("no-reference", |e| e.no_reference = Some("two hosts".to_owned())),
+            ("clock", |e| e.clock.source = "monotonic".to_owned()),
+            ("drift", |e| e.clock.drift_ppm = Some(-80.0)),
+        ];
+        for (code, change) in cases {
+            let mut environment = quiet();
+            change(&mut environment);
+            assert_eq!(codes(&environment, &[]), [code]);
+        }
+    }
+
+    #[test]
+    fn rows_bring_doubts_too() {
+        let row = |band, unsteady, count| Row {
+            reference: Reference {
+                band: Some(band),
+                cache_line_half_rtt_ns: Some(260.0),
+                unsteady,
+                ..Reference::default()
+            },
+            hiccups: Hiccups {
+                count,
+                max_ns: 55_000,
+            },
+            ..Row::default()
+        };
+        let rows = [row(Band::Near, false, 0), row(Band::Far, true, 3)];
+        assert_eq!(codes(&quiet(), &rows), ["far", "bands", "unsteady", "hiccups"]);
+        assert!(doubts(&quiet(), &rows)[3].text.contains("55 µs"));
+    }
+}

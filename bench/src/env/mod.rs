@@ -1,0 +1,134 @@
+//! The record of the environment: what a figure was measured on, and every reason to doubt it.
+
+mod doubts;
+mod host;
+mod watch;
+
+use doorbell_fabric::clock::{Clock, Source};
+use serde::{Deserialize, Serialize};
+
+pub use doubts::{Doubt, doubts};
+pub use host::Host;
+pub use watch::{Noise, Watch};
+
+/// Everything that is known about where and how a measurement ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of doorbell.
+    pub version: String,
+    /// Name of the rail that carried the messages, and why it was chosen.
+    pub rail_reason: String,
+    /// `inline` or `dedicated`.
+    pub mode: String,
+    /// The machine.
+    pub host: Host,
+    /// The leader's clock.
+    pub clock: ClockRecord,
+    /// What each rank ran on, and what disturbed it.
+    pub ranks: Vec<RankRecord>,
+    /// Whether a rank could not share the page of the bare exchange, and why.
+    pub no_reference: Option<String>,
+    /// Every reason to doubt the figures.
+    pub doubts: Vec<Doubt>,
+}
+
+/// A clock and what it is worth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClockRecord {
+    /// `tsc` or `monotonic`.
+    pub source: String,
+    /// Ticks per second.
+    pub frequency_hz: f64,
+    /// Bound on the error of the frequency, in millionths.
+    pub error_ppm: f64,
+    /// The smallest step it was seen to make, in nanoseconds.
+    pub step_ns: f64,
+    /// What one reading costs, in nanoseconds: every stamped sample is longer by it.
+    pub read_ns: f64,
+    /// Drift against the system's raw clock over the run, in millionths, where it could be told.
+    pub drift_ppm: Option<f64>,
+    /// Why this source.
+    pub how: String,
+}
+
+impl ClockRecord {
+    /// Of a clock, now: the drift is the one since its calibration.
+    pub fn of(clock: &Clock) -> Self {
+        let calibration = clock.calibration();
+        let drift = clock.drift();
+        let source = match calibration.source {
+            Source::Tsc => "tsc",
+            Source::Monotonic => "monotonic",
+        };
+        Self {
+            source: source.to_owned(),
+            frequency_hz: calibration.frequency_hz,
+            error_ppm: calibration.error_ppm,
+            step_ns: calibration.step_ns,
+            read_ns: read_cost(clock),
+            drift_ppm: (drift.bound_ppm.is_finite() && drift.bound_ppm < 100.0).then_some(drift.ppm),
+            how: calibration.how.to_owned(),
+        }
+    }
+
+    /// One line for the head of a table.
+    pub fn line(&self) -> String {
+        let drift = self
+            .drift_ppm
+            .map_or_else(String::new, |ppm| format!(", drift {ppm:+.1} ppm"));
+        format!(
+            "{} at {:.6} GHz ±{:.1} ppm{drift}, step {:.1} ns, a reading costs {:.1} ns",
+            self.source,
+            self.frequency_hz / 1e9,
+            self.error_ppm,
+            self.step_ns,
+            self.read_ns
+        )
+    }
+}
+
+/// The cost of one reading, in nanoseconds: the best of a few rounds of back-to-back readings.
+fn read_cost(clock: &Clock) -> f64 {
+    const READS: u32 = 1_000;
+    let round = || {
+        let start = clock.ticks();
+        for _ in 0..READS {
+            std::hint::black_box(clock.ticks());
+        }
+        clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / f64::from(READS)
+    };
+    (0..10).map(|_| round()).fold(f64::INFINITY, f64::min)
+}
+
+/// One rank's part of the record.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RankRecord {
+    /// The rank.
+    pub rank: u32,
+    /// Its process.
+    pub pid: u32,
+    /// The core that its measuring thread was bound to; `None` when it was not bound.
+    pub core: Option<usize>,
+    /// The core of its progress thread, in dedicated mode.
+    pub progress_core: Option<usize>,
+    /// The name of its machine.
+    pub hostname: String,
+    /// What disturbed it during the measurement.
+    pub noise: Noise,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_described_in_one_line() {
+        let record = ClockRecord::of(&Clock::start());
+        assert!(record.frequency_hz > 1e6 && record.read_ns > 0.0 && record.read_ns < 10_000.0);
+        let line = record.line();
+        assert!(
+            line.contains("GHz") && line.contains("step") && line.contains("costs"),
+            "{line}"
+        );
+    }
+}

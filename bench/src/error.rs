@@ -1,0 +1,98 @@
+//! What can stop a measurement, with the object, the cause and what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a measurement could not be made or reported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A size that is not a number of bytes.
+    #[error("`{given}` is not a message size: {reason}; give bytes, as in `--sizes 8,64,4Ki,1Mi`")]
+    BadSize {
+        /// What was given.
+        given: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A plan that cannot be carried out.
+    #[error("{what} cannot be measured: {reason}")]
+    BadPlan {
+        /// The setting.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The other rank said something that this version does not understand.
+    #[error(
+        "rank {rank} answered out of order ({what}): both ranks have to run the same version of doorbell"
+    )]
+    Disorder {
+        /// The rank that answered.
+        rank: u32,
+        /// What was expected or found.
+        what: String,
+    },
+    /// A message arrived with the wrong length or contents.
+    #[error("rank {from} sent {expected} bytes and {found} arrived: the rail `{rail}` damages messages")]
+    Damaged {
+        /// The sender.
+        from: u32,
+        /// Bytes sent.
+        expected: usize,
+        /// Bytes received.
+        found: usize,
+        /// The rail.
+        rail: String,
+    },
+    /// A core that the process may not use.
+    #[error("core {core} cannot be used: {reason}; allowed here: {allowed}")]
+    Core {
+        /// The core's number.
+        core: usize,
+        /// Why not.
+        reason: &'static str,
+        /// The cores that can be used.
+        allowed: String,
+    },
+    /// The shared page of the bare exchange could not be had.
+    #[error("the page for the bare cache-line exchange could not be shared: {0}")]
+    Bare(#[from] doorbell_fabric::error::RailError),
+    /// A report could not be written.
+    #[error("could not write `{}`: {source}; check that the folder exists and has room", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A plot of a kind that is not offered.
+    #[error("`{}` cannot be plotted to: give a name that ends in .svg or .html", path.display())]
+    PlotKind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A picture could not be drawn: not a matter of the data, which are kept in the report.
+    #[error("the plot could not be drawn: {0}")]
+    Plot(String),
+    /// A child process of a measurement failed.
+    #[error("the measurement `{command}` ended with {status}: {said}")]
+    Child {
+        /// What was run.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// Its last words.
+        said: String,
+    },
+    /// A thread of a measurement could not be started or did not come back.
+    #[error("the second thread of `{what}` ended early: {reason}")]
+    Thread {
+        /// The measurement.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,125 @@
+//! What a load needs from the two ranks it runs between: one trait, so that the loops can be tested without a rail.
+
+use crate::error::BenchError;
+
+/// Longest control message, in bytes.
+pub const CONTROL_MAX: usize = 1 << 24;
+
+/// One rank's side of a pair. The two sides never speak at once except where a method says so.
+pub trait Link {
+    /// This rank.
+    fn rank(&self) -> u32;
+
+    /// The other rank of the pair.
+    fn peer(&self) -> u32;
+
+    /// The rail that carries the messages, for error texts.
+    fn rail(&self) -> &str;
+
+    /// Sends one message of the load; returns when `body` may be changed again.
+    ///
+    /// # Errors
+    /// When the peer is lost or the wait's deadline passes.
+    fn send(&mut self, body: &[u8]) -> Result<(), BenchError>;
+
+    /// Receives one message of the load; returns its length.
+    ///
+    /// # Errors
+    /// When the peer is lost, the wait's deadline passes, or the message is longer than `into`.
+    fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError>;
+
+    /// Sends `body` `count` times with at most `window` messages outstanding.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn stream_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError>;
+
+    /// Receives `count` messages of `bytes` bytes with `window` receives posted ahead. The messages land in
+    /// `sinks` in turn, each `bytes` long.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError>;
+
+    /// Sends a control message, off the measured path.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError>;
+
+    /// Receives a control message; waits as long as the other side measures.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn hear(&mut self) -> Result<Vec<u8>, BenchError>;
+}
+
+/// The buffers that a stream lands in: few enough to stay in a core's cache, as a consumer's would be.
+#[derive(Debug)]
+pub struct Sinks {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+/// Together the sinks take no more than this, in bytes, as long as two of them fit.
+pub const SINKS_BYTES: usize = 4 << 20;
+
+impl Sinks {
+    /// Sinks for messages of `bytes` bytes, at most `window` of them.
+    pub fn new(bytes: usize, window: usize) -> Self {
+        let count = (SINKS_BYTES / bytes.max(1)).clamp(2, window.max(2));
+        Self {
+            buffers: vec![vec![0; bytes]; count],
+            bytes,
+        }
+    }
+
+    /// The buffers.
+    pub fn buffers(&mut self) -> &mut [Vec<u8>] {
+        &mut self.buffers
+    }
+
+    /// The length of each.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.buffers.len()
+    }
+}
+
+/// The bytes that rank `from` sends in messages of `bytes` bytes: every position and every sender differs.
+pub fn pattern(from: u32, bytes: usize) -> Vec<u8> {
+    let mut state = (u64::from(from) << 32 | bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            // xorshift64: cheap, never zero, no two senders alike.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinks_stay_in_the_cache_and_are_at_least_two() {
+        assert_eq!(Sinks::new(8, 64).count(), 64);
+        assert_eq!(Sinks::new(1 << 20, 64).count(), 4);
+        assert_eq!(Sinks::new(4 << 20, 64).count(), 2);
+        assert_eq!(Sinks::new(8, 1).count(), 2);
+    }
+
+    #[test]
+    fn two_senders_send_different_bytes() {
+        assert_ne!(pattern(0, 64), pattern(1, 64));
+        assert_ne!(pattern(0, 64)[..32], pattern(0, 32)[..]);
+        assert_eq!(pattern(3, 7), pattern(3, 7));
+    }
+}

@@ -1,0 +1,168 @@
+//! The even rank of a pair: carries out a plan and makes its rows.
+
+use super::pingpong::Pingpong;
+use super::row::{Hiccups, Rounds, Row};
+use super::slices::{Heap, Slice, Slices, Target};
+use super::stream::Stream;
+use super::warm::Warming;
+use super::{Progress, Session};
+use crate::error::BenchError;
+use crate::link::Link;
+use crate::plan::{Kind, Plan};
+use crate::stats::{Percentiles, Spread, mean};
+
+/// One of the two loads.
+enum Load {
+    Pingpong(Pingpong),
+    Stream(Stream),
+}
+
+/// Carries out `plan` with the follower at the other end; one row per size.
+///
+/// # Errors
+/// When the plan cannot be carried out, the peer is lost, or messages arrive damaged.
+pub fn lead<L: Link>(
+    session: &mut Session<'_, L>,
+    plan: &Plan,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Row>, BenchError> {
+    plan.check()?;
+    let mut rows = Vec::with_capacity(plan.sizes.len());
+    for (index, size) in plan.sizes.iter().enumerate() {
+        progress.size(index, plan.sizes.len(), size.bytes());
+        rows.push(one_size(session, plan, size.bytes(), progress)?);
+    }
+    Ok(rows)
+}
+
+fn one_size<L: Link>(
+    session: &mut Session<'_, L>,
+    plan: &Plan,
+    bytes: usize,
+    progress: &mut dyn Progress,
+) -> Result<Row, BenchError> {
+    let mut load = match plan.kind {
+        Kind::Pingpong => Load::Pingpong(Pingpong::new(session.link, bytes)),
+        Kind::Stream | Kind::Rate => Load::Stream(Stream::new(session.link, bytes, plan.window)),
+    };
+    let warming = warm(session, &mut load)?;
+    let mut slices = Slices::new(Target {
+        nanos: plan.seconds * 1e9,
+        samples: plan.samples,
+    });
+    let mut each = warming.best();
+    let mut before = session.reference()?;
+    while !slices.done() {
+        let slice = load.slice(session, each, plan.samples)?;
+        // The band may have changed since the warm-up: the next slice is planned with what this one took.
+        each = mean(&slice.rounds).unwrap_or(each);
+        let after = session.reference()?;
+        slices.take(before, slice, after);
+        before = after;
+        progress.share(slices.share());
+    }
+    let (heap, reference) = slices.finish();
+    let pair = [session.link.rank(), session.link.peer()];
+    let exchanges = load.round_of(each);
+    let mut row = Row {
+        bytes: bytes as u64,
+        pair,
+        samples: heap.samples,
+        reference,
+        ..match plan.kind {
+            Kind::Pingpong => latencies(&heap, bytes),
+            Kind::Stream | Kind::Rate => speeds(&heap, bytes),
+        }
+    };
+    row.rounds.exchanges = exchanges;
+    row.warm_up = warming.record();
+    Ok(row)
+}
+
+fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load) -> Result<Warming, BenchError> {
+    let mut warming = Warming::default();
+    while let Some(exchanges) = warming.next() {
+        let nanos = match load {
+            Load::Pingpong(load) => load.block(session, exchanges)?,
+            Load::Stream(load) => load.block(session, exchanges)?,
+        };
+        warming.block(exchanges, nanos);
+    }
+    Ok(warming)
+}
+
+impl Load {
+    fn slice<L: Link>(
+        &mut self,
+        session: &mut Session<'_, L>,
+        each: f64,
+        wanted: Option<u64>,
+    ) -> Result<Slice, BenchError> {
+        match self {
+            Self::Pingpong(load) => load.slice(session, each, wanted),
+            Self::Stream(load) => load.slice(session, each, wanted),
+        }
+    }
+
+    fn round_of(&self, each: f64) -> u64 {
+        match self {
+            Self::Pingpong(_) => Pingpong::round_of(each),
+            Self::Stream(load) => load.messages(each),
+        }
+    }
+}
+
+/// The part of a row that latencies make.
+fn latencies(heap: &Heap, bytes: usize) -> Row {
+    let rtt = Percentiles {
+        mean: mean(&heap.rounds),
+        ..heap.recorder.percentiles()
+    };
+    let half = rtt.scaled(0.5);
+    let per_second = half.mean.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns);
+    Row {
+        half_rtt_ns: half,
+        rtt_ns: rtt,
+        bytes_per_second: per_second.map(|n| n * bytes as f64),
+        messages_per_second: per_second,
+        rounds: rounds(heap),
+        hiccups: hiccups(heap),
+        overflow: heap.recorder.overflow(),
+        histogram: heap.recorder.encoded(),
+        ..Row::default()
+    }
+}
+
+/// The part of a row that streams make.
+fn speeds(heap: &Heap, bytes: usize) -> Row {
+    let per_second = (heap.nanos > 0.0).then(|| heap.samples as f64 / (heap.nanos * 1e-9));
+    Row {
+        bytes_per_second: per_second.map(|n| n * bytes as f64),
+        messages_per_second: per_second,
+        rounds: rounds(heap),
+        ..Row::default()
+    }
+}
+
+fn rounds(heap: &Heap) -> Rounds {
+    Rounds {
+        count: heap.rounds.len() as u64,
+        exchanges: 0,
+        nanos: Spread::of(&heap.rounds),
+    }
+}
+
+/// Exchanges that took this much longer than the median are stalls, not latency.
+const HICCUP_NS: u64 = 10_000;
+
+fn hiccups(heap: &Heap) -> Hiccups {
+    let Some(middle) = heap.recorder.at(0.5) else {
+        return Hiccups::default();
+    };
+    let count = heap.recorder.above(middle as u64 + HICCUP_NS);
+    let longest = heap.recorder.percentiles().max.unwrap_or(middle) - middle;
+    Hiccups {
+        count,
+        max_ns: if count > 0 { longest as u64 } else { 0 },
+    }
+}

@@ -1,0 +1,201 @@
+//! The closed loops, and how the two ranks of a pair agree on them.
+//!
+//! The even rank of a pair leads: it sends an *order* over the control channel, the odd rank answers "ready" and
+//! carries it out; nothing of that is inside the measured time. An order is bounded, so that the follower needs no
+//! clock and no idea of the plan.
+//!
+//! ```text
+//!   leader                                   follower
+//!     order ───────────────────────────────►   prepares buffers
+//!     ◄─────────────────────────────── ready
+//!     measured loop  ◄───────────────►         the other half of it
+//!     next order …                             checks what arrived
+//! ```
+//!
+//! How the time is taken: half of the rounds read the clock once per round (at least 1,000 exchanges for small
+//! messages): their mean is the headline figure, and the clock costs it nothing. The other rounds read the clock at
+//! every exchange, end to end: each reading closes one sample and opens the next, so no nanosecond is outside of
+//! some sample, and a stall cannot hide between two of them. What a reading costs is stated with the result
+//! (`environment.clock.read_ns`): every sample is longer by it.
+//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile.
+
+mod follower;
+mod leader;
+mod pingpong;
+mod row;
+mod slices;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod warm;
+
+use doorbell_fabric::clock::Clock;
+use serde::{Deserialize, Serialize};
+
+use crate::bare::{Bare, Place};
+use crate::error::BenchError;
+use crate::link::Link;
+
+pub use follower::follow;
+pub use leader::lead;
+pub use row::{Hiccups, Reference, Rounds, Row, WarmUp};
+
+/// Told about the course of a measurement.
+pub trait Progress {
+    /// A size begins: its index, of how many, in bytes.
+    fn size(&mut self, index: usize, of: usize, bytes: usize);
+    /// The share of the current size that is done, 0 to 1.
+    fn share(&mut self, done: f64);
+}
+
+impl Progress for () {
+    fn size(&mut self, _: usize, _: usize, _: usize) {}
+    fn share(&mut self, _: f64) {}
+}
+
+/// What the leader asks of the follower.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Order {
+    /// Open the page of the bare exchange.
+    Page { pid: u32, descriptor: i32 },
+    /// Answer that many rounds of the bare exchange.
+    Bare { rounds: u32 },
+    /// Return that many messages of that size.
+    Echo { bytes: usize, exchanges: u64 },
+    /// Receive that many messages, then send one byte.
+    Sink { bytes: usize, count: u64, window: usize },
+    /// Send a text of your own, made by the caller.
+    Tell,
+    /// The end.
+    Quit,
+}
+
+/// The follower's answer to an order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    Ready,
+    Cannot(String),
+}
+
+/// One rank's half of a measurement.
+#[derive(Debug)]
+pub struct Session<'a, L> {
+    /// The link to the other rank.
+    pub link: &'a mut L,
+    /// The clock of this rank.
+    pub clock: &'a Clock,
+    bare: Option<Bare>,
+}
+
+impl<'a, L: Link> Session<'a, L> {
+    /// A session over a link.
+    pub fn new(link: &'a mut L, clock: &'a Clock) -> Self {
+        Self {
+            link,
+            clock,
+            bare: None,
+        }
+    }
+
+    /// Makes the page of the bare exchange and has the follower open it; afterwards every row carries the
+    /// reference. `Err` with the reason when the two ranks cannot share a page.
+    ///
+    /// # Errors
+    /// When the peer is lost; that they cannot share one is the inner result.
+    pub fn share_page(&mut self) -> Result<Result<(), String>, BenchError> {
+        let bare = match Bare::make() {
+            Ok(bare) => bare,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let Place { pid, descriptor } = bare.place();
+        match self.ask(Order::Page { pid, descriptor })? {
+            Answer::Ready => {
+                self.bare = Some(bare);
+                Ok(Ok(()))
+            }
+            Answer::Cannot(reason) => Ok(Err(reason)),
+        }
+    }
+
+    /// Sends an order and takes the answer.
+    fn ask(&mut self, order: Order) -> Result<Answer, BenchError> {
+        self.link.tell(&json(&order))?;
+        let said = self.link.hear()?;
+        serde_json::from_slice(&said).map_err(|_| self.disorder(&said))
+    }
+
+    /// Sends an order that has to be followed.
+    fn order(&mut self, order: Order) -> Result<(), BenchError> {
+        match self.ask(order)? {
+            Answer::Ready => Ok(()),
+            Answer::Cannot(reason) => Err(BenchError::Disorder {
+                rank: self.link.peer(),
+                what: reason,
+            }),
+        }
+    }
+
+    /// The bare half round trip now, in nanoseconds; `None` without a shared page.
+    fn reference(&mut self) -> Result<Option<f64>, BenchError> {
+        if self.bare.is_none() {
+            return Ok(None);
+        }
+        self.order(Order::Bare { rounds: BARE_ROUNDS })?;
+        let clock = self.clock;
+        self.bare
+            .as_mut()
+            .map(|bare| bare.ping(clock, BARE_ROUNDS))
+            .transpose()
+    }
+
+    /// Asks the follower for the text that its caller made, such as its part of the environment record.
+    ///
+    /// # Errors
+    /// When the peer is lost.
+    pub fn hear_follower(&mut self) -> Result<Vec<u8>, BenchError> {
+        self.order(Order::Tell)?;
+        self.link.hear()
+    }
+
+    /// Ends the follower.
+    ///
+    /// # Errors
+    /// When the peer is lost.
+    pub fn quit(&mut self) -> Result<(), BenchError> {
+        self.order(Order::Quit)
+    }
+
+    fn disorder(&self, said: &[u8]) -> BenchError {
+        BenchError::Disorder {
+            rank: self.link.peer(),
+            what: String::from_utf8_lossy(&said[..said.len().min(120)]).into_owned(),
+        }
+    }
+
+    /// Checks that the last message of a loop is what the other side sends.
+    fn check(&self, found: &[u8], expected: &[u8]) -> Result<(), BenchError> {
+        let same = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
+        if found.len() == expected.len() && same == found.len() {
+            return Ok(());
+        }
+        Err(BenchError::Damaged {
+            from: self.link.peer(),
+            expected: expected.len(),
+            found: same,
+            rail: self.link.rail().to_owned(),
+        })
+    }
+}
+
+/// Timed rounds of one look at the bare exchange: about a millisecond when near.
+const BARE_ROUNDS: u32 = 5;
+
+/// What a receive buffer holds before a loop, so that its last message is known to have arrived.
+const POISON: u8 = 0xaa;
+
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Plain enums and numbers: nothing in them can fail to be written.
+    serde_json::to_vec(value).expect("orders are plain data")
+}

@@ -1,0 +1,111 @@
+//! Streams, the leader's half: blocks of messages in one direction, the last one answered; beside each slice, the
+//! same bytes copied once by this core alone.
+
+use std::hint::black_box;
+
+use super::slices::{Memcpy, Slice};
+use super::warm::fitting;
+use super::{Order, Session};
+use crate::error::BenchError;
+use crate::link::{Link, Sinks, pattern};
+use crate::stats::{Recorder, mean};
+
+/// The buffers of one size.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    out: Vec<u8>,
+    sinks: Sinks,
+    window: usize,
+}
+
+/// A slice takes about this many nanoseconds.
+const SLICE_NANOS: f64 = 40e6;
+/// Blocks in a slice.
+const BLOCKS: u64 = 2;
+/// Bytes copied for one look at memcpy.
+const COPIED: usize = 32 << 20;
+/// Copies at most, for small messages.
+const COPIES_MAX: usize = 20_000;
+
+impl Stream {
+    pub(crate) fn new<L: Link>(link: &L, bytes: usize, window: usize) -> Self {
+        Self {
+            out: pattern(link.rank(), bytes),
+            sinks: Sinks::new(bytes, window),
+            window,
+        }
+    }
+
+    /// `count` messages and the answer to the last; the time in nanoseconds.
+    pub(crate) fn block<L: Link>(
+        &mut self,
+        session: &mut Session<'_, L>,
+        count: u64,
+    ) -> Result<f64, BenchError> {
+        session.order(Order::Sink {
+            bytes: self.out.len(),
+            count,
+            window: self.window,
+        })?;
+        let mut answer = [0];
+        let start = session.clock.ticks();
+        session.link.stream_out(&self.out, count, self.window)?;
+        session.link.recv(&mut answer)?;
+        let ticks = session.clock.ticks().saturating_sub(start);
+        session.check(&answer, &[1])?;
+        Ok(session.clock.ticks_to_nanos_f64(ticks))
+    }
+
+    /// Messages in a block when one takes `each` nanoseconds: many windows, so that the answer at the end is
+    /// nothing beside them.
+    pub(crate) fn messages(&self, each: f64) -> u64 {
+        let least = (self.window as u64 * 2).max(64);
+        fitting(SLICE_NANOS / BLOCKS as f64, each, least, 50_000_000)
+    }
+
+    /// One slice, given the expected time of a message and the messages still wanted.
+    pub(crate) fn slice<L: Link>(
+        &mut self,
+        session: &mut Session<'_, L>,
+        each: f64,
+        wanted: Option<u64>,
+    ) -> Result<Slice, BenchError> {
+        let count = self.messages(each);
+        let count = wanted.map_or(count, |messages| count.min(messages.div_ceil(BLOCKS).max(1)));
+        let before = self.memcpy(session);
+        let mut slice = Slice {
+            samples: 0,
+            nanos: 0.0,
+            rounds: Vec::with_capacity(BLOCKS as usize),
+            recorder: Recorder::new(),
+            half: None,
+            memcpy: None,
+        };
+        for _ in 0..BLOCKS {
+            let nanos = self.block(session, count)?;
+            slice.rounds.push(nanos / count as f64);
+            slice.nanos += nanos;
+            slice.samples += count;
+        }
+        let allowed = before.midpoint(self.memcpy(session));
+        slice.memcpy = mean(&slice.rounds).map(|each| Memcpy {
+            bytes_per_second: allowed,
+            share: self.out.len() as f64 / (each * 1e-9) / allowed,
+        });
+        Ok(slice)
+    }
+
+    /// Copies messages of this size into the same number of buffers that a receiver uses; bytes per second.
+    fn memcpy<L: Link>(&mut self, session: &Session<'_, L>) -> f64 {
+        let copies = (COPIED / self.out.len()).clamp(8, COPIES_MAX);
+        let start = session.clock.ticks();
+        let count = self.sinks.count();
+        for copy in 0..copies {
+            let sink = &mut self.sinks.buffers()[copy % count];
+            sink.copy_from_slice(black_box(&self.out));
+            black_box(sink);
+        }
+        let ticks = session.clock.ticks().saturating_sub(start);
+        (copies * self.out.len()) as f64 / (session.clock.ticks_to_nanos_f64(ticks).max(1.0) * 1e-9)
+    }
+}

@@ -1,0 +1,152 @@
+//! What is to be measured, and for how long.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::size::Size;
+
+/// The kinds of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One message to and fro: latency.
+    Pingpong,
+    /// One direction, a window outstanding: bandwidth.
+    Stream,
+    /// Small messages in one direction, a large window: messages per second.
+    Rate,
+}
+
+impl Kind {
+    /// Its name, as in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pingpong => "pingpong",
+            Self::Stream => "stream",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// The sizes that are measured when none is named.
+    pub fn default_sizes(self) -> Vec<Size> {
+        let eight = Size::new(8).into_iter();
+        match self {
+            Self::Pingpong | Self::Stream => Size::all(),
+            Self::Rate => eight.collect(),
+        }
+    }
+
+    /// The number of messages outstanding when none is named.
+    pub fn default_window(self) -> usize {
+        match self {
+            Self::Pingpong => 1,
+            Self::Stream => 64,
+            Self::Rate => 512,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The load.
+    pub kind: Kind,
+    /// Message sizes, in this order.
+    pub sizes: Vec<Size>,
+    /// Measured time per size; warm-up and reference come on top.
+    pub seconds: f64,
+    /// Samples per size instead of a time.
+    pub samples: Option<u64>,
+    /// Messages outstanding, for `stream` and `rate`.
+    pub window: usize,
+    /// Whether the bare exchange is measured beside the load.
+    pub reference: bool,
+}
+
+/// Longest measurement of one size, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+/// Largest window.
+const WINDOW_MAX: usize = 1 << 16;
+
+impl Plan {
+    /// The defaults of a kind: every size, half a second each, with the reference.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            sizes: kind.default_sizes(),
+            seconds: 0.5,
+            samples: None,
+            window: kind.default_window(),
+            reference: true,
+        }
+    }
+
+    /// Checks that it can be carried out.
+    ///
+    /// # Errors
+    /// With the setting that cannot, and why.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let bad = |what, reason: String| Err(BenchError::BadPlan { what, reason });
+        if self.sizes.is_empty() {
+            return bad("nothing", "no size is named".to_owned());
+        }
+        if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
+            return bad(
+                "a time",
+                format!(
+                    "{} seconds is not above zero and at most {SECONDS_MAX}",
+                    self.seconds
+                ),
+            );
+        }
+        if self.samples == Some(0) {
+            return bad("no sample", "`--samples` has to be at least 1".to_owned());
+        }
+        if !(1..=WINDOW_MAX).contains(&self.window) {
+            return bad(
+                "a window",
+                format!("{} is not within 1 to {WINDOW_MAX}", self.window),
+            );
+        }
+        Ok(())
+    }
+
+    /// The time for one size.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_cannot_be_carried_out_names_the_setting() {
+        type Change = fn(&mut Plan);
+        let cases: [(&str, Change); 6] = [
+            ("no size", |p| p.sizes.clear()),
+            ("above zero", |p| p.seconds = 0.0),
+            ("above zero", |p| p.seconds = f64::NAN),
+            ("at most", |p| p.seconds = 1e9),
+            ("at least 1", |p| p.samples = Some(0)),
+            ("window", |p| p.window = 0),
+        ];
+        for (word, change) in cases {
+            let mut plan = Plan::new(Kind::Stream);
+            plan.check().unwrap();
+            change(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The table on the terminal: one line each for cores, clock and rail, the doubts, then one line per size.
+
+use std::fmt::Write;
+
+use super::{Report, digits, per_second};
+use crate::load::Row;
+use crate::plan::Kind;
+use crate::size::Size;
+
+/// The width for which the narrow table is made.
+pub const NARROW: usize = 80;
+/// From this width on, the wide table is shown.
+pub const WIDE: usize = 118;
+
+/// A column: its head, its width, and what it shows.
+struct Column {
+    head: &'static str,
+    width: usize,
+    cell: fn(&Row) -> String,
+}
+
+/// The report as text for a terminal of `width` columns.
+pub fn table(report: &Report, width: usize) -> String {
+    let mut text = String::new();
+    head(report, width, &mut text);
+    text.push('\n');
+    let columns = columns(report, width >= WIDE);
+    let several = report.results.iter().any(|row| row.pair != report.results[0].pair);
+    let line: String = columns.iter().map(|c| format!(" {:>1$}", c.head, c.width)).collect();
+    put(&mut text, if several { "  pair" } else { "" }, &line);
+    for row in &report.results {
+        let cells: String = columns.iter().map(|c| format!(" {:>1$}", (c.cell)(row), c.width)).collect();
+        let pair = format!("{:>2}-{:<3}", row.pair[0], row.pair[1]);
+        put(&mut text, if several { &pair } else { "" }, &cells);
+    }
+    notes(report, width, &mut text);
+    text
+}
+
+fn put(text: &mut String, pair: &str, cells: &str) {
+    text.push_str(format!("{pair}{cells}").trim_end());
+    text.push('\n');
+}
+
+/// The lines above the table.
+fn head(report: &Report, width: usize, text: &mut String) {
+    let environment = &report.environment;
+    let host = &environment.host;
+    let cores: Vec<String> = environment
+        .ranks
+        .iter()
+        .map(|rank| match (rank.core, rank.progress_core) {
+            (Some(core), Some(progress)) => format!("rank {} on {core} (progress on {progress})", rank.rank),
+            (Some(core), None) => format!("rank {} on {core}", rank.rank),
+            (None, _) => format!("rank {} not bound", rank.rank),
+        })
+        .collect();
+    let model = host.cpu_model.as_deref().unwrap_or("unknown processor");
+    let mode = &environment.mode;
+    paragraph(text, width, "cores", &format!("{} ({model}, {} online)", cores.join(", "), host.cores_online));
+    paragraph(text, width, "clock", &environment.clock.line());
+    paragraph(text, width, "rail", &format!("{}, {mode}: {}", report.rail, environment.rail_reason));
+    for doubt in &environment.doubts {
+        paragraph(text, width, "doubt", &doubt.text);
+    }
+}
+
+/// A labelled line, wrapped between words and indented below its label.
+fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
+    const INDENT: usize = 7;
+    let mut column = INDENT;
+    let _ = write!(text, "{label:<INDENT$}");
+    for (index, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > width.max(40) {
+            let _ = write!(text, "\n{:INDENT$}", "");
+            column = INDENT;
+        } else if index > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
+}
+
+fn columns(report: &Report, wide: bool) -> Vec<Column> {
+    match (report.kind, wide) {
+        (Kind::Pingpong, false) => latency_narrow(),
+        (Kind::Pingpong, true) => latency_wide(),
+        (Kind::Stream | Kind::Rate, _) => speed(wide),
+    }
+}
+
+const fn column(head: &'static str, width: usize, cell: fn(&Row) -> String) -> Column {
+    Column { head, width, cell }
+}
+
+const SIZE: Column = column("size", 8, |row| size(row.bytes));
+const MEAN: Column = column("mean", 8, |row| micros(row.half_rtt_ns.mean));
+const P50: Column = column("p50", 7, |row| micros(row.half_rtt_ns.p50));
+const P90: Column = column("p90", 7, |row| micros(row.half_rtt_ns.p90));
+const P99: Column = column("p99", 7, |row| micros(row.half_rtt_ns.p99));
+const P999: Column = column("p99.9", 7, |row| micros(row.half_rtt_ns.p999));
+const P9999: Column = column("p99.99", 7, |row| micros(row.half_rtt_ns.p9999));
+const MAX: Column = column("max", 7, |row| micros(row.half_rtt_ns.max));
+const SAMPLES: Column = column("samples", 8, |row| count(row.samples));
+const BARE: Column = column("×bare", 6, |row| {
+    let mark = if row.reference.unsteady { "~" } else { "" };
+    row.reference.ratio.map_or_else(dash, |r| format!("{mark}{r:.*}", digits(r)))
+});
+const BAND: Column = column("bare ns", 8, |row| {
+    let band = row.reference.band.map_or("", |band| &band.name()[..1]);
+    row.reference
+        .cache_line_half_rtt_ns
+        .map_or_else(dash, |ns| format!("{ns:.0} {band}"))
+});
+
+fn latency_narrow() -> Vec<Column> {
+    vec![SIZE, MEAN, P50, P99, P999, MAX, SAMPLES, BARE, BAND]
+}
+
+fn latency_wide() -> Vec<Column> {
+    vec![
+        SIZE,
+        MEAN,
+        column("min", 7, |row| micros(row.half_rtt_ns.min)),
+        P50,
+        P90,
+        P99,
+        P999,
+        P9999,
+        MAX,
+        column("rtt mean", 9, |row| micros(row.rtt_ns.mean)),
+        SAMPLES,
+        BARE,
+        BAND,
+    ]
+}
+
+fn speed(wide: bool) -> Vec<Column> {
+    let mut all = vec![
+        SIZE,
+        column("bandwidth", 11, |row| row.bytes_per_second.map_or_else(dash, |v| per_second(v, "B"))),
+        column("messages", 13, |row| row.messages_per_second.map_or_else(dash, |v| per_second(v, "msg"))),
+        column("ns each", 9, |row| row.rounds.nanos.p50.map_or_else(dash, |ns| format!("{ns:.*}", digits(ns)))),
+        column("×memcpy", 8, |row| {
+            row.reference.memcpy_share.map_or_else(dash, |share| format!("{share:.2}"))
+        }),
+        SAMPLES,
+        BAND,
+    ];
+    if wide {
+        all.insert(2, column("slowest", 11, |row| speed_of(row, row.rounds.nanos.max)));
+        all.insert(3, column("fastest", 11, |row| speed_of(row, row.rounds.nanos.min)));
+    }
+    all
+}
+
+/// The bandwidth of a round that took `nanos` for each message.
+fn speed_of(row: &Row, nanos: Option<f64>) -> String {
+    nanos
+        .filter(|ns| *ns > 0.0)
+        .map_or_else(dash, |ns| per_second(row.bytes as f64 * 1e9 / ns, "B"))
+}
+
+/// The lines below the table: what the columns mean.
+fn notes(report: &Report, width: usize, text: &mut String) {
+    text.push('\n');
+    let unit = match report.kind {
+        Kind::Pingpong => {
+            "half round trips in µs: means over whole rounds, percentiles over single exchanges (the clock's step and \
+             cost, above, are in them); `-`: too few samples; closed loop, so this is service time"
+        }
+        Kind::Stream | Kind::Rate => "one direction; the last message of each round is answered",
+    };
+    paragraph(text, width, "", unit);
+    if report.kind != Kind::Pingpong {
+        let window = format!(
+            "{} messages outstanding; ×memcpy: share of what one copy per message allows on one core",
+            report.window
+        );
+        paragraph(text, width, "", &window);
+    }
+    paragraph(
+        text,
+        width,
+        "",
+        "bare: half round trip of a cache line between the same cores at the same time, n near, f far",
+    );
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn size(bytes: u64) -> String {
+    usize::try_from(bytes)
+        .ok()
+        .and_then(Size::new)
+        .map_or_else(|| format!("{bytes} B"), |size| size.to_string())
+}
+
+/// Nanoseconds as microseconds with about four significant digits.
+fn micros(nanos: Option<f64>) -> String {
+    nanos.map_or_else(dash, |ns| {
+        let value = ns / 1e3;
+        let decimals = match value {
+            v if v < 10.0 => 3,
+            v if v < 100.0 => 2,
+            v if v < 1_000.0 => 1,
+            _ => 0,
+        };
+        format!("{value:.decimals$}")
+    })
+}
+
+/// A count, shortened from a million on.
+fn count(n: u64) -> String {
+    match n {
+        0..1_000_000 => n.to_string(),
+        _ => format!("{:.2} M", n as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap()
+    }
+
+    #[test]
+    fn the_narrow_table_fits_eighty_columns() {
+        for report in [samples::pingpong(), samples::stream()] {
+            let text = table(&report, NARROW);
+            assert!(widest(&text) <= NARROW, "{}:\n{text}", widest(&text));
+            let text = table(&report, 200);
+            assert!(text.lines().count() > report.results.len() + 5);
+        }
+    }
+
+    #[test]
+    fn the_lines_above_name_cores_clock_rail_and_doubts() {
+        let text = table(&samples::pingpong(), NARROW);
+        let starts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(starts[..1], ["cores"]);
+        for label in ["clock", "rail", "doubt"] {
+            assert!(starts.contains(&label), "{label}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn percentiles_without_samples_are_dashes_and_unsteady_rows_are_marked() {
+        let text = table(&samples::pingpong(), WIDE);
+        let last = text.lines().find(|line| line.contains("4 MiB")).unwrap();
+        assert!(last.contains(" - "), "{last}");
+        let marked = text.lines().find(|line| line.contains("64 B")).unwrap();
+        assert!(marked.contains('~'), "{marked}");
+    }
+
+    #[test]
+    fn pairs_are_shown_when_there_are_several() {
+        let mut report = samples::stream();
+        assert!(!table(&report, NARROW).contains("pair"));
+        report.results[1].pair = [2, 3];
+        assert!(table(&report, NARROW).contains("pair"));
+    }
+}
