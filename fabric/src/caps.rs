@@ -1,7 +1,9 @@
 //! What a rail can do, and its limits.
 
+use serde::{Deserialize, Serialize};
+
 /// What a rail offers beyond plain messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
     /// One-sided reads of exposed memory.
     pub get: bool,
@@ -18,7 +20,7 @@ pub struct Features {
 }
 
 /// Sizes, in bytes unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Longest head of a message. At least 64 on every rail.
     pub head: usize,
@@ -39,7 +41,7 @@ pub struct Limits {
 }
 
 /// Estimates for choosing and striping; replaced by measurement where there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Half round trip of the smallest message, in nanoseconds.
     pub latency_ns: u64,
@@ -48,7 +50,7 @@ pub struct Estimate {
 }
 
 /// Everything that is fixed about an open rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Optional operations.
     pub features: Features,

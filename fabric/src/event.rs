@@ -23,6 +23,8 @@ pub enum DownReason {
     Hostile,
     /// It did not answer within the bound.
     Silent,
+    /// This process has no memory or descriptors left to talk to it.
+    Resources,
 }
 
 /// What happened.

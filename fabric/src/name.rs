@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::RailError;
 
 /// Every kind of driver that design and documentation name, built in or not.
@@ -10,8 +12,9 @@ pub const KINDS: [&str; 9] = [
     "shm", "udp", "xdp", "usnic", "igbvf", "verbs", "ofi", "portals", "sim",
 ];
 
-/// A rail's configured name: the driver's kind and what it is to use.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A rail's configured name: the driver's kind and what it is to use. In files and messages it is its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct RailName {
     text: String,
     kind: usize,
@@ -34,11 +37,24 @@ impl RailName {
     }
 }
 
+/// Longest name, in bytes: longer than any device's, short enough for a line.
+pub const NAME_MAX: usize = 128;
+
 impl FromStr for RailName {
     type Err = RailError;
 
-    /// Reads a name; the kind must be one of [`KINDS`].
+    /// Reads a name; the kind must be one of [`KINDS`]. Names are shown on terminals and stand in lists and file
+    /// names, so they hold no blanks, commas and control characters.
     fn from_str(text: &str) -> Result<Self, RailError> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || c == ',';
+        if text.len() > NAME_MAX || text.contains(odd) {
+            let shown: String = text.chars().filter(|c| !c.is_control()).take(40).collect();
+            return Err(RailError::misuse(
+                "rail",
+                &shown,
+                "is longer than 128 bytes, or holds blanks, commas or control characters",
+            ));
+        }
         let kind = text.find(':').unwrap_or(text.len());
         if !KINDS.contains(&&text[..kind]) {
             return Err(RailError::unknown_kind(text));
@@ -47,6 +63,20 @@ impl FromStr for RailName {
             text: text.to_owned(),
             kind,
         })
+    }
+}
+
+impl TryFrom<String> for RailName {
+    type Error = RailError;
+
+    fn try_from(text: String) -> Result<Self, RailError> {
+        text.parse()
+    }
+}
+
+impl From<RailName> for String {
+    fn from(name: RailName) -> String {
+        name.text
     }
 }
 
@@ -75,5 +105,30 @@ mod tests {
     fn an_unknown_kind_is_refused_with_the_nearest_one() {
         let error = "smh".parse::<RailName>().unwrap_err().to_string();
         assert!(error.contains("smh") && error.contains("shm"), "{error}");
+    }
+
+    #[test]
+    fn a_name_travels_as_its_text() {
+        let name: RailName = "udp:eth0".parse().unwrap();
+        let text = serde_json::to_string(&name).unwrap();
+        assert_eq!(text, "\"udp:eth0\"");
+        assert_eq!(serde_json::from_str::<RailName>(&text).unwrap(), name);
+        assert!(serde_json::from_str::<RailName>("\"tcp:eth0\"").is_err());
+    }
+
+    #[test]
+    fn names_that_would_spoil_a_line_are_refused() {
+        for text in [
+            "udp:eth0 ",
+            "udp:\u{1b}[2J",
+            "shm,udp",
+            "udp:a\nb",
+            "udp:\u{2028}",
+            "",
+        ] {
+            let error = text.parse::<RailName>().unwrap_err().to_string();
+            assert!(!error.contains(['\u{1b}', '\n']), "{error:?}");
+        }
+        assert!(format!("udp:{}", "x".repeat(200)).parse::<RailName>().is_err());
     }
 }

@@ -1,0 +1,458 @@
+//! Discovery: which rails this machine has, and for each one that cannot be used, why not and what to do.
+//!
+//! ```text
+//!   drivers of this build ──probe──► candidates ──► usable, or rejected with reason and remedy
+//!        │ each by itself: an error or a panic of one is its own report and hides no other
+//!   kinds not in this build ───────► "not built", in plain words
+//! ```
+//!
+//! The result is data: `doorbell info` shows it, programs read it as JSON, and [`select`](crate::select) chooses
+//! from it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+
+use crate::caps::Capabilities;
+use crate::error::RailError;
+use crate::name::{KINDS, RailName};
+
+/// One kind of driver, as discovery sees it.
+pub trait Driver {
+    /// The kind, one of [`KINDS`].
+    fn kind(&self) -> &'static str;
+
+    /// Every rail that this driver could make on this machine, usable or not, without opening one for use. Bounded:
+    /// looks at the system, waits for nothing.
+    ///
+    /// # Errors
+    /// When the driver as a whole cannot look: its library is missing, say.
+    fn probe(&self) -> Result<Vec<Candidate>, RailError>;
+
+    /// A rail that the user named and [`Driver::probe`] did not list, for drivers whose rails cannot be listed
+    /// (the simulator has one for every seed). `None`: there is no such rail.
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let _ = name;
+        None
+    }
+}
+
+/// A rail that could be, and whether it can.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Its name.
+    pub rail: RailName,
+    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`, `usnic` and
+    /// `igbvf` all put the same frames into UDP.
+    pub wire: String,
+    /// Whether it can be used.
+    pub verdict: Verdict,
+    /// Whether it may be chosen without being named.
+    pub automatic: bool,
+    /// What was found out, in the order in which it is shown.
+    pub facts: Vec<Fact>,
+    /// What it will be able to do, where that is known before it is opened.
+    pub capabilities: Option<Capabilities>,
+}
+
+/// Whether a candidate can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum Verdict {
+    /// It can.
+    Usable,
+    /// It cannot.
+    Rejected {
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        remedy: String,
+    },
+}
+
+/// Something that was found out about a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// What, like `mtu`, `numa` or `driver`.
+    pub name: String,
+    /// Its value, with its unit.
+    pub value: String,
+}
+
+impl Candidate {
+    /// A usable rail that speaks its kind.
+    pub fn usable(rail: RailName, capabilities: Capabilities) -> Self {
+        Self {
+            wire: rail.kind().to_owned(),
+            verdict: Verdict::Usable,
+            automatic: true,
+            facts: Vec::new(),
+            capabilities: Some(capabilities),
+            rail,
+        }
+    }
+
+    /// A rail that is there and cannot be used.
+    pub fn rejected(rail: RailName, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            wire: rail.kind().to_owned(),
+            verdict: Verdict::Rejected {
+                reason: reason.into(),
+                remedy: remedy.into(),
+            },
+            automatic: true,
+            facts: Vec::new(),
+            capabilities: None,
+            rail,
+        }
+    }
+
+    /// With one more fact.
+    #[must_use]
+    pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
+        self.facts.push(Fact {
+            name: name.to_owned(),
+            value: value.to_string(),
+        });
+        self
+    }
+
+    /// Used only when it is named.
+    #[must_use]
+    pub fn only_when_named(mut self) -> Self {
+        self.automatic = false;
+        self
+    }
+
+    /// Whether it can be used.
+    pub fn is_usable(&self) -> bool {
+        self.verdict == Verdict::Usable
+    }
+
+    /// Itself when it can be used.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn require(&self) -> Result<&Self, RailError> {
+        match &self.verdict {
+            Verdict::Usable => Ok(self),
+            Verdict::Rejected { reason, remedy } => Err(unusable(&self.rail, reason, remedy)),
+        }
+    }
+}
+
+/// What discovery learned from one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The kind.
+    pub kind: &'static str,
+    /// How its probe went.
+    pub outcome: Outcome,
+    /// What it found.
+    pub candidates: Vec<Candidate>,
+}
+
+/// How a kind's probe went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum Outcome {
+    /// It looked; what it found may still be nothing.
+    Probed,
+    /// It could not look.
+    Failed {
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// This build has no such driver.
+    NotBuilt {
+        /// In plain words.
+        reason: String,
+    },
+}
+
+/// Everything that was found, kind by kind in the order of [`KINDS`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Discovery {
+    /// One report for each kind.
+    pub kinds: Vec<Report>,
+}
+
+/// Asks every driver; looks for the rails in `named` also where a driver does not list them.
+///
+/// ```
+/// use doorbell_fabric::discover::{Candidate, Driver, Outcome, discover};
+/// use doorbell_fabric::error::RailError;
+///
+/// struct Sick;
+/// impl Driver for Sick {
+///     fn kind(&self) -> &'static str {
+///         "verbs"
+///     }
+///     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+///         panic!("a library went wrong")
+///     }
+/// }
+///
+/// let found = discover(&[&Sick], &[]);
+/// let verbs = found.kinds.iter().find(|report| report.kind == "verbs").unwrap();
+/// assert!(matches!(&verbs.outcome, Outcome::Failed { reason, .. } if reason.contains("went wrong")));
+/// ```
+pub fn discover(drivers: &[&dyn Driver], named: &[RailName]) -> Discovery {
+    let report = |kind| match drivers.iter().find(|driver| driver.kind() == kind) {
+        Some(driver) => probe(*driver, named),
+        None => Report {
+            kind,
+            outcome: Outcome::NotBuilt {
+                reason: format!("this build contains no driver for {}", what_is(kind)),
+            },
+            candidates: Vec::new(),
+        },
+    };
+    Discovery {
+        kinds: KINDS.into_iter().map(report).collect(),
+    }
+}
+
+/// One driver, with everything that can go wrong in it kept inside.
+fn probe(driver: &dyn Driver, named: &[RailName]) -> Report {
+    let kind = driver.kind();
+    let look = || {
+        let mut candidates = driver.probe()?;
+        for name in named.iter().filter(|name| name.kind() == kind) {
+            if !candidates.iter().any(|one| one.rail == *name) {
+                candidates.extend(driver.named(name));
+            }
+        }
+        Ok(candidates)
+    };
+    let (outcome, mut candidates) = match catch_unwind(AssertUnwindSafe(look)) {
+        Ok(Ok(candidates)) => (Outcome::Probed, candidates),
+        Ok(Err(error)) => (sick(error_text(&error), error.help().next), Vec::new()),
+        Err(panic) => {
+            let said = panic.downcast_ref::<&str>().copied();
+            let said = said.or(panic.downcast_ref::<String>().map(String::as_str));
+            let reason = format!("its driver failed: {}", said.unwrap_or("it did not say why"));
+            (
+                sick(reason, "This is a fault of doorbell: please report it."),
+                Vec::new(),
+            )
+        }
+    };
+    // A driver that lists others' rails, or one twice, would make names mean two things.
+    candidates.retain(|one: &Candidate| one.rail.kind() == kind);
+    let mut seen = std::collections::HashSet::new();
+    candidates.retain(|one| seen.insert(one.rail.clone()));
+    Report {
+        kind,
+        outcome,
+        candidates,
+    }
+}
+
+fn sick(reason: String, remedy: &str) -> Outcome {
+    Outcome::Failed {
+        reason,
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn error_text(error: &RailError) -> String {
+    error.to_string()
+}
+
+fn unusable(rail: &RailName, reason: &str, remedy: &str) -> RailError {
+    RailError::Unusable {
+        rail: rail.to_string(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// A kind in plain words.
+fn what_is(kind: &str) -> &'static str {
+    match kind {
+        "shm" => "shared memory between processes of one machine",
+        "udp" => "UDP sockets",
+        "xdp" => "AF_XDP sockets",
+        "usnic" => "usNIC functions of Cisco adapters",
+        "igbvf" => "virtual functions of Intel 82576 and I350 adapters",
+        "verbs" => "InfiniBand and RoCE devices",
+        "ofi" => "libfabric providers",
+        "portals" => "Portals 4 network interfaces",
+        "sim" => "simulated networks",
+        _ => "this kind",
+    }
+}
+
+impl Discovery {
+    /// Every candidate of every kind.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        self.kinds.iter().flat_map(|report| &report.candidates)
+    }
+
+    /// The candidates that can be used.
+    pub fn usable(&self) -> impl Iterator<Item = &Candidate> {
+        self.candidates().filter(|one| one.is_usable())
+    }
+
+    /// The rail that the user named.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used: it is rejected, it is not there, or its kind is.
+    pub fn named(&self, name: &RailName) -> Result<&Candidate, RailError> {
+        if let Some(candidate) = self.candidates().find(|one| one.rail == *name) {
+            return candidate.require();
+        }
+        let report = self.kinds.iter().find(|report| report.kind == name.kind());
+        let (reason, remedy) = match report.map(|report| (&report.outcome, &report.candidates)) {
+            Some((Outcome::Failed { reason, remedy }, _)) => (reason.clone(), remedy.clone()),
+            Some((Outcome::NotBuilt { reason }, _)) => {
+                (reason.clone(), "name a rail of another kind".to_owned())
+            }
+            Some((Outcome::Probed, others)) if !others.is_empty() => {
+                let names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
+                (
+                    "there is no such rail here".to_owned(),
+                    format!("these are: {}", names.join(", ")),
+                )
+            }
+            _ => (
+                format!("this machine has no rail of kind `{}`", name.kind()),
+                "`doorbell info` lists what it has".to_owned(),
+            ),
+        };
+        Err(unusable(name, &reason, &remedy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::{Estimate, Features, Limits};
+
+    fn name(text: &str) -> RailName {
+        text.parse().unwrap()
+    }
+
+    fn capabilities() -> Capabilities {
+        let limits = Limits {
+            head: 64,
+            message: 1 << 16,
+            inline: 24,
+            eager: 4096,
+            fragment: 8192,
+            get_from: 65536,
+            parts: 4,
+            one_sided: 1 << 30,
+        };
+        Capabilities {
+            features: Features::default(),
+            limits,
+            estimate: Estimate {
+                latency_ns: 100,
+                bandwidth: 1,
+            },
+        }
+    }
+
+    struct Fake(&'static str, fn() -> Result<Vec<Candidate>, RailError>);
+
+    impl Driver for Fake {
+        fn kind(&self) -> &'static str {
+            self.0
+        }
+        fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+            (self.1)()
+        }
+        fn named(&self, name: &RailName) -> Option<Candidate> {
+            (name.object() == "42").then(|| Candidate::usable(name.clone(), capabilities()).only_when_named())
+        }
+    }
+
+    fn found() -> Discovery {
+        let shm = Fake("shm", || {
+            Ok(vec![
+                Candidate::usable(name("shm"), capabilities()).fact("pages", 4096),
+            ])
+        });
+        let udp = Fake("udp", || {
+            Ok(vec![
+                Candidate::rejected(name("udp:eth0"), "the link is down", "plug in the cable"),
+                Candidate::usable(name("udp:lo"), capabilities()),
+                Candidate::usable(name("udp:lo"), capabilities()),
+                Candidate::usable(name("shm"), capabilities()),
+            ])
+        });
+        let sick = Fake("verbs", || panic!("segment {}", 7));
+        let failing = Fake("ofi", || Err(RailError::hostile("is missing")));
+        let sim = Fake("sim", || Ok(Vec::new()));
+        discover(
+            &[&sick, &shm, &failing, &udp, &sim],
+            &[name("sim:42"), name("sim:43"), name("udp:lo")],
+        )
+    }
+
+    fn outcome<'a>(found: &'a Discovery, kind: &str) -> &'a Outcome {
+        &found
+            .kinds
+            .iter()
+            .find(|report| report.kind == kind)
+            .unwrap()
+            .outcome
+    }
+
+    #[test]
+    fn every_kind_has_a_report_and_no_sick_driver_hides_another() {
+        let found = found();
+        assert_eq!(
+            found.kinds.iter().map(|report| report.kind).collect::<Vec<_>>(),
+            KINDS
+        );
+        let failed = |kind, what| matches!(outcome(&found, kind), Outcome::Failed { reason, .. } if reason.contains(what));
+        assert!(
+            failed("verbs", "segment 7") && failed("ofi", "is missing"),
+            "{found:?}"
+        );
+        let not_built = |kind| matches!(outcome(&found, kind), Outcome::NotBuilt { reason } if reason.contains("contains no"));
+        assert!(not_built("xdp") && not_built("portals") && !not_built("shm"));
+        let names: Vec<_> = found.candidates().map(|one| one.rail.as_str()).collect();
+        assert_eq!(names, ["shm", "udp:eth0", "udp:lo", "sim:42"]);
+        assert_eq!(found.usable().count(), 3);
+    }
+
+    #[test]
+    fn a_named_rail_is_found_or_refused_with_the_reason() {
+        let found = found();
+        let refused = |text: &str| found.named(&name(text)).unwrap_err().to_string();
+        assert_eq!(found.named(&name("udp:lo")).unwrap().rail, name("udp:lo"));
+        assert!(!found.named(&name("sim:42")).unwrap().automatic);
+        assert!(refused("udp:eth0").contains("link is down") && refused("udp:eth0").contains("cable"));
+        assert!(refused("udp:eth7").contains("udp:lo"), "{}", refused("udp:eth7"));
+        assert!(refused("xdp:eth0").contains("contains no driver for AF_XDP"));
+        assert!(refused("verbs:mlx5_0:1").contains("segment 7"));
+        assert!(refused("sim:43").contains("there is no such rail"));
+    }
+
+    #[test]
+    fn a_machine_without_rails_says_so() {
+        let found = discover(&[&Fake("udp", || Ok(Vec::new()))], &[]);
+        let error = found.named(&name("udp:eth0")).unwrap_err();
+        assert!(error.to_string().contains("no rail of kind `udp`"), "{error}");
+    }
+
+    #[test]
+    fn the_report_is_data() {
+        let json = serde_json::to_value(found()).unwrap();
+        assert_eq!(json["kinds"][0]["candidates"][0]["rail"], "shm");
+        assert_eq!(json["kinds"][0]["candidates"][0]["facts"][0]["value"], "4096");
+        assert_eq!(json["kinds"][1]["candidates"][0]["verdict"]["is"], "rejected");
+        assert_eq!(json["kinds"][2]["outcome"]["is"], "not-built");
+    }
+
+    #[test]
+    fn every_kind_is_described_in_plain_words() {
+        assert!(KINDS.iter().all(|kind| what_is(kind) != what_is("other")));
+    }
+}
