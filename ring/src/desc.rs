@@ -23,8 +23,6 @@
 mod completions;
 pub mod device;
 mod posts;
-#[cfg(all(test, not(loom)))]
-mod tests;
 
 pub use completions::Completions;
 pub use posts::{Doorbell, Posts};
