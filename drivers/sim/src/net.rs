@@ -192,6 +192,14 @@ impl SimNet {
             .is_some_and(|&life| net.lives[life as usize].alive)
     }
 
+    /// Whether the last life of `rank` has ended; false for a rank that never attached anything.
+    pub(crate) fn was_killed(&self, rank: u32) -> bool {
+        let net = self.lock();
+        net.ranks
+            .get(&rank)
+            .is_some_and(|&life| !net.lives[life as usize].alive)
+    }
+
     /// Counts of one plane.
     pub fn stats(&self, plane: Plane) -> Stats {
         self.lock()

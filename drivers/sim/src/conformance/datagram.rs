@@ -1,0 +1,293 @@
+//! The promises of `Datagram`, each a check by name; `datagram_conformance!` makes tests of them.
+
+use std::time::Instant;
+
+use doorbell_fabric::datagram::{Channel, Datagram, FrameId, Receive, Transmit};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
+
+use super::PATIENCE;
+use super::message::pattern;
+
+const CHANNELS: [Channel; 2] = [Channel::Priority, Channel::Data];
+
+/// Makes a test of every check in [`datagram`](crate::conformance::datagram), each over a fresh pair.
+#[macro_export]
+macro_rules! datagram_conformance {
+    ($pair:path) => {
+        $crate::datagram_conformance!(@ $pair,
+            a_frame_arrives_as_it_was_posted
+            reserved_room_cannot_fail_and_no_more_is_given
+            without_room_nothing_is_posted
+            a_frame_above_the_mtu_is_refused
+            an_unknown_peer_is_refused
+            reaped_follows_the_posts_in_order
+            frames_stay_in_place_until_the_next_poll
+            a_kept_frame_leaves_the_ring
+        );
+    };
+    (@ $pair:path, $($check:ident)*) => {
+        $(#[test]
+        fn $check() {
+            $crate::conformance::datagram::$check(&mut $pair());
+        })*
+    };
+}
+
+/// Two datagram queue pairs that know each other, over a network that does nothing wrong.
+pub struct Ends<D> {
+    /// One end.
+    pub a: D,
+    /// The other end.
+    pub b: D,
+    /// The other end, as `a` numbers it.
+    pub to_b: PeerIndex,
+    /// One end, as `b` numbers it.
+    pub to_a: PeerIndex,
+    pump: Box<dyn FnMut(&mut D, &mut D)>,
+}
+
+impl<D: Datagram> Ends<D> {
+    /// Opens each end at the other; `pump` lets a moment pass.
+    ///
+    /// # Panics
+    /// When one cannot be opened.
+    pub fn connect(
+        (mut a, life_a): (D, Incarnation),
+        (mut b, life_b): (D, Incarnation),
+        pump: impl FnMut(&mut D, &mut D) + 'static,
+    ) -> Self {
+        let to_b = a
+            .open(&b.address(), life_b)
+            .expect("a rail opens its published address");
+        let to_a = b
+            .open(&a.address(), life_a)
+            .expect("a rail opens its published address");
+        Self {
+            a,
+            b,
+            to_b,
+            to_a,
+            pump: Box::new(pump),
+        }
+    }
+
+    fn post(&mut self, channel: Channel, head: &[u8], body: Body<'_>) -> FrameId {
+        let start = Instant::now();
+        while self.a.split().0.reserve(channel, 1) == 0 {
+            (self.pump)(&mut self.a, &mut self.b);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "never happened: room in the send ring"
+            );
+        }
+        let to_b = self.to_b;
+        let id = self
+            .a
+            .split()
+            .0
+            .post(channel, to_b, head, body)
+            .expect("reserved room");
+        self.a.split().0.doorbell();
+        id
+    }
+
+    /// Polls `b` until it shows frames; returns how many.
+    fn arrive(&mut self, channel: Channel, budget: usize) -> usize {
+        let start = Instant::now();
+        loop {
+            let shown = self.b.split().1.poll(channel, budget);
+            if shown > 0 {
+                assert!(shown <= budget, "{shown} shown for a budget of {budget}");
+                return shown;
+            }
+            (self.pump)(&mut self.a, &mut self.b);
+            assert!(start.elapsed() < PATIENCE, "never happened: a frame arrives");
+        }
+    }
+
+    fn bytes(&mut self, channel: Channel, i: usize) -> Vec<u8> {
+        self.b
+            .split()
+            .1
+            .frame(channel, i)
+            .expect("a shown frame")
+            .bytes
+            .to_vec()
+    }
+}
+
+/// Every length, on both channels, from the peer that sent it, on that channel only.
+pub fn a_frame_arrives_as_it_was_posted<D: Datagram>(ends: &mut Ends<D>) {
+    let mtu = ends.a.capabilities().limits.message;
+    let region = Region::new(mtu).expect("memory for a test");
+    for channel in CHANNELS {
+        for (salt, length) in [1, 2, 64, mtu / 2, mtu].into_iter().enumerate() {
+            let expected = pattern(length, salt);
+            let (head, body) = expected.split_at(length.min(8));
+            region.write(0, body);
+            let slice = region.slice(0, body.len()).expect("inside the region");
+            for body in [Body::Bytes(body), Body::Region(&slice)] {
+                ends.post(channel, head, body);
+                assert_eq!(ends.arrive(channel, 16), 1);
+                let to_a = ends.to_a;
+                assert_eq!(
+                    ends.b.split().1.frame(channel, 0).expect("shown").from,
+                    Some(to_a)
+                );
+                assert!(
+                    ends.bytes(channel, 0) == expected,
+                    "{length} bytes on {channel:?}"
+                );
+                let other = if channel == Channel::Data {
+                    Channel::Priority
+                } else {
+                    Channel::Data
+                };
+                assert_eq!(ends.b.split().1.poll(other, 16), 0, "channels are apart");
+            }
+        }
+    }
+}
+
+/// `reserve` gives what can be posted; after that, room comes back as the device lets go.
+pub fn reserved_room_cannot_fail_and_no_more_is_given<D: Datagram>(ends: &mut Ends<D>) {
+    for channel in CHANNELS {
+        let to_b = ends.to_b;
+        let (tx, _) = ends.a.split();
+        let room = tx.reserve(channel, usize::MAX);
+        assert!(room > 0, "an idle ring has room");
+        for n in 1..=room {
+            assert_eq!(
+                tx.post(channel, to_b, b"head", Body::Empty),
+                Ok(FrameId(n as u64))
+            );
+        }
+        assert_eq!(tx.post(channel, to_b, b"head", Body::Empty), Err(Refused::Full));
+        assert_eq!(tx.reserve(channel, 1), 0, "the ring is full");
+        tx.doorbell();
+        let start = Instant::now();
+        while ends.a.split().0.reserve(channel, 1) == 0 {
+            (ends.pump)(&mut ends.a, &mut ends.b);
+            ends.b.split().1.poll(channel, 64);
+            assert!(start.elapsed() < PATIENCE, "never happened: room comes back");
+        }
+    }
+}
+
+/// Room that was not asked for is not there.
+pub fn without_room_nothing_is_posted<D: Datagram>(ends: &mut Ends<D>) {
+    let to_b = ends.to_b;
+    let (tx, _) = ends.a.split();
+    for channel in CHANNELS {
+        assert_eq!(tx.post(channel, to_b, b"head", Body::Empty), Err(Refused::Full));
+        assert_eq!(tx.reserve(channel, 0), 0);
+        assert_eq!(tx.post(channel, to_b, b"head", Body::Empty), Err(Refused::Full));
+    }
+}
+
+/// The limit is the limit.
+pub fn a_frame_above_the_mtu_is_refused<D: Datagram>(ends: &mut Ends<D>) {
+    let long = vec![0; ends.a.capabilities().limits.message];
+    let to_b = ends.to_b;
+    let (tx, _) = ends.a.split();
+    assert_eq!(tx.reserve(Channel::Data, 1), 1);
+    assert_eq!(
+        tx.post(Channel::Data, to_b, b"x", Body::Bytes(&long)),
+        Err(Refused::TooLong)
+    );
+    assert_eq!(
+        tx.post(Channel::Data, to_b, b"", Body::Bytes(&long)),
+        Ok(FrameId(1)),
+        "no room was used up"
+    );
+}
+
+/// A number that `open` never gave is no peer.
+pub fn an_unknown_peer_is_refused<D: Datagram>(ends: &mut Ends<D>) {
+    let unknown = PeerIndex(ends.to_b.0 + 1000);
+    let (tx, _) = ends.a.split();
+    assert_eq!(tx.reserve(Channel::Data, 1), 1);
+    assert_eq!(
+        tx.post(Channel::Data, unknown, b"x", Body::Empty),
+        Err(Refused::PeerDown)
+    );
+}
+
+/// `reaped` only grows, never passes the last post, and reaches it.
+pub fn reaped_follows_the_posts_in_order<D: Datagram>(ends: &mut Ends<D>) {
+    for channel in CHANNELS {
+        let mut last = FrameId(0);
+        let mut posted = FrameId(0);
+        let start = Instant::now();
+        while last < FrameId(500) {
+            if posted < FrameId(500) {
+                posted = ends.post(channel, b"head", Body::Empty);
+            }
+            let reaped = ends.a.split().0.reaped(channel);
+            assert!(
+                reaped >= last && reaped <= posted,
+                "{last:?} then {reaped:?} of {posted:?}"
+            );
+            last = reaped;
+            (ends.pump)(&mut ends.a, &mut ends.b);
+            ends.b.split().1.poll(channel, 64);
+            assert!(start.elapsed() < PATIENCE, "never happened: everything is reaped");
+        }
+    }
+}
+
+/// Looking twice shows the same; the next poll gives the buffers back.
+pub fn frames_stay_in_place_until_the_next_poll<D: Datagram>(ends: &mut Ends<D>) {
+    ends.post(Channel::Data, b"first", Body::Empty);
+    assert_eq!(ends.arrive(Channel::Data, 1), 1);
+    ends.post(Channel::Data, b"second", Body::Empty);
+    (0..100).for_each(|_| (ends.pump)(&mut ends.a, &mut ends.b));
+    assert_eq!(ends.bytes(Channel::Data, 0), b"first");
+    assert_eq!(ends.bytes(Channel::Data, 0), b"first");
+    assert!(
+        ends.b.split().1.frame(Channel::Data, 1).is_none(),
+        "one was shown"
+    );
+    assert_eq!(ends.arrive(Channel::Data, 16), 1);
+    assert_eq!(ends.bytes(Channel::Data, 0), b"second");
+    assert_eq!(ends.b.split().1.poll(Channel::Data, 16), 0);
+    assert!(
+        ends.b.split().1.frame(Channel::Data, 0).is_none(),
+        "none was shown"
+    );
+}
+
+/// Kept buffers are bounded, leave their place, and come back when they are dropped.
+pub fn a_kept_frame_leaves_the_ring<D: Datagram>(ends: &mut Ends<D>) {
+    let mut kept = Vec::new();
+    let refused = loop {
+        ends.post(Channel::Data, b"frame", Body::Empty);
+        assert_eq!(ends.arrive(Channel::Data, 1), 1);
+        match ends.b.split().1.keep(Channel::Data, 0) {
+            Ok(buffer) => kept.push(buffer),
+            Err(refused) => break refused,
+        }
+        assert!(
+            ends.b.split().1.frame(Channel::Data, 0).is_none(),
+            "a kept frame is not shown"
+        );
+        assert!(
+            ends.b.split().1.keep(Channel::Data, 0).is_err(),
+            "and not kept twice"
+        );
+        assert!(kept.len() < 1_000_000, "fresh buffers are bounded");
+    };
+    assert_eq!(refused, Refused::Full);
+    assert_eq!(
+        ends.bytes(Channel::Data, 0),
+        b"frame",
+        "what could not be kept is still there"
+    );
+    assert!(!kept.is_empty(), "there are fresh buffers at first");
+    kept.pop();
+    assert!(
+        ends.b.split().1.keep(Channel::Data, 0).is_ok(),
+        "a dropped buffer makes room"
+    );
+}

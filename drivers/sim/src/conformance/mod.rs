@@ -1,0 +1,154 @@
+//! The promises of the contracts as tests that any driver can run: its own factory, the same named checks.
+//!
+//! ```
+//! // In the tests of a driver (here the simulator is its own first user):
+//! use doorbell_sim::conformance::Pair;
+//! use doorbell_sim::{SimConfig, SimNet, SimRail};
+//!
+//! fn pair() -> Pair<SimRail> {
+//!     let net = SimNet::new(1, SimConfig::default());
+//!     let (a, b) = (net.attach(), net.attach());
+//!     let lives = (a.incarnation(), b.incarnation());
+//!     Pair::connect((a, lives.0), (b, lives.1), move |_, _| {
+//!         net.advance_to_next_event();
+//!     })
+//! }
+//! doorbell_sim::message_conformance!(pair);
+//! ```
+//!
+//! A check panics with what was promised and what was seen. What a rail does not offer, its check sees refused.
+
+pub mod datagram;
+pub mod message;
+pub mod onesided;
+
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::message::{Arrivals, Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
+
+/// How long a check waits for something promised, in real time.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lets a moment pass for both ends: moves a virtual clock, or calls `progress` with a real one. It does not poll.
+pub type Pump<R> = Box<dyn FnMut(&mut R, Option<&mut R>)>;
+
+/// Two connected rails in one thread.
+pub struct Pair<R> {
+    /// One end.
+    pub a: R,
+    /// The other end; `None` after it was made to crash.
+    pub b: Option<R>,
+    /// The other end, as `a` numbers it.
+    pub to_b: PeerIndex,
+    /// One end, as `b` numbers it.
+    pub to_a: PeerIndex,
+    /// The life of `b`.
+    pub life_b: Incarnation,
+    /// What arrived at `a`.
+    pub at_a: Collect,
+    /// What arrived at `b`.
+    pub at_b: Collect,
+    /// Events of `a`.
+    pub events: Vec<RailEvent>,
+    pump: Pump<R>,
+}
+
+/// A sink that keeps everything.
+#[derive(Clone, Debug, Default)]
+pub struct Collect {
+    /// Each message with its peer, whole.
+    pub messages: Vec<(PeerIndex, Vec<u8>)>,
+    /// Each completion.
+    pub ended: Vec<(OpId, Result<u64, OpError>)>,
+}
+
+impl Arrivals for Collect {
+    fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>) {
+        let mut bytes = vec![0; inbound.len()];
+        let copied = inbound.copy_to(0, &mut bytes);
+        assert_eq!(copied, bytes.len(), "an arrival has all the bytes of its length");
+        self.messages.push((peer, bytes));
+    }
+
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
+        self.ended.push((op, outcome));
+    }
+}
+
+impl<R: Message> Pair<R> {
+    /// Opens each end at the other; each is given with its incarnation.
+    ///
+    /// # Panics
+    /// When one cannot be opened.
+    pub fn connect(
+        (mut a, life_a): (R, Incarnation),
+        (mut b, life_b): (R, Incarnation),
+        pump: impl FnMut(&mut R, Option<&mut R>) + 'static,
+    ) -> Self {
+        let to_b = a
+            .open(&b.address(), life_b)
+            .expect("a rail opens its published address");
+        let to_a = b
+            .open(&a.address(), life_a)
+            .expect("a rail opens its published address");
+        Self {
+            a,
+            b: Some(b),
+            to_b,
+            to_a,
+            life_b,
+            at_a: Collect::default(),
+            at_b: Collect::default(),
+            events: Vec::new(),
+            pump: Box::new(pump),
+        }
+    }
+
+    /// The living other end.
+    ///
+    /// # Panics
+    /// When it was made to crash.
+    pub fn b(&mut self) -> &mut R {
+        self.b.as_mut().expect("the check has not made it crash")
+    }
+
+    /// Makes `b` crash: it is dropped without a goodbye.
+    pub fn crash_b(&mut self) {
+        self.b = None;
+    }
+
+    /// Lets a moment pass, polls `a`, and collects its events; `b` is not polled.
+    pub fn turn_a(&mut self) {
+        (self.pump)(&mut self.a, self.b.as_mut());
+        self.a.poll(64, &mut self.at_a);
+        while let Some(event) = self.a.event() {
+            self.events.push(event);
+        }
+    }
+
+    /// Lets a moment pass and polls both.
+    pub fn turn(&mut self) {
+        self.turn_a();
+        if let Some(b) = &mut self.b {
+            b.poll(64, &mut self.at_b);
+        }
+    }
+
+    /// Turns until `done`.
+    ///
+    /// # Panics
+    /// When that does not happen within [`PATIENCE`].
+    pub fn until(&mut self, what: &str, done: impl Fn(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.turn();
+            assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        }
+    }
+
+    /// Turns for long enough that anything under way has come to its end: what must not happen has not.
+    pub fn settle(&mut self) {
+        (0..2_000).for_each(|_| self.turn());
+    }
+}
