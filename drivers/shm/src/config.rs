@@ -1,0 +1,122 @@
+//! Sizes and switches of the shm rail.
+
+use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::error::RailError;
+use doorbell_ring::lane::Geometry;
+
+/// What can be set. The defaults suit a job of up to a few hundred ranks per host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Messages in flight per direction and peer; a power of two.
+    pub cells: usize,
+    /// Bytes in flight per direction and peer, beyond the first 24 of each message; a power of two.
+    pub data: usize,
+    /// Whether long messages are pulled by the receiver (`process_vm_readv`) where that works.
+    pub cma: bool,
+    /// Largest message sent at once, in bytes, head included.
+    pub eager: usize,
+    /// Bytes of one fragment of a long message that is copied through the lane.
+    pub fragment: usize,
+    /// From this size on, in bytes, a pull is better than fragments.
+    pub pull_from: usize,
+    /// Most peers, at most 4096.
+    pub peers: usize,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        Self {
+            cells: 1024,
+            data: 256 << 10,
+            cma: true,
+            eager: 8 << 10,
+            fragment: 32 << 10,
+            pull_from: 8 << 10,
+            peers: 4096,
+        }
+    }
+}
+
+/// Bits in a ready object.
+pub(crate) const MOST_PEERS: usize = 4096;
+
+impl ShmConfig {
+    /// Checks every value against the others.
+    pub(crate) fn geometry(&self) -> Result<Geometry, RailError> {
+        let geometry = Geometry::new(self.cells, self.data).map_err(|error| unusable(&error.to_string()))?;
+        if self.eager > geometry.longest() || self.fragment + 64 > geometry.longest() {
+            return Err(unusable(&format!(
+                "eager ({}) and fragment ({}) must fit half of the lane's data ({})",
+                self.eager, self.fragment, self.data
+            )));
+        }
+        if self.eager < 256 || self.fragment < 256 || self.peers == 0 || self.peers > MOST_PEERS {
+            return Err(unusable(
+                "eager and fragment are at least 256 bytes, peers between 1 and 4096",
+            ));
+        }
+        Ok(geometry)
+    }
+
+    pub(crate) fn capabilities(&self, geometry: Geometry, cma: bool) -> Capabilities {
+        Capabilities {
+            features: Features {
+                get: cma,
+                gather: true,
+                reclaim: true,
+                checksum: true,
+                ..Features::default()
+            },
+            limits: Limits {
+                head: 128,
+                message: geometry.longest(),
+                inline: doorbell_ring::lane::FIRST_BYTES,
+                eager: self.eager,
+                fragment: self.fragment,
+                get_from: self.pull_from,
+                parts: 64,
+                one_sided: 1 << 40,
+            },
+            estimate: Estimate {
+                latency_ns: 100,
+                bandwidth: 12_000_000_000,
+            },
+        }
+    }
+}
+
+fn unusable(reason: &str) -> RailError {
+    RailError::Unusable {
+        rail: "shm".to_owned(),
+        reason: reason.to_owned(),
+        remedy: "change the shm.* settings (`doorbell info --config` shows them)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_fit_each_other_and_bad_values_are_refused() {
+        let good = ShmConfig::default();
+        assert!(good.geometry().is_ok());
+        let bad = [
+            ShmConfig { cells: 1000, ..good },
+            ShmConfig { data: 100, ..good },
+            ShmConfig {
+                eager: 1 << 20,
+                ..good
+            },
+            ShmConfig {
+                fragment: 128 << 10,
+                ..good
+            },
+            ShmConfig { eager: 16, ..good },
+            ShmConfig { peers: 5000, ..good },
+        ];
+        for config in bad {
+            assert!(config.geometry().is_err(), "{config:?}");
+        }
+    }
+}

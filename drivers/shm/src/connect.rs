@@ -1,0 +1,220 @@
+//! First contact: Unix sockets between processes of one user, each carrying two messages, and then only wake-ups.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::map::Object;
+use doorbell_ring::lane::Geometry;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use zerocopy::IntoBytes;
+
+use crate::tx::LANE_WORDS;
+use crate::wire::{Hello, Id, Welcome};
+
+/// What came of dialling.
+pub(crate) enum Dialled {
+    /// Connected; the hello has been sent.
+    Greeted(OwnedFd),
+    /// The peer's backlog is full: try again.
+    Later,
+    /// Nobody listens there any more.
+    Gone,
+}
+
+/// A hello that was received and checked, with the process it came from.
+pub(crate) struct Greeting {
+    pub(crate) hello: Hello,
+    pub(crate) geometry: Geometry,
+    pub(crate) lane: Object,
+    pub(crate) pid: i32,
+}
+
+/// What came in a welcome.
+pub(crate) struct Welcomed {
+    pub(crate) welcome: Welcome,
+    pub(crate) control: Object,
+    pub(crate) ready: Object,
+}
+
+pub(crate) fn system(step: &'static str, errno: Errno) -> RailError {
+    RailError::System {
+        rail: "shm".to_owned(),
+        step,
+        source: errno.into(),
+        remedy: "check `ulimit -n`, and that Unix sockets are allowed in this container",
+    }
+}
+
+fn name_of(id: &Id) -> Result<SocketAddrUnix, RailError> {
+    let mut name = b"doorbell-shm-".to_vec();
+    for byte in id {
+        name.extend_from_slice(format!("{byte:02x}").as_bytes());
+    }
+    SocketAddrUnix::new_abstract_name(&name).map_err(|errno| system("name a socket", errno))
+}
+
+fn socket() -> Result<OwnedFd, RailError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|errno| system("make a Unix socket", errno))
+}
+
+/// Listens under the rail's random name, which lives in the kernel only.
+pub(crate) fn listen(id: &Id) -> Result<OwnedFd, RailError> {
+    let listener = socket()?;
+    rustix::net::bind(&listener, &name_of(id)?).map_err(|errno| system("bind a Unix socket", errno))?;
+    rustix::net::listen(&listener, 4096).map_err(|errno| system("listen on a Unix socket", errno))?;
+    Ok(listener)
+}
+
+/// The next connection, if any.
+pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(errno) => Err(system("accept a connection", errno)),
+    }
+}
+
+/// The process at the other end, when it belongs to our user.
+fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
+    let credentials =
+        rustix::net::sockopt::socket_peercred(socket).map_err(|errno| system("ask who connected", errno))?;
+    if credentials.uid != rustix::process::geteuid() {
+        return Err(RailError::hostile("belongs to another user"));
+    }
+    Ok(credentials.pid.as_raw_nonzero().get())
+}
+
+/// Connects to a peer and passes the lane.
+pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object) -> Result<Dialled, RailError> {
+    let socket = socket()?;
+    match rustix::net::connect(&socket, &name_of(id)?) {
+        Ok(()) => {}
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Dialled::Later),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(Dialled::Gone),
+        Err(errno) => return Err(system("connect to a rank on this host", errno)),
+    }
+    peer_of(&socket)?;
+    match send(&socket, hello.as_bytes(), &[lane.as_fd()]) {
+        Ok(()) => Ok(Dialled::Greeted(socket)),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(Dialled::Gone),
+        Err(errno) => Err(system("pass a lane to a rank on this host", errno)),
+    }
+}
+
+/// Answers a hello.
+pub(crate) fn answer(
+    socket: &OwnedFd,
+    welcome: &Welcome,
+    control: &Object,
+    ready: &Object,
+) -> Result<(), RailError> {
+    send(socket, welcome.as_bytes(), &[control.as_fd(), ready.as_fd()])
+        .map_err(|errno| system("answer a rank on this host", errno))
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(Errno::MSGSIZE)
+    }
+}
+
+/// The hello of a connection, once it is there.
+pub(crate) fn greeting(socket: &OwnedFd) -> Result<Option<Greeting>, RailError> {
+    let pid = peer_of(socket)?;
+    let Some((bytes, descriptors)) = receive::<{ size_of::<Hello>() }>(socket)? else {
+        return Ok(None);
+    };
+    let (hello, geometry) = Hello::parse(&bytes).map_err(RailError::hostile)?;
+    let [lane] = <[OwnedFd; 1]>::try_from(descriptors)
+        .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
+    let lane = Object::received(lane, LANE_WORDS * 8 + geometry.bytes())?;
+    Ok(Some(Greeting {
+        hello,
+        geometry,
+        lane,
+        pid,
+    }))
+}
+
+/// The answer of the receiver, once it is there.
+pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Option<Welcomed>, RailError> {
+    let Some((bytes, descriptors)) = receive::<{ size_of::<Welcome>() }>(socket)? else {
+        return Ok(None);
+    };
+    let welcome = Welcome::parse(&bytes).map_err(RailError::hostile)?;
+    let [control, ready] = <[OwnedFd; 2]>::try_from(descriptors)
+        .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
+    let least = crate::rx::CONTROL_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
+    Ok(Some(Welcomed {
+        welcome,
+        control: Object::received(control, least)?,
+        ready: Object::received(ready, crate::ready::READY_BYTES)?,
+    }))
+}
+
+type Received = (Vec<u8>, Vec<OwnedFd>);
+
+/// One message of at most `N` bytes (a longer one is refused), with its descriptors; `None` when none is there yet.
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Received>, RailError> {
+    let mut bytes = [0; N];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    );
+    let received = match received {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(errno) => return Err(system("read a rank's first message", errno)),
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    if received.bytes == 0 || received.flags.contains(rustix::net::ReturnFlags::TRUNC) {
+        return Err(RailError::hostile(
+            "ended its connection before it said anything sensible",
+        ));
+    }
+    Ok(Some((bytes[..received.bytes].to_vec(), descriptors)))
+}
+
+/// Signals a receiver that sleeps. Never blocks; full or gone are no concern of the sender.
+pub(crate) fn signal(socket: &OwnedFd) {
+    let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Takes the signals that came, a bounded number of them; returns whether the other end has hung up.
+pub(crate) fn drain(socket: &OwnedFd) -> bool {
+    let mut bytes = [0; 64];
+    for _ in 0..64 {
+        match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return true,
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return false,
+            Err(_) => return true,
+        }
+    }
+    false
+}

@@ -1,0 +1,331 @@
+//! What happens on the sockets: first contact, wake-ups, and the end of peers.
+
+use std::os::fd::AsFd;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::map::Protection;
+use doorbell_fabric::message::Refused;
+use doorbell_fabric::rail::Work;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::connect::{self, Dialled, Greeting, system};
+use crate::map::sides;
+use crate::rail::ShmRail;
+use crate::ready::Ready;
+use crate::rx::{CONTROL_WORDS, Rx};
+use crate::sys;
+use crate::tx::{Contact, Far, Tx};
+use crate::wire::{Hello, Welcome};
+
+/// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
+const MOST_WAITING: usize = 4096;
+
+/// Which descriptor an epoll event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Listener,
+    Unheard,
+    Rx(u32),
+    Tx(u32),
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Token::Listener => 0,
+            Token::Unheard => 1,
+            Token::Rx(peer) => 2 << 32 | u64::from(peer),
+            Token::Tx(peer) => 3 << 32 | u64::from(peer),
+        })
+    }
+
+    fn of(data: EventData) -> Self {
+        let data = data.u64();
+        match data >> 32 {
+            2 => Token::Rx(data as u32),
+            3 => Token::Tx(data as u32),
+            _ if data == 0 => Token::Listener,
+            _ => Token::Unheard,
+        }
+    }
+}
+
+impl ShmRail {
+    pub(crate) fn watch(&self, descriptor: impl AsFd, token: Token) -> Result<(), RailError> {
+        epoll::add(
+            &self.epoll,
+            descriptor,
+            token.data(),
+            EventFlags::IN | EventFlags::RDHUP,
+        )
+        .map_err(|errno| system("watch a socket", errno))
+    }
+
+    /// Handles whatever the sockets have: one system call when they have nothing.
+    pub(crate) fn look(&mut self) -> Work {
+        let mut events: Vec<epoll::Event> = Vec::new();
+        let none = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut space = [std::mem::MaybeUninit::uninit(); 64];
+        let got = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
+            Ok((got, _)) => got,
+            Err(_) => return 0,
+        };
+        if !got.is_empty() {
+            events.extend_from_slice(got);
+        }
+        // Connections first: a peer that sent its hello and ended is heard before its end is told.
+        if events
+            .iter()
+            .any(|event| matches!(Token::of(event.data), Token::Listener | Token::Unheard))
+        {
+            self.accept_all();
+        }
+        for event in &events {
+            let flags = event.flags;
+            let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            match Token::of(event.data) {
+                Token::Listener | Token::Unheard => {}
+                Token::Rx(peer) => self.on_rx(peer, hung_up),
+                Token::Tx(peer) => self.on_tx(peer, hung_up),
+            }
+        }
+        self.redial();
+        events.len()
+    }
+
+    fn accept_all(&mut self) {
+        while let Ok(Some(socket)) = connect::accept(&self.listener) {
+            if self.unheard.len() >= MOST_WAITING || self.watch(&socket, Token::Unheard).is_err() {
+                self.refused += 1;
+                continue;
+            }
+            self.unheard.push(socket);
+        }
+        for socket in std::mem::take(&mut self.unheard) {
+            match connect::greeting(&socket) {
+                Ok(Some(greeting)) => self.meet(greeting, socket),
+                Ok(None) => self.unheard.push(socket),
+                Err(_) => self.refused += 1,
+            }
+        }
+    }
+
+    /// A hello came: from a peer that is open, or from one that will be.
+    fn meet(&mut self, greeting: Greeting, socket: std::os::fd::OwnedFd) {
+        let _ = epoll::delete(&self.epoll, &socket);
+        if greeting.hello.expected.get() != self.incarnation.0 || self.strangers.len() >= MOST_WAITING {
+            self.refused += 1;
+            return;
+        }
+        let hello = &greeting.hello;
+        let known = self
+            .peers
+            .iter()
+            .position(|peer| peer.id == hello.id && peer.incarnation.0 == hello.incarnation.get());
+        match known {
+            Some(index) => self.receive_from(index as u32, &greeting, socket),
+            None => self.strangers.push((greeting, socket)),
+        }
+    }
+
+    /// Peers that were not open when their hello came.
+    pub(crate) fn meet_strangers(&mut self) {
+        for (greeting, socket) in std::mem::take(&mut self.strangers) {
+            self.meet(greeting, socket);
+        }
+    }
+
+    fn receive_from(&mut self, index: u32, greeting: &Greeting, socket: std::os::fd::OwnedFd) {
+        let peer = &self.peers[index as usize];
+        if peer.rx.is_some() || peer.down.is_some() {
+            self.refused += 1;
+            return;
+        }
+        match self.take_lane(index, greeting, socket) {
+            Ok(()) => self.tell(index, EventKind::PeerUp),
+            Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),
+            Err(_) => self.condemn(index, DownReason::Resources),
+        }
+    }
+
+    fn take_lane(
+        &mut self,
+        index: u32,
+        greeting: &Greeting,
+        socket: std::os::fd::OwnedFd,
+    ) -> Result<(), RailError> {
+        let hello = &greeting.hello;
+        let can_pull = self.capabilities.features.get
+            && sys::read_nonce(greeting.pid, hello.nonce_address.get()) == Some(hello.nonce);
+        let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket, greeting.pid)?;
+        let welcome = Welcome::new(index, self.incarnation.0, can_pull, self.barrier.needs_fence());
+        // A sender that has ended meanwhile cannot be answered, but its messages are here.
+        let _ = connect::answer(rx.socket(), &welcome, &control, &self.ready_object);
+        self.watch(rx.socket(), Token::Rx(index))?;
+        self.hot.push(index);
+        self.peers[index as usize].rx = Some(Box::new(rx));
+        Ok(())
+    }
+
+    fn on_rx(&mut self, index: u32, hung_up: bool) {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return;
+        };
+        let Some(rx) = &mut peer.rx else { return };
+        if (connect::drain(rx.socket()) || hung_up) && !rx.orphaned {
+            rx.orphaned = true;
+            let _ = epoll::delete(&self.epoll, rx.socket());
+            let reason = if rx.closed() {
+                DownReason::Closed
+            } else {
+                DownReason::Died
+            };
+            peer.ending.get_or_insert(reason);
+        }
+    }
+
+    fn on_tx(&mut self, index: u32, hung_up: bool) {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return;
+        };
+        let Some(tx) = &mut peer.tx else { return };
+        let outcome = match &tx.contact {
+            Contact::Dialling => Ok(false),
+            Contact::Greeted(socket) => match connect::welcomed(socket) {
+                Ok(Some(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
+                Ok(None) => Ok(hung_up),
+                Err(error) => Err(error),
+            },
+            Contact::Up(far) => Ok(connect::drain(&far.socket) || hung_up),
+        };
+        match outcome {
+            Ok(false) => {}
+            Ok(true) => self.sender_ends(index),
+            Err(RailError::Hostile { .. }) if hung_up => self.sender_ends(index),
+            Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),
+            Err(_) => self.condemn(index, DownReason::Resources),
+        }
+    }
+
+    /// The receiver of our lane has ended.
+    fn sender_ends(&mut self, index: u32) {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return;
+        };
+        let closed = peer.tx.as_ref().is_some_and(|tx| tx.far_closed())
+            || peer.rx.as_ref().is_some_and(|rx| rx.closed());
+        if let Some(socket) = peer.tx.as_ref().and_then(|tx| tx.socket()) {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+        peer.ending.get_or_insert(if closed {
+            DownReason::Closed
+        } else {
+            DownReason::Died
+        });
+        // Its own lane may still be waiting to be accepted.
+        self.accept_all();
+    }
+
+    fn welcome(&mut self, index: u32, welcomed: connect::Welcomed) -> Result<(), RailError> {
+        let ready = Ready::map(&welcomed.ready)?;
+        let control = sides(&welcomed.control, Protection::ReadOnly, CONTROL_WORDS)?;
+        let registered = self.barrier.registered();
+        let peer = &mut self.peers[index as usize];
+        if welcomed.welcome.incarnation.get() != peer.incarnation.0 {
+            return Err(RailError::hostile("answered for another life of the process"));
+        }
+        let Some(tx) = &mut peer.tx else { return Ok(()) };
+        let Contact::Greeted(socket) = std::mem::replace(&mut tx.contact, Contact::Dialling) else {
+            return Ok(());
+        };
+        let far = Far {
+            socket,
+            ready,
+            bit: welcomed.welcome.bit.get(),
+            fence: welcomed.welcome.needs_fence() || !registered,
+            can_pull: self.capabilities.features.get && welcomed.welcome.can_pull(),
+            words: control.words,
+        };
+        tx.welcomed(control.area, far)
+    }
+
+    /// Makes our lane to a peer and dials. Messages can be put into the lane at once.
+    #[cold]
+    pub(crate) fn make_lane(&mut self, index: u32) -> Result<(), Refused> {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return Err(Refused::PeerDown);
+        };
+        if peer.down.is_some() {
+            return Err(Refused::PeerDown);
+        }
+        match Tx::new(self.geometry) {
+            Ok(tx) => peer.tx = Some(Box::new(tx)),
+            Err(_) => {
+                self.end(index, DownReason::Resources);
+                return Err(Refused::PeerDown);
+            }
+        }
+        self.expect_contact();
+        self.dial(index)
+    }
+
+    fn dial(&mut self, index: u32) -> Result<(), Refused> {
+        let nonce = (&*self.nonce, self.nonce.as_ptr().addr() as u64);
+        let peer = &mut self.peers[index as usize];
+        let Some(tx) = &mut peer.tx else { return Ok(()) };
+        let Some(object) = tx.object() else { return Ok(()) };
+        let hello = Hello::new(
+            self.id,
+            self.incarnation.0,
+            peer.incarnation.0,
+            tx.geometry(),
+            nonce,
+        );
+        let failed = match connect::dial(&peer.id, &hello, object) {
+            Ok(Dialled::Later) => return Ok(()),
+            Ok(Dialled::Greeted(socket)) => {
+                tx.contact = Contact::Greeted(socket);
+                let tx = self.peers[index as usize].tx.as_ref();
+                let socket = tx.and_then(|tx| tx.socket());
+                match socket.map(|socket| self.watch(socket, Token::Tx(index))) {
+                    Some(Err(_)) => DownReason::Resources,
+                    _ => return Ok(()),
+                }
+            }
+            Ok(Dialled::Gone) => {
+                // What it sent before it ended is still to be heard.
+                self.peers[index as usize].ending.get_or_insert(DownReason::Died);
+                return Ok(());
+            }
+            Err(RailError::Hostile { .. }) => DownReason::Hostile,
+            Err(_) => DownReason::Resources,
+        };
+        self.end(index, failed);
+        Err(Refused::PeerDown)
+    }
+
+    /// Dials again where the backlog was full.
+    fn redial(&mut self) {
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            let dialling = peer
+                .tx
+                .as_ref()
+                .is_some_and(|tx| matches!(tx.contact, Contact::Dialling));
+            if dialling && peer.ending.is_none() {
+                // When it fails for good, that is an event.
+                let _ = self.dial(index as u32);
+            }
+        }
+    }
+
+    /// A peer that broke the rules, or that we cannot serve: its connection ends now, with what is in its lane.
+    #[cold]
+    pub(crate) fn condemn(&mut self, index: u32, reason: DownReason) {
+        self.end(index, reason);
+    }
+}

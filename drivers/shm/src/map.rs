@@ -1,0 +1,76 @@
+//! Unsafe room: parts of a map as ring areas and as single words.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::map::{Map, Object, Protection};
+use doorbell_ring::Area;
+use doorbell_ring::storage::{Access, Mapped};
+
+/// A map cut in two: words at its front, for single values, and the bytes after them, for one ring.
+///
+/// Its two halves are given out by different types, so nothing in this process reaches the same bytes both ways.
+pub(crate) struct Sides {
+    pub(crate) words: WordsOf,
+    pub(crate) area: Area,
+}
+
+/// The words at the front of a map. A store through a read-only map is refused, not a fault.
+pub(crate) struct WordsOf {
+    map: Arc<Map>,
+    count: usize,
+}
+
+/// Maps `object`: its first `words` 64-bit words as words (a multiple of eight of them), the rest as an area.
+pub(crate) fn sides(object: &Object, protection: Protection, words: usize) -> Result<Sides, RailError> {
+    let front = words * size_of::<u64>();
+    if !front.is_multiple_of(64) || front >= object.len() {
+        return Err(RailError::hostile("passed a memory object that is too short"));
+    }
+    let map = Arc::new(object.map(protection)?);
+    let access = match protection {
+        Protection::ReadOnly => Access::ReadOnly,
+        Protection::ReadWrite => Access::ReadWrite,
+    };
+    let start = NonNull::new(map.as_ptr().wrapping_add(front))
+        .ok_or_else(|| RailError::hostile("passed a memory object that cannot be mapped"))?;
+    let owner: Arc<Map> = Arc::clone(&map);
+    // SAFETY: the bytes after `front` stay mapped while `owner` lives, with this access; the words in front of them
+    // are all that `WordsOf` touches, and the map itself is given to nobody else.
+    let storage = unsafe { Mapped::new(start, map.len() - front, access, owner) };
+    Ok(Sides {
+        words: WordsOf { map, count: words },
+        area: Area::new(storage),
+    })
+}
+
+impl WordsOf {
+    #[inline]
+    fn at(&self, index: usize) -> Option<&AtomicU64> {
+        if index >= self.count {
+            return None;
+        }
+        let word = self.map.as_ptr().cast::<AtomicU64>().wrapping_add(index);
+        // SAFETY: inside the map (`count` words were checked to be), aligned to its page, mapped while `self` lives;
+        // all access to it in this process is through atomics.
+        Some(unsafe { &*word })
+    }
+
+    /// The word at `index`; zero beyond the end.
+    #[inline]
+    pub(crate) fn load(&self, index: usize) -> u64 {
+        self.at(index).map_or(0, |word| word.load(Ordering::SeqCst))
+    }
+
+    /// Stores at `index`; nothing beyond the end or in a read-only map.
+    #[inline]
+    pub(crate) fn store(&self, index: usize, value: u64) {
+        if self.map.protection() == Protection::ReadWrite
+            && let Some(word) = self.at(index)
+        {
+            word.store(value, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The shm rail: its parts, how it is opened, and the contract common to all rails.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::Capabilities;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::map::Object;
+use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+use doorbell_ring::lane::Geometry;
+use rustix::event::epoll;
+
+use crate::attend::{ASLEEP, Barrier, COLD, HOT};
+use crate::config::ShmConfig;
+use crate::connect::{self, Greeting, system};
+use crate::contact::Token;
+use crate::lease::Exposed;
+use crate::pull::Pulls;
+use crate::ready::{READY_BYTES, Ready};
+use crate::rx::Rx;
+use crate::sys;
+use crate::tx::{Contact, Tx};
+use crate::wire::Id;
+
+/// How often the sockets are looked at while first contact is likely.
+const LOOK_OFTEN: Duration = Duration::from_micros(50);
+/// How often otherwise: a twentieth of the bound within which the death of a peer is to be noticed.
+const LOOK_SELDOM: Duration = Duration::from_millis(5);
+/// For how long after a peer was opened, or a lane made, first contact is likely.
+const LIKELY: Duration = Duration::from_secs(1);
+
+/// What the rail knows of one peer.
+pub(crate) struct Peer {
+    pub(crate) id: Id,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) tx: Option<Box<Tx>>,
+    pub(crate) rx: Option<Box<Rx>>,
+    /// Set once, when the peer's end has been told.
+    pub(crate) down: Option<DownReason>,
+    /// Our lane to a peer that is down, for `reclaim`.
+    pub(crate) buried: Option<Box<Tx>>,
+    /// Its end was noticed; it is told when its lane is empty.
+    pub(crate) ending: Option<DownReason>,
+}
+
+/// Messages between the processes of one host. See the crate's documentation.
+pub struct ShmRail {
+    name: RailName,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) geometry: Geometry,
+    pub(crate) most_peers: usize,
+    pub(crate) id: Id,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) listener: OwnedFd,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) ready: Ready,
+    pub(crate) ready_object: Object,
+    pub(crate) barrier: Barrier,
+    pub(crate) nonce: Box<[u8; 16]>,
+    pub(crate) peers: Vec<Peer>,
+    /// Peers whose lanes are looked at in every poll.
+    pub(crate) hot: Vec<u32>,
+    /// Peers with lanes that are looked at when their ready bit is set, or the sweep comes by.
+    pub(crate) cold: Vec<u32>,
+    pub(crate) sweep: usize,
+    /// Which hot lane the next poll begins with.
+    pub(crate) first: usize,
+    /// Empty polls in a row.
+    pub(crate) idle: u32,
+    pub(crate) pulls: Pulls,
+    pub(crate) exposed: Exposed,
+    /// Connections whose hello has not come.
+    pub(crate) unheard: Vec<OwnedFd>,
+    /// Hellos of peers that were not opened yet.
+    pub(crate) strangers: Vec<(Greeting, OwnedFd)>,
+    pub(crate) events: VecDeque<RailEvent>,
+    pub(crate) now: Time,
+    next_look: Time,
+    likely_until: Time,
+    pub(crate) refused: u64,
+    closed: bool,
+}
+
+impl ShmRail {
+    /// Opens the rail: a socket under a random name, a page of ready bits, nothing else.
+    ///
+    /// # Errors
+    /// When the settings do not fit each other, or the system refuses sockets or shared memory.
+    pub fn open(name: &RailName, config: &ShmConfig) -> Result<Self, RailError> {
+        if name.kind() != "shm" || !name.object().is_empty() {
+            return Err(RailError::Unusable {
+                rail: name.to_string(),
+                reason: "the shm rail takes no object after its name".to_owned(),
+                remedy: "write `shm`".to_owned(),
+            });
+        }
+        let geometry = config.geometry()?;
+        let (mut id, mut nonce, mut incarnation) = ([0; 16], Box::new([0; 16]), [0; 8]);
+        for bytes in [&mut id[..], &mut nonce[..], &mut incarnation[..]] {
+            getrandom::fill(bytes).map_err(|error| RailError::System {
+                rail: name.to_string(),
+                step: "get random bytes for a name",
+                source: error.into(),
+                remedy: "check that getrandom(2) is allowed in this container",
+            })?;
+        }
+        let listener = connect::listen(&id)?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| system("make an epoll set", errno))?;
+        let ready_object = Object::new("doorbell-ready", READY_BYTES)?;
+        let ready = Ready::map(&ready_object)?;
+        let cma = config.cma && own_memory_is_readable(&nonce);
+        let rail = Self {
+            name: name.clone(),
+            capabilities: config.capabilities(geometry, cma),
+            geometry,
+            most_peers: config.peers,
+            id,
+            incarnation: Incarnation(u64::from_ne_bytes(incarnation)),
+            listener,
+            epoll,
+            ready,
+            ready_object,
+            barrier: Barrier::register(),
+            nonce,
+            peers: Vec::new(),
+            hot: Vec::new(),
+            cold: Vec::new(),
+            sweep: 0,
+            first: 0,
+            idle: 0,
+            pulls: Pulls::new(),
+            exposed: Exposed::with_capacity(256),
+            unheard: Vec::new(),
+            strangers: Vec::new(),
+            events: VecDeque::new(),
+            now: Time::ZERO,
+            next_look: Time::ZERO,
+            likely_until: Time::ZERO + LIKELY,
+            refused: 0,
+            closed: false,
+        };
+        rail.watch(&rail.listener, Token::Listener)?;
+        Ok(rail)
+    }
+
+    /// Which life of this process the rail belongs to: published with the address.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Connections refused so far: other users, other versions, nonsense.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How long messages reach `peer` at present: pulled by it, or copied in fragments.
+    pub fn pulls_from_us(&self, peer: PeerIndex) -> bool {
+        self.peers
+            .get(peer.index())
+            .and_then(|peer| peer.tx.as_ref())
+            .is_some_and(|tx| tx.can_pull())
+    }
+
+    /// First contact is likely for a while.
+    pub(crate) fn expect_contact(&mut self) {
+        self.likely_until = self.now + LIKELY;
+        self.next_look = self.next_look.min(self.now + LOOK_OFTEN);
+    }
+
+    pub(crate) fn tell(&mut self, peer: u32, kind: EventKind) {
+        self.events.push_back(RailEvent {
+            at: self.now,
+            scope: Scope::Peer(PeerIndex(peer)),
+            kind,
+        });
+    }
+
+    /// Tells the end of every peer that has ended and whose lane is empty. Returns how many.
+    fn bury(&mut self) -> Work {
+        let mut buried = 0;
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            let drained = peer.rx.as_ref().is_none_or(|rx| !rx.lane.is_ready());
+            if let (Some(reason), None, true) = (peer.ending, peer.down, drained) {
+                self.end(index as u32, reason);
+                buried += 1;
+            }
+        }
+        buried
+    }
+
+    /// The peer is down for good.
+    pub(crate) fn end(&mut self, index: u32, reason: DownReason) {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return;
+        };
+        if peer.down.is_some() {
+            return;
+        }
+        peer.down = Some(reason);
+        peer.ending = None;
+        peer.buried = peer.tx.take();
+        peer.rx = None;
+        self.hot.retain(|&hot| hot != index);
+        self.cold.retain(|&cold| cold != index);
+        self.pulls.fail(PeerIndex(index));
+        self.exposed.forget(PeerIndex(index));
+        self.tell(index, EventKind::PeerDown(reason));
+    }
+
+    /// Attention of every lane according to its list.
+    fn attend_awake(&mut self) {
+        for (list, attention) in [(&self.hot, HOT), (&self.cold, COLD)] {
+            for &index in list {
+                if let Some(rx) = &mut self.peers[index as usize].rx {
+                    rx.attend(attention);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the kernel and the container allow reading by `process_vm_readv` at all.
+fn own_memory_is_readable(nonce: &[u8; 16]) -> bool {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    sys::read_nonce(pid, nonce.as_ptr().addr() as u64).is_some_and(|read| read == *nonce)
+}
+
+impl Rail for ShmRail {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn address(&self) -> RailAddress {
+        RailAddress::native("shm", self.id)
+    }
+
+    fn progress(&mut self, now: Time) -> Work {
+        self.now = now;
+        if now < self.next_look {
+            return 0;
+        }
+        let work = self.look() + self.bury();
+        self.next_look = now
+            + if now < self.likely_until {
+                LOOK_OFTEN
+            } else {
+                LOOK_SELDOM
+            };
+        work
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Some(self.next_look)
+    }
+
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        for peer in &mut self.peers {
+            if let Some(rx) = &mut peer.rx {
+                rx.lane.publish();
+                rx.attend(ASLEEP);
+            }
+        }
+        self.barrier.pass();
+        let waiting = self.peers.iter().any(|peer| {
+            peer.rx.as_ref().is_some_and(|rx| rx.lane.is_ready())
+                || (peer.ending.is_some() && peer.down.is_none())
+        });
+        if waiting || !self.pulls.is_idle() || !self.events.is_empty() {
+            self.attend_awake();
+            return Ok(Armed::Ready);
+        }
+        Ok(Armed::Sleep(self.epoll.as_fd()))
+    }
+
+    fn disarm(&mut self) {
+        self.attend_awake();
+        self.look();
+        // Whatever came while nobody looked at hot lanes only: the next polls look at all of them.
+        for index in std::mem::take(&mut self.cold) {
+            self.hot.push(index);
+            if let Some(rx) = &mut self.peers[index as usize].rx {
+                rx.attend(HOT);
+            }
+        }
+    }
+
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        self.events.pop_front()
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.now = now;
+        self.look();
+        let dialling = self.peers.iter().any(|peer| {
+            peer.tx
+                .as_ref()
+                .is_some_and(|tx| matches!(tx.contact, Contact::Dialling))
+        });
+        if dialling && now < by {
+            return false;
+        }
+        self.farewell();
+        true
+    }
+}
+
+impl ShmRail {
+    /// Messages in our lanes stay readable for their receivers, who have them mapped or find them, with the hello,
+    /// in their socket: nobody has to be waited for.
+    fn farewell(&mut self) {
+        if self.closed {
+            return;
+        }
+        self.closed = true;
+        for peer in &mut self.peers {
+            if let Some(rx) = &mut peer.rx {
+                rx.lane.publish();
+                rx.say_closed();
+            }
+            if let Some(tx) = &peer.tx {
+                tx.say_closed();
+            }
+        }
+    }
+}
+
+impl Drop for ShmRail {
+    fn drop(&mut self) {
+        self.farewell();
+    }
+}

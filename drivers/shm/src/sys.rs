@@ -1,0 +1,56 @@
+//! Unsafe room: reading another process's memory.
+
+use std::io;
+
+use doorbell_fabric::memory::MutLoan;
+
+/// Copies from `address` of process `pid` into `into`; returns how many bytes came.
+///
+/// # Errors
+/// As process_vm_readv(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address.
+pub(crate) fn read_process(pid: i32, address: u64, into: &MutLoan) -> io::Result<usize> {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address as usize),
+        iov_len: into.len(),
+    };
+    // SAFETY: the kernel writes at most `into.len()` bytes to `into`, which the loan promises to be writable; the
+    // remote range is checked by the kernel against the other process and never touched here.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads a nonce of another process; `None` when that is not allowed, or not there.
+pub(crate) fn read_nonce(pid: i32, address: u64) -> Option<[u8; 16]> {
+    let mut nonce = [0; 16];
+    // SAFETY: the loan is used within this call only, while `nonce` is borrowed by nothing else.
+    let into = unsafe { MutLoan::new(nonce.as_mut_ptr(), nonce.len()) };
+    (read_process(pid, address, &into).ok()? == into.len()).then_some(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_can_read_itself_and_learns_why_not() {
+        let nonce = [7u8; 16];
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        assert_eq!(read_nonce(pid, nonce.as_ptr().addr() as u64), Some(nonce));
+        assert_eq!(read_nonce(pid, 8), None);
+        let mut byte = 0u8;
+        // SAFETY: lent for one call.
+        let into = unsafe { MutLoan::new(&raw mut byte, 1) };
+        assert_eq!(
+            read_process(pid, 8, &into).unwrap_err().raw_os_error(),
+            Some(libc::EFAULT)
+        );
+        assert_eq!(
+            read_process(i32::MAX, 8, &into).unwrap_err().raw_os_error(),
+            Some(libc::ESRCH)
+        );
+    }
+}

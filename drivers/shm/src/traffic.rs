@@ -1,0 +1,369 @@
+//! The `Message` contract: the hot loop, and everything that is not one-sided about it; then what is.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::memory::{MutLoan, SharedBytes};
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpId,
+    PeerIndex, Refused, Remote, RemoteKey,
+};
+use doorbell_fabric::rail::Rail;
+
+use crate::attend::{COLD, HOT};
+use crate::rail::{Peer, ShmRail};
+use crate::rx::Rx;
+
+/// More lanes than these are not all looked at in every poll.
+const MOST_HOT: usize = 8;
+/// Empty polls before consumed indices are told to senders that did not need them yet.
+const PUBLISH_AFTER: u32 = 64;
+/// Empty polls between two looks for lanes to cool down.
+const COOL_EVERY: u32 = 1024;
+/// Such looks without a message before a lane is cold.
+const COOL_AFTER: u32 = 2;
+/// Longest head, in bytes.
+const HEAD: usize = 128;
+/// Most parts of a gathered body.
+const PARTS: usize = 64;
+
+impl Message for ShmRail {
+    fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
+        let bad = |reason| RailError::BadAddress {
+            rail: self.name().to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        let bytes = address
+            .native_of("shm")
+            .ok_or_else(|| bad("it belongs to another kind of rail"))?;
+        let id = bytes.try_into().map_err(|_| bad("it has the wrong length"))?;
+        if let Some(known) = self
+            .peers
+            .iter()
+            .position(|peer| peer.id == id && peer.incarnation == incarnation)
+        {
+            return Ok(PeerIndex(known as u32));
+        }
+        if self.peers.len() >= self.most_peers {
+            return Err(bad("there are as many peers as the setting shm.peers allows"));
+        }
+        let peer = Peer {
+            id,
+            incarnation,
+            tx: None,
+            rx: None,
+            down: None,
+            buried: None,
+            ending: None,
+        };
+        self.peers.push(peer);
+        self.hot.reserve(self.peers.len());
+        self.cold.reserve(self.peers.len());
+        self.expect_contact();
+        self.meet_strangers();
+        Ok(PeerIndex(self.peers.len() as u32 - 1))
+    }
+
+    #[inline]
+    fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        if head.len() > HEAD || matches!(body, Body::Parts(parts) if parts.len() > PARTS) {
+            return Err(Refused::TooLong);
+        }
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return Err(Refused::PeerDown);
+        };
+        let sent = match &mut known.tx {
+            Some(tx) => tx.send(head, body),
+            None => return self.send_first(peer, head, body),
+        };
+        if sent == Err(Refused::PeerDown) {
+            self.condemn(peer.0, DownReason::Hostile);
+        }
+        sent
+    }
+
+    #[inline]
+    fn flush(&mut self) {}
+
+    #[inline]
+    fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        if !self.pulls.is_idle() {
+            done += self.pull(budget, sink);
+        }
+        let lanes = self.hot.len();
+        for i in 0..lanes {
+            if done >= budget {
+                break;
+            }
+            let at = if self.first + i < lanes {
+                self.first + i
+            } else {
+                self.first + i - lanes
+            };
+            let Some(&index) = self.hot.get(at) else { break };
+            let Some(rx) = self
+                .peers
+                .get_mut(index as usize)
+                .and_then(|peer| peer.rx.as_deref_mut())
+            else {
+                continue;
+            };
+            match drain(rx, PeerIndex(index), budget - done, sink) {
+                Ok(taken) => done += taken,
+                Err(()) => {
+                    self.condemn(index, DownReason::Hostile);
+                    break;
+                }
+            }
+        }
+        if done == 0 {
+            self.idle_poll();
+        } else {
+            self.idle = 0;
+            // The next poll begins with another lane, so that a busy one cannot use up the budget for ever.
+            self.first = if self.first + 1 < self.hot.len() {
+                self.first + 1
+            } else {
+                0
+            };
+        }
+        done
+    }
+
+    fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return MsgId(0);
+        };
+        let Some(tx) = known.tx.as_mut().or(known.buried.as_mut()) else {
+            return MsgId(0);
+        };
+        match tx.consumed() {
+            Ok(watermark) => watermark,
+            Err(_) => {
+                self.condemn(peer.0, DownReason::Hostile);
+                MsgId(0)
+            }
+        }
+    }
+
+    fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return;
+        };
+        if let Some(mut tx) = known.buried.take() {
+            tx.reclaim(each);
+        }
+    }
+
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
+        let Some(peer) = to else {
+            return Err(Refused::Unsupported);
+        };
+        let (loan, keep) = match memory {
+            Exposure::Region(slice) => (slice.as_const(), Some(slice)),
+            Exposure::Read(loan) => (loan, None),
+            Exposure::Write(_) => return Err(Refused::Unsupported),
+        };
+        if access != Access::Read {
+            return Err(Refused::Unsupported);
+        }
+        let random = self.exposed.random().map_err(|_| Refused::Full)?;
+        let known = self.peers.get_mut(peer.index()).ok_or(Refused::PeerDown)?;
+        if known.down.is_some() {
+            return Err(Refused::PeerDown);
+        }
+        let tx = known
+            .tx
+            .as_mut()
+            .filter(|tx| tx.can_pull())
+            .ok_or(Refused::Unsupported)?;
+        let key = tx.grant(random).ok_or(Refused::Full)?;
+        self.exposed.insert(key, peer, keep);
+        Ok(Remote {
+            key: key.0.into(),
+            address: (loan.address() as u64).into(),
+            length: (loan.len() as u64).into(),
+        })
+    }
+
+    fn withdraw(&mut self, key: RemoteKey) {
+        if let Some(peer) = self.exposed.remove(key)
+            && let Some(tx) = self.peers.get_mut(peer.index()).and_then(|peer| peer.tx.as_mut())
+        {
+            tx.revoke(key);
+        }
+    }
+
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
+        let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
+        if known.down.is_some() {
+            return Err(Refused::PeerDown);
+        }
+        if !self.capabilities.features.get || known.rx.is_none() {
+            return Err(Refused::Unsupported);
+        }
+        if from.length.get() != into.len() as u64 || from.length.get() > self.capabilities.limits.one_sided {
+            return Err(Refused::BadMemory);
+        }
+        if !self.pulls.has_room() {
+            return Err(Refused::Full);
+        }
+        self.pulls.start(op, peer, *from, into);
+        Ok(())
+    }
+
+    fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+
+    fn atomic(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: AtomicOp) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+
+    /// Reads happen inside our own calls, so a fence is done when none is under way.
+    fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
+        let peer = match scope {
+            FenceScope::Peer(peer) => Some(peer),
+            FenceScope::Rail => None,
+        };
+        if self.pulls.busy(peer) || !self.pulls.has_room() {
+            return Err(Refused::Full);
+        }
+        self.pulls.end(op, Ok(0));
+        Ok(())
+    }
+}
+
+/// Shows what is in a lane, up to `budget` messages. An error means that the lane's owner broke the rules.
+#[inline]
+fn drain<S: Arrivals>(rx: &mut Rx, peer: PeerIndex, budget: usize, sink: &mut S) -> Result<usize, ()> {
+    let mut taken = 0;
+    while taken < budget {
+        let arrival = match rx.lane.peek() {
+            Ok(Some(arrival)) => arrival,
+            Ok(None) => break,
+            Err(_) => return Err(()),
+        };
+        sink.message(
+            peer,
+            Inbound::split(
+                SharedBytes::of(arrival.first()),
+                SharedBytes::from(arrival.rest()),
+            ),
+        );
+        rx.lane.release();
+        taken += 1;
+    }
+    if taken != 0 {
+        rx.idle = 0;
+    }
+    Ok(taken)
+}
+
+impl ShmRail {
+    #[cold]
+    fn send_first(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        self.make_lane(peer.0)?;
+        match self.peers.get_mut(peer.index()).and_then(|peer| peer.tx.as_mut()) {
+            Some(tx) => tx.send(head, body),
+            None => Err(Refused::PeerDown),
+        }
+    }
+
+    /// One piece of the oldest pull, and what has ended.
+    fn pull<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        if let Some(peer) = self.pulls.next_peer() {
+            self.pulls
+                .step(self.peers.get(peer.index()).and_then(|peer| peer.rx.as_deref()));
+            // A piece is work, whether it was the last one or not.
+            done += 1;
+        }
+        while done < budget.max(1) {
+            let Some((op, outcome)) = self.pulls.ended() else {
+                break;
+            };
+            sink.completed(op, outcome);
+            done += 1;
+        }
+        done
+    }
+
+    /// Nothing was there: time for what can wait.
+    #[inline]
+    fn idle_poll(&mut self) {
+        self.idle = self.idle.wrapping_add(1);
+        if !self.cold.is_empty() {
+            self.look_at_cold();
+        }
+        if self.idle.is_multiple_of(PUBLISH_AFTER) {
+            self.catch_up();
+        }
+    }
+
+    /// Lanes whose ready bit is set become hot; and one lane is looked at without being asked for: see `attend`.
+    fn look_at_cold(&mut self) {
+        if self.ready.any() {
+            let Self {
+                ready,
+                cold,
+                hot,
+                peers,
+                ..
+            } = self;
+            ready.take(|bit| heat(bit, cold, hot, peers));
+        }
+        if self.cold.is_empty() {
+            return;
+        }
+        self.sweep = (self.sweep + 1) % self.cold.len();
+        let index = self.cold[self.sweep];
+        if self.peers[index as usize]
+            .rx
+            .as_ref()
+            .is_some_and(|rx| rx.lane.is_ready())
+        {
+            heat(index, &mut self.cold, &mut self.hot, &mut self.peers);
+        }
+    }
+
+    /// Tells senders what was consumed, and cools lanes that were silent for long, when there are many.
+    #[cold]
+    fn catch_up(&mut self) {
+        for &index in &self.hot {
+            if let Some(rx) = &mut self.peers[index as usize].rx {
+                rx.lane.publish();
+            }
+        }
+        if self.hot.len() > MOST_HOT && self.idle.is_multiple_of(COOL_EVERY) {
+            let Self { hot, cold, peers, .. } = self;
+            hot.retain(|&index| {
+                let Some(rx) = &mut peers[index as usize].rx else {
+                    return true;
+                };
+                rx.idle += 1;
+                if rx.idle < COOL_AFTER || rx.lane.is_ready() {
+                    return true;
+                }
+                rx.attend(COLD);
+                cold.push(index);
+                false
+            });
+        }
+    }
+}
+
+/// Moves a lane from the cold list to the hot one. A bit of nobody, or of a lane that is hot, means nothing.
+fn heat(index: u32, cold: &mut Vec<u32>, hot: &mut Vec<u32>, peers: &mut [Peer]) {
+    let Some(at) = cold.iter().position(|&cold| cold == index) else {
+        return;
+    };
+    cold.swap_remove(at);
+    hot.push(index);
+    if let Some(rx) = &mut peers[index as usize].rx {
+        rx.idle = 0;
+        rx.attend(HOT);
+    }
+}

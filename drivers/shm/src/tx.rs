@@ -1,0 +1,289 @@
+//! The sending direction: our lane to one peer.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::map::{Object, Protection};
+use doorbell_fabric::memory::{ConstLoan, SharedBytes};
+use doorbell_fabric::message::{Body, MsgId, Refused, RemoteKey};
+use doorbell_ring::lane::{self, Geometry, Producer};
+use doorbell_ring::{Area, SharedSliceMut};
+
+use crate::attend::{ASLEEP, HOT};
+use crate::lease::{LEASES, LeaseWords};
+use crate::map::{WordsOf, sides};
+use crate::ready::Ready;
+
+/// Words in front of the lane: the leases, then a line of its own for the farewell.
+pub(crate) const LANE_WORDS: usize = LEASES + 8;
+/// The word that says that this end was closed in good order; the same word in both objects' fronts.
+pub(crate) const CLOSED: usize = LEASES;
+
+/// How far first contact has come.
+pub(crate) enum Contact {
+    /// The peer's backlog is full: to be tried again.
+    Dialling,
+    /// The hello is on its way; messages wait in the lane.
+    Greeted(OwnedFd),
+    /// The receiver has the lane.
+    Up(Far),
+}
+
+/// What the receiver gave us.
+pub(crate) struct Far {
+    pub(crate) socket: OwnedFd,
+    pub(crate) ready: Ready,
+    pub(crate) bit: u32,
+    pub(crate) fence: bool,
+    pub(crate) can_pull: bool,
+    /// Words in front of the control block: only the farewell is used.
+    pub(crate) words: WordsOf,
+}
+
+/// Our lane to a peer.
+pub(crate) struct Tx {
+    lane: Producer,
+    words: WordsOf,
+    leases: LeaseWords,
+    object: Option<Object>,
+    pub(crate) contact: Contact,
+}
+
+impl Tx {
+    /// Makes the lane; it can be filled at once, before the peer knows of it.
+    pub(crate) fn new(geometry: Geometry) -> Result<Self, RailError> {
+        let object = Object::new("doorbell-lane", LANE_WORDS * 8 + geometry.bytes())?;
+        let ours = sides(&object, Protection::ReadWrite, LANE_WORDS)?;
+        object.seal_against_new_writers()?;
+        let nobody = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
+        let lane = Producer::attach(geometry, ours.area, nobody).map_err(ring)?;
+        Ok(Self {
+            lane,
+            words: ours.words,
+            leases: LeaseWords::new(),
+            object: Some(object),
+            contact: Contact::Dialling,
+        })
+    }
+
+    /// The lane object, until the peer has it.
+    pub(crate) fn object(&self) -> Option<&Object> {
+        self.object.as_ref()
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.lane.geometry()
+    }
+
+    /// The receiver answered: from here on its consumption and its attention count.
+    pub(crate) fn welcomed(&mut self, control: Area, far: Far) -> Result<(), RailError> {
+        self.lane.set_control(control).map_err(ring)?;
+        self.object = None;
+        self.contact = Contact::Up(far);
+        self.notify();
+        Ok(())
+    }
+
+    /// Copies head and body into the lane, or takes nothing.
+    #[inline]
+    pub(crate) fn send(&mut self, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        let body_len = body.len();
+        let len = head.len() + body_len;
+        let sent = if len <= lane::FIRST_BYTES {
+            let mut cell = [0; lane::FIRST_BYTES];
+            cell[..head.len()].copy_from_slice(head);
+            copy_short(&body, &mut cell[head.len()..]);
+            self.lane.push_short(len, words(&cell))
+        } else {
+            self.send_long(len, head, body)
+        };
+        match sent {
+            Ok(true) => {
+                self.notify();
+                Ok(MsgId(self.lane.committed()))
+            }
+            Ok(false) => Err(Refused::Full),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    #[inline]
+    fn send_long(
+        &mut self,
+        len: usize,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<bool, doorbell_ring::RingError> {
+        let Some(mut room) = self.lane.reserve(len)? else {
+            return Ok(false);
+        };
+        let (first, rest) = room.parts();
+        let mut writer = Writer { first, rest, at: 0 };
+        writer.put(SharedBytes::of(head));
+        match body {
+            Body::Empty => {}
+            Body::Bytes(bytes) => writer.put(SharedBytes::of(bytes)),
+            Body::Loan(loan) => writer.put(loan.as_shared()),
+            Body::Parts(parts) => parts.iter().for_each(|part| writer.put(part.as_shared())),
+            Body::Region(slice) => writer.put(slice.as_const().as_shared()),
+        }
+        room.commit();
+        Ok(true)
+    }
+
+    /// Does what the receiver's attention asks for.
+    #[inline]
+    fn notify(&self) {
+        if let Contact::Up(far) = &self.contact {
+            if far.fence {
+                fence(Ordering::SeqCst);
+            }
+            let attention = self.lane.attention();
+            if attention != HOT {
+                wake(far, attention);
+            }
+        }
+    }
+
+    /// What the receiver took. Its word is believed only between the last one and what was sent.
+    pub(crate) fn consumed(&mut self) -> Result<MsgId, RailError> {
+        self.lane.consumed().map(MsgId).map_err(ring)
+    }
+
+    /// Gives back what is not known to be taken.
+    pub(crate) fn reclaim(&mut self, each: &mut dyn FnMut(MsgId, &[u8])) {
+        let mut message = Vec::new();
+        let shown = self.lane.unconsumed(|index, first, rest| {
+            message.clear();
+            message.extend_from_slice(first);
+            message.extend_from_slice(&rest.to_vec());
+            each(MsgId(index + 1), &message);
+        });
+        // A hostile watermark was an event already; then nothing can be said about what arrived, and nothing is.
+        debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
+    }
+
+    pub(crate) fn grant(&mut self, random: u64) -> Option<RemoteKey> {
+        self.leases.grant(&self.words, random)
+    }
+
+    pub(crate) fn revoke(&mut self, key: RemoteKey) {
+        self.leases.revoke(&self.words, key);
+    }
+
+    /// Whether the peer proved that it can read our memory.
+    pub(crate) fn can_pull(&self) -> bool {
+        matches!(&self.contact, Contact::Up(far) if far.can_pull)
+    }
+
+    /// Whether the receiver said goodbye.
+    pub(crate) fn far_closed(&self) -> bool {
+        matches!(&self.contact, Contact::Up(far) if far.words.load(0) != 0)
+    }
+
+    /// Says goodbye: what is in the lane stays there for the receiver, who has it mapped.
+    pub(crate) fn say_closed(&self) {
+        self.words.store(CLOSED, 1);
+    }
+
+    /// The descriptor that breaks when the peer ends.
+    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+        match &self.contact {
+            Contact::Dialling => None,
+            Contact::Greeted(socket) => Some(socket),
+            Contact::Up(far) => Some(&far.socket),
+        }
+    }
+}
+
+#[cold]
+fn wake(far: &Far, attention: u64) {
+    far.ready.set(far.bit);
+    if attention == ASLEEP {
+        crate::connect::signal(&far.socket);
+    }
+}
+
+#[cold]
+pub(crate) fn ring(error: doorbell_ring::RingError) -> RailError {
+    match error {
+        doorbell_ring::RingError::Corrupt { .. } => {
+            RailError::hostile("wrote an impossible index into a lane")
+        }
+        other => RailError::Unusable {
+            rail: "shm".to_owned(),
+            reason: other.to_string(),
+            remedy: "change the shm.* settings (`doorbell info --config` shows them)".to_owned(),
+        },
+    }
+}
+
+#[cold]
+fn refused(error: &doorbell_ring::RingError) -> Refused {
+    match error {
+        doorbell_ring::RingError::Corrupt { .. } => Refused::PeerDown,
+        _ => Refused::TooLong,
+    }
+}
+
+/// The body of a message that fits one cell.
+#[inline]
+fn copy_short(body: &Body<'_>, to: &mut [u8]) {
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => {
+            SharedBytes::of(bytes).copy_to(0, to);
+        }
+        Body::Loan(loan) => {
+            loan.copy_to(0, to);
+        }
+        Body::Parts(parts) => copy_parts(parts, to),
+        Body::Region(slice) => {
+            slice.as_const().copy_to(0, to);
+        }
+    }
+}
+
+fn copy_parts(parts: &[ConstLoan], to: &mut [u8]) {
+    let mut at = 0;
+    for part in parts {
+        at += part.copy_to(0, &mut to[at..]);
+    }
+}
+
+#[inline]
+fn words(cell: &[u8; lane::FIRST_BYTES]) -> [u64; 3] {
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&cell[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    };
+    [word(0), word(8), word(16)]
+}
+
+/// Writes pieces one after the other over the two parts of a reserved message.
+struct Writer<'a> {
+    first: SharedSliceMut<'a>,
+    rest: SharedSliceMut<'a>,
+    at: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put(&mut self, piece: SharedBytes<'_>) {
+        let split = self.first.len();
+        let mut taken = 0;
+        if self.at < split
+            && let Some(mut near) = self.first.slice(self.at, split - self.at)
+        {
+            taken = piece.copy_to_slot(0, &mut near);
+        }
+        self.at += taken;
+        if taken < piece.len()
+            && let Some(mut far) = self.rest.slice(self.at - split, piece.len() - taken)
+        {
+            self.at += piece.copy_to_slot(taken, &mut far);
+        }
+    }
+}

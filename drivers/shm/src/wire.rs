@@ -1,0 +1,175 @@
+//! The two messages of first contact, little endian, sent once per lane over its socket.
+//!
+//! [`Hello`] (with the lane object) goes from the sender to the receiver, [`Welcome`] (with the control object and
+//! the ready object, in this order) comes back. Everything in them is checked before use.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use doorbell_ring::lane::Geometry;
+
+/// `DBSHMLNE`, as bytes on the wire.
+const MAGIC: [u8; 8] = *b"DBSHMLNE";
+/// Raised whenever a layout in this file, of the lane or of the control block changes.
+const VERSION: u32 = 1;
+
+/// Identity of a rail: the random name of its socket.
+pub(crate) type Id = [u8; 16];
+
+/// The first message on a lane's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Hello {
+    magic: [u8; 8],
+    version: U32,
+    reserved: U32,
+    /// Who sends.
+    pub(crate) id: Id,
+    /// Which life of it.
+    pub(crate) incarnation: U64,
+    /// Which life of the receiver it means.
+    pub(crate) expected: U64,
+    cells: U32,
+    data: U32,
+    /// Where the receiver finds `nonce` in the sender's memory.
+    pub(crate) nonce_address: U64,
+    pub(crate) nonce: [u8; 16],
+}
+const _: () = assert!(size_of::<Hello>() == 80);
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Welcome {
+    magic: [u8; 8],
+    version: U32,
+    flags: U32,
+    /// The sender's bit in the ready object.
+    pub(crate) bit: U32,
+    reserved: U32,
+    /// Which life of the receiver answers.
+    pub(crate) incarnation: U64,
+}
+const _: () = assert!(size_of::<Welcome>() == 32);
+
+/// The receiver can read the sender's memory: leases are worth making.
+const CAN_PULL: u32 = 1;
+/// The receiver cannot order its sleep by itself: the sender has to put a fence after each message.
+const NEEDS_FENCE: u32 = 2;
+
+impl Hello {
+    pub(crate) fn new(
+        id: Id,
+        incarnation: u64,
+        expected: u64,
+        geometry: Geometry,
+        nonce: (&[u8; 16], u64),
+    ) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION.into(),
+            reserved: 0.into(),
+            id,
+            incarnation: incarnation.into(),
+            expected: expected.into(),
+            cells: (geometry.cells() as u32).into(),
+            data: (geometry.data() as u32).into(),
+            nonce_address: nonce.1.into(),
+            nonce: *nonce.0,
+        }
+    }
+
+    /// A whole, known hello; or the reason why not.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Geometry), &'static str> {
+        let hello = Self::read_from_bytes(bytes).map_err(|_| "sent a first message of the wrong length")?;
+        if hello.magic != MAGIC || hello.version.get() != VERSION {
+            return Err("speaks another version of the shm rail");
+        }
+        let geometry = Geometry::new(hello.cells.get() as usize, hello.data.get() as usize)
+            .map_err(|_| "named an impossible lane size")?;
+        Ok((hello, geometry))
+    }
+}
+
+impl Welcome {
+    pub(crate) fn new(bit: u32, incarnation: u64, can_pull: bool, needs_fence: bool) -> Self {
+        let flags = if can_pull { CAN_PULL } else { 0 } | if needs_fence { NEEDS_FENCE } else { 0 };
+        Self {
+            magic: MAGIC,
+            version: VERSION.into(),
+            flags: flags.into(),
+            bit: bit.into(),
+            reserved: 0.into(),
+            incarnation: incarnation.into(),
+        }
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        let welcome = Self::read_from_bytes(bytes).map_err(|_| "sent an answer of the wrong length")?;
+        if welcome.magic != MAGIC || welcome.version.get() != VERSION {
+            return Err("speaks another version of the shm rail");
+        }
+        if welcome.bit.get() as usize >= crate::config::MOST_PEERS {
+            return Err("named an impossible ready bit");
+        }
+        Ok(welcome)
+    }
+
+    pub(crate) fn can_pull(&self) -> bool {
+        self.flags.get() & CAN_PULL != 0
+    }
+
+    pub(crate) fn needs_fence(&self) -> bool {
+        self.flags.get() & NEEDS_FENCE != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_hello() {
+        let geometry = Geometry::new(1024, 65536).unwrap();
+        let hello = Hello::new(
+            [0xab; 16],
+            0x0102_0304_0506_0708,
+            9,
+            geometry,
+            (&[0xcd; 16], 0x1122),
+        );
+        let mut golden = b"DBSHMLNE\x01\0\0\0\0\0\0\0".to_vec();
+        golden.extend([0xab; 16]);
+        golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
+        golden.extend([0x22, 0x11, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0xcd; 16]);
+        assert_eq!(hello.as_bytes(), golden);
+        assert_eq!(Hello::parse(&golden), Ok((hello, geometry)));
+    }
+
+    #[test]
+    fn golden_welcome() {
+        let welcome = Welcome::new(3, 7, true, false);
+        let mut golden = b"DBSHMLNE\x01\0\0\0\x01\0\0\0".to_vec();
+        golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(welcome.as_bytes(), golden);
+        assert_eq!(Welcome::parse(&golden), Ok(welcome));
+        assert!(welcome.can_pull() && !welcome.needs_fence());
+    }
+
+    #[test]
+    fn strange_bytes_are_refused_with_a_reason() {
+        let geometry = Geometry::new(1024, 65536).unwrap();
+        let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5));
+        assert!(Hello::parse(&good.as_bytes()[1..]).is_err());
+        for (at, value) in [(0, b'X'), (8, 2), (48, 3), (51, 0xff)] {
+            let mut bytes = good.as_bytes().to_vec();
+            bytes[at] = value;
+            assert!(Hello::parse(&bytes).is_err(), "byte {at}");
+        }
+        let mut bytes = Welcome::new(0, 1, false, true).as_bytes().to_vec();
+        bytes[18] = 1;
+        assert!(Welcome::parse(&bytes).is_err());
+    }
+}
