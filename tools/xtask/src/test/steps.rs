@@ -300,6 +300,7 @@ fn loom(workspace: &Workspace) -> Vec<Invocation> {
         // A model runs the code itself: without these, overflow and broken invariants would pass in silence.
         .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .with("CARGO_PROFILE_RELEASE_LTO", "off")
+        .with("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     call.target = "loom";
     let fixed = call.arguments.len();
@@ -328,6 +329,8 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
         // The sanitizer's runtime comes with the stable toolchain; only its flag is not stable.
         .with("RUSTC_BOOTSTRAP", "1")
         .with("RUSTFLAGS", "-Zsanitizer=address")
+        // Enough for a report that names lines, and quicker to build.
+        .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
         // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
         .with("ASAN_OPTIONS", "detect_leaks=0");
     call.target = "asan";
