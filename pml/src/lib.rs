@@ -1,1 +1,85 @@
 //! Order, tag matching, eager and rendezvous protocols over any number of rails.
+//!
+//! ```text
+//!   send ─► eager | launch ─► rail                      rail ─► dispatch ─► order ─► matching ─► receive
+//!              (announced) ◄── ACK, PUT, FIN ── rendezvous ── ACK, PUT, FIN ──► (long ones)
+//! ```
+//!
+//! [`Pml`] is generic over the rail ([`doorbell_fabric::message::Message`]) and does no input or output of its own:
+//! no socket, clock, thread or file. One thread owns it. Messages of one sender match in the order in which they
+//! were sent, whatever the rails do; each is delivered once; a receive gets the earliest message that matches, a
+//! message the earliest receive.
+//!
+//! | file | job |
+//! |---|---|
+//! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
+//! | `dispatch`, `order`, `receive` | arrivals: parsed, put in order, matched |
+//! | `posting`, `probe`, `ending` | receives, probes, the end of requests |
+//! | `rendezvous` | long messages |
+//! | `credit` | back-pressure |
+//! | `rail`, `fail` | rails that go down and come back; peers that are lost |
+//! | `local` | messages to ourselves |
+//! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `peer`, `unexpected`, `operations` | the nouns |
+//!
+//! ```
+//! use doorbell_fabric::memory::Region;
+//! use doorbell_pml::{Pml, PmlConfig, Rank, Sent, Source};
+//! # fn with_rails_of_some_kind<M: doorbell_fabric::message::Message>() -> Result<(), doorbell_pml::PmlError> {
+//! let mut pml: Pml<M> = Pml::new(PmlConfig::new(Rank(0), 1, 0x5eed))?;
+//! let memory = Region::new(16).expect("16 bytes");
+//! let receive = pml.recv_loan(Source::Any, 0, 7, 0, memory.whole().as_mut())?;
+//! // To ourselves: no rail is needed.
+//! pml.inject(Rank(0), 0, 7, b"hello")?;
+//! let status = pml.test(receive).expect("it has arrived")?;
+//! assert_eq!((status.source, status.length), (Rank(0), 5));
+//! # Ok(())
+//! # }
+//! # with_rails_of_some_kind::<doorbell_sim::SimRail>().unwrap();
+//! ```
+//!
+//! reference: bfo, sections 2 to 5 and 8 to 11.
+#![forbid(unsafe_code)]
+
+mod args;
+mod config;
+mod convertor;
+mod core;
+mod counters;
+mod credit;
+mod dispatch;
+mod eager;
+mod ending;
+mod error;
+mod explain;
+mod fail;
+mod intervals;
+mod launch;
+mod local;
+mod operations;
+mod order;
+mod peer;
+mod pml;
+mod pool;
+mod posting;
+mod probe;
+mod rail;
+mod rank;
+mod receive;
+mod rendezvous;
+mod request;
+mod seq;
+mod unexpected;
+mod wire;
+
+pub use args::{
+    Aborted, Claimed, Delivery, Envelope, MessageId, MultiArgs, Payload, RecvArgs, SendArgs, SendMode, Sent,
+    Status, Strided, Target,
+};
+pub use config::{PmlConfig, Protocol};
+pub use counters::{Counters, Drops};
+pub use error::{LostReason, PmlError};
+pub use explain::{Explanation, PathReport, PeerReport, Waiting};
+pub use pml::Pml;
+pub use rail::RailId;
+pub use rank::{Rank, Source};
+pub use request::RequestId;

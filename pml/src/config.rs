@@ -1,0 +1,77 @@
+//! The settings of one PML.
+
+use crate::rank::Rank;
+
+/// Which protocol carries messages that are too long to be sent at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// By the rail's capabilities: get, else put, else fragments (reference: bfo, section 5).
+    #[default]
+    Auto,
+    /// The receiver reads the sender's memory, where the rail can; fragments otherwise.
+    Get,
+    /// The sender writes the receiver's memory, where the rail can; fragments otherwise.
+    Put,
+    /// Fragments only.
+    Fragments,
+}
+
+/// The settings of one [`Pml`](crate::Pml). Everything about bytes is in bytes.
+#[derive(Clone, Debug)]
+pub struct PmlConfig {
+    /// Our rank; below `size`.
+    pub rank: Rank,
+    /// Number of ranks in the job.
+    pub size: u32,
+    /// Seed of the matching hash: random, and unknown to the peers.
+    pub seed: u64,
+    /// Longest payload that is sent at once. `None`: what the chosen rail says. A larger value than the rail can
+    /// carry in one message is cut to that.
+    pub eager_limit: Option<usize>,
+    /// How many bytes travel with the announcement of a message that goes by fragments. `None`: as many as the
+    /// eager limit.
+    pub first_part: Option<usize>,
+    /// The protocol of messages above the eager limit.
+    pub protocol: Protocol,
+    /// Use the peer's rails in turn, message by message, instead of the first one that is up.
+    pub spread: bool,
+    /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
+    /// Above it, that peer sends announcements only. The same on all ranks of a job.
+    pub window: u64,
+    /// Above this many bytes, counted in the same way, a peer keeps its sends to itself. At least `window`; the
+    /// same on all ranks of a job.
+    pub hard_window: u64,
+    /// Fragments of one message that may be under way at a time; 1 to 16.
+    pub pipeline: usize,
+    /// Bytes of injected messages that may wait for a rail at a time.
+    pub inject_limit: usize,
+    /// Arrivals shown by one rail in one poll, at most.
+    pub poll_budget: usize,
+    /// Requests to make room for up front. More are made when needed.
+    pub requests: usize,
+    /// Unexpected messages to make room for up front. More are made when needed.
+    pub unexpected: usize,
+}
+
+impl PmlConfig {
+    /// The defaults for `rank` of a job of `size` ranks.
+    #[must_use]
+    pub const fn new(rank: Rank, size: u32, seed: u64) -> Self {
+        Self {
+            rank,
+            size,
+            seed,
+            eager_limit: None,
+            first_part: None,
+            protocol: Protocol::Auto,
+            spread: false,
+            window: 4 << 20,
+            hard_window: 64 << 20,
+            pipeline: 8,
+            inject_limit: 1 << 20,
+            poll_budget: 16,
+            requests: 256,
+            unexpected: 256,
+        }
+    }
+}

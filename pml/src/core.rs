@@ -1,0 +1,167 @@
+//! Everything of the PML but the rails: not generic, so that the protocol is compiled once.
+//!
+//! Arrivals are handled while their rail is borrowed by its own poll, so nothing here can send. What has to be
+//! sent is queued with the peer it goes to, and the peer is put on the list of those with work.
+
+use std::collections::VecDeque;
+
+use doorbell_fabric::message::{OpError, OpId, RemoteKey};
+use doorbell_matching::{Capacity, Matcher};
+
+use crate::args::Delivery;
+use crate::config::PmlConfig;
+use crate::convertor::Origin;
+use crate::counters::Counters;
+use crate::operations::Operations;
+use crate::peer::{Control, Hot, Peer, Task, about};
+use crate::pool::Pool;
+use crate::rank::Rank;
+use crate::request::{Outcome, RequestId, Requests, State, mark};
+use crate::unexpected::Unexpected;
+use crate::wire::Head;
+
+/// A one-sided operation of the caller that ended: the rail's number, the operation, how.
+pub(crate) type Foreign = (u16, OpId, Result<u64, OpError>);
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) hot: Vec<Hot>,
+    pub(crate) matcher: Matcher,
+    pub(crate) requests: Requests,
+    pub(crate) counters: Counters,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) unexpected: Unexpected,
+    pub(crate) pool: Pool,
+    pub(crate) completions: VecDeque<RequestId>,
+    /// Messages that multi-receives took, and what they still count against their sender's window.
+    pub(crate) deliveries: VecDeque<(Delivery, u64)>,
+    /// Peers with something for a rail to take.
+    pub(crate) listed: Vec<u32>,
+    /// Those of them that the current pass looks at.
+    pub(crate) in_pass: Vec<u32>,
+    /// Exposed memory to be withdrawn before the poll that found out returns.
+    pub(crate) withdrawals: Vec<(u16, RemoteKey)>,
+    pub(crate) operations: Operations,
+    pub(crate) foreign: VecDeque<Foreign>,
+    /// Where scattered bytes are packed for a rail that cannot gather.
+    pub(crate) scratch: Vec<u8>,
+    /// Bytes in buffers of our own that wait to be sent.
+    pub(crate) own_bytes: usize,
+    pub(crate) any_lost: bool,
+    pub(crate) config: PmlConfig,
+}
+
+impl Core {
+    pub(crate) fn new(config: PmlConfig) -> Self {
+        let is_self = |rank: &u32| *rank == config.rank.0;
+        let mut hot: Vec<Hot> = (0..config.size)
+            .map(|rank| Hot::new(&config, is_self(&rank)))
+            .collect();
+        if let Some(own) = hot.get_mut(config.rank.index()) {
+            own.report_at = u64::MAX;
+        }
+        Self {
+            hot,
+            matcher: Matcher::new(
+                config.seed,
+                Capacity {
+                    posted: config.requests,
+                    unexpected: config.unexpected,
+                },
+            ),
+            requests: Requests::new(config.requests),
+            counters: Counters::default(),
+            peers: (0..config.size).map(|_| Peer::default()).collect(),
+            unexpected: Unexpected::new(config.unexpected),
+            pool: Pool::new(),
+            completions: VecDeque::with_capacity(config.requests),
+            deliveries: VecDeque::new(),
+            listed: Vec::with_capacity(config.size as usize),
+            in_pass: Vec::with_capacity(config.size as usize),
+            withdrawals: Vec::with_capacity(16),
+            operations: Operations::default(),
+            foreign: VecDeque::new(),
+            scratch: Vec::new(),
+            own_bytes: 0,
+            any_lost: false,
+            config,
+        }
+    }
+
+    /// Puts a peer on the list of those with work.
+    #[inline]
+    pub(crate) fn list(&mut self, rank: u32) {
+        let hot = &mut self.hot[rank as usize];
+        if !hot.is(about::LISTED | about::LOST) {
+            hot.about |= about::LISTED;
+            self.listed.push(rank);
+        }
+    }
+
+    /// Queues a header for a peer.
+    pub(crate) fn tell(&mut self, rank: u32, head: Head) {
+        if !self.hot[rank as usize].is(about::LOST | about::SELF) {
+            self.peers[rank as usize].control.push_back(Control::Head(head));
+            self.list(rank);
+        }
+    }
+
+    /// Queues something that needs a rail.
+    pub(crate) fn ask(&mut self, rank: u32, task: Task) {
+        if !self.hot[rank as usize].is(about::LOST) {
+            self.peers[rank as usize].tasks.push_back(task);
+            self.list(rank);
+        }
+    }
+
+    /// Ends a request.
+    pub(crate) fn finish(&mut self, index: usize, outcome: Outcome) {
+        let slot = self.requests.slot(index);
+        slot.state = State::Done;
+        slot.outcome = outcome;
+        let marks = slot.marks;
+        if marks & !mark::RECORD == 0 {
+            return;
+        }
+        if marks & mark::CHILD != 0 {
+            self.child_finished(index);
+        } else if marks & mark::DETACHED != 0 {
+            self.free(index);
+        } else if marks & (mark::NOTIFY | mark::ABORTED) == mark::NOTIFY {
+            let id = self.requests.id(index);
+            self.completions.push_back(id);
+        }
+    }
+
+    /// Frees a request, and gives its buffer back.
+    pub(crate) fn free(&mut self, index: usize) {
+        if self.requests.peek(index).marks & mark::RECORD != 0 {
+            let origin = std::mem::take(&mut self.requests.record(index).origin);
+            self.drop_origin(origin);
+        }
+        self.requests.free(index);
+    }
+
+    /// Lets the bytes of a send go.
+    pub(crate) fn drop_origin(&mut self, origin: Origin) {
+        if let Origin::Own(buffer, used) = origin {
+            self.own_bytes = self.own_bytes.saturating_sub(used);
+            self.pool.give(buffer);
+        }
+    }
+
+    /// Revokes what a request has exposed, before the current call returns to the user.
+    pub(crate) fn withdraw(&mut self, index: usize) {
+        let record = self.requests.record(index);
+        if let Some(key) = record.exposed.take() {
+            let rail = record.rail;
+            self.withdrawals.push((rail, key));
+        }
+    }
+
+    /// Our own rank.
+    #[inline]
+    pub(crate) fn me(&self) -> Rank {
+        self.config.rank
+    }
+}

@@ -1,0 +1,103 @@
+//! What happened, as plain numbers. They only grow.
+
+/// Why an arrival was dropped, and how often. See [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Drops {
+    /// Shorter than the header of its kind.
+    pub runt: u64,
+    /// No kind of ours, or one that this side never expects.
+    pub unknown_kind: u64,
+    /// From a rail peer that belongs to no rank.
+    pub unknown_peer: u64,
+    /// Its sequence number was taken already.
+    pub duplicate: u64,
+    /// Its sequence number is further ahead than the agreed limits allow.
+    pub too_far_ahead: u64,
+    /// It names a request that is not, or not any more.
+    pub stale_request: u64,
+    /// It names a request of another peer.
+    pub wrong_peer: u64,
+    /// It names a live request that waits for something else.
+    pub wrong_state: u64,
+    /// Its match identity is not that of the request it names.
+    pub wrong_identity: u64,
+    /// Its range or length cannot be.
+    pub bad_range: u64,
+    /// Bytes that had arrived before (after a failover).
+    pub repeated_bytes: u64,
+    /// From a peer that was lost.
+    pub lost_peer: u64,
+    /// An operation ended that nobody waits for.
+    pub unknown_operation: u64,
+}
+
+impl Drops {
+    /// The sum.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.runt
+            + self.unknown_kind
+            + self.unknown_peer
+            + self.duplicate
+            + self.too_far_ahead
+            + self.stale_request
+            + self.wrong_peer
+            + self.wrong_state
+            + self.wrong_identity
+            + self.bad_range
+            + self.repeated_bytes
+            + self.lost_peer
+            + self.unknown_operation
+    }
+}
+
+/// The counters of one PML.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counters {
+    /// Messages sent at once.
+    pub sent_eager: u64,
+    /// Messages announced, to go by fragments or by the receiver's choice.
+    pub sent_rndv: u64,
+    /// Messages announced with exposed memory, to be read by the receiver.
+    pub sent_rget: u64,
+    /// Messages to ourselves.
+    pub sent_self: u64,
+    /// Sends that had to wait for a rail.
+    pub sends_queued: u64,
+    /// Messages taken from rails in order, whatever their protocol.
+    pub arrived: u64,
+    /// Of these, messages for which a receive was waiting.
+    pub matched: u64,
+    /// Of these, messages that were kept because no receive was waiting.
+    pub unexpected: u64,
+    /// Messages that arrived ahead of an earlier one and were held.
+    pub held: u64,
+    /// Fragments sent.
+    pub frags_sent: u64,
+    /// Fragments received.
+    pub frags_received: u64,
+    /// One-sided reads started.
+    pub gets: u64,
+    /// One-sided writes started.
+    pub puts: u64,
+    /// Transfers that began one-sided and went on as fragments.
+    pub fallbacks: u64,
+    /// Sends that were announced without bytes, or kept, because the peer's window was full.
+    pub window_full: u64,
+    /// Credit reports sent.
+    pub credits_sent: u64,
+    /// Credit reports received.
+    pub credits_received: u64,
+    /// Bytes packed into a buffer because a rail cannot gather.
+    pub packed_bytes: u64,
+    /// Messages given back by a rail that went down and sent over another.
+    pub resent: u64,
+    /// Paths (a peer over a rail) that went down.
+    pub paths_down: u64,
+    /// Peers that were lost.
+    pub peers_lost: u64,
+    /// Arrivals that were dropped, by reason.
+    pub drops: Drops,
+}

@@ -1,0 +1,95 @@
+//! Back-pressure: how many bytes a peer may have sent us that nobody has received yet.
+//!
+//! Every message counts its eager bytes and 64 for its envelope, at the sender when a rail takes it, at the
+//! receiver when a receive takes it. The receiver reports its sum after each quarter of the window; sums only
+//! grow, so a report that is lost with a rail and sent again does no harm. The messages of the PML itself never
+//! wait for credit: whatever has been matched goes on to its end, and that is why this cannot deadlock.
+//!
+//! * below `window`: as the protocol likes;
+//! * above: announcements without bytes;
+//! * above `hard_window`: sends wait at the sender.
+
+use crate::core::Core;
+use crate::error::LostReason;
+use crate::peer::{Hot, about};
+use crate::wire::{self, CreditHeader, Head, kind};
+
+impl Hot {
+    /// Whether the window has room for that many more bytes, envelope included.
+    #[inline]
+    pub(crate) fn has_room(&self, charge: u64) -> bool {
+        self.charged + charge <= self.window_end
+    }
+}
+
+impl Core {
+    /// A message of `rank` was consumed.
+    #[inline]
+    pub(crate) fn consume(&mut self, rank: u32, charge: u64) {
+        let hot = &mut self.hot[rank as usize];
+        hot.consumed += charge;
+        if hot.consumed >= hot.report_at {
+            self.report(rank);
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, rank: u32) {
+        let hot = &mut self.hot[rank as usize];
+        hot.report_at = hot.consumed + self.config.window / 4;
+        let head = Head::new(&CreditHeader {
+            kind: kind::CREDIT,
+            flags: 0,
+            reserved: 0.into(),
+            reserved2: 0.into(),
+            consumed: hot.consumed.into(),
+        });
+        self.counters.credits_sent += 1;
+        self.tell(rank, head);
+    }
+
+    /// A report of `rank`.
+    pub(crate) fn on_credit(&mut self, rank: u32, bytes: [u8; size_of::<CreditHeader>()]) {
+        let header: CreditHeader = wire::parse(bytes);
+        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
+        let consumed = header.consumed.get();
+        if consumed > hot.charged {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        self.counters.credits_received += 1;
+        if consumed <= peer.reported {
+            return; // an older report, overtaken or sent again
+        }
+        peer.reported = consumed;
+        hot.window_end = consumed + self.config.window;
+        if !peer.sends.is_empty() {
+            self.list(rank);
+        }
+    }
+
+    /// Whether an announcement without bytes may leave.
+    #[inline]
+    pub(crate) fn may_announce(&self, rank: u32) -> bool {
+        let hot = &self.hot[rank as usize];
+        hot.charged + crate::peer::ENVELOPE <= hot.window_end - self.config.window + self.config.hard_window
+    }
+
+    /// Counts bytes that are kept for `rank`. A peer that sends more than was agreed is cut off, because the only
+    /// other choices are to lose a message or to fill our memory.
+    pub(crate) fn keep_charge(&mut self, rank: u32, charge: u64) {
+        let peer = &mut self.peers[rank as usize];
+        peer.kept += charge;
+        if peer.kept > self.config.hard_window + self.config.window
+            && !self.hot[rank as usize].is(about::SELF)
+        {
+            self.fail_peer(rank, LostReason::Flood);
+        }
+    }
+
+    /// Messages that may be under way from one peer at a time, by the agreed limits.
+    #[inline]
+    pub(crate) fn reorder_limit(&self) -> u64 {
+        (self.config.hard_window + self.config.window) / crate::peer::ENVELOPE
+    }
+}

@@ -1,0 +1,165 @@
+//! The door: every byte that arrives comes in here, is copied once, and is parsed once.
+
+use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
+
+use crate::core::Core;
+use crate::operations::FOREIGN;
+use crate::peer::{EXPECTED_MASK, about};
+use crate::unexpected::Envelope;
+use crate::wire::{
+    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
+};
+
+/// A rail peer that belongs to no rank.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// What a rail's poll delivers to.
+#[derive(Debug)]
+pub(crate) struct Sink<'a> {
+    pub(crate) core: &'a mut Core,
+    /// The rank of each peer of this rail.
+    pub(crate) ranks: &'a [u32],
+    pub(crate) rail: u16,
+}
+
+impl Arrivals for Sink<'_> {
+    #[inline]
+    fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>) {
+        let Some(head) = inbound.read::<MATCH_LEN>(0) else {
+            self.core.counters.drops.runt += 1;
+            return;
+        };
+        let [first, tag]: [[u8; 8]; 2] = zerocopy::transmute!(head);
+        let (first, tag) = (u64::from_le_bytes(first), u64::from_le_bytes(tag));
+        let rank = self.ranks.get(peer.index()).copied().unwrap_or(NOBODY);
+        match self.core.hot.get_mut(rank as usize) {
+            Some(hot) if first & EXPECTED_MASK == hot.expected => {
+                hot.advance();
+                let context = (first >> 16) as u16;
+                self.core.whole(rank, self.rail, context, tag, &inbound);
+            }
+            Some(_) => self.core.other(rank, self.rail, head, &inbound),
+            None => self.core.counters.drops.unknown_peer += 1,
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
+        if op.0 & FOREIGN != 0 {
+            self.core.foreign.push_back((self.rail, op, outcome));
+            return;
+        }
+        match self.core.operations.end(op) {
+            Some(id) => self.core.operation_ended(id, outcome),
+            None => self.core.counters.drops.unknown_operation += 1,
+        }
+    }
+}
+
+impl Core {
+    /// Everything but the expected MATCH.
+    fn other(&mut self, rank: u32, rail: u16, head: [u8; MATCH_LEN], inbound: &Inbound<'_>) {
+        if self.hot[rank as usize].is(about::LOST | about::SELF) {
+            self.counters.drops.lost_peer += 1;
+            return;
+        }
+        let header: MatchHeader = wire::parse(head);
+        match head_len(header.kind) {
+            None => {
+                self.counters.drops.unknown_kind += 1;
+                return;
+            }
+            Some(length) if inbound.len() < length => {
+                self.counters.drops.runt += 1;
+                return;
+            }
+            Some(_) => {}
+        }
+        match header.kind {
+            kind::MATCH => self.on_match(rank, rail, &header, inbound),
+            kind::RNDV | kind::RGET => self.on_announcement(rank, rail, inbound),
+            kind::FRAG => self.on_frag(rank, inbound),
+            kind::CREDIT => self.on_credit(rank, head),
+            kind::ACK => match inbound.read(0) {
+                Some(bytes) => self.on_ack(rank, bytes),
+                None => self.counters.drops.runt += 1,
+            },
+            kind::PUT => match inbound.read(0) {
+                Some(bytes) => self.on_put(rank, rail, bytes, inbound),
+                None => self.counters.drops.runt += 1,
+            },
+            kind::FIN | kind::NACK => match inbound.read::<{ size_of::<FinHeader>() }>(0) {
+                Some(bytes) => self.on_word(rank, &wire::parse(bytes)),
+                None => self.counters.drops.runt += 1,
+            },
+            // No rail that cannot give back what it accepted is failed over, so nobody restarts a rendezvous.
+            _ => self.counters.drops.unknown_kind += 1,
+        }
+    }
+
+    /// A MATCH that is not the expected one, or that has flags.
+    fn on_match(&mut self, rank: u32, rail: u16, header: &MatchHeader, inbound: &Inbound<'_>) {
+        let body = inbound.len() - MATCH_LEN;
+        let envelope = Envelope {
+            rank,
+            rail,
+            kind: kind::MATCH,
+            flags: 0,
+            context: header.context.get(),
+            seq: header.seq.get(),
+            tag: header.tag.get(),
+            length: body as u64,
+            sender: 0,
+            body,
+            remote: None,
+        };
+        self.sequence(&envelope, inbound, MATCH_LEN);
+    }
+
+    fn on_announcement(&mut self, rank: u32, rail: u16, inbound: &Inbound<'_>) {
+        let Some(bytes) = inbound.read::<RNDV_LEN>(0) else {
+            self.counters.drops.runt += 1;
+            return;
+        };
+        let header: RndvHeader = wire::parse(bytes);
+        let matching = header.matching;
+        let length = header.length.get();
+        let mut body = inbound.len() - RNDV_LEN;
+        let mut remote = None;
+        if matching.kind == kind::RGET {
+            let named = inbound.read::<REMOTE_LEN>(RNDV_LEN).map(wire::parse::<Remote, _>);
+            remote = named.filter(|remote| remote.length.get() == length);
+            if remote.is_none() || body != REMOTE_LEN {
+                self.counters.drops.bad_range += 1;
+                return;
+            }
+            body = 0;
+        }
+        if body as u64 > length {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        let envelope = Envelope {
+            rank,
+            rail,
+            kind: matching.kind,
+            flags: matching.flags,
+            context: matching.context.get(),
+            seq: matching.seq.get(),
+            tag: matching.tag.get(),
+            length,
+            sender: header.sender.get(),
+            body,
+            remote,
+        };
+        self.sequence(&envelope, inbound, RNDV_LEN);
+    }
+
+    fn on_word(&mut self, rank: u32, header: &FinHeader) {
+        if header.matching.flags & flag::TO_RECEIVER != 0 {
+            self.on_sender_word(rank, header);
+        } else {
+            self.on_receiver_word(rank, header);
+        }
+    }
+}

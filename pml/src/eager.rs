@@ -1,0 +1,194 @@
+//! Sending: the fast path, and the door to all others.
+
+use doorbell_fabric::memory::ConstLoan;
+use doorbell_fabric::message::{Body, Message};
+use zerocopy::IntoBytes;
+
+use crate::args::{Payload, SendArgs, SendMode, Sent};
+use crate::convertor::Origin;
+use crate::error::PmlError;
+use crate::launch::Launch;
+use crate::local::Outgoing;
+use crate::peer::{ENVELOPE, about};
+use crate::pml::Pml;
+use crate::rank::Rank;
+use crate::request::{State, mark};
+use crate::wire::{MatchHeader, kind};
+
+impl<M: Message> Pml<M> {
+    /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at once
+    /// costs no request and no copy but the rail's.
+    ///
+    /// # Errors
+    /// [`PmlError::NoSuchRank`], [`PmlError::NoRail`], [`PmlError::PeerLost`].
+    #[inline]
+    pub fn send_loan(
+        &mut self,
+        to: Rank,
+        context: u16,
+        tag: u64,
+        bytes: ConstLoan,
+    ) -> Result<Sent, PmlError> {
+        if self.at_once(to, context, tag, bytes.len(), Body::Loan(bytes)) {
+            return Ok(Sent::Done);
+        }
+        self.send_slowly(Outgoing {
+            to: to.0,
+            context,
+            tag,
+            origin: Origin::User(Payload::Loan(bytes)),
+            marks: 0,
+        })
+    }
+
+    /// Sends.
+    ///
+    /// # Errors
+    /// As [`Pml::send_loan`], and [`PmlError::BadLayout`].
+    pub fn send(&mut self, args: SendArgs) -> Result<Sent, PmlError> {
+        let notify = if args.notify { mark::NOTIFY } else { 0 };
+        let marks = match args.mode {
+            SendMode::Standard => notify,
+            SendMode::Synchronous => notify | mark::SYNC,
+        };
+        if let (Payload::Loan(bytes), SendMode::Standard) = (&args.payload, args.mode)
+            && self.at_once(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
+        {
+            return Ok(Sent::Done);
+        }
+        self.send_slowly(Outgoing {
+            to: args.to.0,
+            context: args.context,
+            tag: args.tag,
+            origin: Origin::User(args.payload.checked()?),
+            marks,
+        })
+    }
+
+    /// Sends bytes that are taken before the call returns; there is never a request.
+    ///
+    /// # Errors
+    /// As [`Pml::send_loan`]; [`PmlError::InjectFull`] when too many injected bytes wait for rails already: poll,
+    /// and try again; [`PmlError::InjectTooLong`] for more bytes than may wait.
+    #[inline]
+    pub fn inject(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
+        if self.at_once(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
+            return Ok(());
+        }
+        self.inject_slowly(to, context, tag, bytes)
+    }
+
+    /// The fast path: the rail takes it now, or nothing has happened.
+    #[inline]
+    fn at_once(&mut self, to: Rank, context: u16, tag: u64, length: usize, body: Body<'_>) -> bool {
+        let Some(hot) = self.core.hot.get_mut(to.index()) else {
+            return false;
+        };
+        let charge = length as u64 + ENVELOPE;
+        if length >= hot.below || !hot.has_room(charge) {
+            return false;
+        }
+        let Some(slot) = self.rails.get_mut(usize::from(hot.rail)) else {
+            return false;
+        };
+        let head = MatchHeader::new(kind::MATCH, 0, context, hot.next.0, tag);
+        if slot.rail.send(hot.peer, head.as_bytes(), body).is_err() {
+            return false;
+        }
+        hot.next = hot.next.next();
+        hot.charged += charge;
+        self.core.counters.sent_eager += 1;
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn inject_slowly(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
+        let limit = self.core.config.inject_limit;
+        if bytes.len() > limit {
+            return Err(PmlError::InjectTooLong {
+                length: bytes.len(),
+                limit,
+            });
+        }
+        if self.core.own_bytes + bytes.len() > limit {
+            return Err(PmlError::InjectFull {
+                waiting: self.core.own_bytes,
+            });
+        }
+        let mut buffer = self.core.pool.take(bytes.len());
+        buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        self.core.own_bytes += bytes.len();
+        let outgoing = Outgoing {
+            to: to.0,
+            context,
+            tag,
+            origin: Origin::Own(buffer, bytes.len()),
+            marks: mark::DETACHED,
+        };
+        self.send_slowly(outgoing).map(|_| ())
+    }
+
+    /// Everything that the fast path does not do.
+    #[inline(never)]
+    pub(crate) fn send_slowly(&mut self, outgoing: Outgoing) -> Result<Sent, PmlError> {
+        let rank = outgoing.to;
+        let Some(hot) = self.core.hot.get(rank as usize) else {
+            self.core.drop_origin(outgoing.origin);
+            return Err(self.no_such_rank(Rank(rank)));
+        };
+        if hot.is(about::SELF) {
+            return Ok(self.core.send_self(outgoing));
+        }
+        if let Err(error) = self.reachable(Rank(rank)) {
+            self.core.drop_origin(outgoing.origin);
+            return Err(error);
+        }
+        let (id, slot) = self.core.requests.take();
+        slot.state = State::Queued;
+        slot.marks = outgoing.marks | mark::RECORD;
+        slot.peer = rank;
+        slot.context = outgoing.context;
+        slot.tag = outgoing.tag;
+        slot.length = outgoing.origin.len();
+        let record = self.core.requests.record(id.index());
+        record.origin = outgoing.origin;
+        if self.core.peers[rank as usize].sends.is_empty() {
+            match self.launch(rank, id) {
+                Launch::Complete => {
+                    self.core.free(id.index());
+                    return Ok(Sent::Done);
+                }
+                Launch::Announced => return Ok(Sent::Pending(id)),
+                Launch::Full => self.core.list(rank),
+                Launch::NoCredit => {}
+            }
+            if self.core.hot[rank as usize].is(about::LOST) {
+                self.core.free(id.index());
+                self.reachable(Rank(rank))?;
+            }
+        }
+        self.core.counters.sends_queued += 1;
+        self.core.peers[rank as usize].sends.push_back(id);
+        self.core.hot[rank as usize].below = 0;
+        Ok(Sent::Pending(id))
+    }
+
+    /// Whether a rail leads to a rank of the job.
+    fn reachable(&self, rank: Rank) -> Result<(), PmlError> {
+        let peer = &self.core.peers[rank.index()];
+        match peer.lost {
+            Some(reason) => Err(PmlError::PeerLost { rank, reason }),
+            None if peer.paths.is_empty() => Err(PmlError::NoRail { rank }),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn no_such_rank(&self, rank: Rank) -> PmlError {
+        PmlError::NoSuchRank {
+            rank: rank.0,
+            size: self.core.config.size,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The end of requests: test, cancel, abort, detach.
+
+use doorbell_fabric::message::Message;
+
+use crate::args::{Aborted, Status};
+use crate::convertor::Origin;
+use crate::error::PmlError;
+use crate::pml::Pml;
+use crate::request::{Outcome, RequestId, State, mark};
+
+impl<M: Message> Pml<M> {
+    /// Whether a request has ended. A stale id has.
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self, id: RequestId) -> bool {
+        match self.core.requests.get(id) {
+            Some(slot) => slot.state == State::Done || slot.marks & mark::ABORTED != 0,
+            None => true,
+        }
+    }
+
+    /// How a request ended, and frees it; `None` while it is under way. A stale id ends with
+    /// [`PmlError::StaleRequest`].
+    #[inline]
+    pub fn test(&mut self, id: RequestId) -> Option<Result<Status, PmlError>> {
+        let Some(slot) = self.core.requests.get(id) else {
+            return Some(Err(PmlError::StaleRequest(id)));
+        };
+        if slot.state != State::Done {
+            return self.unfinished(id);
+        }
+        if slot.marks == 0 && slot.outcome == Outcome::Ok {
+            let status = Status {
+                source: crate::rank::Rank(slot.peer),
+                tag: slot.tag,
+                length: slot.length,
+            };
+            self.core.requests.free(id.index());
+            return Some(Ok(status));
+        }
+        self.verdict(id)
+    }
+
+    #[cold]
+    fn unfinished(&self, id: RequestId) -> Option<Result<Status, PmlError>> {
+        let aborted = self
+            .core
+            .requests
+            .get(id)
+            .is_some_and(|slot| slot.marks & mark::ABORTED != 0);
+        aborted.then_some(Err(PmlError::StaleRequest(id)))
+    }
+
+    #[cold]
+    fn verdict(&mut self, id: RequestId) -> Option<Result<Status, PmlError>> {
+        let verdict = self.core.verdict(id.index());
+        self.core.free(id.index());
+        Some(verdict)
+    }
+
+    /// The next request that ended, of those that asked for it (`notify`). It has still to be tested.
+    #[inline]
+    pub fn next_completion(&mut self) -> Option<RequestId> {
+        loop {
+            let id = self.core.completions.pop_front()?;
+            if self.core.requests.get(id).is_some() {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Cancels a receive that has not been matched, or a send of which nothing has left. `true`: it ends now,
+    /// as [`PmlError::Cancelled`]. `false`: it ends, or ended, in the ordinary way.
+    ///
+    /// A cancelled multi-receive ends when the transfers into it have ended.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        let Some(slot) = self.core.requests.get_mut(id) else {
+            return false;
+        };
+        let (state, peer) = (slot.state, slot.peer);
+        match state {
+            State::Posted | State::Multi => {
+                let Some(entry) = slot.entry.take() else {
+                    return false;
+                };
+                if self.core.matcher.cancel(entry).is_err() {
+                    return false;
+                }
+                if state == State::Multi {
+                    self.core.release_multi(id.index(), Outcome::Cancelled);
+                } else {
+                    self.core.finish(id.index(), Outcome::Cancelled);
+                }
+                true
+            }
+            State::Queued => {
+                self.unqueue(peer, id);
+                self.core.finish(id.index(), Outcome::Cancelled);
+                true
+            }
+            State::SelfWait if self.take_from_matching(id) => {
+                self.core.finish(id.index(), Outcome::Cancelled);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a request at once, whatever its state, and makes its id stale. After [`Aborted::Now`] the PML never
+    /// touches the request's memory again. After [`Aborted::Wait`] a rail may still do so: poll, and call it
+    /// again.
+    ///
+    /// A message that was under way is lost: a receive that it was matched with ends as
+    /// [`PmlError::SendAborted`] at the other side; a send to an aborted receive completes.
+    pub fn abort(&mut self, id: RequestId) -> Aborted {
+        let Some(slot) = self.core.requests.get(id) else {
+            return Aborted::Now;
+        };
+        if slot.marks & mark::ABORTED != 0 && slot.state != State::Done && slot.state != State::Multi {
+            // A send that was aborted lives on without its memory; everything else waits for its operation.
+            let busy = self.core.requests.peek_record(id.index()).operation.is_some();
+            return if busy { Aborted::Wait } else { Aborted::Now };
+        }
+        let aborted = self.abort_live(id);
+        self.apply_withdrawals();
+        aborted
+    }
+
+    fn abort_live(&mut self, id: RequestId) -> Aborted {
+        let index = id.index();
+        let (slot, record) = self.core.requests.both(index);
+        slot.marks |= mark::ABORTED | mark::RECORD;
+        let (state, peer) = (slot.state, slot.peer);
+        let operation = record.operation.is_some();
+        match state {
+            State::Free => {}
+            State::Done => self.core.free(index),
+            State::Posted => {
+                if let Some(entry) = slot.entry.take() {
+                    // Linked, because nothing has matched it.
+                    let _ = self.core.matcher.cancel(entry);
+                }
+                self.core.free(index);
+            }
+            State::Multi => return self.abort_multi(id),
+            State::Queued => {
+                self.unqueue(peer, id);
+                self.core.free(index);
+            }
+            State::SelfWait => {
+                self.take_from_matching(id);
+                self.core.free(index);
+            }
+            State::Getting | State::Putting if operation => {
+                record.doomed = Some(Outcome::Cancelled);
+                return Aborted::Wait;
+            }
+            State::Getting => {
+                self.core.say_finished(index, 0);
+                self.core.free(index);
+            }
+            State::PutExposed if record.exposed.is_none() => {
+                // The sender has not been told yet: it is to send nothing.
+                record.moved = record.until;
+                self.core.ask_for_fragments(index);
+                self.core.free(index);
+            }
+            State::PutExposed | State::Fragments => {
+                self.core.withdraw(index);
+                self.core.free(index);
+            }
+            State::Streaming | State::Putting => {
+                self.core.give_up(index);
+                self.core.free(index);
+            }
+            State::AwaitAck | State::AwaitFin => {
+                // Lives on without its memory, until the receiver asks for it.
+                self.core.withdraw(index);
+                let origin = std::mem::take(&mut self.core.requests.record(index).origin);
+                self.core.drop_origin(origin);
+            }
+        }
+        Aborted::Now
+    }
+
+    fn abort_multi(&mut self, id: RequestId) -> Aborted {
+        let index = id.index();
+        if let Some(entry) = self.core.requests.slot(index).entry.take() {
+            // Linked, because the buffer is not released.
+            let _ = self.core.matcher.cancel(entry);
+        }
+        for child in 0..self.core.requests.count() {
+            let (slot, record) = self.core.requests.both(child);
+            if slot.state != State::Free && record.parent == Some(id) && slot.marks & mark::ABORTED == 0 {
+                let child = self.core.requests.id(child);
+                if self.abort_live(child) == Aborted::Now {
+                    self.core.requests.record(index).children -= 1;
+                }
+            }
+        }
+        self.core
+            .deliveries
+            .retain(|(delivery, _)| delivery.request != id);
+        if self.core.requests.record(index).children > 0 {
+            return Aborted::Wait;
+        }
+        self.core.free(index);
+        Aborted::Now
+    }
+
+    /// Lets a request run on by itself; it frees itself when it ends. Only for requests whose memory is regions,
+    /// or lives for ever.
+    pub fn detach(&mut self, id: RequestId) {
+        let Some(slot) = self.core.requests.get_mut(id) else {
+            return;
+        };
+        if slot.state == State::Done {
+            self.core.free(id.index());
+        } else {
+            slot.marks |= mark::DETACHED;
+        }
+    }
+
+    /// Takes a send out of the queue of those of which nothing has left.
+    fn unqueue(&mut self, rank: u32, id: RequestId) {
+        self.core.withdraw(id.index());
+        self.core.peers[rank as usize]
+            .sends
+            .retain(|queued| *queued != id);
+        self.core.refresh(rank);
+        self.apply_withdrawals();
+    }
+
+    /// Takes a message to ourselves, whose bytes are still with its sender, out of matching.
+    fn take_from_matching(&mut self, id: RequestId) -> bool {
+        let record = self.core.requests.record(id.index());
+        let Some(kept) = record.kept.take() else {
+            return false;
+        };
+        let origin = match self.core.matcher.remove_unexpected(kept) {
+            Ok(found) => {
+                let (envelope, _) = self.core.unexpected.take(found.token as u32);
+                self.core.peers[envelope.rank as usize].kept -= envelope.charge();
+                std::mem::replace(&mut self.core.requests.record(id.index()).origin, Origin::Nothing)
+            }
+            // Claimed: its receiver will find that we are gone.
+            Err(_) => return false,
+        };
+        self.core.drop_origin(origin);
+        true
+    }
+}

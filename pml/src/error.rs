@@ -1,0 +1,156 @@
+//! What can go wrong with a request, and what to do about it.
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
+use thiserror::Error;
+
+use crate::rank::Rank;
+use crate::request::RequestId;
+
+/// Why the last rail to a peer went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostReason {
+    /// A rail reported the peer down.
+    Peer(DownReason),
+    /// The link of its last rail went down.
+    Link,
+    /// The device of its last rail is gone.
+    Device,
+    /// A rail went down that cannot give back what it had accepted, so messages may be missing.
+    NotReclaimable,
+    /// The peer sent more than the agreed limits allow.
+    Flood,
+}
+
+impl LostReason {
+    /// In words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer(DownReason::Closed) => "it closed its end",
+            Self::Peer(DownReason::Died) => "its process ended or its connection broke",
+            Self::Peer(DownReason::Hostile) => "it broke the rules of the wire",
+            Self::Peer(DownReason::Silent) => "it did not answer within the bound",
+            Self::Peer(DownReason::Resources) => "this process has no memory or descriptors left to talk to it",
+            Self::Link => "the link of its last rail is down",
+            Self::Device => "the device of its last rail is gone",
+            Self::NotReclaimable => "a rail went down that cannot give back what was under way",
+            Self::Flood => "it sent more unexpected bytes than the agreed window",
+        }
+    }
+}
+
+/// The errors of the PML.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PmlError {
+    /// A rank outside the job.
+    #[error("rank {rank} is not in this job of {size}; ranks go from 0 to {}", size.saturating_sub(1))]
+    NoSuchRank {
+        /// The rank asked for.
+        rank: u32,
+        /// Size of the job.
+        size: u32,
+    },
+    /// No rail was ever opened to this rank.
+    #[error("no rail leads to {rank}: its address was not exchanged, or no rail could open it; see `doorbell why {}`", rank.0)]
+    NoRail {
+        /// The rank.
+        rank: Rank,
+    },
+    /// A rail could not open a peer.
+    #[error("rail `{rail}` could not open {rank}: {source}")]
+    Open {
+        /// The rank.
+        rank: Rank,
+        /// The rail's name.
+        rail: String,
+        /// What the rail said.
+        source: RailError,
+    },
+    /// A rail number that was not given out.
+    #[error("there is no rail number {rail}; {rails} were added")]
+    NoSuchRail {
+        /// The number asked for.
+        rail: u16,
+        /// How many there are.
+        rails: usize,
+    },
+    /// The peer has no rail left.
+    #[error("{rank} is lost: {}; the message may or may not have arrived", reason.as_str())]
+    PeerLost {
+        /// The rank.
+        rank: Rank,
+        /// Why.
+        reason: LostReason,
+    },
+    /// The message was longer than the room of the receive; what fitted was delivered.
+    #[error(
+        "a message of {length} bytes (tag {tag:#x}) from {source_rank} did not fit in {room}; receive into a larger buffer, or probe first"
+    )]
+    Truncated {
+        /// Who sent it.
+        source_rank: Rank,
+        /// Its tag.
+        tag: u64,
+        /// Its full length.
+        length: u64,
+        /// How many bytes were delivered.
+        room: u64,
+    },
+    /// The request was cancelled before it took part in any message.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The sender gave its message up after the receive had been matched with it.
+    #[error("{source_rank} aborted the message with tag {tag:#x} while it was under way")]
+    SendAborted {
+        /// Who sent it.
+        source_rank: Rank,
+        /// Its tag.
+        tag: u64,
+    },
+    /// A request id that names nothing: it ended before, or never was.
+    #[error("{0} names no request: it was tested before, aborted, or is another job's")]
+    StaleRequest(RequestId),
+    /// A claimed message that was received or discarded before.
+    #[error("the claimed message is gone: it was received or discarded before")]
+    StaleMessage,
+    /// The blocks of a strided layout overlap or leave its memory.
+    #[error(
+        "{count} blocks of {block} bytes, {stride} apart, do not fit without overlap in {room} bytes; correct the layout"
+    )]
+    BadLayout {
+        /// Bytes of one block.
+        block: usize,
+        /// From the start of one block to the next.
+        stride: usize,
+        /// Number of blocks.
+        count: usize,
+        /// Bytes of the memory.
+        room: usize,
+    },
+    /// Too many injected bytes wait for a rail.
+    #[error("{waiting} injected bytes wait for a rail already; poll and try again, or send with a request")]
+    InjectFull {
+        /// Bytes waiting.
+        waiting: usize,
+    },
+    /// An injected message that is too long to be taken in one piece.
+    #[error("{length} bytes cannot be injected: at most {limit}; send with a request")]
+    InjectTooLong {
+        /// Its length.
+        length: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A setting that cannot be.
+    #[error("the setting {name} = {value} is refused: {reason}")]
+    BadConfig {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// Why.
+        reason: &'static str,
+    },
+}

@@ -1,0 +1,237 @@
+//! Who waits for what: for the errors of deadlines, as plain data and in words.
+
+use std::fmt;
+
+use doorbell_fabric::message::Message;
+
+use crate::error::LostReason;
+use crate::pml::Pml;
+use crate::rail::RailId;
+use crate::rank::{Rank, Source};
+use crate::request::{RequestId, State};
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waiting {
+    /// Nothing: it has ended.
+    Nothing,
+    /// Receive: a message that matches.
+    Message,
+    /// Multi-receive: messages, until the buffer is used up.
+    Messages,
+    /// Receive: fragments.
+    Fragments,
+    /// Receive: our own read of the sender's memory.
+    Read,
+    /// Receive: the sender's write into our memory.
+    Write,
+    /// Send: room in the rail to the peer.
+    Rail,
+    /// Send: the peer has too much of ours unreceived.
+    Credit,
+    /// Send: the receiver has not matched the message.
+    Match,
+    /// Send: the receiver has not finished reading our memory (or has not matched the message).
+    Reader,
+    /// Send: fragments are leaving.
+    Leaving,
+    /// Send: our own write into the receiver's memory.
+    Writing,
+}
+
+/// Who waits for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The request.
+    pub request: RequestId,
+    /// Our rank.
+    pub rank: Rank,
+    /// The other side, when it is known.
+    pub peer: Source,
+    /// The context.
+    pub context: u16,
+    /// The tag (asked for, or of the message).
+    pub tag: u64,
+    /// What it waits for.
+    pub waiting: Waiting,
+    /// Length of the message; zero when unknown.
+    pub length: u64,
+    /// Bytes of it that have moved.
+    pub moved: u64,
+    /// The rail in use to the peer.
+    pub rail: Option<String>,
+    /// Messages to us that no receive has matched, from this peer (from all, when it is not known).
+    pub unexpected: usize,
+    /// Sends to the peer of which nothing has left.
+    pub queued: usize,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank,
+            peer,
+            tag,
+            context,
+            ..
+        } = self;
+        match self.waiting {
+            Waiting::Nothing => return write!(out, "{rank}: the request has ended"),
+            Waiting::Message => write!(out, "{rank} waits for a message from {peer}")?,
+            Waiting::Messages => write!(out, "{rank} waits for messages from {peer} into one buffer")?,
+            Waiting::Fragments => write!(out, "{rank} waits for the rest of a message from {peer}")?,
+            Waiting::Read => write!(out, "{rank} reads a message from the memory of {peer}")?,
+            Waiting::Write => write!(out, "{rank} waits for {peer} to write a message into its memory")?,
+            Waiting::Rail => write!(out, "{rank} waits for room on the rail to {peer}: does it poll?")?,
+            Waiting::Credit => write!(out, "{rank} waits for {peer} to receive earlier messages")?,
+            Waiting::Match => write!(out, "{rank} waits for {peer} to post a receive for its message")?,
+            Waiting::Reader => write!(out, "{rank} waits for {peer} to receive and read its message")?,
+            Waiting::Leaving => write!(out, "{rank} is sending a message to {peer}")?,
+            Waiting::Writing => write!(out, "{rank} writes a message into the memory of {peer}")?,
+        }
+        write!(out, " (context {context}, tag {tag:#x}")?;
+        if self.length > 0 {
+            write!(out, ", {} of {} bytes", self.moved, self.length)?;
+        }
+        if let Some(rail) = &self.rail {
+            write!(out, ", rail {rail}")?;
+        }
+        write!(out, "; {} unexpected", self.unexpected)?;
+        if self.queued > 0 {
+            write!(out, ", {} sends queued", self.queued)?;
+        }
+        out.write_str(")")
+    }
+}
+
+/// A rail to a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathReport {
+    /// The rail.
+    pub rail: RailId,
+    /// Its name.
+    pub name: String,
+    /// Whether it is up.
+    pub up: bool,
+    /// Whether it is the one in use.
+    pub current: bool,
+}
+
+/// What is known of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    /// The peer.
+    pub rank: Rank,
+    /// Why it is lost, if it is.
+    pub lost: Option<LostReason>,
+    /// Its rails.
+    pub paths: Vec<PathReport>,
+    /// Sends of which nothing has left.
+    pub queued: usize,
+    /// Bytes charged to us by its window and not reported as received.
+    pub unreported: u64,
+    /// Messages from it that no receive has matched.
+    pub unexpected: usize,
+    /// Messages from it that wait for an earlier one.
+    pub held: usize,
+}
+
+impl<M: Message> Pml<M> {
+    /// Who waits for what, or `None` for a stale id. Not for the data path: it allocates.
+    #[must_use]
+    pub fn explain(&self, id: RequestId) -> Option<Explanation> {
+        let slot = self.core.requests.get(id)?;
+        let record = self.core.requests.peek_record(id.index());
+        let waiting = match slot.state {
+            State::Free | State::Done => Waiting::Nothing,
+            State::Posted => Waiting::Message,
+            State::Multi => Waiting::Messages,
+            State::Fragments => Waiting::Fragments,
+            State::Getting => Waiting::Read,
+            State::PutExposed => Waiting::Write,
+            State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
+            State::Queued => Waiting::Credit,
+            State::AwaitAck | State::SelfWait => Waiting::Match,
+            State::AwaitFin => Waiting::Reader,
+            State::Streaming => Waiting::Leaving,
+            State::Putting => Waiting::Writing,
+        };
+        let posted = slot
+            .entry
+            .filter(|_| matches!(waiting, Waiting::Message | Waiting::Messages));
+        let peer = match posted {
+            Some(entry) => self.asked_for(entry),
+            None => Source::Rank(Rank(slot.peer)),
+        };
+        let (rail, queued, unexpected) = match peer {
+            Source::Any => (None, 0, self.core.matcher.unexpected_load().messages),
+            Source::Rank(rank) => {
+                let known = &self.core.peers[rank.index()];
+                let path = known.paths.get(known.current).filter(|path| path.up);
+                let load = self.core.matcher.unexpected_load_of(rank.0);
+                (
+                    path.map(|path| self.rail_name(path.rail)),
+                    known.sends.len(),
+                    load.messages,
+                )
+            }
+        };
+        let known = !matches!(waiting, Waiting::Message | Waiting::Messages);
+        Some(Explanation {
+            request: id,
+            rank: self.core.me(),
+            peer,
+            context: slot.context,
+            tag: slot.tag,
+            waiting,
+            length: if known { slot.length } else { 0 },
+            moved: if known { record.moved } else { 0 },
+            rail,
+            unexpected,
+            queued,
+        })
+    }
+
+    fn asked_for(&self, entry: doorbell_matching::EntryHandle) -> Source {
+        let found = self.core.matcher.posted().find(|(handle, _)| *handle == entry);
+        match found {
+            Some((_, entry)) if entry.pattern.source_ignore == 0 => Source::Rank(Rank(entry.pattern.source)),
+            _ => Source::Any,
+        }
+    }
+
+    /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it allocates.
+    #[must_use]
+    pub fn peer(&self, rank: Rank) -> Option<PeerReport> {
+        let peer = self.core.peers.get(rank.index())?;
+        let hot = &self.core.hot[rank.index()];
+        Some(PeerReport {
+            rank,
+            lost: peer.lost,
+            paths: peer
+                .paths
+                .iter()
+                .enumerate()
+                .map(|(at, path)| PathReport {
+                    rail: RailId(path.rail),
+                    name: self.rail_name(path.rail),
+                    up: path.up,
+                    current: at == peer.current && path.up,
+                })
+                .collect(),
+            queued: peer.sends.len(),
+            unreported: hot.charged - peer.reported,
+            unexpected: self.core.matcher.unexpected_load_of(rank.0).messages,
+            held: peer
+                .held
+                .iter()
+                .filter(|index| **index != crate::unexpected::HOLE)
+                .count(),
+        })
+    }
+
+    fn rail_name(&self, rail: u16) -> String {
+        self.rails[usize::from(rail)].rail.name().to_string()
+    }
+}

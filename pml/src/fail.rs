@@ -1,0 +1,91 @@
+//! The end of a peer: everything that needs it ends with a typed error, everything else goes on.
+
+use crate::core::Core;
+use crate::error::LostReason;
+use crate::peer::about;
+use crate::request::{Outcome, RequestId, State, mark};
+use crate::unexpected::HOLE;
+
+impl Core {
+    /// A peer has no rail left, or broke the agreement.
+    ///
+    /// Whole messages of it that were kept can still be received. Receives from any rank stay.
+    #[cold]
+    pub(crate) fn fail_peer(&mut self, rank: u32, reason: LostReason) {
+        if self.hot[rank as usize].is(about::LOST) {
+            return;
+        }
+        self.hot[rank as usize].refuse();
+        self.any_lost = true;
+        self.counters.peers_lost += 1;
+        let peer = &mut self.peers[rank as usize];
+        peer.lost = Some(reason);
+        peer.paths.iter_mut().for_each(|path| path.up = false);
+        peer.control.clear();
+        peer.tasks.clear();
+        let sends = std::mem::take(&mut peer.sends);
+        let held = std::mem::take(&mut peer.held);
+        for index in held.into_iter().filter(|index| *index != HOLE) {
+            let (envelope, buffer) = self.unexpected.take(index);
+            self.pool.give(buffer);
+            self.peers[rank as usize].kept -= envelope.charge();
+        }
+        for id in sends {
+            if self.requests.get(id).is_some() {
+                self.withdraw(id.index());
+                self.finish(id.index(), Outcome::PeerLost);
+            }
+        }
+        let mut posted = Vec::new();
+        self.matcher.cancel_source(rank, |token| posted.push(token));
+        for token in posted {
+            self.fail_posted(RequestId::from_bits(token), rank);
+        }
+        for index in 0..self.requests.count() {
+            self.fail_transfer(index, rank);
+        }
+    }
+
+    fn fail_posted(&mut self, id: RequestId, rank: u32) {
+        let Some(slot) = self.requests.get_mut(id) else {
+            return;
+        };
+        slot.peer = rank;
+        slot.entry = None;
+        if slot.state == State::Multi {
+            self.release_multi(id.index(), Outcome::PeerLost);
+        } else {
+            self.finish(id.index(), Outcome::PeerLost);
+        }
+    }
+
+    fn fail_transfer(&mut self, index: usize, rank: u32) {
+        let (slot, record) = self.requests.both(index);
+        let under_way = matches!(
+            slot.state,
+            State::Fragments
+                | State::Getting
+                | State::PutExposed
+                | State::AwaitAck
+                | State::AwaitFin
+                | State::Streaming
+                | State::Putting
+        );
+        if !under_way || slot.peer != rank {
+            return;
+        }
+        let aborted = slot.marks & mark::ABORTED != 0;
+        if record.operation.is_some() {
+            // Its rail ends the operation; until then memory may be written.
+            record.doomed.get_or_insert(Outcome::PeerLost);
+            return;
+        }
+        self.withdraw(index);
+        let child = self.requests.peek(index).marks & mark::CHILD != 0;
+        if aborted && !child {
+            self.free(index);
+        } else {
+            self.finish(index, Outcome::PeerLost);
+        }
+    }
+}

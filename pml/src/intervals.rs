@@ -1,0 +1,84 @@
+//! Which bytes of a transfer have arrived: sorted, merged ranges, so that no byte is counted twice.
+
+/// Most separate ranges of one transfer. A sender has at most 16 fragments under way, before and after a
+/// failover, so an honest one never needs more.
+const MOST: usize = 64;
+
+/// Why a range was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejected {
+    /// All or part of it is there already.
+    Repeated,
+    /// Too many holes.
+    TooMany,
+}
+
+/// The ranges that have arrived. Its memory is used again by the next transfer.
+#[derive(Debug, Default)]
+pub(crate) struct Intervals(Vec<(u64, u64)>);
+
+impl Intervals {
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds `[from, to)`; refuses it as a whole when any of its bytes is there already.
+    pub(crate) fn add(&mut self, from: u64, to: u64) -> Result<(), Rejected> {
+        if from >= to {
+            return Ok(());
+        }
+        let at = self.0.partition_point(|range| range.1 <= from);
+        // ranges[at] is the first that ends after `from`.
+        if self.0.get(at).is_some_and(|range| range.0 < to) {
+            return Err(Rejected::Repeated);
+        }
+        let joins_left = at > 0 && self.0[at - 1].1 == from;
+        let joins_right = self.0.get(at).is_some_and(|range| range.0 == to);
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.0[at - 1].1 = self.0[at].1;
+                self.0.remove(at);
+            }
+            (true, false) => self.0[at - 1].1 = to,
+            (false, true) => self.0[at].0 = from,
+            (false, false) if self.0.len() == MOST => return Err(Rejected::TooMany),
+            (false, false) => self.0.insert(at, (from, to)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn they_agree_with_a_table_of_bytes(ranges in prop::collection::vec((0u64..40, 1u64..6), 1..60)) {
+            let mut table = [false; 64];
+            let mut intervals = Intervals::default();
+            for (from, length) in ranges {
+                let span = from as usize..(from + length) as usize;
+                let fresh = table[span.clone()].iter().all(|seen| !seen);
+                prop_assert_eq!(intervals.add(from, from + length).is_ok(), fresh);
+                if fresh {
+                    table[span].fill(true);
+                }
+                let runs = table.windows(2).filter(|pair| !pair[0] && pair[1]).count() + usize::from(table[0]);
+                prop_assert_eq!(intervals.0.len(), runs);
+            }
+        }
+    }
+
+    #[test]
+    fn holes_are_bounded() {
+        let mut intervals = Intervals::default();
+        for at in 0..MOST as u64 {
+            assert_eq!(intervals.add(at * 2, at * 2 + 1), Ok(()));
+        }
+        assert_eq!(intervals.add(1000, 1001), Err(Rejected::TooMany));
+        assert_eq!(intervals.add(1, 2), Ok(()), "filling a hole needs no room");
+    }
+}

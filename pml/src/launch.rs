@@ -1,0 +1,200 @@
+//! The start of a send: which protocol, and its first message (reference: bfo, section 5).
+
+use doorbell_fabric::message::{Access, Body, Exposure, Message, Refused, Remote, RemoteKey};
+use zerocopy::IntoBytes;
+
+use crate::args::Payload;
+use crate::convertor::{Origin, to_usize};
+use crate::peer::ENVELOPE;
+use crate::pml::Pml;
+use crate::rendezvous::tasks::{Piece, send_piece};
+use crate::request::{RequestId, State, mark};
+use crate::wire::{MatchHeader, RndvHeader, flag, kind};
+
+/// What became of the start of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Launch {
+    /// All of it has left.
+    Complete,
+    /// It was announced; the receiver answers.
+    Announced,
+    /// No rail takes it now.
+    Full,
+    /// The peer has too much of ours unreceived.
+    NoCredit,
+}
+
+impl<M: Message> Pml<M> {
+    /// Starts a send of which nothing has left.
+    pub(crate) fn launch(&mut self, rank: u32, id: RequestId) -> Launch {
+        let Some(at) = self.core.turn(rank) else {
+            return Launch::Full;
+        };
+        let path = &self.core.peers[rank as usize].paths[at];
+        let length = self.core.requests.peek(id.index()).length;
+        let sync = self.core.requests.peek(id.index()).marks & mark::SYNC != 0;
+        let small = length <= path.eager as u64;
+        let hot = &self.core.hot[rank as usize];
+        if small && !sync && hot.has_room(length + ENVELOPE) {
+            return self.launch_whole(rank, at, id);
+        }
+        if !self.core.may_announce(rank) {
+            self.core.counters.window_full += 1;
+            return Launch::NoCredit;
+        }
+        let origin = &self.core.requests.peek_record(id.index()).origin;
+        let long = !small && origin.is_contiguous() && matches!(origin, Origin::User(_));
+        let protocol = self.core.config.protocol;
+        if long
+            && path.wants_get(protocol, length)
+            && let Some(launch) = self.launch_exposed(rank, at, id)
+        {
+            return launch;
+        }
+        let path = &self.core.peers[rank as usize].paths[at];
+        let can_put = long && path.wants_put(protocol);
+        let first = if can_put { 0 } else { path.first_part };
+        self.launch_announced(rank, at, id, first, can_put)
+    }
+
+    fn launch_whole(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
+        let length = self.core.requests.peek(id.index()).length;
+        let seq = self.core.hot[rank as usize].next;
+        let slot = self.core.requests.peek(id.index());
+        let head = MatchHeader::new(kind::MATCH, 0, slot.context, seq.0, slot.tag);
+        match self.send_first(rank, at, id, head.as_bytes(), to_usize(length)) {
+            Ok(()) => {
+                self.core.counters.sent_eager += 1;
+                Launch::Complete
+            }
+            Err(launch) => launch,
+        }
+    }
+
+    /// RNDV with the first `first` bytes, or with none when the window is full.
+    fn launch_announced(
+        &mut self,
+        rank: u32,
+        at: usize,
+        id: RequestId,
+        first: usize,
+        can_put: bool,
+    ) -> Launch {
+        let hot = &self.core.hot[rank as usize];
+        let (slot, record) = self.core.requests.both(id.index());
+        let mut body = slot.length.min(first as u64);
+        if !hot.has_room(body + ENVELOPE) {
+            self.core.counters.window_full += 1;
+            body = 0;
+        }
+        record.seq = hot.next.0;
+        let flags = if can_put { flag::CAN_PUT } else { 0 };
+        let head = RndvHeader {
+            matching: MatchHeader::new(kind::RNDV, flags, slot.context, record.seq, slot.tag),
+            length: slot.length.into(),
+            sender: id.to_bits().into(),
+            receiver: 0.into(),
+            restart: 0.into(),
+            reserved: 0.into(),
+        };
+        match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
+            Ok(()) => {
+                self.core.requests.slot(id.index()).state = State::AwaitAck;
+                self.core.counters.sent_rndv += 1;
+                Launch::Announced
+            }
+            Err(launch) => launch,
+        }
+    }
+
+    /// RGET; `None` when the memory cannot be exposed.
+    fn launch_exposed(&mut self, rank: u32, at: usize, id: RequestId) -> Option<Launch> {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let (rail_index, peer) = (path.rail, path.peer);
+        let rail = &mut self.rails[usize::from(rail_index)].rail;
+        let (slot, record) = self.core.requests.both(id.index());
+        if record.exposed.is_some() && record.rail != rail_index {
+            self.core.withdraw(id.index());
+            self.apply_withdrawals();
+            return Some(Launch::Full);
+        }
+        if record.exposed.is_none() {
+            let memory = match &record.origin {
+                Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
+                Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
+                _ => return None,
+            };
+            let remote: Remote = rail.expose(memory, Access::Read, Some(peer)).ok()?;
+            record.exposed = Some(RemoteKey(remote.key.get()));
+            record.remote = Some(remote);
+            record.rail = rail_index;
+        }
+        let remote = record.remote?;
+        record.seq = self.core.hot[rank as usize].next.0;
+        let head = RndvHeader {
+            matching: MatchHeader::new(kind::RGET, 0, slot.context, record.seq, slot.tag),
+            length: slot.length.into(),
+            sender: id.to_bits().into(),
+            receiver: 0.into(),
+            restart: 0.into(),
+            reserved: 0.into(),
+        };
+        let sent = rail.send(peer, head.as_bytes(), Body::Bytes(remote.as_bytes()));
+        Some(match self.first_sent(rank, at, sent.map(|_| 0)) {
+            Ok(()) => {
+                self.core.requests.slot(id.index()).state = State::AwaitFin;
+                self.core.counters.sent_rget += 1;
+                Launch::Announced
+            }
+            Err(launch) => launch,
+        })
+    }
+
+    /// Sends the first message of a send, with the first `body` bytes.
+    fn send_first(
+        &mut self,
+        rank: u32,
+        at: usize,
+        id: RequestId,
+        head: &[u8],
+        body: usize,
+    ) -> Result<(), Launch> {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let record = self.core.requests.record(id.index());
+        let piece = Piece {
+            offset: 0,
+            most: body,
+            all: true,
+        };
+        let sent = send_piece(
+            rail,
+            &path.can,
+            path.peer,
+            head,
+            &record.origin,
+            &mut record.cursor,
+            piece,
+            &mut self.core.scratch,
+            &mut self.core.counters.packed_bytes,
+        );
+        self.first_sent(rank, at, sent.map(|(_, bytes)| bytes))
+    }
+
+    /// Counts the first message of a send.
+    fn first_sent(&mut self, rank: u32, at: usize, sent: Result<usize, Refused>) -> Result<(), Launch> {
+        match sent {
+            Ok(bytes) => {
+                let hot = &mut self.core.hot[rank as usize];
+                hot.next = hot.next.next();
+                hot.charged += bytes as u64 + ENVELOPE;
+                Ok(())
+            }
+            Err(Refused::Full) => Err(Launch::Full),
+            Err(_) => {
+                self.path_refused(rank, at);
+                Err(Launch::Full)
+            }
+        }
+    }
+}

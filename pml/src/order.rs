@@ -1,0 +1,62 @@
+//! Order: rails promise none, so messages that arrive ahead of an earlier one are held until it came.
+
+use doorbell_fabric::message::Inbound;
+
+use crate::core::Core;
+use crate::peer::about;
+use crate::seq::{Place, Seq};
+use crate::unexpected::{Envelope, HOLE, Station};
+
+impl Core {
+    /// A message of the MATCH class has arrived: takes it, holds it, or drops it as a duplicate. Its bytes start
+    /// at `at`.
+    pub(crate) fn sequence(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        let rank = envelope.rank;
+        match Seq(envelope.seq).place(self.hot[rank as usize].expected_seq()) {
+            Place::Expected => {
+                self.hot[rank as usize].advance();
+                self.take_in(envelope, inbound, at);
+                if self.hot[rank as usize].is(about::HELD) {
+                    self.release_held(rank);
+                }
+            }
+            Place::Ahead(distance) => self.hold(envelope, inbound, at, distance),
+            Place::Behind => self.counters.drops.duplicate += 1,
+        }
+    }
+
+    #[cold]
+    fn hold(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize, distance: u32) {
+        if u64::from(distance) > self.reorder_limit() {
+            self.counters.drops.too_far_ahead += 1;
+            return;
+        }
+        let place = distance as usize - 1;
+        let held = &mut self.peers[envelope.rank as usize].held;
+        if held.len() <= place {
+            held.resize(place + 1, HOLE);
+        } else if held[place] != HOLE {
+            self.counters.drops.duplicate += 1;
+            return;
+        }
+        let index = self.record(Station::Held, envelope, inbound, at);
+        self.peers[envelope.rank as usize].held[place] = index;
+        self.hot[envelope.rank as usize].about |= about::HELD;
+        self.counters.held += 1;
+        self.keep_charge(envelope.rank, envelope.charge());
+    }
+
+    /// The expected number has just advanced: takes in what was held and has become expected.
+    #[cold]
+    pub(crate) fn release_held(&mut self, rank: u32) {
+        // The number that `held` starts with was the one after the expected, and is now the expected one.
+        while let Some(index) = self.peers[rank as usize].held.pop_front() {
+            if index == HOLE {
+                return;
+            }
+            self.hot[rank as usize].advance();
+            self.take_in_held(index);
+        }
+        self.hot[rank as usize].about &= !about::HELD;
+    }
+}

@@ -1,0 +1,334 @@
+//! The PML: its rails, and one pass of progress over them.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
+use doorbell_fabric::rail::Work;
+use doorbell_fabric::time::Time;
+
+use crate::config::PmlConfig;
+use crate::core::Core;
+use crate::counters::Counters;
+use crate::dispatch::Sink;
+use crate::error::PmlError;
+use crate::launch::Launch;
+use crate::peer::{Path, about};
+use crate::rail::{RailId, RailSlot};
+use crate::rank::Rank;
+use crate::rendezvous::tasks::Step;
+use crate::request::Outcome;
+
+/// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
+#[derive(Debug)]
+pub struct Pml<M: Message> {
+    pub(crate) rails: Vec<RailSlot<M>>,
+    pub(crate) core: Core,
+}
+
+impl<M: Message> Pml<M> {
+    /// A PML without rails: it can send to itself.
+    ///
+    /// # Errors
+    /// [`PmlError::BadConfig`], with the setting and the reason.
+    pub fn new(config: PmlConfig) -> Result<Self, PmlError> {
+        let refuse = |name, value: u64, reason| PmlError::BadConfig { name, value, reason };
+        if config.rank.0 >= config.size {
+            return Err(refuse(
+                "rank",
+                config.rank.0.into(),
+                "it must be below the size of the job",
+            ));
+        }
+        if config.window < 1024 {
+            return Err(refuse("window", config.window, "at least 1024 bytes"));
+        }
+        if config.hard_window < config.window {
+            return Err(refuse("hard_window", config.hard_window, "not below the window"));
+        }
+        if config.hard_window > 1 << 36 {
+            return Err(refuse(
+                "hard_window",
+                config.hard_window,
+                "at most 64 GiB: sequence numbers have 32 bits",
+            ));
+        }
+        if config.pipeline == 0 || config.pipeline > 16 {
+            return Err(refuse("pipeline", config.pipeline as u64, "1 to 16"));
+        }
+        if config.poll_budget == 0 {
+            return Err(refuse("poll_budget", 0, "at least 1"));
+        }
+        Ok(Self {
+            rails: Vec::new(),
+            core: Core::new(config),
+        })
+    }
+
+    /// Adds a rail.
+    pub fn add_rail(&mut self, rail: M) -> RailId {
+        self.rails.push(RailSlot::new(rail));
+        RailId((self.rails.len() - 1) as u16)
+    }
+
+    /// Makes a peer known over a rail. The rails of a peer are used in the order in which this is called. Our own
+    /// rank needs none.
+    ///
+    /// # Errors
+    /// [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses the address.
+    pub fn connect(
+        &mut self,
+        rank: Rank,
+        rail: RailId,
+        address: &RailAddress,
+        incarnation: Incarnation,
+    ) -> Result<(), PmlError> {
+        if rank.0 >= self.core.config.size {
+            return Err(self.no_such_rank(rank));
+        }
+        let rails = self.rails.len();
+        let slot = self
+            .rails
+            .get_mut(usize::from(rail.0))
+            .ok_or(PmlError::NoSuchRail { rail: rail.0, rails })?;
+        if rank == self.core.config.rank {
+            return Ok(());
+        }
+        let peer = slot
+            .rail
+            .open(address, incarnation)
+            .map_err(|source| PmlError::Open {
+                rank,
+                rail: slot.rail.name().to_string(),
+                source,
+            })?;
+        slot.assign(peer, rank.0);
+        let path = Path::new(&self.core.config, rail.0, peer, slot.rail.capabilities());
+        let known = &mut self.core.peers[rank.index()];
+        match known.path_of(rail.0) {
+            Some(at) => known.paths[at] = path,
+            None => known.paths.push(path),
+        }
+        self.core.refresh(rank.0);
+        Ok(())
+    }
+
+    /// A rail.
+    #[must_use]
+    pub fn rail(&self, rail: RailId) -> Option<&M> {
+        self.rails.get(usize::from(rail.0)).map(|slot| &slot.rail)
+    }
+
+    /// A rail, to be armed, or for one-sided access of the caller's own. Operation ids of the caller have bit 63
+    /// set, and end in [`Pml::next_operation`]; all others belong to the PML.
+    pub fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
+        self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail)
+    }
+
+    /// All rails.
+    pub fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
+        (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
+    }
+
+    /// All rails, to be armed before sleeping.
+    pub fn rails_mut(&mut self) -> impl Iterator<Item = (RailId, &mut M)> {
+        (0..)
+            .map(RailId)
+            .zip(self.rails.iter_mut().map(|slot| &mut slot.rail))
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &PmlConfig {
+        &self.core.config
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Requests that were made and not freed yet.
+    #[must_use]
+    pub fn live_requests(&self) -> usize {
+        self.core.requests.live() as usize
+    }
+
+    /// The next one-sided operation of the caller (bit 63 of its id) that ended.
+    pub fn next_operation(&mut self) -> Option<(RailId, OpId, Result<u64, OpError>)> {
+        let (rail, op, outcome) = self.core.foreign.pop_front()?;
+        Some((RailId(rail), op, outcome))
+    }
+
+    /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
+    #[inline]
+    pub fn poll(&mut self) -> Work {
+        let budget = self.core.config.poll_budget;
+        let mut work = 0;
+        for (rail, slot) in self.rails.iter_mut().enumerate() {
+            if !slot.is_due() {
+                continue;
+            }
+            let mut sink = Sink {
+                core: &mut self.core,
+                ranks: &slot.ranks,
+                rail: rail as u16,
+            };
+            let found = slot.rail.poll(budget, &mut sink);
+            slot.polled(found);
+            work += found;
+        }
+        if !self.core.withdrawals.is_empty() {
+            self.apply_withdrawals();
+        }
+        if !self.core.listed.is_empty() {
+            work += self.drain();
+        }
+        work
+    }
+
+    /// Housekeeping of the rails, their events, and a pass of [`Pml::poll`]. To be called every few microseconds
+    /// of idling, and by [`Pml::next_deadline`].
+    pub fn progress(&mut self, now: Time) -> Work {
+        let mut work = 0;
+        for rail in 0..self.rails.len() {
+            work += self.rails[rail].rail.progress(now);
+            while let Some(event) = self.rails[rail].rail.event() {
+                self.on_event(rail, event);
+                work += 1;
+            }
+        }
+        work + self.poll()
+    }
+
+    /// The next time at which [`Pml::progress`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.rails
+            .iter()
+            .filter_map(|slot| slot.rail.next_deadline())
+            .min()
+    }
+
+    /// Whether there is work that only polling moves on, so that sleeping on the rails' descriptors would delay it.
+    #[must_use]
+    pub fn must_poll(&self) -> bool {
+        !self.core.listed.is_empty()
+    }
+
+    /// Rings the doorbells of all rails. A poll does it, too.
+    #[inline]
+    pub fn flush(&mut self) {
+        for slot in &mut self.rails {
+            slot.rail.flush();
+        }
+    }
+
+    /// Orderly end: pushes out what waits, then closes the rails. To be called with a fresh `now` until it answers
+    /// `true`, which it does at `by` at the latest.
+    pub fn close(&mut self, now: Time, by: Time) -> bool {
+        self.progress(now);
+        if now < by && self.must_poll() {
+            return false;
+        }
+        let mut closed = true;
+        for slot in &mut self.rails {
+            closed &= slot.rail.close(now, by);
+        }
+        closed
+    }
+
+    /// Does what waits for rails, for every listed peer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn drain(&mut self) -> Work {
+        let mut work = 0;
+        // Peers that are listed again meanwhile are looked at in the next pass.
+        std::mem::swap(&mut self.core.listed, &mut self.core.in_pass);
+        for at in 0..self.core.in_pass.len() {
+            let rank = self.core.in_pass[at];
+            self.core.hot[rank as usize].about &= !about::LISTED;
+            work += self.drain_peer(rank);
+        }
+        self.core.in_pass.clear();
+        self.apply_withdrawals();
+        if work > 0 {
+            self.flush();
+        }
+        work
+    }
+
+    fn drain_peer(&mut self, rank: u32) -> Work {
+        if self.core.hot[rank as usize].is(about::LOST) {
+            return 0;
+        }
+        let before = self.core.peers[rank as usize].control.len();
+        let mut again = !self.send_control(rank);
+        let mut work = before.saturating_sub(self.core.peers[rank as usize].control.len());
+        for _ in 0..self.core.peers[rank as usize].tasks.len() {
+            // Gone, when the peer was lost in the middle.
+            let Some(task) = self.core.peers[rank as usize].tasks.pop_front() else {
+                break;
+            };
+            match self.step(rank, task) {
+                Step::Finished => work += 1,
+                Step::Again(moved) => {
+                    work += usize::from(moved);
+                    again = true;
+                    if !self.core.hot[rank as usize].is(about::LOST) {
+                        self.core.peers[rank as usize].tasks.push_back(task);
+                    }
+                }
+            }
+        }
+        work += self.send_queued(rank, &mut again);
+        // What the tasks queued is sent at once, not with the next pass.
+        again |= !self.send_control(rank);
+        if again {
+            self.core.list(rank);
+        }
+        work
+    }
+
+    /// Starts the sends of which nothing has left, in order.
+    fn send_queued(&mut self, rank: u32, again: &mut bool) -> Work {
+        let mut work = 0;
+        while let Some(id) = self.core.peers[rank as usize].sends.front().copied() {
+            let launch = self.launch(rank, id);
+            if launch == Launch::Full || launch == Launch::NoCredit {
+                *again |= launch == Launch::Full;
+                return work;
+            }
+            self.core.peers[rank as usize].sends.pop_front();
+            work += 1;
+            if launch == Launch::Complete {
+                self.core.finish(id.index(), Outcome::Ok);
+            }
+        }
+        self.core.refresh(rank);
+        work
+    }
+}
+
+impl Core {
+    /// Decides again which path is in use, and whether the fast path may be taken.
+    pub(crate) fn refresh(&mut self, rank: u32) {
+        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
+        hot.below = 0;
+        if hot.is(about::LOST) {
+            return;
+        }
+        if self.config.spread {
+            return; // every message looks for its own path
+        }
+        let Some(at) = peer.first_up() else { return };
+        peer.current = at;
+        let path = &peer.paths[at];
+        hot.rail = path.rail;
+        hot.peer = path.peer;
+        // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
+        // by the receiver.
+        if peer.sends.is_empty() {
+            hot.below = path.eager + 1;
+        }
+    }
+}

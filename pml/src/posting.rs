@@ -1,0 +1,195 @@
+//! Receives: the fast path, layouts, and multi-receives.
+
+use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::message::Message;
+use doorbell_matching::{Entry, Posted};
+
+use crate::args::{Delivery, MultiArgs, RecvArgs, Target};
+use crate::core::Core;
+use crate::error::PmlError;
+use crate::pml::Pml;
+use crate::rank::{Rank, Source};
+use crate::receive::{Landing, pattern};
+use crate::request::{Outcome, RequestId, State, mark};
+
+impl<M: Message> Pml<M> {
+    /// Receives into one piece of borrowed memory: the fast path.
+    ///
+    /// # Errors
+    /// [`PmlError::NoSuchRank`]. That the peer is lost is told by the request.
+    #[inline]
+    pub fn recv_loan(
+        &mut self,
+        from: Source,
+        context: u16,
+        tag: u64,
+        ignore: u64,
+        room: MutLoan,
+    ) -> Result<RequestId, PmlError> {
+        if let Source::Rank(rank) = from
+            && rank.0 >= self.core.config.size
+        {
+            return Err(self.no_such_rank(rank));
+        }
+        let (id, slot) = self.core.requests.take();
+        slot.state = State::Posted;
+        slot.context = context;
+        slot.tag = tag;
+        slot.room = room;
+        self.core
+            .post(id, pattern(from, context, tag, ignore), room.len() as u64);
+        Ok(id)
+    }
+
+    /// Receives.
+    ///
+    /// # Errors
+    /// As [`Pml::recv_loan`], and [`PmlError::BadLayout`].
+    pub fn recv(&mut self, args: RecvArgs) -> Result<RequestId, PmlError> {
+        self.check_source(args.from)?;
+        let id = self.prepare(args.context, args.tag, args.target, args.notify)?;
+        let room = self.core.capacity(id.index());
+        self.core
+            .post(id, pattern(args.from, args.context, args.tag, args.ignore), room);
+        Ok(id)
+    }
+
+    /// Posts a buffer that takes many messages, one behind the other, until fewer than `min_free` bytes are left.
+    /// Each is told by [`Pml::next_delivery`]; the request ends when the buffer is released.
+    ///
+    /// # Errors
+    /// [`PmlError::NoSuchRank`]; [`PmlError::BadLayout`] for a target of several pieces.
+    pub fn recv_multi(&mut self, args: MultiArgs) -> Result<RequestId, PmlError> {
+        self.check_source(args.from)?;
+        let target = args.target.checked()?;
+        if target.contiguous().is_none() {
+            return Err(PmlError::BadLayout {
+                block: 0,
+                stride: 0,
+                count: 0,
+                room: usize::try_from(target.len()).unwrap_or(usize::MAX),
+            });
+        }
+        let room = target.len();
+        let id = self.prepare(args.context, args.tag, target, args.notify)?;
+        let slot = self.core.requests.slot(id.index());
+        slot.state = State::Multi;
+        slot.marks |= mark::MULTI | mark::RECORD;
+        slot.peer = self.core.config.rank.0;
+        let pattern = pattern(args.from, args.context, args.tag, args.ignore);
+        let mut entry = Entry::persistent(pattern, room, id.to_bits()).managed(args.min_free.max(1));
+        loop {
+            match self.core.matcher.post(&entry) {
+                Posted::Linked(handle) => {
+                    self.core.requests.slot(id.index()).entry = Some(handle);
+                    break;
+                }
+                Posted::Found(kept) => {
+                    // A managed entry without `no_truncate` takes every message.
+                    let Some(place) = entry.take(0, kept.length) else {
+                        break;
+                    };
+                    let landing = Landing {
+                        request: id,
+                        offset: place.offset,
+                        length: place.length,
+                        unlinked: place.unlinked,
+                    };
+                    self.core.deliver_recorded(&landing, kept.token as u32);
+                    if place.unlinked {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.core.any_lost && self.core.requests.get(id).is_some() {
+            self.core.fail_unreachable(id, pattern);
+        }
+        Ok(id)
+    }
+
+    /// The next message that a multi-receive took, oldest first.
+    pub fn next_delivery(&mut self) -> Option<Delivery> {
+        let (delivery, charge) = self.core.deliveries.pop_front()?;
+        if charge > 0 {
+            self.core.consume(delivery.status.source.0, charge);
+        }
+        Some(delivery)
+    }
+
+    pub(crate) fn check_source(&self, from: Source) -> Result<(), PmlError> {
+        match from {
+            Source::Rank(rank) if rank.0 >= self.core.config.size => Err(self.no_such_rank(rank)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A receive request with its layout, not yet posted.
+    pub(crate) fn prepare(
+        &mut self,
+        context: u16,
+        tag: u64,
+        target: Target,
+        notify: bool,
+    ) -> Result<RequestId, PmlError> {
+        let target = target.checked()?;
+        let (id, slot) = self.core.requests.take();
+        slot.state = State::Posted;
+        slot.marks = if notify { mark::NOTIFY } else { 0 };
+        slot.context = context;
+        slot.tag = tag;
+        slot.room = MutLoan::EMPTY;
+        match target.contiguous() {
+            Some(room) => slot.room = room,
+            None => slot.marks |= mark::SCATTERED,
+        }
+        if !matches!(target, Target::Loan(_)) {
+            slot.marks |= mark::RECORD;
+            let record = self.core.requests.record(id.index());
+            record.target = Some(target);
+            record.until = u64::MAX;
+        }
+        Ok(id)
+    }
+}
+
+impl Core {
+    /// The room of a receive.
+    pub(crate) fn capacity(&self, index: usize) -> u64 {
+        let slot = self.requests.peek(index);
+        match &self.requests.peek_record(index).target {
+            Some(target) if slot.marks & mark::SCATTERED != 0 => target.len(),
+            _ => slot.room.len() as u64,
+        }
+    }
+
+    /// How a request ended, in words for the user; the slot is not freed.
+    pub(crate) fn verdict(&self, index: usize) -> Result<crate::args::Status, PmlError> {
+        let slot = self.requests.peek(index);
+        let source = Rank(slot.peer);
+        match slot.outcome {
+            Outcome::Ok => Ok(crate::args::Status {
+                source,
+                tag: slot.tag,
+                length: slot.length,
+            }),
+            Outcome::Truncated => Err(PmlError::Truncated {
+                source_rank: source,
+                tag: slot.tag,
+                length: slot.length,
+                room: self.requests.peek_record(index).until,
+            }),
+            Outcome::Cancelled => Err(PmlError::Cancelled),
+            Outcome::SendAborted => Err(PmlError::SendAborted {
+                source_rank: source,
+                tag: slot.tag,
+            }),
+            Outcome::PeerLost => {
+                let reason = self.peers[source.index()].lost;
+                // A request ends this way only after its peer was given a reason.
+                let reason = reason.unwrap_or(crate::error::LostReason::NotReclaimable);
+                Err(PmlError::PeerLost { rank: source, reason })
+            }
+        }
+    }
+}

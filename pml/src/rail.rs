@@ -1,0 +1,343 @@
+//! Rails: events, paths that go down and come back, and what a rail gives back to be sent over another.
+
+use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
+use doorbell_fabric::rail::{PollCost, Work};
+use zerocopy::IntoBytes;
+
+use crate::convertor::Origin;
+use crate::dispatch::NOBODY;
+use crate::error::LostReason;
+use crate::peer::{Control, about};
+use crate::pml::Pml;
+use crate::request::{State, mark};
+use crate::wire::{
+    self, AckHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN,
+    RNDV_LEN, RndvHeader, head_len, kind,
+};
+
+/// A rail of this PML: its number in the order of `add_rail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RailId(pub u16);
+
+/// A rail, and what the PML keeps with it.
+#[derive(Debug)]
+pub(crate) struct RailSlot<M> {
+    pub(crate) rail: M,
+    /// The rank of each of its peers.
+    pub(crate) ranks: Vec<u32>,
+    /// Polled on every n-th idle pass: 1 for memory.
+    every: u32,
+    idle: u32,
+}
+
+/// What an idle pass over memory rails costs, in nanoseconds, roughly.
+const PASS_NS: u32 = 50;
+/// The rarest an expensive rail is polled, in idle passes.
+const EVERY_MOST: u32 = 64;
+
+impl<M: Message> RailSlot<M> {
+    pub(crate) fn new(rail: M) -> Self {
+        let every = match rail.poll_cost() {
+            PollCost::Memory => 1,
+            PollCost::SystemCall(cost) => (cost / PASS_NS).clamp(1, EVERY_MOST),
+        };
+        Self {
+            rail,
+            ranks: Vec::new(),
+            every,
+            idle: 0,
+        }
+    }
+
+    /// Whether this pass polls it (design, section 2: a rail whose poll costs a system call waits).
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        if self.every == 1 {
+            return true;
+        }
+        self.idle += 1;
+        self.idle >= self.every
+    }
+
+    /// It was polled; what it found says whether the next pass polls it again.
+    #[inline]
+    pub(crate) fn polled(&mut self, work: Work) {
+        self.idle = if work > 0 { self.every } else { 0 };
+    }
+
+    pub(crate) fn assign(&mut self, peer: PeerIndex, rank: u32) {
+        if self.ranks.len() <= peer.index() {
+            self.ranks.resize(peer.index() + 1, NOBODY);
+        }
+        self.ranks[peer.index()] = rank;
+    }
+}
+
+impl<M: Message> Pml<M> {
+    /// Acts on an event of a rail.
+    #[cold]
+    pub(crate) fn on_event(&mut self, rail: usize, event: RailEvent) {
+        let reason = match event.kind {
+            EventKind::PeerUp | EventKind::LinkUp => None,
+            EventKind::PeerDown(reason) => Some(LostReason::Peer(reason)),
+            EventKind::LinkDown => Some(LostReason::Link),
+            EventKind::DeviceGone => Some(LostReason::Device),
+        };
+        let ranks: Vec<u32> = match event.scope {
+            Scope::Peer(peer) => self.rails[rail]
+                .ranks
+                .get(peer.index())
+                .copied()
+                .into_iter()
+                .collect(),
+            Scope::Rail => self.rails[rail].ranks.clone(),
+        };
+        for rank in ranks.into_iter().filter(|rank| *rank != NOBODY) {
+            let Some(at) = self.core.peers[rank as usize].path_of(rail as u16) else {
+                continue;
+            };
+            match reason {
+                Some(reason) => self.path_down(rank, at, reason),
+                None => self.path_up(rank, at),
+            }
+        }
+    }
+
+    /// A rail refused a message for good.
+    #[cold]
+    pub(crate) fn path_refused(&mut self, rank: u32, at: usize) {
+        self.path_down(rank, at, LostReason::Link);
+    }
+
+    fn path_up(&mut self, rank: u32, at: usize) {
+        if self.core.hot[rank as usize].is(about::LOST) {
+            return;
+        }
+        self.core.peers[rank as usize].paths[at].up = true;
+        self.core.refresh(rank);
+        self.core.list(rank);
+    }
+
+    fn path_down(&mut self, rank: u32, at: usize, reason: LostReason) {
+        let peer = &mut self.core.peers[rank as usize];
+        let path = &mut peer.paths[at];
+        if !path.up {
+            return;
+        }
+        path.up = false;
+        let (rail, index, reclaim) = (usize::from(path.rail), path.peer, path.can.features.reclaim);
+        self.core.counters.paths_down += 1;
+        if self.core.peers[rank as usize].first_up().is_none() {
+            self.core.fail_peer(rank, reason);
+            self.apply_withdrawals();
+            return;
+        }
+        if !reclaim {
+            self.core.fail_peer(rank, LostReason::NotReclaimable);
+            self.apply_withdrawals();
+            return;
+        }
+        let control = &mut self.core.peers[rank as usize].control;
+        self.rails[rail].rail.reclaim(index, &mut |_, bytes| {
+            control.push_back(Control::Again(bytes.to_vec()));
+        });
+        self.core.refresh(rank);
+        self.core.list(rank);
+    }
+
+    /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
+    pub(crate) fn send_control(&mut self, rank: u32) -> bool {
+        while let Some(control) = self.core.peers[rank as usize].control.pop_front() {
+            let sent = match &control {
+                Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]),
+                Control::Again(bytes) => self.send_again(rank, bytes),
+            };
+            if sent.is_err() {
+                if !self.core.hot[rank as usize].is(about::LOST) {
+                    self.core.peers[rank as usize].control.push_front(control);
+                }
+                return false;
+            }
+            if matches!(control, Control::Again(_)) {
+                self.core.counters.resent += 1;
+            }
+        }
+        true
+    }
+
+    fn send_over(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+        let at = self.core.turn(rank).ok_or(Refused::Full)?;
+        let path = &self.core.peers[rank as usize].paths[at];
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let body = if body.is_empty() {
+            Body::Empty
+        } else {
+            Body::Bytes(body)
+        };
+        match rail.send(path.peer, head, body) {
+            Ok(_) => Ok(()),
+            Err(Refused::Full) => Err(Refused::Full),
+            Err(_) => {
+                self.path_refused(rank, at);
+                Err(Refused::PeerDown)
+            }
+        }
+    }
+
+    /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
+    /// fragments; what is too long for this rail is cut.
+    fn send_again(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Refused> {
+        let at = self.core.turn(rank).ok_or(Refused::Full)?;
+        let room = self.core.peers[rank as usize].paths[at].can.limits.message;
+        let Some(split) = bytes
+            .first()
+            .and_then(|kind| head_len(*kind))
+            .filter(|n| *n <= bytes.len())
+        else {
+            return Ok(()); // not one of ours: a rail gives back what it was given, so this does not happen
+        };
+        let (head, body) = bytes.split_at(split);
+        match head[0] {
+            kind::RGET => self.send_over(rank, as_announcement(head).as_bytes(), &[]),
+            kind::PUT => match as_request_for_fragments(head, body) {
+                Some(ack) => {
+                    self.expect_fragments(head);
+                    self.send_over(rank, ack.as_bytes(), &[])
+                }
+                None => Ok(()),
+            },
+            // The receiver's answer says where to go on, so the first part may be shorter than it was.
+            kind::RNDV => {
+                let body = &body[..body.len().min(room.saturating_sub(RNDV_LEN))];
+                self.send_over(rank, head, body)
+            }
+            kind::FRAG if bytes.len() > room => self.send_cut(rank, head, body, room),
+            kind::MATCH if bytes.len() > room => self.announce_again(rank, head, body),
+            _ => self.send_over(rank, head, body),
+        }
+    }
+
+    /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, all are
+    /// sent again later, and the receiver drops those that it has.
+    fn send_cut(&mut self, rank: u32, head: &[u8], body: &[u8], room: usize) -> Result<(), Refused> {
+        let Some(header) = head
+            .first_chunk::<FRAG_LEN>()
+            .map(|bytes| wire::parse::<FragHeader, _>(*bytes))
+        else {
+            return Ok(());
+        };
+        let mut offset = header.offset.get();
+        for part in body.chunks(room.saturating_sub(FRAG_LEN).max(1)) {
+            let header = FragHeader {
+                offset: offset.into(),
+                ..header
+            };
+            self.send_over(rank, header.as_bytes(), part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A whole message that is too long for the new rail: announced, its bytes kept in a request of our own.
+    fn announce_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+        let Some(header) = head
+            .first_chunk::<MATCH_LEN>()
+            .map(|bytes| wire::parse::<MatchHeader, _>(*bytes))
+        else {
+            return Ok(());
+        };
+        let (id, slot) = self.core.requests.take();
+        slot.state = State::AwaitAck;
+        slot.marks = mark::DETACHED | mark::RECORD;
+        slot.peer = rank;
+        slot.context = header.context.get();
+        slot.tag = header.tag.get();
+        slot.length = body.len() as u64;
+        let announcement = RndvHeader {
+            matching: MatchHeader {
+                kind: kind::RNDV,
+                ..header
+            },
+            length: (body.len() as u64).into(),
+            sender: id.to_bits().into(),
+            receiver: 0.into(),
+            restart: 0.into(),
+            reserved: 0.into(),
+        };
+        let sent = self.send_over(rank, announcement.as_bytes(), &[]);
+        if sent.is_err() {
+            if self.core.requests.get(id).is_some() {
+                self.core.free(id.index());
+            }
+            return sent;
+        }
+        let mut buffer = self.core.pool.take(body.len());
+        buffer.bytes_mut()[..body.len()].copy_from_slice(body);
+        self.core.own_bytes += body.len();
+        let record = self.core.requests.record(id.index());
+        record.seq = header.seq.get();
+        record.origin = Origin::Own(buffer, body.len());
+        Ok(())
+    }
+
+    /// The receive that a PUT was about goes on as fragments.
+    fn expect_fragments(&mut self, head: &[u8]) {
+        let Some(bytes) = head.first_chunk::<PUT_LEN>() else {
+            return;
+        };
+        let header: PutHeader = wire::parse(*bytes);
+        let id = crate::request::RequestId::from_bits(header.receiver.get());
+        if self
+            .core
+            .requests
+            .get(id)
+            .is_some_and(|slot| slot.state == State::PutExposed)
+        {
+            self.core.put_became_fragments(id.index());
+            self.core.counters.fallbacks += 1;
+        }
+        self.apply_withdrawals();
+    }
+
+    /// Revokes the keys that the last arrivals made useless.
+    #[inline]
+    pub(crate) fn apply_withdrawals(&mut self) {
+        while let Some((rail, key)) = self.core.withdrawals.pop() {
+            self.rails[usize::from(rail)].rail.withdraw(key);
+        }
+    }
+}
+
+/// An RGET whose memory cannot be reached over the new rail, as RNDV without bytes.
+fn as_announcement(head: &[u8]) -> Head {
+    let mut bytes = [0; RNDV_LEN];
+    bytes.copy_from_slice(&head[..RNDV_LEN]);
+    let header: RndvHeader = wire::parse(bytes);
+    Head::new(&RndvHeader {
+        matching: MatchHeader {
+            kind: kind::RNDV,
+            flags: 0,
+            ..header.matching
+        },
+        ..header
+    })
+}
+
+/// A PUT whose memory cannot be reached over the new rail, as ACK.
+fn as_request_for_fragments(head: &[u8], body: &[u8]) -> Option<Head> {
+    let header: PutHeader = wire::parse(*head.first_chunk::<PUT_LEN>()?);
+    let remote: doorbell_fabric::message::Remote = wire::parse(*body.first_chunk::<REMOTE_LEN>()?);
+    Some(Head::new(&AckHeader {
+        matching: MatchHeader {
+            kind: kind::ACK,
+            ..header.matching
+        },
+        sender: header.sender,
+        receiver: header.receiver,
+        offset: header.offset,
+        until: (header.offset.get() + remote.length.get()).into(),
+        restart: 0.into(),
+        reserved: 0.into(),
+    }))
+}

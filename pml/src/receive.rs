@@ -1,0 +1,345 @@
+//! The receiving side: an arrival meets a posted receive, or a new receive meets a kept message.
+
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::Inbound;
+use doorbell_matching::{Entry, MatchKey, Pattern, Posted};
+
+use crate::args::{Delivery, Status};
+use crate::core::Core;
+use crate::peer::{ENVELOPE, about};
+use crate::rank::{Rank, Source};
+use crate::request::{Outcome, RequestId, State, mark};
+use crate::unexpected::{Envelope, Station};
+use crate::wire::{MATCH_LEN, kind};
+
+/// A message to ourselves whose bytes are still with its sender: a kind that never travels.
+pub(crate) const SELF_WAIT: u8 = 0;
+
+impl Core {
+    /// The fast path: the expected message, whole.
+    #[inline]
+    pub(crate) fn whole(&mut self, rank: u32, rail: u16, context: u16, tag: u64, inbound: &Inbound<'_>) {
+        let length = inbound.len() - MATCH_LEN;
+        self.counters.arrived += 1;
+        let key = MatchKey::new(u32::from(context), rank, tag);
+        if let Some(found) = self.matcher.arrive(key, length as u64) {
+            let slot = self.requests.slot(found.token as u32 as usize);
+            if slot.marks == 0 && length <= slot.room.len() {
+                inbound.copy_to_loan(MATCH_LEN, &slot.room, 0);
+                slot.peer = rank;
+                slot.tag = tag;
+                slot.length = length as u64;
+                slot.state = State::Done;
+                self.counters.matched += 1;
+                self.consume(rank, length as u64 + ENVELOPE);
+            } else {
+                let envelope = self.whole_envelope(rank, rail, context, tag, length);
+                self.deliver(&found.into(), &envelope, inbound, MATCH_LEN);
+            }
+        } else {
+            let envelope = self.whole_envelope(rank, rail, context, tag, length);
+            self.keep(&envelope, inbound, MATCH_LEN);
+        }
+        if self.hot[rank as usize].is(about::HELD) {
+            self.release_held(rank);
+        }
+    }
+
+    #[cold]
+    fn whole_envelope(&self, rank: u32, rail: u16, context: u16, tag: u64, length: usize) -> Envelope {
+        Envelope {
+            rank,
+            rail,
+            kind: kind::MATCH,
+            flags: 0,
+            context,
+            seq: self.hot[rank as usize].expected_seq().0.wrapping_sub(1),
+            tag,
+            length: length as u64,
+            sender: 0,
+            body: length,
+            remote: None,
+        }
+    }
+
+    /// A message whose turn it is.
+    pub(crate) fn take_in(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        self.counters.arrived += 1;
+        match self.matcher.arrive(envelope.key(), envelope.length) {
+            Some(found) => self.deliver(&found.into(), envelope, inbound, at),
+            None => self.keep(envelope, inbound, at),
+        }
+    }
+
+    /// A held message whose turn it is.
+    pub(crate) fn take_in_held(&mut self, index: u32) {
+        self.counters.arrived += 1;
+        let envelope = *self.unexpected.envelope(index);
+        match self.matcher.arrive(envelope.key(), envelope.length) {
+            Some(found) => self.deliver_recorded(&found.into(), index),
+            None => {
+                self.counters.unexpected += 1;
+                self.unexpected.station(index, Station::Kept);
+                self.matcher
+                    .keep(envelope.key(), envelope.length, u64::from(index));
+            }
+        }
+    }
+
+    /// Copies a message to a record.
+    pub(crate) fn record(
+        &mut self,
+        station: Station,
+        envelope: &Envelope,
+        inbound: &Inbound<'_>,
+        at: usize,
+    ) -> u32 {
+        let mut buffer = self.pool.take(envelope.body);
+        inbound.copy_to(at, &mut buffer.bytes_mut()[..envelope.body]);
+        self.unexpected.put(station, *envelope, buffer)
+    }
+
+    #[cold]
+    fn keep(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        self.counters.unexpected += 1;
+        let index = self.record(Station::Kept, envelope, inbound, at);
+        self.matcher
+            .keep(envelope.key(), envelope.length, u64::from(index));
+        self.keep_charge(envelope.rank, envelope.charge());
+    }
+
+    /// Gives a recorded message to the receive that it matched.
+    pub(crate) fn deliver_recorded(&mut self, found: &Landing, index: u32) {
+        let (envelope, buffer) = self.unexpected.take(index);
+        self.peers[envelope.rank as usize].kept -= envelope.charge();
+        if envelope.kind == SELF_WAIT {
+            self.deliver_own(found, &envelope);
+            return;
+        }
+        let inbound = Inbound::whole(SharedBytes::of(&buffer.bytes()[..envelope.body]));
+        self.deliver(found, &envelope, &inbound, 0);
+        self.pool.give(buffer);
+    }
+
+    /// Gives a message to the receive that it matched.
+    pub(crate) fn deliver(&mut self, found: &Landing, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        self.counters.matched += 1;
+        let index = found.request.index();
+        let slot = self.requests.slot(index);
+        if slot.marks & mark::MULTI != 0 {
+            self.deliver_multi(found, envelope, inbound, at);
+            return;
+        }
+        slot.peer = envelope.rank;
+        slot.tag = envelope.tag;
+        slot.length = envelope.length;
+        self.begin(index, envelope, inbound, at);
+        self.consume(envelope.rank, envelope.charge());
+    }
+
+    /// The message of a receive is known: copies what came with it, and sees to the rest.
+    pub(crate) fn begin(&mut self, index: usize, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        let (slot, record) = self.requests.both(index);
+        let capacity = match &record.target {
+            Some(target) if slot.marks & mark::SCATTERED != 0 => target.len(),
+            _ => slot.room.len() as u64,
+        };
+        let until = envelope.length.min(capacity);
+        let body = until.min(envelope.body as u64);
+        match &record.target {
+            Some(target) if slot.marks & mark::SCATTERED != 0 => {
+                target.scatter(&mut record.cursor, 0, inbound, at, body as usize);
+            }
+            _ => {
+                let room = slot.room.part(0, body as usize);
+                inbound.copy_to_loan(at, &room, 0);
+            }
+        }
+        if until < envelope.length || envelope.kind != kind::MATCH {
+            slot.marks |= mark::RECORD;
+            record.until = until;
+            record.moved = body;
+        }
+        if envelope.kind == kind::MATCH {
+            self.finish_received(index);
+        } else {
+            self.begin_transfer(index, envelope);
+        }
+    }
+
+    /// Ends a receive whose bytes are all there.
+    pub(crate) fn finish_received(&mut self, index: usize) {
+        let (slot, record) = self.requests.both(index);
+        let cut = slot.marks & mark::RECORD != 0 && record.until < slot.length;
+        self.finish(index, if cut { Outcome::Truncated } else { Outcome::Ok });
+    }
+
+    fn deliver_multi(&mut self, found: &Landing, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        let index = found.request.index();
+        let (slot, record) = self.requests.both(index);
+        record.filled += found.length;
+        let room = slot.room.part(found.offset as usize, found.length as usize);
+        if envelope.kind == kind::MATCH {
+            inbound.copy_to_loan(at, &room, 0);
+            let delivery = Delivery {
+                request: found.request,
+                offset: found.offset,
+                delivered: found.length,
+                status: envelope.status(),
+                intact: true,
+            };
+            // What it counts is given back when the delivery is taken: that bounds the queue.
+            self.deliveries.push_back((delivery, envelope.charge()));
+        } else {
+            record.children += 1;
+            let context = slot.context;
+            let (child, slot) = self.requests.take();
+            slot.state = State::Fragments;
+            slot.marks = mark::CHILD | mark::RECORD;
+            slot.peer = envelope.rank;
+            slot.context = context;
+            slot.tag = envelope.tag;
+            slot.length = envelope.length;
+            slot.room = room;
+            let record = self.requests.record(child.index());
+            record.parent = Some(found.request);
+            record.parent_at = found.offset;
+            self.begin(child.index(), envelope, inbound, at);
+            self.consume(envelope.rank, envelope.charge());
+        }
+        if found.unlinked {
+            self.requests.slot(index).entry = None;
+            self.release_multi(index, Outcome::Ok);
+        }
+    }
+
+    /// A multi-receive that is not linked any more ends when no transfer goes into it.
+    pub(crate) fn release_multi(&mut self, index: usize, outcome: Outcome) {
+        let (slot, record) = self.requests.both(index);
+        slot.outcome = outcome;
+        slot.length = record.filled;
+        if record.children == 0 && slot.entry.is_none() {
+            self.finish(index, outcome);
+        }
+    }
+
+    /// A transfer into a multi-receive has ended.
+    pub(crate) fn child_finished(&mut self, index: usize) {
+        let (slot, record) = self.requests.both(index);
+        let delivered = record.until.min(slot.length);
+        let (Some(parent), offset) = (record.parent, record.parent_at) else {
+            return;
+        };
+        let delivery = Delivery {
+            request: parent,
+            offset,
+            delivered,
+            status: Status {
+                source: Rank(slot.peer),
+                tag: slot.tag,
+                length: slot.length,
+            },
+            intact: matches!(slot.outcome, Outcome::Ok | Outcome::Truncated),
+        };
+        let aborted = slot.marks & mark::ABORTED != 0;
+        self.free(index);
+        if !aborted {
+            self.deliveries.push_back((delivery, 0));
+        }
+        let (slot, record) = self.requests.both(parent.index());
+        record.children -= 1;
+        let outcome = slot.outcome;
+        self.release_multi(parent.index(), outcome);
+    }
+
+    /// Posts the entry of a single receive whose slot is filled in. Finds a kept message, or links.
+    #[inline]
+    pub(crate) fn post(&mut self, id: RequestId, pattern: Pattern, room: u64) {
+        match self.matcher.post(&Entry::once(pattern, room, id.to_bits())) {
+            Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
+            Posted::Found(kept) => self.deliver_recorded(&Landing::of(id, kept.length), kept.token as u32),
+        }
+        if self.any_lost {
+            self.fail_unreachable(id, pattern);
+        }
+    }
+
+    /// A receive that waits for a lost peer ends at once.
+    #[cold]
+    pub(crate) fn fail_unreachable(&mut self, id: RequestId, pattern: Pattern) {
+        let lost = pattern.source_ignore == 0 && self.hot[pattern.source as usize].is(about::LOST);
+        let slot = self.requests.slot(id.index());
+        if !lost || slot.state == State::Done {
+            return;
+        }
+        let Some(entry) = slot.entry.take() else { return };
+        slot.peer = pattern.source;
+        slot.tag = pattern.bits;
+        if self.matcher.cancel(entry).is_ok() {
+            match self.requests.slot(id.index()).state {
+                State::Multi => self.release_multi(id.index(), Outcome::PeerLost),
+                _ => self.finish(id.index(), Outcome::PeerLost),
+            }
+        }
+    }
+}
+
+/// Where a message lands: the request, and for a multi-receive the place in its buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    pub(crate) request: RequestId,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) unlinked: bool,
+}
+
+impl Landing {
+    /// In a single receive.
+    pub(crate) fn of(request: RequestId, length: u64) -> Self {
+        Self {
+            request,
+            offset: 0,
+            length,
+            unlinked: true,
+        }
+    }
+}
+
+impl From<doorbell_matching::Match> for Landing {
+    #[inline]
+    fn from(found: doorbell_matching::Match) -> Self {
+        Self {
+            request: RequestId::from_bits(found.token),
+            offset: found.offset,
+            length: found.length,
+            unlinked: found.unlinked,
+        }
+    }
+}
+
+impl Envelope {
+    /// What it is matched by.
+    #[inline]
+    pub(crate) fn key(&self) -> MatchKey {
+        MatchKey::new(u32::from(self.context), self.rank, self.tag)
+    }
+
+    /// As the user sees it.
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            source: Rank(self.rank),
+            tag: self.tag,
+            length: self.length,
+        }
+    }
+}
+
+/// What a receive or probe asks for.
+#[inline]
+pub(crate) fn pattern(from: Source, context: u16, tag: u64, ignore: u64) -> Pattern {
+    let table = u32::from(context);
+    match from {
+        Source::Rank(rank) => Pattern::exact(table, rank.0, tag).ignoring(ignore),
+        Source::Any => Pattern::any_source(table, tag).ignoring(ignore),
+    }
+}

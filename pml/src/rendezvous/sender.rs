@@ -1,0 +1,181 @@
+//! The sending side of a rendezvous.
+
+use doorbell_fabric::message::{Inbound, OpError, Remote};
+
+use crate::core::Core;
+use crate::peer::Task;
+use crate::request::{Outcome, RequestId, State, mark};
+use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
+
+impl Core {
+    /// ACK: the receiver has matched, and wants `[offset, until)` by fragments.
+    pub(crate) fn on_ack(&mut self, rank: u32, bytes: [u8; size_of::<AckHeader>()]) {
+        let header: AckHeader = wire::parse(bytes);
+        let id = RequestId::from_bits(header.sender.get());
+        let Some(slot) = self.requests.get(id) else {
+            self.counters.drops.stale_request += 1;
+            return;
+        };
+        let (state, length, aborted) = (slot.state, slot.length, slot.marks & mark::ABORTED != 0);
+        let index = id.index();
+        if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
+            return;
+        }
+        // After a put was refused by its own rail the receiver may ask for fragments, too.
+        if !matches!(state, State::AwaitAck | State::AwaitFin) {
+            self.counters.drops.wrong_state += 1;
+            return;
+        }
+        let (offset, until) = (header.offset.get(), header.until.get());
+        if offset > until || until > length {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        self.withdraw(index);
+        let record = self.requests.record(index);
+        record.remote_request = header.receiver.get();
+        record.moved = offset;
+        record.until = until;
+        if aborted {
+            if offset < until {
+                self.give_up(index);
+            }
+            self.free(index);
+        } else if offset == until {
+            self.finish(index, Outcome::Ok);
+        } else {
+            if state == State::AwaitFin {
+                self.counters.fallbacks += 1;
+            }
+            self.requests.slot(index).state = State::Streaming;
+            self.ask(rank, Task::Stream(id));
+        }
+    }
+
+    /// PUT: the receiver has matched, and exposes its room.
+    pub(crate) fn on_put(
+        &mut self,
+        rank: u32,
+        rail: u16,
+        bytes: [u8; size_of::<PutHeader>()],
+        inbound: &Inbound<'_>,
+    ) {
+        let header: PutHeader = wire::parse(bytes);
+        let Some(remote) = inbound.read::<REMOTE_LEN>(bytes.len()) else {
+            self.counters.drops.runt += 1;
+            return;
+        };
+        let remote: Remote = wire::parse(remote);
+        let id = RequestId::from_bits(header.sender.get());
+        let Some(slot) = self.requests.get(id) else {
+            self.counters.drops.stale_request += 1;
+            return;
+        };
+        let (state, length, aborted) = (slot.state, slot.length, slot.marks & mark::ABORTED != 0);
+        let index = id.index();
+        if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
+            return;
+        }
+        if state != State::AwaitAck {
+            self.counters.drops.wrong_state += 1;
+            return;
+        }
+        let offset = header.offset.get();
+        let until = offset
+            .checked_add(remote.length.get())
+            .filter(|until| *until <= length);
+        let Some(until) = until else {
+            self.counters.drops.bad_range += 1;
+            return;
+        };
+        let record = self.requests.record(index);
+        record.remote_request = header.receiver.get();
+        record.rail = rail;
+        record.remote = Some(remote);
+        record.remote_at = offset;
+        record.moved = offset;
+        record.until = until;
+        if aborted {
+            self.give_up(index);
+            self.free(index);
+            return;
+        }
+        self.requests.slot(index).state = State::Putting;
+        self.ask(rank, Task::Put(id));
+    }
+
+    /// FIN of a get: the receiver has read our memory. NACK is only for receivers.
+    pub(crate) fn on_receiver_word(&mut self, rank: u32, header: &FinHeader) {
+        let id = RequestId::from_bits(header.sender.get());
+        let Some(slot) = self.requests.get(id) else {
+            self.counters.drops.stale_request += 1;
+            return;
+        };
+        let (state, aborted) = (slot.state, slot.marks & mark::ABORTED != 0);
+        if !self.is_from(rank, id.index(), &header.matching, header.receiver.get()) {
+            return;
+        }
+        if state != State::AwaitFin || header.matching.kind != kind::FIN {
+            self.counters.drops.wrong_state += 1;
+            return;
+        }
+        self.withdraw(id.index());
+        if aborted {
+            self.free(id.index());
+        } else {
+            self.finish(id.index(), Outcome::Ok);
+        }
+    }
+
+    /// Tells the receiver that its message will not come.
+    pub(crate) fn give_up(&mut self, index: usize) {
+        self.say(kind::NACK, index, flag::TO_RECEIVER);
+    }
+
+    /// A write into the receiver's memory has ended.
+    pub(crate) fn put_ended(&mut self, index: usize, outcome: Result<u64, OpError>) {
+        let id = self.requests.id(index);
+        let (slot, record) = self.requests.both(index);
+        let rank = slot.peer;
+        record.operation = None;
+        if let Some(doomed) = record.doomed {
+            if slot.marks & mark::ABORTED != 0 {
+                self.give_up(index);
+            }
+            self.finish(index, doomed);
+            return;
+        }
+        if outcome.is_err() {
+            self.put_failed(index);
+            return;
+        }
+        record.moved += record.operation_bytes;
+        if record.moved < record.until {
+            self.ask(rank, Task::Put(id));
+        } else {
+            self.say_finished(index, flag::TO_RECEIVER);
+            self.finish(index, Outcome::Ok);
+        }
+    }
+
+    /// The receiver's memory cannot be written: everything that it was for goes by fragments.
+    pub(crate) fn put_failed(&mut self, index: usize) {
+        self.counters.fallbacks += 1;
+        let id = self.requests.id(index);
+        let (slot, record) = self.requests.both(index);
+        record.moved = record.remote_at;
+        record.remote = None;
+        slot.state = State::Streaming;
+        let rank = slot.peer;
+        self.ask(rank, Task::Stream(id));
+    }
+
+    /// An operation of ours has ended.
+    pub(crate) fn operation_ended(&mut self, id: RequestId, outcome: Result<u64, OpError>) {
+        match self.requests.get(id).map(|slot| slot.state) {
+            Some(State::Getting) => self.get_ended(id.index(), outcome),
+            Some(State::Putting) => self.put_ended(id.index(), outcome),
+            _ => self.counters.drops.unknown_operation += 1,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The parts of a rendezvous that need a rail: reads, writes, exposures, fragments.
+
+use doorbell_fabric::memory::ConstLoan;
+use doorbell_fabric::message::{Access, Body, Exposure, Message, MsgId, PeerIndex, Refused};
+use zerocopy::IntoBytes;
+
+use crate::args::{Payload, Target};
+use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
+use crate::core::Core;
+use crate::peer::Task;
+use crate::pml::Pml;
+use crate::request::{Outcome, RequestId, State, UnderWay};
+use crate::wire::{FragHeader, MatchHeader, PutHeader, kind};
+use doorbell_fabric::caps::Capabilities;
+
+/// Fragments of one transfer that leave in one pass, at most.
+const BURST: usize = 4;
+
+/// What became of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It needs no further pass.
+    Finished,
+    /// It waits for the rail; the flag tells whether something was done.
+    Again(bool),
+}
+
+impl<M: Message> Pml<M> {
+    /// Does one task of a peer.
+    pub(crate) fn step(&mut self, rank: u32, task: Task) -> Step {
+        let (id, wanted) = match task {
+            Task::Get(id) => (id, State::Getting),
+            Task::Expose(id) => (id, State::PutExposed),
+            Task::Put(id) => (id, State::Putting),
+            Task::Stream(id) => (id, State::Streaming),
+        };
+        // It may have ended or been aborted since.
+        if self.core.requests.get(id).is_none_or(|slot| slot.state != wanted) {
+            return Step::Finished;
+        }
+        match task {
+            Task::Get(_) => self.get(rank, id),
+            Task::Expose(_) => self.expose_room(rank, id),
+            Task::Put(_) => self.put(rank, id),
+            Task::Stream(_) => self.stream(rank, id),
+        }
+    }
+
+    /// The peer's number on the rail of a one-sided transfer, and the longest operation; `None` when that rail
+    /// does not lead to it any more.
+    fn one_sided(&self, rank: u32, id: RequestId) -> Option<(usize, PeerIndex, u64)> {
+        let rail = self.core.requests.peek_record(id.index()).rail;
+        let peer = &self.core.peers[rank as usize];
+        let path = &peer.paths[peer.path_of(rail)?];
+        path.up
+            .then_some((usize::from(rail), path.peer, path.can.limits.one_sided.max(1)))
+    }
+
+    fn get(&mut self, rank: u32, id: RequestId) -> Step {
+        let Some((rail, peer, most)) = self.one_sided(rank, id) else {
+            self.core.fall_back(id.index());
+            return Step::Finished;
+        };
+        let (slot, record) = self.core.requests.both(id.index());
+        let length = (record.until - record.moved).min(most);
+        let from = record.remote.and_then(|remote| remote.part(record.moved, length));
+        // `until` is within the room, whose length is a usize.
+        let into = slot.room.part(record.moved as usize, length as usize);
+        let Some(from) = from else {
+            self.core.fall_back(id.index());
+            return Step::Finished;
+        };
+        let op = self.core.operations.start(id);
+        match self.rails[rail].rail.get(peer, op, &from, into) {
+            Ok(()) => {
+                let record = self.core.requests.record(id.index());
+                record.operation = Some(op);
+                record.operation_bytes = length;
+                self.core.counters.gets += 1;
+                Step::Finished
+            }
+            Err(Refused::Full) => {
+                self.core.operations.end(op);
+                Step::Again(false)
+            }
+            Err(_) => {
+                self.core.operations.end(op);
+                self.core.fall_back(id.index());
+                Step::Finished
+            }
+        }
+    }
+
+    fn put(&mut self, rank: u32, id: RequestId) -> Step {
+        let Some((rail, peer, most)) = self.one_sided(rank, id) else {
+            self.core.put_failed(id.index());
+            return Step::Finished;
+        };
+        let record = self.core.requests.record(id.index());
+        let length = (record.until - record.moved).min(most);
+        let to = record
+            .remote
+            .and_then(|remote| remote.part(record.moved - record.remote_at, length));
+        let Some(to) = to else {
+            self.core.put_failed(id.index());
+            return Step::Finished;
+        };
+        let op = self.core.operations.start(id);
+        let record = self.core.requests.peek_record(id.index());
+        let (at, bytes) = (to_usize(record.moved), to_usize(length));
+        let rail = &mut self.rails[rail].rail;
+        let posted = match &record.origin {
+            Origin::User(Payload::Loan(loan)) => rail.put(peer, op, Body::Loan(loan.part(at, bytes)), &to),
+            Origin::User(Payload::Region(slice)) => match slice.slice(at, bytes) {
+                Some(part) => rail.put(peer, op, Body::Region(&part), &to),
+                None => Err(Refused::BadMemory),
+            },
+            _ => Err(Refused::Unsupported),
+        };
+        match posted {
+            Ok(()) => {
+                let record = self.core.requests.record(id.index());
+                record.operation = Some(op);
+                record.operation_bytes = length;
+                self.core.counters.puts += 1;
+                Step::Finished
+            }
+            Err(Refused::Full) => {
+                self.core.operations.end(op);
+                Step::Again(false)
+            }
+            Err(_) => {
+                self.core.operations.end(op);
+                self.core.put_failed(id.index());
+                Step::Finished
+            }
+        }
+    }
+
+    /// Exposes the room of a receive and asks its sender to write into it.
+    fn expose_room(&mut self, rank: u32, id: RequestId) -> Step {
+        let Some((rail, peer, _)) = self.one_sided(rank, id) else {
+            self.core.withdraw(id.index());
+            self.core.fall_back(id.index());
+            return Step::Finished;
+        };
+        let (slot, record) = self.core.requests.both(id.index());
+        if record.exposed.is_none() {
+            let (at, length) = (to_usize(record.moved), to_usize(record.until - record.moved));
+            let region = match &record.target {
+                Some(Target::Region(slice)) => slice.slice(at, length),
+                _ => None,
+            };
+            let memory = region.map_or_else(|| Exposure::Write(slot.room.part(at, length)), Exposure::Region);
+            match self.rails[rail].rail.expose(memory, Access::Write, Some(peer)) {
+                Ok(remote) => {
+                    record.exposed = Some(doorbell_fabric::message::RemoteKey(remote.key.get()));
+                    record.remote = Some(remote);
+                }
+                Err(_) => {
+                    self.core.fall_back(id.index());
+                    return Step::Finished;
+                }
+            }
+        }
+        let head = PutHeader {
+            matching: MatchHeader::new(kind::PUT, 0, slot.context, record.seq, slot.tag),
+            sender: record.remote_request.into(),
+            receiver: id.to_bits().into(),
+            offset: record.moved.into(),
+            restart: 0.into(),
+            reserved: 0.into(),
+        };
+        let body = match &record.remote {
+            Some(remote) => Body::Bytes(remote.as_bytes()),
+            None => Body::Empty,
+        };
+        match self.rails[rail].rail.send(peer, head.as_bytes(), body) {
+            Ok(_) => Step::Finished,
+            Err(Refused::Full) => Step::Again(false),
+            Err(_) => {
+                self.core.withdraw(id.index());
+                self.core.fall_back(id.index());
+                Step::Finished
+            }
+        }
+    }
+
+    /// Sends the next fragments of a message.
+    fn stream(&mut self, rank: u32, id: RequestId) -> Step {
+        let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
+        let mut sent = false;
+        for _ in 0..BURST {
+            let Some(at) = self.core.turn(rank) else {
+                return Step::Again(sent);
+            };
+            let path = &self.core.peers[rank as usize].paths[at];
+            let (rail_index, peer, fragment, can) = (path.rail, path.peer, path.fragment(), path.can);
+            let rail = &mut self.rails[usize::from(rail_index)].rail;
+            let record = self.core.requests.record(id.index());
+            let gate = record.under_way.gate(rail_index, depth);
+            if gate > MsgId(0) && rail.handed_over(peer) < gate {
+                return Step::Again(sent);
+            }
+            let head = FragHeader {
+                kind: kind::FRAG,
+                flags: 0,
+                reserved: 0.into(),
+                restart: 0.into(),
+                receiver: record.remote_request.into(),
+                offset: record.moved.into(),
+            };
+            let most = fragment.min(to_usize(record.until - record.moved));
+            let piece = Piece {
+                offset: record.moved,
+                most,
+                all: false,
+            };
+            let result = send_piece(
+                rail,
+                &can,
+                peer,
+                head.as_bytes(),
+                &record.origin,
+                &mut record.cursor,
+                piece,
+                &mut self.core.scratch,
+                &mut self.core.counters.packed_bytes,
+            );
+            match result {
+                Ok((number, bytes)) => {
+                    record.under_way.note(number);
+                    record.moved += bytes as u64;
+                    self.core.counters.frags_sent += 1;
+                    sent = true;
+                    if record.moved >= record.until {
+                        self.core.finish(id.index(), Outcome::Ok);
+                        return Step::Finished;
+                    }
+                }
+                Err(Refused::Full) => return Step::Again(sent),
+                Err(_) => {
+                    self.path_refused(rank, at);
+                    return Step::Again(sent);
+                }
+            }
+        }
+        Step::Again(sent)
+    }
+}
+
+/// Which bytes of a message are to leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The first one.
+    pub(crate) offset: u64,
+    /// How many, at most.
+    pub(crate) most: usize,
+    /// Whether fewer will not do.
+    pub(crate) all: bool,
+}
+
+/// Sends `head` and a piece of a message, without a copy of our own where the rail can gather; returns the rail's
+/// number and the bytes that left.
+#[allow(clippy::too_many_arguments)] // disjoint parts of the PML, borrowed one by one
+pub(crate) fn send_piece<M: Message>(
+    rail: &mut M,
+    can: &Capabilities,
+    peer: PeerIndex,
+    head: &[u8],
+    origin: &Origin,
+    cursor: &mut Cursor,
+    piece: Piece,
+    scratch: &mut Vec<u8>,
+    packed: &mut u64,
+) -> Result<(MsgId, usize), Refused> {
+    let at = to_usize(piece.offset);
+    if piece.most == 0 {
+        return Ok((rail.send(peer, head, Body::Empty)?, 0));
+    }
+    match origin {
+        Origin::Nothing => Err(Refused::BadMemory),
+        Origin::User(Payload::Loan(loan)) => {
+            let part = loan.part(at, piece.most);
+            Ok((rail.send(peer, head, Body::Loan(part))?, part.len()))
+        }
+        Origin::User(Payload::Region(slice)) => {
+            let part = slice.slice(at, piece.most).ok_or(Refused::BadMemory)?;
+            Ok((rail.send(peer, head, Body::Region(&part))?, part.len()))
+        }
+        Origin::Own(buffer, used) => {
+            let bytes = &buffer.bytes()[..*used];
+            let part = bytes.get(at..).unwrap_or(&[]);
+            let part = &part[..part.len().min(piece.most)];
+            Ok((rail.send(peer, head, Body::Bytes(part))?, part.len()))
+        }
+        Origin::User(Payload::Parts(_) | Payload::Strided(_)) => {
+            if can.features.gather {
+                let mut parts = [ConstLoan::EMPTY; GATHER_MAX];
+                let room = can.limits.parts.min(GATHER_MAX);
+                let (count, bytes) = origin.gather(cursor, piece.offset, piece.most, &mut parts[..room]);
+                // Many small pieces make a short fragment: packing is cheaper than many of those.
+                if bytes == piece.most || (!piece.all && bytes >= piece.most / 2) {
+                    return Ok((rail.send(peer, head, Body::Parts(&parts[..count]))?, bytes));
+                }
+            }
+            if scratch.len() < piece.most {
+                scratch.resize(piece.most, 0);
+            }
+            let bytes = origin.pack(cursor, piece.offset, &mut scratch[..piece.most]);
+            let number = rail.send(peer, head, Body::Bytes(&scratch[..bytes]))?;
+            *packed += bytes as u64;
+            Ok((number, bytes))
+        }
+    }
+}
+
+impl Core {
+    /// The path that the next message to `rank` takes: the first that is up, or the next in turn.
+    pub(crate) fn turn(&mut self, rank: u32) -> Option<usize> {
+        let peer = &mut self.peers[rank as usize];
+        if !self.config.spread {
+            return peer
+                .paths
+                .get(peer.current)
+                .filter(|path| path.up)
+                .map(|_| peer.current);
+        }
+        let count = peer.paths.len();
+        let next = (1..=count)
+            .map(|step| (peer.current + step) % count)
+            .find(|at| peer.paths[*at].up)?;
+        peer.current = next;
+        Some(next)
+    }
+}

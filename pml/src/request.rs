@@ -1,0 +1,392 @@
+//! Requests: one cache line each for what every message needs, and a longer record beside it for the rest.
+//!
+//! ```text
+//!   send     Queued ─► AwaitAck ─► Streaming ─► Done        fragments
+//!                  │          └──► Putting ───► Done        writes (or Streaming when they fail)
+//!                  └─► AwaitFin ──────────────► Done        reads by the receiver (or Streaming when they fail)
+//!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
+//! ```
+
+use std::fmt;
+
+use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::message::{MsgId, OpId, Remote, RemoteKey};
+use doorbell_matching::{EntryHandle, UnexpectedHandle};
+
+use crate::args::Target;
+use crate::convertor::{Cursor, Origin};
+use crate::intervals::Intervals;
+
+/// Names a request. A request that has ended and was tested leaves a stale id behind, which names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    #[inline]
+    pub(crate) const fn new(index: u32, generation: u32) -> Self {
+        Self(index as u64 | (generation as u64) << 32)
+    }
+
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    #[inline]
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// As a number: index in the low, generation in the high half.
+    #[inline]
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// Back from [`RequestId::to_bits`]. A number that names nothing is found out when it is used.
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "request {}.{}", self.index(), self.generation())
+    }
+}
+
+/// Where a request is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// No request.
+    Free,
+    /// Ended; the outcome waits to be tested.
+    Done,
+    /// Receive: nothing has matched yet.
+    Posted,
+    /// Multi-receive: linked, or released and waiting for transfers into it.
+    Multi,
+    /// Receive: matched, fragments come.
+    Fragments,
+    /// Receive: matched, we read the sender's memory.
+    Getting,
+    /// Receive: matched, the sender writes our memory.
+    PutExposed,
+    /// Send: nothing has left yet.
+    Queued,
+    /// Send: announced, the receiver has not answered.
+    AwaitAck,
+    /// Send: announced with exposed memory, the receiver has not finished reading.
+    AwaitFin,
+    /// Send: fragments leave.
+    Streaming,
+    /// Send: we write the receiver's memory.
+    Putting,
+    /// Send to ourselves: no receive has matched yet.
+    SelfWait,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Outcome {
+    Ok,
+    Truncated,
+    Cancelled,
+    PeerLost,
+    SendAborted,
+}
+
+/// The flags of a slot. A slot without any takes the fast path.
+pub(crate) mod mark {
+    /// Queue it when it ends.
+    pub(crate) const NOTIFY: u8 = 1;
+    /// Its record holds something that has to be let go.
+    pub(crate) const RECORD: u8 = 2;
+    /// A transfer into a multi-receive.
+    pub(crate) const CHILD: u8 = 4;
+    /// Nobody will test it: it frees itself.
+    pub(crate) const DETACHED: u8 = 8;
+    /// Its owner aborted it.
+    pub(crate) const ABORTED: u8 = 16;
+    /// Synchronous send.
+    pub(crate) const SYNC: u8 = 32;
+    /// Its layout is in the record, not in `room`.
+    pub(crate) const SCATTERED: u8 = 64;
+    /// A multi-receive.
+    pub(crate) const MULTI: u8 = 128;
+}
+
+/// The cache line of a request.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    pub(crate) state: State,
+    pub(crate) outcome: Outcome,
+    pub(crate) marks: u8,
+    /// The other side; in a free slot, the next free one.
+    pub(crate) peer: u32,
+    pub(crate) context: u16,
+    pub(crate) tag: u64,
+    /// Length of the message.
+    pub(crate) length: u64,
+    /// Receive into one piece: the room.
+    pub(crate) room: MutLoan,
+    /// Receive: the entry that is linked.
+    pub(crate) entry: Option<EntryHandle>,
+}
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// What only transfers, layouts and waiting sends need.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// Send: the bytes.
+    pub(crate) origin: Origin,
+    /// Receive: the layout, or the region to be kept alive.
+    pub(crate) target: Option<Target>,
+    pub(crate) cursor: Cursor,
+    /// The request at the other side.
+    pub(crate) remote_request: u64,
+    /// Sequence number of the message.
+    pub(crate) seq: u32,
+    /// The rail that one-sided access uses.
+    pub(crate) rail: u16,
+    /// Receive: bytes that are wanted. Send: bytes that the receiver wants, as an end.
+    pub(crate) until: u64,
+    /// Receive: bytes that have arrived (in one-sided transfers, from the front). Send: the next byte to leave.
+    pub(crate) moved: u64,
+    /// Receive by fragments: what has arrived.
+    pub(crate) arrived: Intervals,
+    /// The sender's or receiver's exposed memory, starting at `remote_at`.
+    pub(crate) remote: Option<Remote>,
+    pub(crate) remote_at: u64,
+    /// Our own exposed memory.
+    pub(crate) exposed: Option<RemoteKey>,
+    /// The one-sided operation under way, and its bytes.
+    pub(crate) operation: Option<OpId>,
+    pub(crate) operation_bytes: u64,
+    /// How it is to end when the operation has ended.
+    pub(crate) doomed: Option<Outcome>,
+    /// A multi-receive: transfers into it. A transfer into one: where.
+    pub(crate) children: u32,
+    pub(crate) parent: Option<RequestId>,
+    pub(crate) parent_at: u64,
+    /// Multi-receive: bytes filled.
+    pub(crate) filled: u64,
+    /// Send to ourselves that waits: its place in matching.
+    pub(crate) kept: Option<UnexpectedHandle>,
+    /// Fragments under way: the rail's numbers for the last ones.
+    pub(crate) under_way: UnderWay,
+}
+
+impl Record {
+    /// Makes it ready for the next request; keeps the memory of the ranges.
+    pub(crate) fn reset(&mut self) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        arrived.clear();
+        *self = Self {
+            arrived,
+            ..Self::default()
+        };
+    }
+}
+
+/// The rail's numbers of the last fragments of a transfer: a bounded pipeline (reference: bfo, section 5).
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    ids: [MsgId; Self::MOST],
+    rail: u16,
+    count: usize,
+}
+
+impl UnderWay {
+    /// The deepest pipeline.
+    pub(crate) const MOST: usize = 16;
+
+    /// The fragment that must have been handed over before another one may leave over `rail`.
+    pub(crate) fn gate(&mut self, rail: u16, depth: usize) -> MsgId {
+        if self.rail != rail {
+            *self = Self {
+                rail,
+                ..Self::default()
+            };
+        }
+        if self.count < depth {
+            return MsgId(0);
+        }
+        self.ids[(self.count - depth) % Self::MOST]
+    }
+
+    /// Notes one that left.
+    pub(crate) fn note(&mut self, id: MsgId) {
+        self.ids[self.count % Self::MOST] = id;
+        self.count += 1;
+    }
+}
+
+/// All requests.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Vec<Slot>,
+    records: Vec<Record>,
+    free: u32,
+    live: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Requests {
+    pub(crate) fn new(room: usize) -> Self {
+        let mut requests = Self {
+            slots: Vec::with_capacity(room),
+            records: Vec::with_capacity(room),
+            free: NONE,
+            live: 0,
+        };
+        (0..room).for_each(|_| requests.grow());
+        requests
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        // 2^32 slots of 64 bytes do not fit in memory: the allocator gives up long before.
+        assert!(index != NONE, "more requests than can be numbered");
+        self.slots.push(Slot {
+            generation: 1,
+            state: State::Free,
+            outcome: Outcome::Ok,
+            marks: 0,
+            peer: self.free,
+            context: 0,
+            tag: 0,
+            length: 0,
+            room: MutLoan::EMPTY,
+            entry: None,
+        });
+        self.records.push(Record::default());
+        self.free = index;
+    }
+
+    /// Takes a free slot; everything but the generation is the caller's to set.
+    #[inline]
+    pub(crate) fn take(&mut self) -> (RequestId, &mut Slot) {
+        if self.free == NONE {
+            self.grow();
+        }
+        let index = self.free;
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.peer;
+        self.live += 1;
+        slot.outcome = Outcome::Ok;
+        (RequestId::new(index, slot.generation), slot)
+    }
+
+    /// Gives a slot back; its id is stale from now on.
+    #[inline]
+    pub(crate) fn free(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if slot.marks & !mark::NOTIFY != 0 {
+            self.records[index].reset();
+        }
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::Free;
+        slot.marks = 0;
+        slot.entry = None;
+        slot.peer = self.free;
+        self.free = index as u32;
+        self.live -= 1;
+    }
+
+    /// The slot of a live request; `None` when the id is stale or never was.
+    #[inline]
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Slot> {
+        let slot = self.slots.get(id.index())?;
+        (slot.generation == id.generation() && slot.state != State::Free).then_some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.index())?;
+        (slot.generation == id.generation() && slot.state != State::Free).then_some(slot)
+    }
+
+    /// A slot that is known to be live.
+    #[inline]
+    pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
+        &mut self.slots[index]
+    }
+
+    #[inline]
+    pub(crate) fn peek(&self, index: usize) -> &Slot {
+        &self.slots[index]
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, index: usize) -> &mut Record {
+        &mut self.records[index]
+    }
+
+    #[inline]
+    pub(crate) fn peek_record(&self, index: usize) -> &Record {
+        &self.records[index]
+    }
+
+    #[inline]
+    pub(crate) fn both(&mut self, index: usize) -> (&mut Slot, &mut Record) {
+        (&mut self.slots[index], &mut self.records[index])
+    }
+
+    /// The id of a live slot.
+    #[inline]
+    pub(crate) fn id(&self, index: usize) -> RequestId {
+        RequestId::new(index as u32, self.slots[index].generation)
+    }
+
+    /// The slots that exist, live or not.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Requests that have not been freed.
+    pub(crate) fn live(&self) -> u32 {
+        self.live
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_request_leaves_a_stale_id() {
+        let mut requests = Requests::new(1);
+        let (first, slot) = requests.take();
+        slot.state = State::Posted;
+        assert!(requests.get(first).is_some());
+        requests.free(first.index());
+        assert!(requests.get(first).is_none());
+        let (second, slot) = requests.take();
+        slot.state = State::Posted;
+        assert_eq!(second.index(), first.index());
+        assert!(requests.get(first).is_none() && requests.get(second).is_some());
+        assert!(requests.get(RequestId::from_bits(u64::MAX)).is_none());
+        assert_eq!(RequestId::from_bits(second.to_bits()), second);
+    }
+
+    #[test]
+    fn the_pipeline_waits_for_the_fragment_that_left_depth_ago() {
+        let mut under_way = UnderWay::default();
+        for id in 1..=40 {
+            let gate = under_way.gate(3, 4);
+            assert_eq!(gate.0, u64::max(4, id - 1) - 4 + u64::from(id > 4));
+            under_way.note(MsgId(id));
+        }
+        assert_eq!(under_way.gate(2, 4), MsgId(0), "another rail counts for itself");
+    }
+}

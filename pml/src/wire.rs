@@ -1,0 +1,382 @@
+//! The headers of the PML: fixed, little endian, 64 bytes at most. The one place that knows their bytes.
+//!
+//! ```text
+//! 0     1      2        4     8           16
+//! kind  flags  context  seq   tag         …        every header of the MATCH class, and the identity of the others
+//! ```
+//!
+//! | kind | bytes | after the first 16 | body |
+//! |---|---|---|---|
+//! | MATCH 1 | 16 | | the message |
+//! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, reserved | the first bytes |
+//! | RGET 3 | 48 | as RNDV | [`Remote`], 24 bytes |
+//! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, reserved | |
+//! | NACK 5, FIN 9 | 40 | sender's request, receiver's request, status, restart | |
+//! | FRAG 6 | 24 | (0: kind, flags, reserved u16, restart u32) receiver's request, offset | the bytes |
+//! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
+//! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
+//! | CREDIT 14 | 16 | (0: kind, flags, reserved) consumed bytes, cumulative | |
+//!
+//! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by itself).
+//! Requests travel as index and generation, never as addresses. The source is the rail peer it arrives from.
+
+use doorbell_fabric::message::Remote;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The kinds of headers.
+pub(crate) mod kind {
+    /// A whole message.
+    pub(crate) const MATCH: u8 = 1;
+    /// An announcement, with the first bytes.
+    pub(crate) const RNDV: u8 = 2;
+    /// An announcement, with exposed memory to be read.
+    pub(crate) const RGET: u8 = 3;
+    /// Matched: send these bytes by fragments (none, when offset equals until).
+    pub(crate) const ACK: u8 = 4;
+    /// The sender gave the message up.
+    pub(crate) const NACK: u8 = 5;
+    /// Some bytes of an announced message.
+    pub(crate) const FRAG: u8 = 6;
+    /// Matched: write these bytes into exposed memory.
+    pub(crate) const PUT: u8 = 8;
+    /// The one-sided transfer is complete.
+    pub(crate) const FIN: u8 = 9;
+    /// Sender: the rendezvous is to be restarted.
+    pub(crate) const RESTART_NOTIFY: u8 = 10;
+    /// Receiver: ready for the restart.
+    pub(crate) const RESTART_ACK: u8 = 11;
+    /// Receiver: no restart, the message had arrived.
+    pub(crate) const RESTART_NACK: u8 = 12;
+    /// Receiver: an error on this side, please restart.
+    pub(crate) const RESTART_ERROR: u8 = 13;
+    /// Bytes consumed.
+    pub(crate) const CREDIT: u8 = 14;
+}
+
+/// The flags of headers.
+pub(crate) mod flag {
+    /// RNDV: the sender can write into memory that the receiver exposes.
+    pub(crate) const CAN_PUT: u8 = 0x10;
+    /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
+    pub(crate) const TO_RECEIVER: u8 = 0x40;
+}
+
+/// Bytes of the MATCH header.
+pub(crate) const MATCH_LEN: usize = 16;
+/// Bytes of the longest header.
+pub(crate) const HEAD_MAX: usize = 64;
+
+/// MATCH, and the first 16 bytes of most others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct MatchHeader {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) context: U16,
+    pub(crate) seq: U32,
+    pub(crate) tag: U64,
+}
+
+/// RNDV and RGET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct RndvHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) length: U64,
+    pub(crate) sender: U64,
+    pub(crate) receiver: U64,
+    pub(crate) restart: U32,
+    pub(crate) reserved: U32,
+}
+
+/// ACK: the receiver wants the bytes from `offset` to `until` as fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct AckHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) sender: U64,
+    pub(crate) receiver: U64,
+    pub(crate) offset: U64,
+    pub(crate) until: U64,
+    pub(crate) restart: U32,
+    pub(crate) reserved: U32,
+}
+
+/// PUT: the receiver wants the bytes from `offset` on written into the memory named by the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct PutHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) sender: U64,
+    pub(crate) receiver: U64,
+    pub(crate) offset: U64,
+    pub(crate) restart: U32,
+    pub(crate) reserved: U32,
+}
+
+/// FIN and NACK. They carry the match identity, so that a late duplicate is told from a new message's
+/// (reference: bfo, section 2, "The FIN change").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct FinHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) sender: U64,
+    pub(crate) receiver: U64,
+    pub(crate) status: U32,
+    pub(crate) restart: U32,
+}
+
+/// The four restart kinds (reference: bfo, section 10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct RestartHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) sender: U64,
+    pub(crate) receiver: U64,
+    pub(crate) restart: U32,
+    pub(crate) reserved: U32,
+}
+
+/// FRAG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct FragHeader {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) reserved: U16,
+    pub(crate) restart: U32,
+    pub(crate) receiver: U64,
+    pub(crate) offset: U64,
+}
+
+/// CREDIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct CreditHeader {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) reserved: U16,
+    pub(crate) reserved2: U32,
+    pub(crate) consumed: U64,
+}
+
+pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
+pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
+pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
+
+const _: () = {
+    assert!(size_of::<MatchHeader>() == MATCH_LEN);
+    assert!(RNDV_LEN == 48 && FRAG_LEN == 24);
+    assert!(size_of::<AckHeader>() == 56 && size_of::<PutHeader>() == 48);
+    assert!(size_of::<FinHeader>() == 40 && size_of::<RestartHeader>() == 40);
+    assert!(size_of::<CreditHeader>() == 16);
+    assert!(size_of::<AckHeader>() <= HEAD_MAX);
+};
+
+impl MatchHeader {
+    #[inline]
+    pub(crate) const fn new(kind: u8, flags: u8, context: u16, seq: u32, tag: u64) -> Self {
+        Self {
+            kind,
+            flags,
+            context: U16::new(context),
+            seq: U32::new(seq),
+            tag: U64::new(tag),
+        }
+    }
+}
+
+/// The length of the header of a kind; `None` for a kind that is not ours.
+pub(crate) const fn head_len(kind: u8) -> Option<usize> {
+    Some(match kind {
+        kind::MATCH => MATCH_LEN,
+        kind::RNDV | kind::RGET => RNDV_LEN,
+        kind::ACK => size_of::<AckHeader>(),
+        kind::NACK | kind::FIN => size_of::<FinHeader>(),
+        kind::FRAG => FRAG_LEN,
+        kind::PUT => size_of::<PutHeader>(),
+        kind::RESTART_NOTIFY | kind::RESTART_ACK | kind::RESTART_NACK | kind::RESTART_ERROR => {
+            size_of::<RestartHeader>()
+        }
+        kind::CREDIT => size_of::<CreditHeader>(),
+        _ => return None,
+    })
+}
+
+/// A header that is sent by itself: its bytes, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    bytes: [u8; HEAD_MAX],
+    length: u8,
+}
+
+impl Head {
+    /// From a header, optionally followed by a name of exposed memory.
+    pub(crate) fn new<H: IntoBytes + Immutable>(header: &H) -> Self {
+        let from = header.as_bytes();
+        let mut bytes = [0; HEAD_MAX];
+        // Every header is at most HEAD_MAX long: asserted above.
+        bytes[..from.len()].copy_from_slice(from);
+        Self {
+            bytes,
+            length: from.len() as u8,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// A header (or a name of exposed memory) from its private copy. Every value of the bytes is one.
+#[inline]
+pub(crate) fn parse<H: FromBytes, const N: usize>(bytes: [u8; N]) -> H {
+    const { assert!(size_of::<H>() == N) };
+    // Cannot fail: the lengths are equal, and `H` has no invalid values.
+    H::read_from_bytes(&bytes).unwrap_or_else(|_| H::new_zeroed())
+}
+
+/// Bytes of [`Remote`] on the wire.
+pub(crate) const REMOTE_LEN: usize = size_of::<Remote>();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: MatchHeader = MatchHeader::new(kind::MATCH, 0, 0x0201, 0x0605_0403, 0x0e0d_0c0b_0a09_0807);
+    const IDENTITY: [u8; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+
+    fn with(kind: u8, flags: u8) -> MatchHeader {
+        MatchHeader { kind, flags, ..M }
+    }
+
+    fn golden(kind: u8, flags: u8, words: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![kind, flags];
+        bytes.extend(IDENTITY);
+        for word in words {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn match_is_sixteen_golden_bytes() {
+        assert_eq!(M.as_bytes(), golden(1, 0, &[]));
+    }
+
+    #[test]
+    fn rndv_and_rget_are_golden() {
+        for kind in [kind::RNDV, kind::RGET] {
+            let head = RndvHeader {
+                matching: with(kind, flag::CAN_PUT),
+                length: 0x11.into(),
+                sender: 0x22.into(),
+                receiver: 0x33.into(),
+                restart: 0x44.into(),
+                reserved: 0.into(),
+            };
+            assert_eq!(head.as_bytes(), golden(kind, 0x10, &[0x11, 0x22, 0x33, 0x44]));
+            assert_eq!(head_len(kind), Some(head.as_bytes().len()));
+        }
+    }
+
+    #[test]
+    fn ack_and_put_are_golden() {
+        let ack = AckHeader {
+            matching: with(kind::ACK, 0),
+            sender: 1.into(),
+            receiver: 2.into(),
+            offset: 3.into(),
+            until: 4.into(),
+            restart: 5.into(),
+            reserved: 0.into(),
+        };
+        assert_eq!(ack.as_bytes(), golden(4, 0, &[1, 2, 3, 4, 5]));
+        let put = PutHeader {
+            matching: with(kind::PUT, 0),
+            sender: 1.into(),
+            receiver: 2.into(),
+            offset: 3.into(),
+            restart: 4.into(),
+            reserved: 0.into(),
+        };
+        assert_eq!(put.as_bytes(), golden(8, 0, &[1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn fin_and_nack_are_golden() {
+        for kind in [kind::FIN, kind::NACK] {
+            let head = FinHeader {
+                matching: with(kind, flag::TO_RECEIVER),
+                sender: 1.into(),
+                receiver: 2.into(),
+                status: 3.into(),
+                restart: 4.into(),
+            };
+            assert_eq!(head.as_bytes(), golden(kind, 0x40, &[1, 2, 3 | 4 << 32]));
+            assert_eq!(head_len(kind), Some(40));
+        }
+    }
+
+    #[test]
+    fn restart_kinds_are_golden() {
+        for kind in 10..=13 {
+            let head = RestartHeader {
+                matching: with(kind, 0),
+                sender: 1.into(),
+                receiver: 2.into(),
+                restart: 3.into(),
+                reserved: 0.into(),
+            };
+            assert_eq!(head.as_bytes(), golden(kind, 0, &[1, 2, 3]));
+            assert_eq!(head_len(kind), Some(40));
+        }
+    }
+
+    #[test]
+    fn frag_and_credit_are_golden() {
+        let frag = FragHeader {
+            kind: kind::FRAG,
+            flags: 0,
+            reserved: 0.into(),
+            restart: 0x0403_0201.into(),
+            receiver: 0x55.into(),
+            offset: 0x66.into(),
+        };
+        let mut bytes = vec![6, 0, 0, 0, 1, 2, 3, 4, 0x55, 0, 0, 0, 0, 0, 0, 0, 0x66];
+        bytes.extend([0; 7]);
+        assert_eq!(frag.as_bytes(), bytes);
+        let credit = CreditHeader {
+            kind: kind::CREDIT,
+            flags: 0,
+            reserved: 0.into(),
+            reserved2: 0.into(),
+            consumed: 0x0102.into(),
+        };
+        assert_eq!(
+            credit.as_bytes(),
+            [14, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn kinds_that_are_not_ours_have_no_length() {
+        for kind in [0, 7, 15, 255] {
+            assert_eq!(head_len(kind), None);
+        }
+    }
+
+    #[test]
+    fn a_remote_survives_the_wire() {
+        let remote_in = Remote {
+            key: 7.into(),
+            address: 8.into(),
+            length: 9.into(),
+        };
+        let mut bytes = [0; 24];
+        bytes.copy_from_slice(remote_in.as_bytes());
+        assert_eq!(parse::<Remote, 24>(bytes), remote_in);
+    }
+}
