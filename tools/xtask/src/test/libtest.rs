@@ -9,6 +9,10 @@ use std::fmt;
 use super::skips::Skip;
 use super::steps::quoted;
 
+/// In the reason of an ignored test: it is a part of another test, which runs it in a process of its own. Such a test
+/// is not skipped, and is not counted.
+const PART: &str = "run by ";
+
 /// One failed test, or one test program that died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failed {
@@ -118,7 +122,7 @@ fn finish(tally: &mut Tally, program: Option<Program>) {
     let Some(program) = program else { return };
     let Program {
         name,
-        failed,
+        mut failed,
         ignored,
         counts,
         rerun,
@@ -128,26 +132,31 @@ fn finish(tally: &mut Tally, program: Option<Program>) {
         test,
         rerun: rerun.clone(),
     };
-    let reported = failed.len();
-    tally
-        .failed
-        .extend(failed.into_iter().map(|test| failure(Some(test))));
-    tally
-        .ignored
-        .extend(ignored.into_iter().map(|(test, reason)| Skip {
-            test: format!("{name}: {test}"),
-            reason,
-        }));
+    let apart = ignored.into_iter().filter(|(_, reason)| !reason.contains(PART));
+    tally.ignored.extend(apart.map(|(test, reason)| Skip {
+        test: format!("{name}: {test}"),
+        reason,
+    }));
     match counts {
         Some(counts) => {
             tally.passed += counts.passed;
-            // Lines can be lost when a test writes past the capture; the counts cannot.
-            let unseen = counts.failed.saturating_sub(reported);
+            // The counts are right. A line can be another test's, which ran in a child of this program and died as
+            // it should; and a line can be lost, when a test writes past the capture.
+            failed.truncate(counts.failed);
+            let unseen = counts.failed - failed.len();
+            tally
+                .failed
+                .extend(failed.into_iter().map(|test| failure(Some(test))));
             tally
                 .failed
                 .extend((0..unseen).map(|_| failure(Some("a test whose line was lost".to_owned()))));
         }
-        None => tally.failed.push(failure(None)),
+        None => {
+            tally
+                .failed
+                .extend(failed.into_iter().map(|test| failure(Some(test))));
+            tally.failed.push(failure(None));
+        }
     }
 }
 
@@ -315,6 +324,23 @@ Caused by:
                     noisetest result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         let tally = parse(text);
         assert_eq!((tally.passed, tally.failed.len()), (3, 2));
+    }
+
+    #[test]
+    fn parts_of_other_tests_are_neither_skipped_nor_failed() {
+        let text = "     Running tests/a.rs (target/debug/deps/a-0)\n\
+                    test touch ... ignored, dies on purpose; run by walls\n\
+                    test touch ... FAILED\n\
+                    test walls ... ok\n\
+                    test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
+        let tally = parse(text);
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 1,
+                ..Tally::default()
+            }
+        );
     }
 
     #[test]
