@@ -93,7 +93,7 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Self, RailError> {
         let failed = |source| RailError::file("open a counter file", path, source);
         // Whatever the path turns out to be, opening it neither waits nor takes over a terminal.
-        let flags = (libc::O_NONBLOCK | libc::O_NOCTTY) as i32;
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(flags)
