@@ -106,6 +106,17 @@ impl Entry {
         }
     }
 
+    /// True for the ordinary receive, which takes the short way: fully given, on the priority list, used once,
+    /// cutting what is too long.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.pattern.is_exact()
+            && matches!(self.list, List::Priority)
+            && self.use_once
+            && !self.no_truncate
+            && matches!(self.space, Space::Remote)
+    }
+
     /// Where a message of `length` bytes, sent to `remote_offset`, lands in this entry now; `None` when the
     /// entry must be skipped because the message does not fit.
     #[inline]

@@ -32,6 +32,14 @@ const FREE_NODE: Node = Node {
     source: NONE,
 };
 
+impl Node {
+    /// True when the message has this key. Compared as words, see [`Masked::is`].
+    #[inline]
+    fn is(&self, key: &MatchKey) -> bool {
+        Masked::exact(&self.key).is(Masked::exact(key))
+    }
+}
+
 /// Views that can be active at once; searches with further masks walk the arrival order.
 const VIEWS: usize = 4;
 
@@ -59,8 +67,8 @@ pub(crate) struct KeptMessages {
     views: [View; VIEWS],
     sources: Sources,
     bytes: u128,
-    /// Arrival number of the latest message.
-    number: u64,
+    /// Arrival number of the next message: 1, 3, 5 and so on, so that none is ever 0.
+    next_number: u64,
 }
 
 impl KeptMessages {
@@ -76,7 +84,7 @@ impl KeptMessages {
             views: std::array::from_fn(|_| View::unused()),
             sources: Sources::with_capacity(SOURCES.min(messages)),
             bytes: 0,
-            number: 0,
+            next_number: 1,
         };
         kept.add_slots(messages);
         kept
@@ -112,25 +120,45 @@ impl KeptMessages {
         }
         let slot = self.free;
         self.free = self.nodes[slot as usize].source;
-        self.number += 1;
+        let number = self.next_number;
+        self.next_number += 2;
         self.len += 1;
         self.bytes += u128::from(length);
         let source = self.sources.add(hasher, key.source, length);
         self.nodes[slot as usize] = Node {
-            number: self.number,
+            number,
             key,
             length,
             token,
             source,
         };
         self.first = chain::push(&mut self.order, self.first, slot);
-        self.exact.push(hash(hasher, &key), slot, |other| {
-            self.nodes[other as usize].key == key
-        });
+        let hash = hash(hasher, &key);
+        let place = self.find_chain(hash, key);
+        self.exact.push(place, hash, slot);
         if self.active_views > 0 {
             self.show(hasher, slot);
         }
-        handle(self.number, slot)
+        handle(number, slot)
+    }
+
+    /// Takes the earliest message with this key out.
+    #[inline(never)]
+    pub(crate) fn claim_exact(&mut self, hasher: &Hasher, key: MatchKey) -> Option<Unexpected> {
+        let at = self.find_chain(hash(hasher, &key), key).ok()?;
+        let slot = self.exact.heads.slot(at);
+        self.exact.remove(at, slot);
+        Some(self.forget(hasher, slot))
+    }
+
+    /// The place of a key's chain among the heads, or the free place where it would go.
+    #[inline]
+    fn find_chain(&self, hash: u32, key: MatchKey) -> Result<usize, usize> {
+        let nodes = &self.nodes[..];
+        // Captured by value, so that the key can stay in registers.
+        self.exact
+            .heads
+            .find(hash, move |slot| nodes[slot as usize].is(&key))
     }
 
     /// The slot of the earliest message that matches and whose length `fits`.
@@ -143,9 +171,8 @@ impl KeptMessages {
     ) -> Option<u32> {
         if pattern.is_exact() {
             let key = MatchKey::new(pattern.table, pattern.source, pattern.bits);
-            let head = self
-                .exact
-                .head(hash(hasher, &key), |slot| self.nodes[slot as usize].key == key);
+            let at = self.find_chain(hash(hasher, &key), key).ok()?;
+            let head = self.exact.heads.slot(at);
             return self.fitting(&self.exact.links, head, fits);
         }
         self.find_masked(hasher, pattern, fits)
@@ -171,12 +198,8 @@ impl KeptMessages {
             });
         };
         let (view, wanted) = (&self.views[view], Masked::of(pattern));
-        let is = |slot: u32| view.masks.apply(&self.nodes[slot as usize].key) == wanted;
-        self.fitting(
-            &view.index.links,
-            view.index.head(wanted.hash(hasher, EXACT), is),
-            fits,
-        )
+        let at = find_in(view, &self.nodes, wanted.hash(hasher, EXACT), wanted).ok()?;
+        self.fitting(&view.index.links, view.index.heads.slot(at), fits)
     }
 
     /// The first message of a chain whose length fits.
@@ -219,8 +242,9 @@ impl KeptMessages {
         for view in &mut self.views[..self.active_views as usize] {
             let masks = view.masks;
             let key = masks.apply(&key);
-            let is = |other: u32| masks.apply(&self.nodes[other as usize].key) == key;
-            view.index.remove(key.hash(hasher, EXACT), slot, is);
+            if let Ok(at) = find_in(view, &self.nodes, key.hash(hasher, EXACT), key) {
+                view.index.remove(at, slot);
+            }
         }
         if self.len == 0 {
             self.active_views = 0;
@@ -250,16 +274,21 @@ impl KeptMessages {
     /// Takes a message out.
     #[inline]
     pub(crate) fn remove(&mut self, hasher: &Hasher, slot: u32) -> Unexpected {
+        let key = self.nodes[slot as usize].key;
+        if let Ok(at) = self.find_chain(hash(hasher, &key), key) {
+            self.exact.remove(at, slot);
+        }
+        self.forget(hasher, slot)
+    }
+
+    /// Takes a message, which is out of the chain of its key, out of everything else.
+    #[inline]
+    fn forget(&mut self, hasher: &Hasher, slot: u32) -> Unexpected {
         let gone = self.get(slot);
-        let record = self.nodes[slot as usize].source;
         self.len -= 1;
         self.bytes -= u128::from(gone.length);
-        self.sources.sub(hasher, record, gone.length);
+        self.sources.sub(self.nodes[slot as usize].source, gone.length);
         self.first = chain::remove(&mut self.order, self.first, slot);
-        let key = gone.key;
-        self.exact.remove(hash(hasher, &key), slot, |other| {
-            self.nodes[other as usize].key == key
-        });
         if self.active_views > 0 {
             self.hide(hasher, slot);
         }
@@ -315,10 +344,17 @@ impl KeptMessages {
 
 /// Puts a message into one view.
 fn show_in(view: &mut View, nodes: &[Node], hasher: &Hasher, slot: u32) {
-    let masks = view.masks;
-    let key = masks.apply(&nodes[slot as usize].key);
-    let is = |other: u32| masks.apply(&nodes[other as usize].key) == key;
-    view.index.push(key.hash(hasher, EXACT), slot, is);
+    let key = view.masks.apply(&nodes[slot as usize].key);
+    let hash = key.hash(hasher, EXACT);
+    let place = find_in(view, nodes, hash, key);
+    view.index.push(place, hash, slot);
+}
+
+/// The place of a masked key's chain among the heads of a view, or the free place where it would go.
+fn find_in(view: &View, nodes: &[Node], hash: u32, key: Masked) -> Result<usize, usize> {
+    view.index
+        .heads
+        .find(hash, |slot| view.masks.apply(&nodes[slot as usize].key).is(key))
 }
 
 #[inline]
@@ -326,11 +362,11 @@ fn hash(hasher: &Hasher, key: &MatchKey) -> u32 {
     Masked::exact(key).hash(hasher, EXACT)
 }
 
-/// The handle of a kept message; arrival numbers begin at 1.
+/// The handle of a kept message; arrival numbers are odd.
 #[inline]
 fn handle(number: u64, slot: u32) -> UnexpectedHandle {
     UnexpectedHandle {
-        number: NonZeroU64::new(number).unwrap_or(NonZeroU64::MAX),
+        number: NonZeroU64::MIN | number,
         slot,
     }
 }

@@ -37,7 +37,7 @@ impl Masks {
 }
 
 /// A key or pattern with open bits cleared, as two words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Masked {
     /// Table (high half) and source.
     pub(crate) origin: u64,
@@ -55,6 +55,13 @@ impl Masked {
     #[inline]
     pub(crate) fn exact(key: &MatchKey) -> Self {
         Masks::EXACT.apply(key)
+    }
+
+    /// True when both words are equal. Written with words on purpose: compared as one vector, a key that was
+    /// just stored word by word would stall the load.
+    #[inline]
+    pub(crate) fn is(self, other: Self) -> bool {
+        (self.origin ^ other.origin) | (self.bits ^ other.bits) == 0
     }
 
     /// Its hash on one lane.

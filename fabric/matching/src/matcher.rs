@@ -2,6 +2,7 @@
 
 use crate::hash::Hasher;
 use crate::kept::KeptMessages;
+use crate::masks::Masked;
 use crate::posted::PostedEntries;
 use crate::{
     Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Posted, Unexpected, UnexpectedHandle,
@@ -74,8 +75,33 @@ impl Matcher {
     /// [`Entry::take`]; Portals: no, they lie in the overflow buffer).
     ///
     /// On the overflow list the entry is always linked.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, entry: &Entry) -> Posted {
+        // Ordinary receives go on by value: built from constants, such an entry never exists in memory.
+        if entry.is_plain() {
+            let Pattern {
+                table, source, bits, ..
+            } = entry.pattern;
+            return self.post_plain(MatchKey { table, source, bits }, entry.length, entry.token);
+        }
+        self.post_other(entry)
+    }
+
+    #[inline(always)]
+    fn post_plain(&mut self, key: MatchKey, length: u64, token: u64) -> Posted {
+        if !self.kept.is_empty()
+            && let Some(found) = self.kept.claim_exact(&self.hasher, key)
+        {
+            return Posted::Found(found);
+        }
+        Posted::Linked(
+            self.posted
+                .link_plain(&self.hasher, Masked::exact(&key), length, token),
+        )
+    }
+
+    #[inline(never)]
+    fn post_other(&mut self, entry: &Entry) -> Posted {
         if entry.list == List::Priority
             && !self.kept.is_empty()
             && let Some(found) = self.claim_for(entry)
@@ -90,7 +116,7 @@ impl Matcher {
     ///
     /// The earliest posted entry of the priority list that matches wins, then the earliest posted of the
     /// overflow list.
-    #[inline]
+    #[inline(always)]
     pub fn arrive(&mut self, key: MatchKey, length: u64) -> Option<Match> {
         self.posted.arrive(&self.hasher, &key, 0, length)
     }

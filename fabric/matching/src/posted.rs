@@ -73,7 +73,7 @@ impl Links for Vec<Node> {
 impl Node {
     #[inline]
     fn is(&self, lane: u8, key: Masked) -> bool {
-        self.key == key && self.lane == lane
+        self.key.is(key) && self.lane == lane
     }
 
     /// Used once, cut when too long, placed by the sender: the ordinary receive.
@@ -95,11 +95,12 @@ pub(crate) struct PostedEntries {
     lanes: Lanes,
     /// First free slot.
     free: u32,
-    len: u32,
     /// Entries that are not fully given on the priority list; 0 opens the short way.
     others: u32,
-    /// Posting number of the latest entry.
-    number: u64,
+    /// Posting number of the next entry: 1, 3, 5 and so on, so that none is ever 0.
+    next_number: u64,
+    /// Entries that have left.
+    gone: u64,
 }
 
 impl PostedEntries {
@@ -111,34 +112,68 @@ impl PostedEntries {
             linear: [NONE; 2],
             lanes: Lanes::new(),
             free: NONE,
-            len: 0,
             others: 0,
-            number: 0,
+            next_number: 1,
+            gone: 0,
         };
         posted.add_slots(entries);
         posted
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len as usize
+        (self.next_number / 2 - self.gone) as usize
     }
 
-    /// Links an entry behind all earlier ones of its list.
+    /// Links an ordinary receive ([`Entry::is_plain`]) behind all earlier entries of the priority list.
     #[inline]
+    pub(crate) fn link_plain(
+        &mut self,
+        hasher: &Hasher,
+        key: Masked,
+        length: u64,
+        token: u64,
+    ) -> EntryHandle {
+        let handle = self.fill(key, length, token, EXACT, USE_ONCE);
+        self.queue(hasher, key, handle.slot, EXACT);
+        handle
+    }
+
+    /// Links any entry behind all earlier ones of its list.
+    #[inline(never)]
     pub(crate) fn link(&mut self, hasher: &Hasher, entry: &Entry) -> EntryHandle {
+        let (key, masks) = (Masked::of(&entry.pattern), Masks::of(&entry.pattern));
+        let mut lane = EXACT;
+        if entry.list == List::Overflow || !entry.pattern.is_exact() {
+            self.others += 1;
+            lane = self.lanes.admit(entry.list, masks);
+        }
+        let handle = self.fill(key, entry.length, entry.token, lane, flags(entry));
+        let min_free = match entry.space {
+            Space::Managed { min_free } => min_free,
+            Space::Remote => 0,
+        };
+        self.wide[handle.slot as usize] = Wide {
+            filled: entry.filled,
+            min_free,
+            masks,
+        };
+        if lane < LINEAR {
+            self.queue(hasher, key, handle.slot, lane);
+        } else {
+            let head = &mut self.linear[usize::from(lane - LINEAR)];
+            *head = chain::push(&mut self.nodes, *head, handle.slot);
+        }
+        handle
+    }
+
+    /// Takes a slot and fills it; the slot is a chain of its own then.
+    #[inline]
+    fn fill(&mut self, key: Masked, length: u64, token: u64, lane: u8, flags: u8) -> EntryHandle {
         if self.free == NONE {
             self.grow();
         }
-        let slot = self.free;
-        let key = Masked::of(&entry.pattern);
-        let short = entry.list == List::Priority && entry.pattern.is_exact();
-        let lane = if short { EXACT } else { self.admit(entry) };
-        let flags = flags(entry);
-        if flags != USE_ONCE || lane >= LINEAR {
-            self.widen(slot, entry);
-        }
-        self.number += 1;
-        self.len += 1;
+        let (slot, number) = (self.free, self.next_number);
+        self.next_number += 2;
         let node = &mut self.nodes[slot as usize];
         self.free = node.link.next;
         let link = Link {
@@ -146,32 +181,44 @@ impl PostedEntries {
             prev: slot,
         };
         *node = Node {
-            number: self.number,
+            number,
             key,
-            token: entry.token,
-            length: entry.length,
+            token,
+            length,
             link,
             lane,
             flags,
         };
-        if lane < LINEAR {
-            let hash = key.hash(hasher, lane);
-            match self
-                .heads
-                .find(hash, |other| self.nodes[other as usize].is(lane, key))
-            {
-                Err(free) => self.heads.insert(free, hash, slot),
-                Ok(at) => _ = chain::push(&mut self.nodes, self.heads.slot(at), slot),
-            }
-        } else {
-            let head = &mut self.linear[usize::from(lane - LINEAR)];
-            *head = chain::push(&mut self.nodes, *head, slot);
+        handle(number, slot)
+    }
+
+    /// Puts a filled slot behind the others of its key and lane.
+    #[inline]
+    fn queue(&mut self, hasher: &Hasher, key: Masked, slot: u32, lane: u8) {
+        let hash = key.hash(hasher, lane);
+        match self.find(hash, key, lane) {
+            Err(free) => self.heads.insert(free, hash, slot),
+            Ok(at) => self.queue_behind(self.heads.slot(at), slot),
         }
-        handle(self.number, slot)
+    }
+
+    /// Appends a slot to the chain of its key.
+    #[inline(never)]
+    fn queue_behind(&mut self, head: u32, slot: u32) {
+        chain::push(&mut self.nodes, head, slot);
+    }
+
+    /// The place of a key's chain among the heads, or the free place where it would go.
+    #[inline]
+    fn find(&self, hash: u32, key: Masked, lane: u8) -> Result<usize, usize> {
+        let nodes = &self.nodes[..];
+        // Captured by value, so that the key can stay in registers.
+        self.heads
+            .find(hash, move |slot| nodes[slot as usize].is(lane, key))
     }
 
     /// The entry that takes an arrival, with the message placed in it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
         hasher: &Hasher,
@@ -181,23 +228,23 @@ impl PostedEntries {
     ) -> Option<Match> {
         if self.others == 0 {
             let key = Masked::exact(key);
-            let is = |slot: u32| self.nodes[slot as usize].is(EXACT, key);
-            let at = self.heads.find(key.hash(hasher, EXACT), is).ok()?;
+            let at = self.find(key.hash(hasher, EXACT), key, EXACT).ok()?;
             let slot = self.heads.slot(at);
-            let node = self.nodes[slot as usize];
+            let node = &self.nodes[slot as usize];
             if node.is_plain() {
-                self.pop(at, slot, node.link);
+                let (token, number, room) = (node.token, node.number, node.length);
+                self.pop(at, slot);
                 return Some(Match {
-                    token: node.token,
-                    handle: handle(node.number, slot),
+                    token,
+                    handle: handle(number, slot),
                     offset: remote_offset,
-                    length: length.min(node.length.saturating_sub(remote_offset)),
+                    length: length.min(room.saturating_sub(remote_offset)),
                     unlinked: true,
                     list: List::Priority,
                 });
             }
         }
-        self.arrive_among_all(hasher, key, remote_offset, length)
+        self.arrive_among_all(hasher, *key, remote_offset, length)
     }
 
     /// The long way: wildcards, entries that stay, entries that refuse what does not fit, the overflow list.
@@ -205,12 +252,12 @@ impl PostedEntries {
     fn arrive_among_all(
         &mut self,
         hasher: &Hasher,
-        key: &MatchKey,
+        key: MatchKey,
         remote_offset: u64,
         length: u64,
     ) -> Option<Match> {
         for list in [List::Priority, List::Overflow] {
-            let Some(slot) = self.earliest(hasher, list, key, remote_offset, length) else {
+            let Some(slot) = self.earliest(hasher, list, &key, remote_offset, length) else {
                 continue;
             };
             let mut entry = self.entry(slot);
@@ -250,8 +297,7 @@ impl PostedEntries {
         for lane in self.lanes.live(list) {
             let key = self.lanes.masks(lane).apply(key);
             let hash = key.hash(hasher, lane);
-            let is = |slot: u32| self.nodes[slot as usize].is(lane, key);
-            let Ok(at) = self.heads.find(hash, is) else {
+            let Ok(at) = self.find(hash, key, lane) else {
                 continue;
             };
             let earlier = |slot: &u32| self.nodes[*slot as usize].number < number;
@@ -304,15 +350,21 @@ impl PostedEntries {
     }
 
     /// Takes the head of a chain out; `at` is its place among the heads.
-    #[inline]
-    fn pop(&mut self, at: usize, slot: u32, link: Link) {
-        if link.next == slot {
+    #[inline(always)]
+    fn pop(&mut self, at: usize, slot: u32) {
+        if self.nodes[slot as usize].link.next == slot {
             self.heads.remove(at);
         } else {
-            let head = chain::remove(&mut self.nodes, slot, slot);
-            self.heads.replace(at, head);
+            self.advance(at, slot);
         }
         self.release(slot);
+    }
+
+    /// Makes the second of a chain its head.
+    #[inline(never)]
+    fn advance(&mut self, at: usize, slot: u32) {
+        let head = chain::remove(&mut self.nodes, slot, slot);
+        self.heads.replace(at, head);
     }
 
     /// Takes any entry out.
@@ -320,8 +372,7 @@ impl PostedEntries {
         let Node { lane, key, .. } = self.nodes[slot as usize];
         if lane < LINEAR {
             let hash = key.hash(hasher, lane);
-            let is = |other: u32| self.nodes[other as usize].is(lane, key);
-            if let Ok(at) = self.heads.find(hash, is) {
+            if let Ok(at) = self.find(hash, key, lane) {
                 match chain::remove(&mut self.nodes, self.heads.slot(at), slot) {
                     NONE => self.heads.remove(at),
                     head => self.heads.replace(at, head),
@@ -346,28 +397,7 @@ impl PostedEntries {
         node.number = 0;
         node.link.next = self.free;
         self.free = slot;
-        self.len -= 1;
-    }
-
-    /// A lane for an entry that is not fully given on the priority list.
-    #[inline(never)]
-    fn admit(&mut self, entry: &Entry) -> u8 {
-        self.others += 1;
-        self.lanes.admit(entry.list, Masks::of(&entry.pattern))
-    }
-
-    #[inline(never)]
-    fn widen(&mut self, slot: u32, entry: &Entry) {
-        let min_free = match entry.space {
-            Space::Managed { min_free } => min_free,
-            Space::Remote => 0,
-        };
-        let masks = Masks::of(&entry.pattern);
-        self.wide[slot as usize] = Wide {
-            filled: entry.filled,
-            min_free,
-            masks,
-        };
+        self.gone += 1;
     }
 
     /// The pattern of a slot's entry, ignored bits cleared.
@@ -430,6 +460,7 @@ impl PostedEntries {
         let first = self.nodes.len();
         self.nodes.resize(first + more, FREE_NODE);
         self.wide.resize(first + more, NO_WIDE);
+        self.heads.reserve(first + more);
         for slot in (first..first + more).rev() {
             self.nodes[slot].link.next = self.free;
             self.free = slot as u32;
@@ -449,11 +480,11 @@ fn flags(entry: &Entry) -> u8 {
     once | whole | managed
 }
 
-/// The handle of a linked entry; posting numbers begin at 1.
+/// The handle of a linked entry; posting numbers are odd.
 #[inline]
 fn handle(number: u64, slot: u32) -> EntryHandle {
     EntryHandle {
-        number: NonZeroU64::new(number).unwrap_or(NonZeroU64::MAX),
+        number: NonZeroU64::MIN | number,
         slot,
     }
 }

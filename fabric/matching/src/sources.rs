@@ -1,7 +1,7 @@
-//! How much is kept of each source: looked up by hash, one record for each source that has something kept.
+//! How much is kept of each source: looked up by hash, one record for each source that ever had something
+//! kept. Sources are the peers of a job, so the records stay.
 
 use crate::Load;
-use crate::chain::NONE;
 use crate::hash::Hasher;
 use crate::table::Table;
 
@@ -11,7 +11,6 @@ struct Record {
     bytes: u128,
     source: u32,
     messages: u32,
-    next_free: u32,
 }
 
 /// The records.
@@ -19,7 +18,6 @@ struct Record {
 pub(crate) struct Sources {
     records: Vec<Record>,
     by_source: Table,
-    free: u32,
 }
 
 impl Sources {
@@ -27,7 +25,6 @@ impl Sources {
         Self {
             records: Vec::with_capacity(sources),
             by_source: Table::with_capacity(sources),
-            free: NONE,
         }
     }
 
@@ -35,16 +32,9 @@ impl Sources {
     #[inline]
     pub(crate) fn add(&mut self, hasher: &Hasher, source: u32, length: u64) -> u32 {
         let hash = hasher.source(source);
-        let record = match self
-            .by_source
-            .find(hash, |record| self.records[record as usize].source == source)
-        {
+        let record = match self.find(hash, source) {
             Ok(at) => self.by_source.slot(at),
-            Err(free) => {
-                let record = self.open(source);
-                self.by_source.insert(free, hash, record);
-                record
-            }
+            Err(_) => self.open(hash, source),
         };
         let counts = &mut self.records[record as usize];
         counts.messages += 1;
@@ -52,25 +42,17 @@ impl Sources {
         record
     }
 
-    /// Counts one message less; the last one closes the record.
+    /// Counts one message less.
     #[inline]
-    pub(crate) fn sub(&mut self, hasher: &Hasher, record: u32, length: u64) {
+    pub(crate) fn sub(&mut self, record: u32, length: u64) {
         let counts = &mut self.records[record as usize];
         counts.messages -= 1;
         counts.bytes -= u128::from(length);
-        if counts.messages == 0 {
-            let hash = hasher.source(counts.source);
-            counts.next_free = self.free;
-            self.free = record;
-            if let Ok(at) = self.by_source.find(hash, |other| other == record) {
-                self.by_source.remove(at);
-            }
-        }
     }
 
+    /// What is kept of one source.
     pub(crate) fn load(&self, hasher: &Hasher, source: u32) -> Load {
-        let is = |record: u32| self.records[record as usize].source == source;
-        match self.by_source.find(hasher.source(source), is) {
+        match self.find(hasher.source(source), source) {
             Ok(at) => {
                 let record = &self.records[self.by_source.slot(at) as usize];
                 Load {
@@ -82,20 +64,26 @@ impl Sources {
         }
     }
 
-    fn open(&mut self, source: u32) -> u32 {
-        let fresh = Record {
+    #[inline]
+    fn find(&self, hash: u32, source: u32) -> Result<usize, usize> {
+        let records = &self.records[..];
+        self.by_source
+            .find(hash, move |record| records[record as usize].source == source)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open(&mut self, hash: u32, source: u32) -> u32 {
+        let record = self.records.len() as u32;
+        self.by_source.reserve(self.records.len() + 1);
+        if let Err(free) = self.find(hash, source) {
+            self.by_source.insert(free, hash, record);
+        }
+        self.records.push(Record {
             bytes: 0,
             source,
             messages: 0,
-            next_free: NONE,
-        };
-        if self.free == NONE {
-            self.records.push(fresh);
-            return self.records.len() as u32 - 1;
-        }
-        let record = self.free;
-        self.free = self.records[record as usize].next_free;
-        self.records[record as usize] = fresh;
+        });
         record
     }
 }

@@ -2,17 +2,40 @@
 //!
 //! It stores no keys: the caller says whether a slot is the one meant. Linear probing at most half full;
 //! removal moves the followers back, so there are no tombstones and nothing to rebuild in steady state.
+//!
+//! The owner of the slots keeps it at most half full: it reserves room whenever it adds slots, and each slot
+//! is in the table at most once. So nothing is counted or checked on the way.
 
 use crate::chain::NONE;
 
-/// One bucket; `slot == NONE` when free.
+/// One bucket: the hash in the high half, the slot in the low half, `NONE` there when free. One word, so that
+/// it is always stored and loaded whole: a load of two fresh half-word stores would stall.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    hash: u32,
-    slot: u32,
-}
+struct Bucket(u64);
 
-const FREE: Bucket = Bucket { hash: 0, slot: NONE };
+const FREE: Bucket = Bucket::new(0, NONE);
+
+impl Bucket {
+    #[inline]
+    const fn new(hash: u32, slot: u32) -> Self {
+        Self((hash as u64) << 32 | slot as u64)
+    }
+
+    #[inline]
+    const fn hash(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    const fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    const fn is_free(self) -> bool {
+        self.slot() == NONE
+    }
+}
 
 /// Fewest buckets of a table: two cache lines.
 const SMALLEST: usize = 16;
@@ -20,110 +43,117 @@ const SMALLEST: usize = 16;
 /// Slots by hash.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// A power of two, at least [`SMALLEST`].
+    /// A power of two, at least [`SMALLEST`]. A hash's first bucket is given by its low bits.
     buckets: Box<[Bucket]>,
-    /// A hash's first bucket is given by its high bits.
-    shift: u32,
-    used: u32,
 }
 
 impl Table {
-    /// A table that holds `keys` different keys without growing.
+    /// A table for this many different keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
         let buckets = (keys * 2).next_power_of_two().max(SMALLEST);
         Self {
             buckets: vec![FREE; buckets].into_boxed_slice(),
-            shift: u32::BITS - buckets.trailing_zeros(),
-            used: 0,
         }
+    }
+
+    /// Makes room for this many different keys.
+    pub(crate) fn reserve(&mut self, keys: usize) {
+        if keys * 2 <= self.buckets.len() {
+            return;
+        }
+        let mut grown = Self::with_capacity(keys);
+        for bucket in self.buckets.iter().filter(|bucket| !bucket.is_free()) {
+            if let Err(free) = grown.find(bucket.hash(), |_| false) {
+                grown.buckets[free] = *bucket;
+            }
+        }
+        *self = grown;
     }
 
     /// Where the slot is that has this hash and that the caller recognises, or, as `Err`, the free place where
     /// it would go.
     #[inline]
-    pub(crate) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Result<usize, usize> {
-        let mask = self.buckets.len() - 1;
-        let mut at = (hash >> self.shift) as usize;
+    pub(crate) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Result<usize, usize> {
+        let at = hash as usize & (self.buckets.len() - 1);
+        let bucket = self.buckets[at];
+        if bucket.is_free() {
+            return Err(at);
+        }
+        if bucket.hash() == hash && is(bucket.slot()) {
+            return Ok(at);
+        }
+        self.find_behind(at, hash, is)
+    }
+
+    /// The rest of a search whose first bucket holds another key.
+    #[inline(never)]
+    fn find_behind(&self, first: usize, hash: u32, is: impl Fn(u32) -> bool) -> Result<usize, usize> {
+        let mut at = first;
         loop {
+            at = (at + 1) & (self.buckets.len() - 1);
             let bucket = self.buckets[at];
-            if bucket.slot == NONE {
+            if bucket.is_free() {
                 return Err(at);
             }
-            if bucket.hash == hash && is(bucket.slot) {
+            if bucket.hash() == hash && is(bucket.slot()) {
                 return Ok(at);
             }
-            at = (at + 1) & mask;
         }
     }
 
     /// The slot at a place that [`Table::find`] gave.
     #[inline]
     pub(crate) fn slot(&self, at: usize) -> u32 {
-        self.buckets[at].slot
+        self.buckets[at].slot()
     }
 
     /// Puts another slot of the same key at a place that [`Table::find`] gave.
     #[inline]
     pub(crate) fn replace(&mut self, at: usize, slot: u32) {
-        self.buckets[at].slot = slot;
+        self.buckets[at] = Bucket::new(self.buckets[at].hash(), slot);
     }
 
     /// Puts a slot into the free place that [`Table::find`] gave for its hash.
     #[inline]
     pub(crate) fn insert(&mut self, free: usize, hash: u32, slot: u32) {
-        self.buckets[free] = Bucket { hash, slot };
-        self.used += 1;
-        if self.used as usize * 2 > self.buckets.len() {
-            self.grow(self.used as usize * 2);
-        }
+        self.buckets[free] = Bucket::new(hash, slot);
     }
 
     /// Frees a place that [`Table::find`] gave.
     #[inline]
     pub(crate) fn remove(&mut self, at: usize) {
         let mask = self.buckets.len() - 1;
-        let mut hole = at;
-        let mut at = at;
+        let hole = if self.buckets[(at + 1) & mask].is_free() {
+            at
+        } else {
+            self.move_back(at)
+        };
+        self.buckets[hole] = FREE;
+    }
+
+    /// Moves the followers of a place back where that brings them nearer to their first bucket, and returns
+    /// the place that is free then.
+    #[inline(never)]
+    fn move_back(&mut self, mut hole: usize) -> usize {
+        let mask = self.buckets.len() - 1;
+        let mut at = hole;
         loop {
             at = (at + 1) & mask;
             let bucket = self.buckets[at];
-            if bucket.slot == NONE {
-                break;
+            if bucket.is_free() {
+                return hole;
             }
-            // A follower moves back unless that would put it before its first bucket.
-            let home = (bucket.hash >> self.shift) as usize;
+            let home = bucket.hash() as usize & mask;
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.buckets[hole] = bucket;
                 hole = at;
             }
         }
-        self.buckets[hole] = FREE;
-        self.used -= 1;
     }
 
-    /// Makes room for `keys` different keys.
-    pub(crate) fn reserve(&mut self, keys: usize) {
-        if keys * 2 > self.buckets.len() {
-            self.grow(keys);
-        }
-    }
-
-    /// True when nothing is in it.
+    /// True when nothing is in it; looks at every bucket.
     pub(crate) fn is_empty(&self) -> bool {
-        self.used == 0
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self, keys: usize) {
-        let mut grown = Self::with_capacity(keys);
-        for bucket in self.buckets.iter().filter(|bucket| bucket.slot != NONE) {
-            if let Err(free) = grown.find(bucket.hash, |_| false) {
-                grown.buckets[free] = *bucket;
-            }
-        }
-        grown.used = self.used;
-        *self = grown;
+        self.buckets.iter().all(|bucket| bucket.is_free())
     }
 }
 
@@ -136,9 +166,13 @@ mod tests {
         table.insert(free, hash, slot);
     }
 
+    fn lookup(table: &Table, hash: u32, slot: u32) -> Option<usize> {
+        table.find(hash, |found| found == slot).ok()
+    }
+
     /// Hashes whose first buckets are the last two of the smallest table, so that probing wraps.
     fn crowded(slot: u32) -> u32 {
-        0xe000_0000 | (slot % 2) << 28 | slot
+        slot << 4 | 14 + slot % 2
     }
 
     #[test]
@@ -148,44 +182,29 @@ mod tests {
             for slot in 0..8 {
                 add(&mut table, crowded(slot), slot);
             }
-            let at = table.find(crowded(gone), |slot| slot == gone).unwrap();
+            let at = lookup(&table, crowded(gone), gone).unwrap();
             table.remove(at);
             for slot in 0..8 {
-                let found = table
-                    .find(crowded(slot), |found| found == slot)
-                    .ok()
-                    .map(|at| table.slot(at));
+                let found = lookup(&table, crowded(slot), slot).map(|at| table.slot(at));
                 assert_eq!(found, (slot != gone).then_some(slot), "after removing {gone}");
             }
         }
     }
 
     #[test]
-    fn it_grows_before_it_is_more_than_half_full_and_loses_nothing() {
+    fn growing_loses_nothing_and_leaves_at_least_half_free() {
         let mut table = Table::with_capacity(0);
         for slot in 0..1000u32 {
+            table.reserve(slot as usize + 1);
             add(&mut table, slot.wrapping_mul(0x9e37_79b9), slot);
-            assert!(table.used as usize * 2 <= table.buckets.len());
+            let used = table.buckets.iter().filter(|bucket| !bucket.is_free()).count();
+            assert!(used * 2 <= table.buckets.len());
         }
         for slot in 0..1000u32 {
-            let at = table
-                .find(slot.wrapping_mul(0x9e37_79b9), |found| found == slot)
-                .unwrap();
+            let at = lookup(&table, slot.wrapping_mul(0x9e37_79b9), slot).unwrap();
             assert_eq!(table.slot(at), slot);
             table.remove(at);
         }
         assert!(table.is_empty());
-    }
-
-    #[test]
-    fn the_capacity_asked_for_is_held_without_growing() {
-        for keys in [0, 1, 7, 8, 9, 1000, 1024] {
-            let mut table = Table::with_capacity(keys);
-            let buckets = table.buckets.len();
-            for slot in 0..keys as u32 {
-                add(&mut table, slot.wrapping_mul(0x9e37_79b9), slot);
-            }
-            assert_eq!(table.buckets.len(), buckets, "{keys} keys");
-        }
     }
 }

@@ -23,16 +23,10 @@ impl Index {
         }
     }
 
-    /// The earliest message with the key that `is` recognises, or `NONE`.
+    /// Appends a message to the chain of its key, which stands, or would stand, at `place` among the heads.
     #[inline]
-    pub(crate) fn head(&self, hash: u32, is: impl FnMut(u32) -> bool) -> u32 {
-        self.heads.find(hash, is).map_or(NONE, |at| self.heads.slot(at))
-    }
-
-    /// Appends a message to the chain of its key.
-    #[inline]
-    pub(crate) fn push(&mut self, hash: u32, slot: u32, is: impl FnMut(u32) -> bool) {
-        match self.heads.find(hash, is) {
+    pub(crate) fn push(&mut self, place: Result<usize, usize>, hash: u32, slot: u32) {
+        match place {
             Ok(at) => _ = chain::push(&mut self.links, self.heads.slot(at), slot),
             Err(free) => {
                 chain::push(&mut self.links, NONE, slot);
@@ -41,20 +35,19 @@ impl Index {
         }
     }
 
-    /// Takes a message out of the chain of its key.
+    /// Takes a message out of the chain whose head stands at `at`.
     #[inline]
-    pub(crate) fn remove(&mut self, hash: u32, slot: u32, is: impl FnMut(u32) -> bool) {
-        if let Ok(at) = self.heads.find(hash, is) {
-            match chain::remove(&mut self.links, self.heads.slot(at), slot) {
-                NONE => self.heads.remove(at),
-                head => self.heads.replace(at, head),
-            }
+    pub(crate) fn remove(&mut self, at: usize, slot: u32) {
+        match chain::remove(&mut self.links, self.heads.slot(at), slot) {
+            NONE => self.heads.remove(at),
+            head => self.heads.replace(at, head),
         }
     }
 
     /// Makes room for slots below `slots`.
     pub(crate) fn resize(&mut self, slots: usize) {
         self.links.resize(slots, Link::LOOSE);
+        self.heads.reserve(slots);
     }
 }
 
@@ -81,6 +74,5 @@ impl View {
         );
         self.masks = masks;
         self.index.resize(slots);
-        self.index.heads.reserve(slots);
     }
 }
