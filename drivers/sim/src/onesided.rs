@@ -1,4 +1,4 @@
-//! One-sided operations: exposures, get, put, atomics, fences, and what a failure makes of them.
+//! One-sided operations: get, put, atomics, and what a failure makes of them.
 //!
 //! ```text
 //!   post ─► link ─► request ─► executing (from `execution` to its bytes' time) ─► link back ─► completion ─► poll
@@ -7,30 +7,17 @@
 //! ```
 //! The target's process takes no part, as with a device. Bytes reach the initiator's memory inside its own `poll`.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
-use doorbell_fabric::message::{
-    Access, AtomicOp, Body, Exposure, FenceScope, OpError, OpId, PeerIndex, Refused, Remote, RemoteKey,
-};
+use doorbell_fabric::message::{Access, AtomicOp, Body, OpError, OpId, PeerIndex, Refused, Remote};
 use doorbell_fabric::time::Time;
 
 use crate::agenda::Due;
 use crate::conn::fill;
+use crate::exposure::Exposed;
 use crate::state::Net;
 use crate::trace::Happened;
-
-/// Memory under a key.
-#[derive(Debug)]
-pub(crate) struct Exposed {
-    memory: Exposure,
-    access: Access,
-    address: u64,
-    length: u64,
-    /// The one NIC that may use it.
-    to: Option<u32>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
@@ -40,7 +27,7 @@ pub(crate) enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// On its way to the target, or waiting for the way.
     Requested,
     Executing,
@@ -53,25 +40,25 @@ enum Phase {
 /// An operation between its post and its completion.
 #[derive(Debug)]
 pub(crate) struct Op {
-    nic: u32,
-    conn: u32,
-    to: u32,
-    id: OpId,
-    serial: u64,
-    what: What,
-    key: u64,
-    address: u64,
-    length: u64,
+    pub(crate) nic: u32,
+    pub(crate) conn: u32,
+    pub(crate) to: u32,
+    pub(crate) id: OpId,
+    pub(crate) serial: u64,
+    pub(crate) what: What,
+    pub(crate) key: u64,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
     /// What a put brings, or what a get brought.
-    data: Arc<Vec<u8>>,
-    source: Option<RegionSlice>,
-    into: MutLoan,
+    pub(crate) data: Arc<Vec<u8>>,
+    pub(crate) source: Option<RegionSlice>,
+    pub(crate) into: MutLoan,
     /// When the request has left the initiator's NIC.
-    leaves: Time,
-    phase: Phase,
-    outcome: Option<Result<u64, OpError>>,
+    pub(crate) leaves: Time,
+    pub(crate) phase: Phase,
+    pub(crate) outcome: Option<Result<u64, OpError>>,
     /// Its initiator has been told the end already.
-    orphan: bool,
+    pub(crate) orphan: bool,
 }
 
 /// The end of an operation or a fence, to be shown by the next poll.
@@ -83,160 +70,14 @@ pub(crate) struct Completion {
     pub(crate) data: Arc<Vec<u8>>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Fence {
-    id: OpId,
-    serial: u64,
-    /// One peer, or the whole rail.
-    conn: Option<u32>,
-    hurt: bool,
-}
-
-/// What a process has executed for others: the last [`Executed::KEPT`], by initiator's incarnation and operation.
-#[derive(Debug, Default)]
-pub(crate) struct Executed {
-    outcomes: BTreeMap<(u64, u64), u64>,
-    order: VecDeque<(u64, u64)>,
-}
-
-impl Executed {
-    const KEPT: usize = 4096;
-
-    fn add(&mut self, identity: (u64, u64), outcome: u64) {
-        if self.order.len() == Self::KEPT {
-            if let Some(oldest) = self.order.pop_front() {
-                self.outcomes.remove(&oldest);
-            }
-        }
-        self.outcomes.insert(identity, outcome);
-        self.order.push_back(identity);
-    }
-}
-
-impl Exposed {
-    fn allows(&self, from: u32, address: u64, length: u64, wanted: Access) -> bool {
-        let inside = address >= self.address
-            && address
-                .checked_add(length)
-                .is_some_and(|end| end <= self.address.saturating_add(self.length));
-        inside && self.access.allows(wanted) && self.to.is_none_or(|to| to == from)
-    }
-
-    fn source(&self, address: u64, length: u64) -> ConstLoan {
-        let at = (address - self.address) as usize;
-        match &self.memory {
-            Exposure::Region(slice) => slice.as_const().part(at, length as usize),
-            Exposure::Read(loan) => loan.part(at, length as usize),
-            Exposure::Write(loan) => loan.as_const().part(at, length as usize),
-        }
-    }
-
-    fn target(&self, address: u64, length: u64) -> MutLoan {
-        let at = (address - self.address) as usize;
-        match &self.memory {
-            Exposure::Region(slice) => slice.as_mut().part(at, length as usize),
-            Exposure::Read(_) => MutLoan::EMPTY,
-            Exposure::Write(loan) => loan.part(at, length as usize),
-        }
-    }
-}
-
 impl Net {
-    pub(crate) fn expose(
-        &mut self,
-        nic: u32,
-        memory: Exposure,
-        access: Access,
-        to: Option<PeerIndex>,
-    ) -> Result<Remote, Refused> {
-        let features = self.config.capabilities.features;
-        let offered = match access {
-            Access::Read => features.get,
-            Access::Write => features.put,
-            Access::ReadWrite => features.get || features.put || features.atomics,
-        };
-        let state = &self.nics[nic as usize];
-        if !offered {
-            return Err(Refused::Unsupported);
-        }
-        if state.ended.is_some() {
-            return Err(Refused::PeerDown);
-        }
-        let length = match &memory {
-            Exposure::Region(slice) => slice.len(),
-            Exposure::Read(loan) if access == Access::Read => loan.len(),
-            Exposure::Read(_) => return Err(Refused::BadMemory),
-            Exposure::Write(loan) => loan.len(),
-        } as u64;
-        let to = match to {
-            Some(peer) => Some(state.conns.get(peer.index()).ok_or(Refused::PeerDown)?.nic),
-            None => None,
-        };
-        if state.exposed.len() >= self.config.keys {
-            self.stats(nic).refused_full += 1;
-            return Err(Refused::Full);
-        }
-        let key = self.random.next_u64();
-        let state = &mut self.nics[nic as usize];
-        let address = state.next_address;
-        // Addresses are made up, page-aligned and never used twice: real ones would differ from run to run.
-        state.next_address += (length + 1).next_multiple_of(4096);
-        let exposed = Exposed {
-            memory,
-            access,
-            address,
-            length,
-            to,
-        };
-        state.exposed.insert(key, exposed);
-        self.note(Happened::Exposed, nic, nic, key, length as usize);
-        Ok(Remote {
-            key: key.into(),
-            address: address.into(),
-            length: length.into(),
-        })
-    }
-
-    pub(crate) fn withdraw(&mut self, nic: u32, key: RemoteKey) {
-        let Some(exposed) = self.nics[nic as usize].exposed.remove(&key.0) else {
-            return;
-        };
-        self.note(Happened::Withdrawn, nic, nic, key.0, 0);
-        let under_way: Vec<u32> = self
-            .ops
-            .iter()
-            .filter(|(_, op)| (op.to, op.key) == (nic, key.0) && op.phase == Phase::Executing)
-            .filter(|(_, op)| op.outcome.is_none())
-            .map(|(place, _)| place)
-            .collect();
-        for place in under_way {
-            self.stats(nic).operations_withdrawn += 1;
-            self.move_half(place, &exposed);
-            self.ops[place].outcome = Some(Err(OpError::Withdrawn));
-        }
-    }
-
-    /// What an operation that is stopped in the middle has done: the first half of its bytes.
-    fn move_half(&mut self, place: u32, exposed: &Exposed) {
-        let op = &self.ops[place];
-        let (what, address, half) = (op.what, op.address, op.length / 2);
-        match what {
-            What::Get => {
-                let source = exposed.source(address, half);
-                self.read_into_op(place, source);
-            }
-            What::Put => self.write_from_op(place, exposed.target(address, half)),
-            What::Atomic(_) => {}
-        }
-    }
-
-    fn read_into_op(&mut self, place: u32, source: ConstLoan) {
+    pub(crate) fn read_into_op(&mut self, place: u32, source: ConstLoan) {
         let data = Arc::make_mut(&mut self.ops[place].data);
         data.resize(source.len(), 0);
         source.copy_to(0, data);
     }
 
-    fn write_from_op(&self, place: u32, target: MutLoan) {
+    pub(crate) fn write_from_op(&self, place: u32, target: MutLoan) {
         let op = &self.ops[place];
         match &op.source {
             Some(slice) => target.write_shared(0, slice.as_const().as_shared().take(target.len())),
@@ -304,7 +145,7 @@ impl Net {
     ) -> Result<(), Refused> {
         let offered = self.config.capabilities.features.atomics;
         self.check_op(nic, peer, offered, at.length.get())?;
-        if at.length.get() != 8 || at.address.get() % 8 != 0 {
+        if at.length.get() != 8 || !at.address.get().is_multiple_of(8) {
             return Err(Refused::BadMemory);
         }
         self.post(nic, peer, id, What::Atomic(what), at, Body::Empty, MutLoan::EMPTY);
@@ -512,17 +353,14 @@ impl Net {
     }
 
     pub(crate) fn fail_ops(&mut self, nic: u32, conn: u32) {
-        let open: Vec<u32> = self
+        let of_conn = |op: &Op| (op.nic, op.conn) == (nic, conn) && !op.orphan;
+        let places = self
             .ops
             .iter()
-            .filter(|(_, op)| (op.nic, op.conn) == (nic, conn) && !op.orphan)
-            .map(|(place, _)| place)
-            .collect();
-        let hurt_before = self.nics[nic as usize]
-            .fences
-            .iter()
-            .map(|fence| fence.serial)
-            .max();
+            .filter(|(_, op)| of_conn(op))
+            .map(|(place, _)| place);
+        let mut open: Vec<u32> = places.collect();
+        open.sort_by_key(|&place| self.ops[place].serial);
         let mut first = u64::MAX;
         for place in open {
             let op = &self.ops[place];
@@ -530,95 +368,17 @@ impl Net {
             let launched = op.leaves <= self.now;
             let lost = op.phase == Phase::Lost;
             self.stats(nic).operations_failed += 1;
-            self.complete(
-                place,
-                Err(if launched {
-                    OpError::Indeterminate
-                } else {
-                    OpError::NotDone
-                }),
-            );
+            let error = if launched {
+                OpError::Indeterminate
+            } else {
+                OpError::NotDone
+            };
+            self.complete(place, Err(error));
             if lost {
                 self.remove_op(place);
             }
         }
-        if hurt_before.is_some() {
-            for fence in &mut self.nics[nic as usize].fences {
-                fence.hurt |= fence.conn == Some(conn) || (fence.conn.is_none() && first < fence.serial);
-            }
-            self.check_fences(nic);
-        }
-    }
-
-    pub(crate) fn fence(&mut self, nic: u32, scope: FenceScope, id: OpId) -> Result<(), Refused> {
-        let conn = match scope {
-            FenceScope::Peer(peer) => {
-                self.check_peer(nic, peer)?;
-                Some(peer.0)
-            }
-            FenceScope::Rail => None,
-        };
-        let state = &mut self.nics[nic as usize];
-        if state.ended.is_some() {
-            return Err(Refused::PeerDown);
-        }
-        if state.open_ops >= self.config.operations {
-            return Err(Refused::Full);
-        }
-        state.open_ops += 1;
-        state.serial += 1;
-        let serial = state.serial;
-        state.fences.push(Fence {
-            id,
-            serial,
-            conn,
-            hurt: false,
-        });
-        self.check_fences(nic);
-        Ok(())
-    }
-
-    /// Completes the fences of `nic` that wait for nothing any more.
-    pub(crate) fn check_fences(&mut self, nic: u32) {
-        if self.nics[nic as usize].fences.is_empty() {
-            return;
-        }
-        let mut fences = std::mem::take(&mut self.nics[nic as usize].fences);
-        let ended = fences.extract_if(.., |fence| fence.hurt || !self.fence_waits(nic, fence));
-        let ended: Vec<Fence> = ended.collect();
-        self.nics[nic as usize].fences = fences;
-        for fence in ended {
-            let outcome = if fence.hurt {
-                Err(OpError::Indeterminate)
-            } else {
-                Ok(0)
-            };
-            let what = if fence.hurt {
-                Happened::Ended
-            } else {
-                Happened::Completed
-            };
-            self.note(what, nic, nic, fence.id.0, 0);
-            self.nics[nic as usize].completions.push_back(Completion {
-                id: fence.id,
-                outcome,
-                into: MutLoan::EMPTY,
-                data: Arc::default(),
-            });
-        }
-    }
-
-    /// Whether something posted before the fence, in its scope, may still touch memory.
-    fn fence_waits(&self, nic: u32, fence: &Fence) -> bool {
-        let covered =
-            |serial: u64, conn: u32| serial < fence.serial && fence.conn.is_none_or(|only| only == conn);
-        let touches = |op: &Op| !op.orphan || op.phase == Phase::Executing;
-        let op = |(_, op): (u32, &Op)| op.nic == nic && covered(op.serial, op.conn) && touches(op);
-        self.ops.iter().any(op)
-            || self.nics[nic as usize]
-                .regions
-                .iter()
-                .any(|&(serial, conn)| covered(serial, conn))
+        self.hurt_fences(nic, conn, first);
     }
 }
 

@@ -18,8 +18,10 @@ use crate::agenda::{Agenda, Due};
 use crate::change::Change;
 use crate::config::{Faults, SimConfig};
 use crate::conn::{Conn, Msg};
+use crate::exposure::{Executed, Exposed};
+use crate::fence::Fence;
 use crate::frame::{FrameInFlight, Queues};
-use crate::onesided::{Completion, Executed, Exposed, Fence, Op};
+use crate::onesided::{Completion, Op};
 use crate::random::Random;
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -171,10 +173,10 @@ impl Net {
 
     /// The living process of `rank`, which starts now if there is none.
     pub(crate) fn life_of(&mut self, rank: u32) -> u32 {
-        if let Some(&life) = self.ranks.get(&rank) {
-            if self.lives[life as usize].alive {
-                return life;
-            }
+        if let Some(&life) = self.ranks.get(&rank)
+            && self.lives[life as usize].alive
+        {
+            return life;
         }
         self.lives.push(Life {
             incarnation: Incarnation(self.random.next_u64()),

@@ -34,6 +34,9 @@ macro_rules! datagram_conformance {
     };
 }
 
+/// Lets a moment pass for both ends. It does not poll.
+type Pump<D> = Box<dyn FnMut(&mut D, &mut D)>;
+
 /// Two datagram queue pairs that know each other, over a network that does nothing wrong.
 pub struct Ends<D> {
     /// One end.
@@ -44,7 +47,7 @@ pub struct Ends<D> {
     pub to_b: PeerIndex,
     /// One end, as `b` numbers it.
     pub to_a: PeerIndex,
-    pump: Box<dyn FnMut(&mut D, &mut D)>,
+    pump: Pump<D>,
 }
 
 impl<D: Datagram> Ends<D> {

@@ -233,11 +233,11 @@ pub fn the_watermark_only_grows_and_tells_the_truth<R: Message>(pair: &mut Pair<
     let (mut last, mut sent, mut turns, mut taken) = (MsgId(0), 0, 0, BTreeSet::new());
     let start = Instant::now();
     while last.0 < COUNT {
-        if sent < COUNT {
-            if let Ok(id) = pair.a.send(pair.to_b, &numbered(sent + 1), Body::Empty) {
-                sent += 1;
-                assert_eq!(id, MsgId(sent), "ids count accepted messages from one");
-            }
+        if sent < COUNT
+            && let Ok(id) = pair.a.send(pair.to_b, &numbered(sent + 1), Body::Empty)
+        {
+            sent += 1;
+            assert_eq!(id, MsgId(sent), "ids count accepted messages from one");
         }
         pair.turn_a();
         let b = pair.b.as_mut().expect("it lives");

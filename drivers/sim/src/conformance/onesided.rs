@@ -304,13 +304,13 @@ pub fn a_wrong_key_or_access_reaches_nothing<R: Message>(pair: &mut Pair<R>) {
             );
         }
     }
-    if let Some(remote) = expose(pair, &there, Access::Write) {
-        if pair.a.capabilities().features.get {
-            assert!(
-                get(pair, 11, &remote, &here, 0).is_refusal(),
-                "exposed to be written only"
-            );
-        }
+    if let Some(remote) = expose(pair, &there, Access::Write)
+        && pair.a.capabilities().features.get
+    {
+        assert!(
+            get(pair, 11, &remote, &here, 0).is_refusal(),
+            "exposed to be written only"
+        );
     }
     assert!(
         bytes_of(&here) == pattern(SIZE, 2) && bytes_of(&there) == pattern(SIZE, 1),

@@ -1,0 +1,160 @@
+//! Memory under keys: what peers may reach, from `expose` to `withdraw`; and what a process has executed in it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
+use doorbell_fabric::message::{Access, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
+
+use crate::onesided::{Phase, What};
+use crate::state::Net;
+use crate::trace::Happened;
+
+/// Memory under a key.
+#[derive(Debug)]
+pub(crate) struct Exposed {
+    memory: Exposure,
+    access: Access,
+    address: u64,
+    length: u64,
+    /// The one NIC that may use it.
+    to: Option<u32>,
+}
+
+/// What a process has executed for others: the last [`Executed::KEPT`], by initiator's incarnation and operation.
+#[derive(Debug, Default)]
+pub(crate) struct Executed {
+    pub(crate) outcomes: BTreeMap<(u64, u64), u64>,
+    pub(crate) order: VecDeque<(u64, u64)>,
+}
+
+impl Executed {
+    const KEPT: usize = 4096;
+
+    pub(crate) fn add(&mut self, identity: (u64, u64), outcome: u64) {
+        if self.order.len() == Self::KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.outcomes.remove(&oldest);
+        }
+        self.outcomes.insert(identity, outcome);
+        self.order.push_back(identity);
+    }
+}
+
+impl Exposed {
+    pub(crate) fn allows(&self, from: u32, address: u64, length: u64, wanted: Access) -> bool {
+        let inside = address >= self.address
+            && address
+                .checked_add(length)
+                .is_some_and(|end| end <= self.address.saturating_add(self.length));
+        inside && self.access.allows(wanted) && self.to.is_none_or(|to| to == from)
+    }
+
+    pub(crate) fn source(&self, address: u64, length: u64) -> ConstLoan {
+        let at = (address - self.address) as usize;
+        match &self.memory {
+            Exposure::Region(slice) => slice.as_const().part(at, length as usize),
+            Exposure::Read(loan) => loan.part(at, length as usize),
+            Exposure::Write(loan) => loan.as_const().part(at, length as usize),
+        }
+    }
+
+    pub(crate) fn target(&self, address: u64, length: u64) -> MutLoan {
+        let at = (address - self.address) as usize;
+        match &self.memory {
+            Exposure::Region(slice) => slice.as_mut().part(at, length as usize),
+            Exposure::Read(_) => MutLoan::EMPTY,
+            Exposure::Write(loan) => loan.part(at, length as usize),
+        }
+    }
+}
+
+impl Net {
+    pub(crate) fn expose(
+        &mut self,
+        nic: u32,
+        memory: Exposure,
+        access: Access,
+        to: Option<PeerIndex>,
+    ) -> Result<Remote, Refused> {
+        let features = self.config.capabilities.features;
+        let offered = match access {
+            Access::Read => features.get,
+            Access::Write => features.put,
+            Access::ReadWrite => features.get || features.put || features.atomics,
+        };
+        let state = &self.nics[nic as usize];
+        if !offered {
+            return Err(Refused::Unsupported);
+        }
+        if state.ended.is_some() {
+            return Err(Refused::PeerDown);
+        }
+        let length = match &memory {
+            Exposure::Region(slice) => slice.len(),
+            Exposure::Read(loan) if access == Access::Read => loan.len(),
+            Exposure::Read(_) => return Err(Refused::BadMemory),
+            Exposure::Write(loan) => loan.len(),
+        } as u64;
+        let to = match to {
+            Some(peer) => Some(state.conns.get(peer.index()).ok_or(Refused::PeerDown)?.nic),
+            None => None,
+        };
+        if state.exposed.len() >= self.config.keys {
+            self.stats(nic).refused_full += 1;
+            return Err(Refused::Full);
+        }
+        let key = self.random.next_u64();
+        let state = &mut self.nics[nic as usize];
+        let address = state.next_address;
+        // Addresses are made up, page-aligned and never used twice: real ones would differ from run to run.
+        state.next_address += (length + 1).next_multiple_of(4096);
+        let exposed = Exposed {
+            memory,
+            access,
+            address,
+            length,
+            to,
+        };
+        state.exposed.insert(key, exposed);
+        self.note(Happened::Exposed, nic, nic, key, length as usize);
+        Ok(Remote {
+            key: key.into(),
+            address: address.into(),
+            length: length.into(),
+        })
+    }
+
+    pub(crate) fn withdraw(&mut self, nic: u32, key: RemoteKey) {
+        let Some(exposed) = self.nics[nic as usize].exposed.remove(&key.0) else {
+            return;
+        };
+        self.note(Happened::Withdrawn, nic, nic, key.0, 0);
+        let under_way: Vec<u32> = self
+            .ops
+            .iter()
+            .filter(|(_, op)| (op.to, op.key) == (nic, key.0) && op.phase == Phase::Executing)
+            .filter(|(_, op)| op.outcome.is_none())
+            .map(|(place, _)| place)
+            .collect();
+        for place in under_way {
+            self.stats(nic).operations_withdrawn += 1;
+            self.move_half(place, &exposed);
+            self.ops[place].outcome = Some(Err(OpError::Withdrawn));
+        }
+    }
+
+    /// What an operation that is stopped in the middle has done: the first half of its bytes.
+    fn move_half(&mut self, place: u32, exposed: &Exposed) {
+        let op = &self.ops[place];
+        let (what, address, half) = (op.what, op.address, op.length / 2);
+        match what {
+            What::Get => {
+                let source = exposed.source(address, half);
+                self.read_into_op(place, source);
+            }
+            What::Put => self.write_from_op(place, exposed.target(address, half)),
+            What::Atomic(_) => {}
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What waits while a way is closed, what goes on when it opens, and what a failure leaves of the rest.
+
+use crate::agenda::Due;
+use crate::state::Net;
+use crate::trace::Happened;
+
+impl Net {
+    pub(crate) fn stall(&mut self, nic: u32, conn: u32, due: Due) {
+        let to = self.conn(nic, conn).nic;
+        self.stats(nic).stalled += 1;
+        self.note(Happened::Stalled, nic, to, 0, 0);
+        self.conn_mut(nic, conn).stalled.push(due);
+    }
+
+    /// Ends everything that is under way from `nic` to a peer. What has reached the peer's inbox may still be seen.
+    pub(crate) fn fail_conn(&mut self, nic: u32, conn: u32) {
+        let state = self.conn_mut(nic, conn);
+        state.epoch += 1;
+        let peer = state.nic;
+        for due in std::mem::take(&mut state.stalled) {
+            self.forget(due);
+        }
+        let unflushed = std::mem::take(&mut self.nics[nic as usize].unflushed);
+        let (gone, kept): (Vec<u32>, Vec<u32>) = unflushed
+            .into_iter()
+            .partition(|&message| self.messages[message].conn == conn);
+        self.nics[nic as usize].unflushed = kept;
+        gone.into_iter().for_each(|message| self.lose(message));
+        self.thin_out(peer, nic);
+        self.fail_ops(nic, conn);
+    }
+
+    /// Of the messages of `from` that nobody at `to` has looked at yet, each is lost or seen, as a coin falls.
+    fn thin_out(&mut self, to: u32, from: u32) {
+        for strangers in [false, true] {
+            let nic = &mut self.nics[to as usize];
+            let queue = if strangers {
+                &mut nic.strangers
+            } else {
+                &mut nic.inbox
+            };
+            let mut kept = std::mem::take(queue);
+            let mut gone = Vec::new();
+            kept.retain(|&message| {
+                let keep = self.messages[message].from != from || self.random.chance(0.5);
+                if !keep {
+                    gone.push(message);
+                }
+                keep
+            });
+            let nic = &mut self.nics[to as usize];
+            *(if strangers {
+                &mut nic.strangers
+            } else {
+                &mut nic.inbox
+            }) = kept;
+            gone.into_iter().for_each(|message| self.lose(message));
+        }
+    }
+
+    /// Everything that waits to be seen by `nic` is lost; only by those of `from`, when given.
+    pub(crate) fn purge(&mut self, nic: u32, from: Option<u32>) {
+        let state = &mut self.nics[nic as usize];
+        let waiting: Vec<u32> = state.inbox.drain(..).chain(state.strangers.drain(..)).collect();
+        for message in waiting {
+            let sender = self.messages[message].from;
+            if from.is_none_or(|from| from == sender) {
+                self.lose(message);
+            } else if self.nics[nic as usize].peers.contains_key(&sender) {
+                self.nics[nic as usize].inbox.push_back(message);
+            } else {
+                self.nics[nic as usize].strangers.push_back(message);
+            }
+        }
+    }
+
+    fn forget(&mut self, due: Due) {
+        match due {
+            Due::Arrive { message } => self.lose(message),
+            Due::Request { op } | Due::Reply { op } => self.forget_op(op),
+            _ => {}
+        }
+    }
+
+    /// What waited for the way goes on over it; it waits again when the way is still closed.
+    pub(crate) fn resume(&mut self, nic: u32, conn: u32) {
+        let state = self.conn_mut(nic, conn);
+        if state.stalled.is_empty() {
+            return;
+        }
+        let (out, back) = (state.link_out, state.link_back);
+        for due in std::mem::take(&mut state.stalled) {
+            let link = match due {
+                Due::Arrive { .. } | Due::Request { .. } => out,
+                _ => back,
+            };
+            let at = self.transit(link, self.now);
+            self.agenda.push(at, due);
+        }
+    }
+}
