@@ -268,6 +268,18 @@ pub enum Error {
         /// What does not fit.
         what: String,
     },
+    /// A number (of the raw interface) that names nothing any more.
+    #[error("{what}")]
+    Stale {
+        /// What is gone.
+        what: String,
+    },
+    /// There is no room now.
+    #[error("{what}")]
+    Full {
+        /// What is full.
+        what: String,
+    },
     /// The dedicated thread has ended.
     #[error("the progress thread of this world has ended: {reason}")]
     Ended {
@@ -302,6 +314,8 @@ impl Error {
             Self::Unsupported { .. } => "unsupported",
             Self::OneSided { .. } => "one-sided",
             Self::Layout { .. } => "layout",
+            Self::Stale { .. } => "stale",
+            Self::Full { .. } => "full",
             Self::Ended { .. } => "progress.ended",
             Self::Busy => "world.busy",
         }
@@ -334,6 +348,8 @@ impl Error {
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
             Self::Layout { .. } => "check offsets and lengths against the buffer",
+            Self::Stale { .. } => "use each number once, and only in the world that gave it out",
+            Self::Full { .. } => "make progress, then try again",
             Self::Ended { .. } => "this is a defect: please report it with the thread's message above",
             Self::Busy => "collect what the callback saw and act after the call",
         }
@@ -346,12 +362,16 @@ impl Error {
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } | Self::Job { .. } => {
                 64
             }
-            Self::NoSuchRank { .. } | Self::Layout { .. } | Self::Truncated { .. } | Self::Core { .. } => 64,
+            Self::NoSuchRank { .. }
+            | Self::Layout { .. }
+            | Self::Stale { .. }
+            | Self::Truncated { .. }
+            | Self::Core { .. } => 64,
             Self::Rail(_) | Self::NoRail { .. } | Self::Unsupported { .. } | Self::Meeting { .. } => 69,
             Self::Ended { .. } | Self::Busy | Self::Cancelled => 70,
             Self::Io { .. } => 71,
             Self::PeerLost { .. } | Self::OneSided { .. } => 74,
-            Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => 75,
+            Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) | Self::Full { .. } => 75,
         }
     }
 }

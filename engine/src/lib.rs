@@ -1,11 +1,53 @@
 //! Processes of a job exchange tagged messages from user space.
+//!
+//! ```
+//! let world = doorbell::init()?;
+//! let next = (world.rank() + 1) % world.size();
+//! world.send(next, 7, b"hello")?;
+//! let mut buffer = [0; 64];
+//! let status = world.recv(doorbell::Source::Any, 7, &mut buffer)?;
+//! println!("rank {} got {} bytes from rank {}", world.rank(), status.len, status.source);
+//! # Ok::<(), doorbell::Error>(())
+//! ```
+//!
+//! * [`init`] or [`Builder`] joins the job and gives a [`World`]: this rank's handle.
+//! * Blocking calls: [`World::send`], [`World::recv`], [`World::probe`], [`World::barrier`], …. Every wait ends: by the
+//!   deadline `wait.deadline` or by [`World::within`], with an [`Error`] that says who waited for what.
+//! * Non-blocking calls with borrowed buffers: inside [`World::scope`]; with owned memory ([`Region`]): anywhere.
+//! * [`raw`] is for foreign front ends.
+//!
+//! Progress is made by the caller's thread inside calls (`progress.mode = inline`), or by a dedicated thread
+//! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
 pub mod bootstrap;
+mod builder;
+mod collect;
 pub mod config;
+mod convert;
 pub mod error;
+mod message;
+mod progress;
+mod rails;
+pub mod raw;
+mod request;
+#[allow(unsafe_code)]
+mod scope;
 mod types;
+mod within;
+mod world;
 
+pub use builder::{Builder, init, local, simulated};
 pub use config::Config;
+pub use doorbell_fabric::memory::{Region, RegionSlice};
+pub use doorbell_pml::Counters;
+pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Waiting};
+pub use message::Message;
+pub use rails::{Candidate, Selection};
+pub use raw::Raw;
+pub use request::Request;
+pub use scope::{Scope, Stride};
 pub use types::{Source, Status, Tag};
+pub use within::Within;
+pub use world::{Peer, PeerRail, World};

@@ -224,7 +224,7 @@ fn left(started: Instant, limit: Duration) -> Option<Duration> {
         .filter(|left| !left.is_zero())
 }
 
-fn as_timespec(time: Duration) -> rustix::event::Timespec {
+pub(crate) fn as_timespec(time: Duration) -> rustix::event::Timespec {
     rustix::event::Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(time.subsec_nanos()),

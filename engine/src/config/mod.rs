@@ -135,8 +135,10 @@ settings! {
     shm: Shm {
         cma: bool = true, "DOORBELL_SHM_CMA",
             "Whether long messages are read straight from the sender's memory (one uid is then one trust domain).";
-        lane: Option<Size> = None, "DOORBELL_SHM_LANE",
-            "Bytes of the ring from one rank to another, made at first use; auto: the driver's choice.";
+        cells: Option<u32> = None, "DOORBELL_SHM_CELLS",
+            "Messages under way from one rank to another, a power of two; auto: the driver's choice.";
+        data: Option<Size> = None, "DOORBELL_SHM_DATA",
+            "Bytes under way from one rank to another, a power of two; auto: the driver's choice.";
     }
 }
 

@@ -1,0 +1,487 @@
+//! Bringing a world up: configuration, rails, the meeting of the ranks, the choice of rails per peer.
+
+use std::path::PathBuf;
+use std::thread;
+
+use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::rail::Rail;
+use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank};
+use doorbell_sim::SimNet;
+
+use crate::bootstrap::{Hello, MOST_RANKS, Root, meet};
+use crate::config::{Config, Mode, Protocol};
+use crate::error::{Error, Waiting};
+use crate::progress::{Clock, Core, Front, Link, Patience, Way};
+use crate::rails::{AnyRail, Candidate, Selection, open_all, other_end};
+use crate::raw::OneSided;
+use crate::world::{Hook, World};
+
+/// Joins the job that the environment describes (`DOORBELL_RANK`, `DOORBELL_SIZE`, `DOORBELL_ROOT`; a launcher sets
+/// them). Without them, the world is one rank that can send to itself.
+///
+/// ```
+/// let world = doorbell::init()?;
+/// assert_eq!((world.rank(), world.size()), (0, 1));
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// A bad setting, ranks that did not come, a rail that cannot be used: each with the reason and what to do.
+pub fn init() -> Result<World, Error> {
+    Builder::new().build()
+}
+
+type Edit = Box<dyn FnOnce(&mut Config) -> Result<(), Error>>;
+
+/// Joins a job with settings from code, over those of the environment and of the file.
+///
+/// ```
+/// use std::time::Duration;
+/// let world = doorbell::Builder::new()
+///     .set("wait.quiet", "1 s")
+///     .configure(|config| config.wait.deadline.set(Duration::from_secs(5)))
+///     .on_quiet(|waiting| println!("{waiting}"))
+///     .build()?;
+/// assert_eq!(world.config().wait.quiet.origin().to_string(), "code");
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+#[must_use = "nothing happens before `build`"]
+#[derive(Default)]
+pub struct Builder {
+    file: Option<PathBuf>,
+    alone: bool,
+    edits: Vec<Edit>,
+    hook: Option<Hook>,
+}
+
+impl Builder {
+    /// The settings of the environment and of the file that it names.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ignores the environment (for tests and for programs that do their own configuration).
+    pub fn without_environment(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// Reads this file instead of the one that `DOORBELL_CONFIG` names.
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.file = Some(path.into());
+        self
+    }
+
+    /// Sets a value by name from a text, as in the file: `set("wait.deadline", "5 s")`. Errors come from `build`.
+    pub fn set(self, name: &str, value: &str) -> Self {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.edit(move |config| config.set(&name, &value))
+    }
+
+    /// Sets values by type: `configure(|config| config.wait.deadline.set(…))`.
+    pub fn configure(self, edit: impl FnOnce(&mut Config) + 'static) -> Self {
+        self.edit(move |config| {
+            edit(config);
+            Ok(())
+        })
+    }
+
+    /// Who we are in the job, instead of the variables of the launcher.
+    pub fn job(self, rank: u32, size: u32, root: &str) -> Self {
+        let root = root.to_owned();
+        self.configure(move |config| {
+            config.job.rank.set(Some(rank));
+            config.job.size.set(Some(size));
+            config.job.root.set(Some(root));
+        })
+    }
+
+    /// Called once for each wait that has been quiet for `wait.quiet`; without it, a line is written to the standard
+    /// error. The world cannot be used inside.
+    pub fn on_quiet(mut self, hook: impl FnMut(&Waiting) + Send + 'static) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    fn edit(mut self, edit: impl FnOnce(&mut Config) -> Result<(), Error> + 'static) -> Self {
+        self.edits.push(Box::new(edit));
+        self
+    }
+
+    /// The configuration as it would be used.
+    ///
+    /// # Errors
+    /// A name or value that cannot be.
+    pub fn resolve(self) -> Result<Config, Error> {
+        self.split().map(|(config, _)| config)
+    }
+
+    fn split(self) -> Result<(Config, Option<Hook>), Error> {
+        let none = std::iter::empty();
+        let mut config = match (self.alone, &self.file) {
+            (true, file) => Config::from_variables(none, file.as_deref())?,
+            (false, file) => Config::from_variables(std::env::vars_os(), file.as_deref())?,
+        };
+        for edit in self.edits {
+            edit(&mut config)?;
+        }
+        Ok((config, self.hook))
+    }
+
+    /// Opens the rails, meets the other ranks, and chooses the rails for each of them.
+    ///
+    /// # Errors
+    /// As [`init`].
+    pub fn build(self) -> Result<World, Error> {
+        let (config, hook) = self.split()?;
+        let (rank, size) = place(&config)?;
+        let rails = if size == 1 && config.rails.list.get().0.is_empty() {
+            Vec::new()
+        } else {
+            open_all(&config)?
+        };
+        let own = hello(rank, size, &rails)?;
+        let table = match (size, config.job.root.get()) {
+            (1, _) => vec![own],
+            (_, Some(root)) => meet(&Root::parse(root)?, own, *config.job.timeout.get())?,
+            (_, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
+        };
+        World::raise(
+            config,
+            rank,
+            table,
+            rails,
+            Clock::Machine(doorbell_fabric::clock::Clock::start()),
+            hook,
+        )
+    }
+}
+
+fn job(reason: impl Into<String>) -> Error {
+    Error::Job {
+        reason: reason.into(),
+    }
+}
+
+fn place(config: &Config) -> Result<(u32, u32), Error> {
+    match (*config.job.rank.get(), *config.job.size.get()) {
+        (None, None) => Ok((0, 1)),
+        (Some(_), None) => Err(job("DOORBELL_RANK is set, but DOORBELL_SIZE is not")),
+        (None, Some(1)) => Ok((0, 1)),
+        (None, Some(_)) => Err(job("DOORBELL_SIZE is set, but DOORBELL_RANK is not")),
+        (Some(_), Some(0)) => Err(job("a job has at least one rank, DOORBELL_SIZE says 0")),
+        (Some(_), Some(size)) if size > MOST_RANKS => {
+            Err(job(format!("{size} ranks are more than {MOST_RANKS}")))
+        }
+        (Some(rank), Some(size)) if rank >= size => {
+            Err(job(format!("rank {rank} is not in a job of {size}")))
+        }
+        (Some(rank), Some(size)) => Ok((rank, size)),
+    }
+}
+
+fn hello(rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
+    Hello::of_this_process(rank, size, rails.iter().map(AnyRail::entry).collect())
+}
+
+/// Makes a job of `size` ranks inside this process, over the configured rails: worlds to be moved into threads, or
+/// to be polled by one.
+///
+/// ```
+/// let mut worlds = doorbell::local(2, &doorbell::Config::default())?;
+/// let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+/// std::thread::scope(|s| {
+///     s.spawn(move || zero.send(1, 7, b"to a thread").unwrap());
+///     let mut buffer = [0; 64];
+///     let status = one.recv(0, 7, &mut buffer).unwrap();
+///     assert_eq!(&buffer[..status.len], b"to a thread");
+/// });
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`init`].
+pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
+    let rails = (0..size)
+        .map(|_| open_all(config))
+        .collect::<Result<Vec<_>, _>>()?;
+    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+    raise_all(config, rails, &clock)
+}
+
+/// Makes a job of `size` ranks on a simulated network. One thread drives them all, in virtual time: with calls that
+/// do not wait, and [`World::progress`] in turn. A call that waits moves the virtual time to its end, since nobody else
+/// can act meanwhile.
+///
+/// ```
+/// use doorbell::sim::{SimConfig, SimNet};
+/// let net = SimNet::new(42, SimConfig::default());
+/// let worlds = doorbell::simulated(&net, 2, &doorbell::Config::default())?;
+/// worlds[0].send(1, 7, b"virtual")?;
+/// let mut buffer = [0; 64];
+/// let status = worlds[1].recv(0, 7, &mut buffer)?;
+/// assert_eq!(&buffer[..status.len], b"virtual");
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Unsupported`] with `progress.mode = dedicated`: a second thread would make runs differ.
+pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
+    if *config.progress.mode.get() == Mode::Dedicated {
+        return Err(Error::Unsupported {
+            what: "a dedicated progress thread",
+            by: "the simulated network".to_owned(),
+        });
+    }
+    let rails = (0..size).map(|_| vec![AnyRail::Sim(net.attach())]).collect();
+    raise_all(config, rails, &Clock::Virtual(net.clone()))
+}
+
+fn raise_all(config: &Config, rails: Vec<Vec<AnyRail>>, clock: &Clock) -> Result<Vec<World>, Error> {
+    let size = u32::try_from(rails.len())
+        .ok()
+        .filter(|size| *size > 0 && *size <= MOST_RANKS);
+    let size = size.ok_or_else(|| job(format!("a job has from 1 to {MOST_RANKS} ranks")))?;
+    let ranks = 0..size;
+    let table = ranks
+        .clone()
+        .zip(&rails)
+        .map(|(rank, rails)| hello(rank, size, rails))
+        .collect::<Result<Vec<_>, _>>()?;
+    let raise = |(rank, rails)| World::raise(config.clone(), rank, table.clone(), rails, clock.clone(), None);
+    ranks.zip(rails).map(raise).collect()
+}
+
+impl World {
+    /// Puts the parts together.
+    fn raise(
+        config: Config,
+        rank: u32,
+        table: Vec<Hello>,
+        rails: Vec<AnyRail>,
+        clock: Clock,
+        hook: Option<Hook>,
+    ) -> Result<Self, Error> {
+        let size = table.len() as u32;
+        let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
+        for rail in rails {
+            pml.add_rail(rail);
+        }
+        let (selections, ways) = connect_all(&mut pml, rank, &table)?;
+        let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+        let core = Core {
+            pml,
+            clock,
+            patience: Patience::of(&config.progress, crowded(rank, &table, dedicated)),
+            quiet: *config.wait.quiet.get(),
+            rank,
+            size,
+            ways,
+            dedicated,
+            one_sided: OneSided::default(),
+            raw_completions: std::collections::VecDeque::new(),
+            tests: 0,
+        };
+        let front = if dedicated {
+            let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());
+            Front::Dedicated(Link::start(core, mailbox, core_id)?)
+        } else {
+            Front::Inline(std::cell::RefCell::new(core))
+        };
+        Ok(Self::assemble(front, rank, config, table, selections, hook))
+    }
+}
+
+fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Error::Io {
+        step: "draw a random number",
+        object: "the kernel's generator".to_owned(),
+        source: error.into(),
+        remedy: "check that getrandom(2) is allowed here",
+    })?;
+    let mut pml = PmlConfig::new(Rank(rank), size, u64::from_le_bytes(seed));
+    pml.eager_limit = config.pml.eager.get().map(|size| size.0);
+    pml.protocol = match config.pml.protocol.get() {
+        Protocol::Auto => PmlProtocol::Auto,
+        Protocol::Fragments => PmlProtocol::Fragments,
+        Protocol::Get => PmlProtocol::Get,
+        Protocol::Put => PmlProtocol::Put,
+    };
+    pml.window = config.pml.unexpected.get().0 as u64;
+    pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
+    Ok(pml)
+}
+
+/// Whether the host has fewer cores for us than threads that want to spin.
+fn crowded(rank: u32, table: &[Hello], dedicated: bool) -> bool {
+    let host = table.get(rank as usize).map(|own| own.host.as_str());
+    let here = table
+        .iter()
+        .filter(|hello| Some(hello.host.as_str()) == host)
+        .count();
+    let threads = if dedicated { here * 2 } else { here };
+    thread::available_parallelism().map_or(1, usize::from) < threads
+}
+
+/// Opens every peer over every rail that leads to it.
+fn connect_all(
+    pml: &mut Pml<AnyRail>,
+    rank: u32,
+    table: &[Hello],
+) -> Result<(Vec<Selection>, Vec<Vec<Way>>), Error> {
+    let own = &table[rank as usize];
+    let mut selections = Vec::with_capacity(table.len());
+    let mut all_ways = Vec::with_capacity(table.len());
+    for peer in table {
+        let (selection, ways) = if peer.rank == rank {
+            (
+                Selection {
+                    peer: rank,
+                    candidates: Vec::new(),
+                },
+                Vec::new(),
+            )
+        } else {
+            connect(pml, own, peer)
+        };
+        if ways.is_empty() && peer.rank != rank {
+            return Err(Error::NoRail {
+                peer: peer.rank,
+                reasons: selection.reasons(),
+            });
+        }
+        selections.push(selection);
+        all_ways.push(ways);
+    }
+    Ok((selections, all_ways))
+}
+
+fn connect(pml: &mut Pml<AnyRail>, own: &Hello, peer: &Hello) -> (Selection, Vec<Way>) {
+    let names: Vec<_> = pml.rails().map(|(id, rail)| (id, rail.name().clone())).collect();
+    let mut candidates = Vec::new();
+    let mut ways = Vec::new();
+    for (id, name) in names {
+        let opened = other_end(&name, own, peer).and_then(|entry| {
+            let incarnation = Incarnation(entry.incarnation);
+            let connected = pml.connect(Rank(peer.rank), id, &entry.address, incarnation);
+            connected.map_err(|error| error.to_string())?;
+            let rail = pml.rail_mut(id).ok_or("the rail is gone")?;
+            // Opening again gives the same number: the one that one-sided operations need.
+            let index = rail
+                .open(&entry.address, incarnation)
+                .map_err(|error| error.to_string())?;
+            let other = peer.rails.iter().position(|one| one == entry).unwrap_or_default();
+            Ok(Way {
+                rail: id,
+                peer: index,
+                other: other as u16,
+            })
+        });
+        let (place, reason) = match opened {
+            Ok(way) => {
+                ways.push(way);
+                (Some(ways.len() - 1), chosen(ways.len() - 1))
+            }
+            Err(reason) => (None, reason),
+        };
+        candidates.push(Candidate {
+            rail: name.to_string(),
+            place,
+            reason,
+        });
+    }
+    (
+        Selection {
+            peer: peer.rank,
+            candidates,
+        },
+        ways,
+    )
+}
+
+fn chosen(place: usize) -> String {
+    match place {
+        0 => "chosen: it comes first and reaches the peer".to_owned(),
+        _ => "chosen as a spare: used when those before it are down".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(builder: Builder) -> Result<Config, Error> {
+        builder.without_environment().resolve()
+    }
+
+    #[test]
+    fn half_described_jobs_are_refused() {
+        for (rank, size) in [
+            (Some(0), None),
+            (None, Some(2)),
+            (Some(2), Some(2)),
+            (Some(0), Some(0)),
+            (Some(0), Some(1 << 20)),
+        ] {
+            let mut config = Config::default();
+            config.job.rank.set(rank);
+            config.job.size.set(size);
+            assert_eq!(
+                place(&config).unwrap_err().code(),
+                "job.description",
+                "{rank:?} {size:?}"
+            );
+        }
+        let without_root = Builder::new()
+            .without_environment()
+            .set("job.rank", "0")
+            .set("job.size", "2")
+            .build();
+        assert!(without_root.unwrap_err().to_string().contains("DOORBELL_ROOT"));
+    }
+
+    #[test]
+    fn errors_of_names_come_from_build() {
+        assert_eq!(
+            resolve(Builder::new().set("wait.dedline", "1 s"))
+                .unwrap_err()
+                .code(),
+            "config.unknown-name"
+        );
+        assert_eq!(
+            resolve(Builder::new().set("wait.deadline", "soon"))
+                .unwrap_err()
+                .code(),
+            "config.bad-value"
+        );
+        assert_eq!(
+            *resolve(Builder::new().job(3, 4, "@x")).unwrap().job.rank.get(),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn a_named_rail_without_a_driver_is_refused_and_never_replaced() {
+        for name in ["udp:eth0", "sim:3", "verbs:mlx5_0:1"] {
+            let error = Builder::new()
+                .without_environment()
+                .set("rails.list", name)
+                .build()
+                .unwrap_err();
+            assert_eq!(error.code(), "rail.unusable");
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_not_ours_is_refused() {
+        let builder = Builder::new().without_environment();
+        let error = builder
+            .set("progress.mode", "dedicated")
+            .set("progress.core", "4095")
+            .build()
+            .unwrap_err();
+        assert!(matches!(error, Error::Core { core: 4095, .. }), "{error}");
+    }
+}

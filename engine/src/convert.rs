@@ -1,0 +1,76 @@
+//! From the PML's words to the user's.
+
+use doorbell_pml::{self as pml, PmlError};
+
+use crate::error::Error;
+use crate::types::Status;
+
+impl From<pml::Status> for Status {
+    #[inline]
+    fn from(status: pml::Status) -> Self {
+        Self {
+            source: status.source.0,
+            tag: status.tag,
+            len: usize::try_from(status.length).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl From<pml::Envelope> for Status {
+    #[inline]
+    fn from(found: pml::Envelope) -> Self {
+        Self {
+            source: found.source.0,
+            tag: found.tag,
+            len: usize::try_from(found.length).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl From<PmlError> for Error {
+    #[cold]
+    fn from(error: PmlError) -> Self {
+        match error {
+            PmlError::NoSuchRank { rank, size } => Self::NoSuchRank { rank, size },
+            PmlError::NoRail { rank } => Self::NoRail {
+                peer: rank.0,
+                reasons: "none of its rails could be opened".to_owned(),
+            },
+            PmlError::Open { source, .. } => Self::Rail(source),
+            PmlError::PeerLost { rank, reason } => Self::PeerLost {
+                peer: rank.0,
+                why: reason.as_str().to_owned(),
+                what: "what was under way may or may not have arrived".to_owned(),
+            },
+            PmlError::SendAborted { source_rank, tag } => Self::PeerLost {
+                peer: source_rank.0,
+                why: "it gave its message up".to_owned(),
+                what: format!("the message with tag {tag:#x} was under way and is not complete"),
+            },
+            PmlError::Truncated {
+                source_rank,
+                tag,
+                length,
+                room,
+            } => Self::Truncated {
+                source_rank: source_rank.0,
+                tag,
+                length,
+                capacity: room,
+            },
+            PmlError::Cancelled => Self::Cancelled,
+            PmlError::StaleRequest(_) | PmlError::StaleMessage => Self::Stale {
+                what: error.to_string(),
+            },
+            PmlError::InjectFull { .. } => Self::Full {
+                what: error.to_string(),
+            },
+            PmlError::BadLayout { .. } | PmlError::InjectTooLong { .. } => Self::Layout {
+                what: error.to_string(),
+            },
+            other => Self::Job {
+                reason: other.to_string(),
+            },
+        }
+    }
+}

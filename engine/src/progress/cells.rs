@@ -1,0 +1,201 @@
+//! Completions of dedicated mode: one cache line per request, written by the progress thread, watched by the caller.
+//!
+//! ```text
+//!            caller                         progress thread
+//!   FREE ──► OPEN ── command ─────────────► (owns the request)
+//!   caller reads ◄────────────── DONE / FAILED / ENDED, with the outcome
+//!   caller gives it back ──► FREE            after DETACH: the thread itself writes FREE
+//! ```
+//!
+//! Cells live in chunks that are never moved or freed while the world lives, so a number is enough to name one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::Error;
+use crate::types::Status;
+
+/// Cells of the first chunk; each further chunk is twice as long.
+const FIRST: usize = 64;
+/// Chunks: 64 × (2^20 - 1) cells are more than a process can use.
+const CHUNKS: usize = 20;
+
+/// Where a cell is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum State {
+    /// Nobody uses it.
+    Free = 0,
+    /// The progress thread has, or will get, the request.
+    Open = 1,
+    /// It succeeded: the status is there.
+    Done = 2,
+    /// It failed: the error is in the table of errors.
+    Failed = 3,
+    /// It was ended: its memory is not touched any more.
+    Ended = 4,
+}
+
+impl State {
+    fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Open,
+            2 => Self::Done,
+            3 => Self::Failed,
+            4 => Self::Ended,
+            _ => Self::Free,
+        }
+    }
+}
+
+/// One cache line; two, so that the neighbour's prefetched line does not travel with it, would halve the density for
+/// nothing: only one request of a world is usually being watched.
+#[derive(Default)]
+#[repr(align(64))]
+struct Cell {
+    state: AtomicU32,
+    source: AtomicU32,
+    tag: AtomicU64,
+    len: AtomicU64,
+}
+const _: () = assert!(size_of::<Cell>() == 64);
+
+/// All cells of a world.
+#[derive(Default)]
+pub(super) struct Cells {
+    chunks: [OnceLock<Box<[Cell]>>; CHUNKS],
+    errors: Mutex<HashMap<u32, Error>>,
+}
+
+impl Cells {
+    /// Chunk and place of a cell: chunk k holds the numbers from 64 (2^k - 1) on.
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        let from_one = number as usize / FIRST + 1;
+        let chunk = from_one.ilog2() as usize;
+        (chunk, number as usize - FIRST * ((1 << chunk) - 1))
+    }
+
+    #[inline]
+    fn cell(&self, number: u32) -> &Cell {
+        let (chunk, at) = Self::place(number);
+        let chunk = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| Cell::default()).collect());
+        &chunk[at]
+    }
+
+    /// How many cells there can be.
+    pub(super) const fn most() -> u32 {
+        (FIRST * ((1 << CHUNKS) - 1)) as u32
+    }
+
+    /// The caller takes a free cell into use.
+    #[inline]
+    pub(super) fn open(&self, number: u32) {
+        // Relaxed: the mailbox's release makes it visible to the thread together with the command.
+        self.cell(number)
+            .state
+            .store(State::Open as u32, Ordering::Relaxed);
+    }
+
+    /// What the caller sees.
+    #[inline]
+    pub(super) fn state(&self, number: u32) -> State {
+        // Acquire pairs with the Release of the three writers below: the outcome, and every byte that the thread wrote
+        // to the caller's memory, is visible.
+        State::of(self.cell(number).state.load(Ordering::Acquire))
+    }
+
+    /// The thread: success.
+    #[inline]
+    pub(super) fn succeed(&self, number: u32, status: Status) {
+        let cell = self.cell(number);
+        cell.source.store(status.source, Ordering::Relaxed);
+        cell.tag.store(status.tag, Ordering::Relaxed);
+        cell.len.store(status.len as u64, Ordering::Relaxed);
+        // Release: see `state`.
+        cell.state.store(State::Done as u32, Ordering::Release);
+    }
+
+    /// The thread: failure.
+    #[cold]
+    pub(super) fn fail(&self, number: u32, error: Error) {
+        self.errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, error);
+        // Release: see `state`.
+        self.cell(number)
+            .state
+            .store(State::Failed as u32, Ordering::Release);
+    }
+
+    /// The thread: ended or set free, without an outcome.
+    #[cold]
+    pub(super) fn close(&self, number: u32, state: State) {
+        // Release: see `state`.
+        self.cell(number).state.store(state as u32, Ordering::Release);
+    }
+
+    /// The caller: the outcome, when there is one; `None` while it is open.
+    #[inline]
+    pub(super) fn outcome(&self, number: u32) -> Option<Result<Status, Error>> {
+        match self.state(number) {
+            State::Free | State::Open => None,
+            State::Done => {
+                let cell = self.cell(number);
+                Some(Ok(Status {
+                    source: cell.source.load(Ordering::Relaxed),
+                    tag: cell.tag.load(Ordering::Relaxed),
+                    len: cell.len.load(Ordering::Relaxed) as usize,
+                }))
+            }
+            State::Failed => Some(Err(self.error(number))),
+            State::Ended => Some(Err(Error::Cancelled)),
+        }
+    }
+
+    /// Takes a failed cell's error; forgets it.
+    #[cold]
+    pub(super) fn error(&self, number: u32) -> Error {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.remove(&number).unwrap_or(Error::Cancelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_cell_of_its_own() {
+        let places: Vec<_> = (0..1_000).map(Cells::place).collect();
+        assert_eq!(places[..2], [(0, 0), (0, 1)]);
+        assert_eq!(
+            (places[63], places[64], places[191], places[192]),
+            ((0, 63), (1, 0), (1, 127), (2, 0))
+        );
+        assert!(places.iter().all(|(chunk, at)| *at < FIRST << chunk));
+        let (chunk, at) = Cells::place(Cells::most() - 1);
+        assert_eq!((chunk, at), (CHUNKS - 1, (FIRST << (CHUNKS - 1)) - 1));
+    }
+
+    #[test]
+    fn outcomes_are_read_once_by_their_number() {
+        let cells = Cells::default();
+        let status = Status {
+            source: 3,
+            tag: 7,
+            len: 9,
+        };
+        cells.open(70);
+        cells.open(71);
+        assert!(cells.outcome(70).is_none());
+        cells.succeed(70, status);
+        cells.fail(71, Error::Busy);
+        assert_eq!(cells.outcome(70).unwrap().unwrap(), status);
+        assert!(matches!(cells.outcome(71), Some(Err(Error::Busy))));
+        cells.close(70, State::Ended);
+        assert!(matches!(cells.outcome(70), Some(Err(Error::Cancelled))));
+    }
+}

@@ -1,0 +1,330 @@
+//! The owner of the rails and the PML: one bounded pass, sleeping, the end. The same in both modes.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::Duration;
+
+use doorbell_fabric::message::PeerIndex;
+use doorbell_fabric::rail::{Armed, Rail, Work};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Aborted, Claimed, Pml, RailId, Rank, RequestId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::BorrowedFd;
+
+use super::pause::{Clock, Patience, Turn, Waiter};
+use super::{Envelope, Look, Ticket};
+use crate::error::{Awaited, Error, Waiting};
+use crate::rails::AnyRail;
+use crate::raw::OneSided;
+use crate::types::{Source, Status};
+
+/// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
+const WATCHED: usize = 16;
+/// Peers named in one explanation, at most.
+const EXPLAINED: usize = 8;
+
+/// A way to a peer, as the rail itself numbers it: for one-sided operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// Our rail.
+    pub(crate) rail: RailId,
+    /// The peer, as our rail numbers it.
+    pub(crate) peer: PeerIndex,
+    /// Which of the peer's own rails is the other end, as the peer numbers them.
+    pub(crate) other: u16,
+}
+
+/// The rails, the PML, and the clock.
+pub(crate) struct Core {
+    pub(crate) pml: Pml<AnyRail>,
+    pub(crate) clock: Clock,
+    pub(crate) patience: Patience,
+    pub(crate) quiet: Duration,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    /// Of each rank, in the order of preference.
+    pub(crate) ways: Vec<Vec<Way>>,
+    /// A thread of its own runs it.
+    pub(crate) dedicated: bool,
+    /// One-sided operations of the raw interface.
+    pub(crate) one_sided: OneSided,
+    /// Requests of the raw interface that have ended (dedicated mode; inline, the PML's own queue serves).
+    pub(crate) raw_completions: VecDeque<RequestId>,
+    /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
+    pub(crate) tests: u32,
+}
+
+/// Passes of a caller that only tests, between two with the clock.
+const HOUSEKEEP_EVERY: u32 = 64;
+
+impl Core {
+    /// One bounded pass without the clock.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Work {
+        self.pml.poll()
+    }
+
+    /// One bounded pass with everything.
+    pub(crate) fn progress(&mut self) -> Work {
+        if let Clock::Virtual(net) = &self.clock {
+            // Nothing happens in a simulated network unless somebody moves its clock.
+            net.advance_to_next_event();
+        }
+        self.pml.progress(self.clock.now())
+    }
+
+    /// One bounded pass for a caller that looks again and again; now and then with the clock.
+    #[inline]
+    pub(crate) fn poll_or_progress(&mut self) -> Work {
+        self.tests = self.tests.wrapping_add(1);
+        if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
+            self.progress()
+        } else {
+            self.poll()
+        }
+    }
+
+    /// Whether a matching message is there.
+    #[inline]
+    pub(crate) fn probe(&mut self, envelope: Envelope) -> Option<Status> {
+        let found = self
+            .pml
+            .probe(envelope.source(), envelope.context, envelope.tag, envelope.ignore)?;
+        Some(found.into())
+    }
+
+    /// Takes a matching message out of matching.
+    pub(crate) fn claim(&mut self, envelope: Envelope) -> Option<Claimed> {
+        self.pml
+            .claim(envelope.source(), envelope.context, envelope.tag, envelope.ignore)
+    }
+
+    pub(crate) fn rail_name(&self, rail: RailId) -> String {
+        self.pml
+            .rail(rail)
+            .map_or_else(String::new, |rail| rail.name().to_string())
+    }
+
+    /// Waits until `done` says so.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the explanation, when `limit` passes first.
+    #[inline]
+    pub(crate) fn wait<R>(
+        &mut self,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+        mut done: impl FnMut(&mut Self) -> Option<R>,
+    ) -> Result<R, Error> {
+        if let Some(result) = done(self) {
+            return Ok(result);
+        }
+        let clock = self.clock.clone();
+        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
+        loop {
+            let work = self.poll();
+            if let Some(result) = done(self) {
+                return Ok(result);
+            }
+            match waiter.turn(work > 0) {
+                Turn::Again => {}
+                turn => self.slow_turn(turn, &waiter, &what, notice)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn slow_turn(
+        &mut self,
+        turn: Turn,
+        waiter: &Waiter<'_>,
+        what: &dyn Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
+        match turn {
+            Turn::Again => {}
+            Turn::Housekeep(now) => _ = self.pml.progress(now),
+            Turn::Yield(now) => {
+                if self.pml.progress(now) == 0 {
+                    thread::yield_now();
+                }
+            }
+            Turn::Sleep(now, until) => {
+                if self.pml.progress(now) == 0 {
+                    self.sleep(now, until, None);
+                }
+            }
+            Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
+            Turn::Expired(now) => {
+                return Err(Error::Timeout(Box::new(self.explain(what(), waiter.waited(now)))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a rail (or `extra`) has something, a rail's own deadline comes, or `until`.
+    #[cold]
+    pub(crate) fn sleep(&mut self, now: Time, until: Time, extra: Option<BorrowedFd<'_>>) {
+        if self.pml.must_poll() {
+            thread::yield_now();
+            return;
+        }
+        let until = self.pml.next_deadline().map_or(until, |due| due.min(until));
+        if let Clock::Virtual(net) = &self.clock {
+            // One thread drives all ranks of a simulation: nobody else can act, so the time simply passes.
+            let next = net.next_event().map_or(until, |event| event.min(until));
+            net.advance_to(next);
+            return;
+        }
+        if !self.sleep_armed(until.since(now), extra) {
+            thread::yield_now();
+        }
+        for (_, rail) in self.pml.rails_mut() {
+            rail.disarm();
+        }
+    }
+
+    /// Arms every rail and sleeps; `false` when it did not sleep.
+    fn sleep_armed(&mut self, longest: Duration, extra: Option<BorrowedFd<'_>>) -> bool {
+        let mut fds: [Option<BorrowedFd<'_>>; WATCHED] = [None; WATCHED];
+        let mut count = 0;
+        let mut watch = |fd| {
+            let place = fds.get_mut(count);
+            count += 1;
+            place.map(|place| *place = Some(fd)).is_some()
+        };
+        if extra.is_some_and(|fd| !watch(fd)) {
+            return false;
+        }
+        for (_, rail) in self.pml.rails_mut() {
+            match rail.arm() {
+                Ok(Armed::Sleep(fd)) if watch(fd) => {}
+                // It has work, or cannot be slept on.
+                _ => return false,
+            }
+        }
+        let Some(first) = fds[0] else { return false };
+        let mut fds: [PollFd<'_>; WATCHED] =
+            std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i].unwrap_or(first), PollFlags::IN));
+        let timeout = crate::bootstrap::as_timespec(longest);
+        // An interrupted sleep is a short one.
+        let _ = poll(&mut fds[..count], Some(&timeout));
+        true
+    }
+
+    /// Who waits for what, with what is known about the peers concerned.
+    #[cold]
+    pub(crate) fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
+        let about = match what {
+            Awaited::Receive {
+                from: Source::Rank(rank),
+                ..
+            }
+            | Awaited::Probe {
+                from: Source::Rank(rank),
+                ..
+            }
+            | Awaited::Send { to: rank, .. }
+            | Awaited::Collective { peer: rank, .. }
+            | Awaited::OneSided { peer: rank, .. } => Some(rank),
+            _ => None,
+        };
+        let peers = match about {
+            Some(rank) => vec![self.describe(rank)],
+            None => self.describe_lost(),
+        };
+        Waiting {
+            rank: self.rank,
+            what,
+            waited,
+            peers,
+        }
+    }
+
+    fn describe_lost(&self) -> Vec<String> {
+        let lost =
+            (0..self.size).filter(|rank| self.pml.peer(Rank(*rank)).is_some_and(|peer| peer.lost.is_some()));
+        let lost: Vec<String> = lost.take(EXPLAINED).map(|rank| self.describe(rank)).collect();
+        if lost.is_empty() {
+            vec!["no peer is known to be lost".to_owned()]
+        } else {
+            lost
+        }
+    }
+
+    fn describe(&self, rank: u32) -> String {
+        if rank == self.rank {
+            return format!("rank {rank} is this rank itself");
+        }
+        let Some(peer) = self.pml.peer(Rank(rank)) else {
+            return format!("rank {rank} is not in this job");
+        };
+        if let Some(reason) = peer.lost {
+            return format!("rank {rank} is lost: {}", reason.as_str());
+        }
+        let paths: Vec<String> = peer
+            .paths
+            .iter()
+            .map(|path| {
+                format!(
+                    "{} {}",
+                    self.rail_name(path.rail),
+                    if path.up { "up" } else { "down" }
+                )
+            })
+            .collect();
+        format!(
+            "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one)",
+            paths.join(", "),
+            peer.queued,
+            peer.unexpected,
+            peer.held
+        )
+    }
+
+    /// Ends a request now: when it returns, nothing of ours touches its memory any more.
+    pub(crate) fn end(&mut self, ticket: Ticket) {
+        let id = RequestId::from_bits(ticket.0);
+        while self.pml.abort(id) == Aborted::Wait {
+            if self.progress() == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// The outcome of a request that has ended; frees it.
+    #[inline]
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
+        let result = self.pml.test(RequestId::from_bits(ticket.0))?;
+        Some(match result {
+            Ok(status) => Ok(status.into()),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
+    pub(crate) fn close(&mut self, limit: Duration) {
+        let by = self.clock.now() + limit;
+        loop {
+            let now = self.clock.now();
+            if self.pml.close(now, by) || now >= by {
+                return;
+            }
+            match &self.clock {
+                Clock::Virtual(net) => {
+                    let next = net.next_event().map_or(by, |event| event.min(by));
+                    net.advance_to(next);
+                }
+                Clock::Machine(_) => thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl Look for Core {
+    #[inline]
+    fn is_done(&mut self, ticket: Ticket) -> bool {
+        self.pml.is_done(RequestId::from_bits(ticket.0))
+    }
+}

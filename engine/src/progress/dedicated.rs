@@ -1,0 +1,447 @@
+//! The dedicated thread: takes commands out of the mailbox, polls, writes completions into cells, sleeps when idle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Aborted, MessageId, Payload, RecvArgs, RequestId, SendArgs, Sent, Target};
+use doorbell_ring::mpsc::Receiver;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+
+use super::cells::{Cells, State};
+use super::core::Core;
+use super::pause::{Turn, Waiter};
+use super::{Envelope, Ticket};
+use crate::error::Error;
+use crate::types::Status;
+
+/// Commands taken in one pass, at most: the duty cycle stays bounded.
+const COMMANDS: usize = 64;
+/// No cell.
+const NONE: u32 = u32::MAX;
+
+/// A step that has no command of its own: rare, so it may be boxed.
+pub(super) type Call = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// What a caller asks the thread to do. The loans stay valid until the cell says that the request has ended: that is
+/// the promise of the `scope` module, kept by waiting for the cell.
+pub(super) enum Command {
+    /// A send out of borrowed memory.
+    Send {
+        cell: u32,
+        envelope: Envelope,
+        loan: ConstLoan,
+    },
+    /// A send out of a region.
+    SendRegion {
+        cell: u32,
+        envelope: Envelope,
+        slice: RegionSlice,
+    },
+    /// Any other send.
+    SendOther(u32, Box<SendArgs>),
+    /// A receive into borrowed memory.
+    Recv {
+        cell: u32,
+        envelope: Envelope,
+        loan: MutLoan,
+    },
+    /// A receive into a region.
+    RecvRegion {
+        cell: u32,
+        envelope: Envelope,
+        slice: RegionSlice,
+    },
+    /// Any other receive.
+    RecvOther(u32, Box<RecvArgs>),
+    /// Completes the cell when a matching message is there; takes nothing.
+    Watch { cell: u32, envelope: Envelope },
+    /// Ends a request at once.
+    End(u32),
+    /// Lets a request run on without anybody waiting.
+    Detach(u32),
+    /// Anything else.
+    Call(Call),
+    /// Says goodbye to the peers and ends the thread.
+    Close(Duration),
+}
+// One cache line with the mailbox's stamp.
+const _: () = assert!(size_of::<Command>() <= 56);
+
+/// A flag and a descriptor: who sleeps can be woken, who does not costs the other side one load.
+pub(super) struct Bell {
+    asleep: AtomicBool,
+    descriptor: OwnedFd,
+}
+
+impl Bell {
+    pub(super) fn new() -> Result<Self, Error> {
+        let descriptor =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::Io {
+                step: "make an event descriptor",
+                object: "the progress thread".to_owned(),
+                source: error.into(),
+                remedy: "check `ulimit -n`",
+            })?;
+        Ok(Self {
+            asleep: AtomicBool::new(false),
+            descriptor,
+        })
+    }
+
+    /// After something was published: wakes the sleeper, if there is one.
+    #[inline]
+    pub(super) fn ring(&self) {
+        // SeqCst fences on both sides: either the sleeper's check after `prepare` sees what was published before this
+        // fence, or this load sees its flag. With less, both could miss each other: a lost wake-up.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // Full (the descriptor is readable already) is as good as written.
+        let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+    }
+
+    /// Before sleeping: raise the flag; the caller then checks once more whether there is something.
+    pub(super) fn prepare(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        // See `ring`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// After sleeping, or instead of it.
+    pub(super) fn finish(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.descriptor, &mut count);
+    }
+
+    pub(super) fn descriptor(&self) -> impl AsFd + '_ {
+        &self.descriptor
+    }
+}
+
+/// What both sides see.
+pub(super) struct Shared {
+    pub(super) cells: Cells,
+    /// Wakes the caller.
+    pub(super) caller: Bell,
+    /// Wakes the progress thread.
+    pub(super) engine: Bell,
+    /// The thread touches no memory of the caller any more.
+    pub(super) ended: AtomicBool,
+    /// Why, when it was not asked to.
+    pub(super) reason: Mutex<String>,
+}
+
+/// A probe that waits for its message.
+struct Watch {
+    cell: u32,
+    envelope: Envelope,
+}
+
+/// The thread's own state.
+pub(super) struct Desk {
+    pub(super) core: Core,
+    shared: Arc<Shared>,
+    /// The cell of each request, by the index in the request's number.
+    cell_of: Vec<u32>,
+    /// The request of each cell.
+    request_of: Vec<Option<RequestId>>,
+    watches: Vec<Watch>,
+    /// Cells whose requests a rail does not let go of yet.
+    ending: Vec<u32>,
+    completed: bool,
+    closing: Option<Duration>,
+}
+
+/// Says that the thread has ended, whatever way it ends. Dropped after the desk, so that nothing of ours can touch a
+/// caller's memory once the flag is up.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            *self.0.reason.lock().unwrap_or_else(PoisonError::into_inner) = "it panicked".to_owned();
+        }
+        // Release pairs with the Acquire of the callers: everything the thread wrote is visible.
+        self.0.ended.store(true, Ordering::Release);
+        self.0.caller.ring();
+    }
+}
+
+/// The thread's main function.
+pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command>) {
+    let _ending = Ending(Arc::clone(&shared));
+    let mut desk = Desk {
+        core,
+        shared,
+        cell_of: Vec::new(),
+        request_of: Vec::new(),
+        watches: Vec::new(),
+        ending: Vec::new(),
+        completed: false,
+        closing: None,
+    };
+    desk.duty(&mut mailbox);
+    let limit = desk.closing.unwrap_or_default();
+    desk.core.close(limit);
+    // The order of what follows is the order of drops: the mailbox closes, the desk goes with every rail, and then
+    // `_ending` speaks.
+    drop(mailbox);
+    drop(desk);
+}
+
+impl Desk {
+    fn duty(&mut self, mailbox: &mut Receiver<Command>) {
+        let clock = self.core.clock.clone();
+        let patience = self.core.patience;
+        // This wait never ends by itself: no deadline, nothing to complain about.
+        let mut waiter = Waiter::new(&clock, patience, Duration::MAX, Duration::MAX);
+        while self.closing.is_none() {
+            let commands = mailbox.drain(COMMANDS, |command| self.take(command));
+            if commands == 0 && mailbox.is_abandoned() {
+                return;
+            }
+            let work = commands + self.core.poll() + self.complete();
+            if self.completed {
+                self.completed = false;
+                self.shared.caller.ring();
+            }
+            match waiter.turn(work > 0) {
+                Turn::Again | Turn::Quiet(_) | Turn::Expired(_) => {}
+                Turn::Housekeep(now) => _ = self.core.pml.progress(now),
+                Turn::Yield(now) => {
+                    if self.core.pml.progress(now) == 0 {
+                        thread::yield_now();
+                    }
+                }
+                Turn::Sleep(now, until) => self.sleep(now, until, mailbox),
+            }
+        }
+    }
+
+    #[cold]
+    fn sleep(&mut self, now: Time, until: Time, mailbox: &Receiver<Command>) {
+        if self.core.pml.progress(now) > 0 || !self.ending.is_empty() || !self.watches.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.engine.prepare();
+        if mailbox.is_empty() && !mailbox.is_abandoned() {
+            let bell = shared.engine.descriptor();
+            self.core.sleep(now, until, Some(bell.as_fd()));
+        }
+        shared.engine.finish();
+    }
+
+    #[inline]
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Send { cell, envelope, loan } => self.send(cell, envelope.send(Payload::Loan(loan))),
+            Command::Recv { cell, envelope, loan } => self.recv(cell, envelope.recv(Target::Loan(loan))),
+            Command::SendRegion {
+                cell,
+                envelope,
+                slice,
+            } => self.send(cell, envelope.send(Payload::Region(slice))),
+            Command::RecvRegion {
+                cell,
+                envelope,
+                slice,
+            } => self.recv(cell, envelope.recv(Target::Region(slice))),
+            Command::SendOther(cell, args) => self.send(
+                cell,
+                SendArgs {
+                    notify: true,
+                    ..*args
+                },
+            ),
+            Command::RecvOther(cell, args) => self.recv(
+                cell,
+                RecvArgs {
+                    notify: true,
+                    ..*args
+                },
+            ),
+            Command::Watch { cell, envelope } => self.watches.push(Watch { cell, envelope }),
+            Command::End(cell) => self.end(cell),
+            Command::Detach(cell) => self.detach(cell),
+            Command::Call(call) => call(self),
+            Command::Close(limit) => self.closing = Some(limit),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, cell: u32, args: SendArgs) {
+        let status = Status {
+            source: args.to.0,
+            tag: args.tag,
+            len: length(&args.payload),
+        };
+        match self.core.pml.send(args) {
+            Ok(Sent::Done) => self.succeed(cell, status),
+            Ok(Sent::Pending(id)) => self.link(cell, id),
+            Err(error) => self.fail(cell, error.into()),
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, cell: u32, args: RecvArgs) {
+        match self.core.pml.recv(args) {
+            Ok(id) => self.link(cell, id),
+            Err(error) => self.fail(cell, error.into()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn link(&mut self, cell: u32, id: RequestId) {
+        let index = index_of(id);
+        if self.cell_of.len() <= index {
+            self.cell_of.resize((index + 1).next_power_of_two(), NONE);
+        }
+        self.cell_of[index] = cell;
+        let place = cell as usize;
+        if self.request_of.len() <= place {
+            self.request_of.resize((place + 1).next_power_of_two(), None);
+        }
+        self.request_of[place] = Some(id);
+    }
+
+    fn unlink(&mut self, cell: u32) -> Option<RequestId> {
+        let id = self.request_of.get_mut(cell as usize)?.take()?;
+        self.cell_of[index_of(id)] = NONE;
+        Some(id)
+    }
+
+    #[inline]
+    fn succeed(&mut self, cell: u32, status: Status) {
+        self.shared.cells.succeed(cell, status);
+        self.completed = true;
+    }
+
+    #[cold]
+    fn fail(&mut self, cell: u32, error: Error) {
+        self.shared.cells.fail(cell, error);
+        self.completed = true;
+    }
+
+    /// Tells the callers what has ended; bounded by what has.
+    #[inline]
+    fn complete(&mut self) -> usize {
+        let mut work = 0;
+        while let Some(id) = self.core.pml.next_completion() {
+            work += 1;
+            self.complete_one(id);
+        }
+        if !self.ending.is_empty() || !self.watches.is_empty() {
+            work += self.retry();
+        }
+        work
+    }
+
+    #[inline]
+    fn complete_one(&mut self, id: RequestId) {
+        match self.cell_of.get(index_of(id)) {
+            Some(&cell) if cell != NONE && self.request_of[cell as usize] == Some(id) => {
+                let outcome = self.core.take(Ticket(id.to_bits()));
+                self.unlink(cell);
+                match outcome {
+                    Some(Ok(status)) => self.succeed(cell, status),
+                    Some(Err(error)) => self.fail(cell, error),
+                    // Nobody else tests requests of cells; should it be gone all the same, the caller must not wait.
+                    None => self.fail(cell, Error::Cancelled),
+                }
+            }
+            // Started through the raw interface: its own queue.
+            _ => self.core.raw_completions.push_back(id),
+        }
+    }
+
+    #[cold]
+    fn retry(&mut self) -> usize {
+        let mut work = 0;
+        for cell in std::mem::take(&mut self.ending) {
+            self.end(cell);
+        }
+        let mut at = 0;
+        while let Some(watch) = self.watches.get(at) {
+            let (cell, envelope) = (watch.cell, watch.envelope);
+            match self.core.probe(envelope) {
+                Some(status) => {
+                    self.watches.swap_remove(at);
+                    self.succeed(cell, status);
+                    work += 1;
+                }
+                None => at += 1,
+            }
+        }
+        work
+    }
+
+    /// Ends what the cell stands for. A cell that has its outcome already keeps it: nothing is open any more.
+    fn end(&mut self, cell: u32) {
+        if let Some(at) = self.watches.iter().position(|watch| watch.cell == cell) {
+            self.watches.swap_remove(at);
+        } else {
+            let Some(Some(id)) = self.request_of.get(cell as usize).copied() else {
+                return;
+            };
+            if self.core.pml.abort(id) == Aborted::Wait {
+                self.ending.push(cell);
+                return;
+            }
+            self.unlink(cell);
+        }
+        self.shared.cells.close(cell, State::Ended);
+        self.completed = true;
+    }
+
+    fn detach(&mut self, cell: u32) {
+        match self.unlink(cell) {
+            Some(id) => self.core.pml.detach(id),
+            // It has ended before: its error, if any, interests nobody.
+            None => _ = self.shared.cells.outcome(cell),
+        }
+        self.shared.cells.close(cell, State::Free);
+    }
+
+    /// Receives a claimed message for a cell.
+    pub(super) fn recv_claimed(&mut self, cell: u32, message: MessageId, target: Target) {
+        match self.core.pml.recv_claimed(message, target, true) {
+            Ok(id) => self.link(cell, id),
+            Err(error) => self.fail(cell, error.into()),
+        }
+    }
+
+    /// The request of a cell that is still open.
+    pub(super) fn request(&self, cell: u32) -> Option<RequestId> {
+        self.request_of.get(cell as usize).copied().flatten()
+    }
+}
+
+/// Bytes of a payload.
+#[inline]
+fn length(payload: &Payload) -> usize {
+    match payload {
+        Payload::Loan(loan) => loan.len(),
+        Payload::Region(slice) => slice.len(),
+        Payload::Parts(parts) => parts.iter().map(ConstLoan::len).sum(),
+        Payload::Strided(strided) => strided.block.saturating_mul(strided.count),
+    }
+}
+
+/// The index half of a request's number: small and reused.
+#[inline]
+fn index_of(id: RequestId) -> usize {
+    (id.to_bits() & u64::from(u32::MAX)) as usize
+}

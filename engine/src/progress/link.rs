@@ -1,0 +1,359 @@
+//! The caller's side of dedicated mode: puts commands into the mailbox and watches cells.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+use doorbell_ring::mpsc::{Refused, Sender, mailbox};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::cells::{Cells, State};
+use super::core::Core;
+use super::dedicated::{Bell, Command, Desk, Shared, run};
+use super::pause::{Clock, Patience, Turn, Waiter};
+use super::{Look, Ticket};
+use crate::error::{Awaited, Error, Waiting};
+use crate::types::Status;
+
+/// Time between questions of a long wait for raw completions.
+const ASK_EVERY: Duration = Duration::from_micros(200);
+
+/// A handle on the dedicated thread.
+pub(crate) struct Link {
+    mailbox: Sender<Command>,
+    shared: Arc<Shared>,
+    pool: RefCell<Pool>,
+    clock: Clock,
+    patience: Patience,
+    quiet: Duration,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Cells that are not in use.
+#[derive(Default)]
+struct Pool {
+    free: Vec<u32>,
+    /// Detached: free as soon as the thread says so.
+    limbo: Vec<u32>,
+    made: u32,
+}
+
+impl Pool {
+    #[inline]
+    fn take(&mut self, cells: &Cells) -> Option<u32> {
+        self.free.pop().or_else(|| self.refill(cells))
+    }
+
+    #[cold]
+    fn refill(&mut self, cells: &Cells) -> Option<u32> {
+        let free = &mut self.free;
+        self.limbo.retain(|cell| {
+            let gone = cells.state(*cell) == State::Free;
+            if gone {
+                free.push(*cell);
+            }
+            !gone
+        });
+        if self.free.is_empty() && self.made < Cells::most() {
+            self.free.push(self.made);
+            self.made += 1;
+        }
+        self.free.pop()
+    }
+}
+
+impl Link {
+    /// Starts the thread, on `core_id` when one is named.
+    pub(crate) fn start(core: Core, commands: u32, core_id: Option<u32>) -> Result<Self, Error> {
+        let capacity = (commands.clamp(2, 1 << 20) as usize).next_power_of_two();
+        let (sender, receiver) = mailbox(capacity).map_err(|error| Error::Job {
+            reason: error.to_string(),
+        })?;
+        let shared = Arc::new(Shared {
+            cells: Cells::default(),
+            caller: Bell::new()?,
+            engine: Bell::new()?,
+            ended: AtomicBool::new(false),
+            reason: Mutex::new("it was asked to".to_owned()),
+        });
+        let pin = core_id.map(find_core).transpose()?;
+        let (clock, patience, quiet) = (core.clock.clone(), core.patience, core.quiet);
+        let name = format!("doorbell-{}", core.rank);
+        let of_thread = Arc::clone(&shared);
+        let (told, pinned) = std::sync::mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let _ = told.send(pin.is_none_or(core_affinity::set_for_current));
+            run(core, of_thread, receiver);
+        });
+        let thread = thread.map_err(|source| Error::Io {
+            step: "start the progress thread",
+            object: "this process".to_owned(),
+            source,
+            remedy: "check `ulimit -u` and the container's limit of threads",
+        })?;
+        let link = Self {
+            mailbox: sender,
+            shared,
+            pool: RefCell::default(),
+            clock,
+            patience,
+            quiet,
+            thread: Some(thread),
+        };
+        match (pinned.recv(), core_id) {
+            (Ok(false), Some(core)) => Err(refused(core, "the system refused to pin a thread there")),
+            _ => Ok(link),
+        }
+    }
+
+    /// Puts a command into the mailbox, waiting for room.
+    #[inline]
+    fn post(&self, command: Command) -> Result<(), Error> {
+        let mut command = command;
+        loop {
+            match self.mailbox.send(command) {
+                Ok(()) => {
+                    self.shared.engine.ring();
+                    return Ok(());
+                }
+                Err(Refused::Closed(_)) => return Err(self.ended()),
+                Err(Refused::Full(back)) => {
+                    command = back;
+                    self.shared.engine.ring();
+                    thread::yield_now();
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn ended(&self) -> Error {
+        let reason = self
+            .shared
+            .reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Error::Ended { reason }
+    }
+
+    fn has_ended(&self) -> bool {
+        // Acquire pairs with the Release in `Ending`.
+        self.shared.ended.load(Ordering::Acquire)
+    }
+
+    /// Starts a request: a fresh cell, and the command that `make` builds for it.
+    #[inline]
+    pub(super) fn start_request(&self, make: impl FnOnce(u32) -> Command) -> Result<Ticket, Error> {
+        let cell = self.pool.borrow_mut().take(&self.shared.cells);
+        let cell = cell.ok_or_else(|| Error::Job {
+            reason: "too many requests are open at once".to_owned(),
+        })?;
+        self.shared.cells.open(cell);
+        match self.post(make(cell)) {
+            Ok(()) => Ok(Ticket(u64::from(cell))),
+            Err(error) => {
+                self.give_back(cell);
+                Err(error)
+            }
+        }
+    }
+
+    fn give_back(&self, cell: u32) {
+        self.pool.borrow_mut().free.push(cell);
+    }
+
+    /// The outcome of a request that has ended; gives its cell back.
+    #[inline]
+    pub(crate) fn take(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
+        let outcome = match self.shared.cells.outcome(ticket.cell()) {
+            None if self.has_ended() => Err(self.ended()),
+            outcome => outcome?,
+        };
+        self.give_back(ticket.cell());
+        Some(outcome)
+    }
+
+    /// Ends a request: returns when the thread does not touch its memory any more.
+    #[cold]
+    pub(crate) fn end(&self, ticket: Ticket) {
+        let cell = ticket.cell();
+        if self.post(Command::End(cell)).is_ok() {
+            let mut spins = 0u32;
+            while self.shared.cells.state(cell) == State::Open && !self.has_ended() {
+                spins = spins.saturating_add(1);
+                if spins > 1_000 {
+                    thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
+            }
+        } else {
+            // Closed: the thread is on its way out. Its last word is the flag.
+            while !self.has_ended() {
+                thread::yield_now();
+            }
+        }
+        drop(self.shared.cells.outcome(cell));
+        self.give_back(cell);
+    }
+
+    /// Lets a request run on without anybody waiting.
+    #[cold]
+    pub(crate) fn detach(&self, ticket: Ticket) {
+        if self.post(Command::Detach(ticket.cell())).is_ok() {
+            self.pool.borrow_mut().limbo.push(ticket.cell());
+        }
+    }
+
+    /// Runs `step` on the thread and waits for what it returns.
+    #[cold]
+    pub(super) fn call<R: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Desk) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.post(Command::Call(Box::new(move |desk| {
+            let _ = sender.send(step(desk));
+        })))?;
+        // The sender is dropped unsent when the mailbox is dropped with the thread: an error, never a hang.
+        receiver.recv().map_err(|_| self.ended())
+    }
+
+    /// Waits until `done` says so.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the explanation, when `limit` passes first; [`Error::Ended`].
+    #[inline]
+    pub(crate) fn wait<R>(
+        &self,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+        mut done: impl FnMut(&mut &Self) -> Option<R>,
+    ) -> Result<R, Error> {
+        let mut this = self;
+        let mut waiter = Waiter::new(&self.clock, self.patience, limit, self.quiet);
+        loop {
+            if let Some(result) = done(&mut this) {
+                return Ok(result);
+            }
+            match waiter.turn(false) {
+                Turn::Again => {}
+                Turn::Housekeep(_) => {
+                    if self.has_ended() {
+                        return done(&mut this).ok_or_else(|| self.ended());
+                    }
+                }
+                Turn::Yield(_) => thread::yield_now(),
+                Turn::Sleep(now, until) => {
+                    if self.has_ended() {
+                        return done(&mut this).ok_or_else(|| self.ended());
+                    }
+                    self.shared.caller.prepare();
+                    let result = done(&mut this);
+                    if result.is_none() && !self.has_ended() {
+                        self.sleep(now, until);
+                    }
+                    self.shared.caller.finish();
+                    if let Some(result) = result {
+                        return Ok(result);
+                    }
+                }
+                Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
+                Turn::Expired(now) => {
+                    return Err(Error::Timeout(Box::new(self.explain(what(), waiter.waited(now)))));
+                }
+            }
+        }
+    }
+
+    /// Waits until `step`, which is run over there again and again, finds something.
+    ///
+    /// # Errors
+    /// As [`Link::wait`].
+    pub(super) fn wait_asking<R: Send + 'static>(
+        &self,
+        limit: Duration,
+        what: Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+        step: impl Fn(&mut Desk) -> Option<R> + Copy + Send + 'static,
+    ) -> Result<R, Error> {
+        // Between questions the caller is idle from the start: each question is a round trip already.
+        let patience = Patience {
+            spins: 0,
+            yields: self.patience.yields,
+        };
+        let mut waiter = Waiter::new(&self.clock, patience, limit, self.quiet);
+        loop {
+            if let Some(found) = self.call(step)? {
+                return Ok(found);
+            }
+            match waiter.turn(false) {
+                Turn::Again | Turn::Housekeep(_) => {}
+                Turn::Yield(_) => thread::yield_now(),
+                Turn::Sleep(..) => thread::sleep(ASK_EVERY),
+                Turn::Quiet(now) => notice(&self.explain(what, waiter.waited(now))),
+                Turn::Expired(now) => {
+                    return Err(Error::Timeout(Box::new(self.explain(what, waiter.waited(now)))));
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn sleep(&self, now: Time, until: Time) {
+        let bell = self.shared.caller.descriptor();
+        let timeout = crate::bootstrap::as_timespec(until.since(now));
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)],
+            Some(&timeout),
+        );
+    }
+
+    #[cold]
+    fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
+        self.call(move |desk| desk.core.explain(what, waited))
+            .unwrap_or_else(|error| Waiting {
+                rank: 0,
+                what,
+                waited,
+                peers: vec![error.to_string()],
+            })
+    }
+
+    /// Ends the thread: it takes leave of the peers, for at most `limit`.
+    pub(crate) fn close(&mut self, limit: Duration) {
+        let _ = self.post(Command::Close(limit));
+        if let Some(thread) = self.thread.take() {
+            // A panic over there was printed by the thread and told to every caller that waited.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Look for &Link {
+    #[inline]
+    fn is_done(&mut self, ticket: Ticket) -> bool {
+        !matches!(self.shared.cells.state(ticket.cell()), State::Open | State::Free) || self.has_ended()
+    }
+}
+
+fn find_core(core: u32) -> Result<core_affinity::CoreId, Error> {
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    let found = allowed.into_iter().find(|id| id.id == core as usize);
+    found.ok_or_else(|| refused(core, "it is not among the cores that this process may use"))
+}
+
+fn refused(core: u32, reason: &'static str) -> Error {
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    Error::Core {
+        core,
+        reason,
+        allowed: allowed.into_iter().map(|id| id.id).collect(),
+    }
+}

@@ -1,0 +1,494 @@
+//! Progress: the two modes over the same core.
+//!
+//! ```text
+//!   inline       caller ──► Core (rails + PML)                       one thread, no hand-over
+//!   dedicated    caller ──► mailbox ──► thread: Core                 commands
+//!                caller ◄── cells  ◄──                               one cache line per request
+//! ```
+
+mod cells;
+mod core;
+mod dedicated;
+mod link;
+mod pause;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
+use doorbell_pml::{
+    self as pml, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
+};
+
+use crate::error::{Awaited, Error, Waiting};
+use crate::raw::Completion;
+use crate::types::{Source, Status, Tag};
+
+pub(crate) use self::core::{Core, Way};
+use self::dedicated::{Command, Desk};
+pub(crate) use self::link::Link;
+pub(crate) use self::pause::{Clock, Patience};
+
+/// Names an open request: the PML's own number inline, a cell in dedicated mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    #[inline]
+    fn cell(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Whether a request has ended: what a wait for several of them looks at.
+pub(crate) trait Look {
+    fn is_done(&mut self, ticket: Ticket) -> bool;
+}
+
+/// Who, which context, which tag: the small part of every send, receive and probe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+    /// The peer; [`Envelope::ANY`] for any.
+    peer: u32,
+    pub(crate) context: u16,
+    pub(crate) synchronous: bool,
+}
+
+impl Envelope {
+    const ANY: u32 = u32::MAX;
+
+    /// Of a send.
+    #[inline]
+    pub(crate) fn to(context: u16, to: u32, tag: u64, synchronous: bool) -> Self {
+        Self {
+            tag,
+            ignore: 0,
+            peer: to,
+            context,
+            synchronous,
+        }
+    }
+
+    /// Of a receive or a probe.
+    #[inline]
+    pub(crate) fn from(context: u16, source: Source, tag: Tag) -> Self {
+        let peer = match source {
+            // No job has so many ranks: one that stands for "any" is turned into another that does not exist.
+            Source::Rank(rank) => rank.min(Self::ANY - 1),
+            Source::Any => Self::ANY,
+        };
+        Self {
+            tag: tag.bits,
+            ignore: tag.ignore,
+            peer,
+            context,
+            synchronous: false,
+        }
+    }
+
+    /// The peer's rank; of "any rank", one that does not exist.
+    #[inline]
+    pub(crate) fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    #[inline]
+    fn source(&self) -> pml::Source {
+        if self.peer == Self::ANY {
+            pml::Source::Any
+        } else {
+            pml::Source::Rank(Rank(self.peer))
+        }
+    }
+
+    #[inline]
+    fn send(self, payload: Payload) -> SendArgs {
+        let mode = if self.synchronous {
+            SendMode::Synchronous
+        } else {
+            SendMode::Standard
+        };
+        SendArgs {
+            to: Rank(self.peer),
+            context: self.context,
+            tag: self.tag,
+            payload,
+            mode,
+            notify: true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn recv(self, target: Target) -> RecvArgs {
+        RecvArgs {
+            from: self.source(),
+            context: self.context,
+            tag: self.tag,
+            ignore: self.ignore,
+            target,
+            notify: true,
+        }
+    }
+
+    /// What a wait for it says.
+    pub(crate) fn awaited_send(&self) -> Awaited {
+        Awaited::Send {
+            to: self.peer,
+            tag: self.tag,
+        }
+    }
+
+    /// What a wait for it says.
+    pub(crate) fn awaited_receive(&self) -> Awaited {
+        let (from, tag) = self.asked();
+        Awaited::Receive { from, tag }
+    }
+
+    /// What a wait for it says.
+    pub(crate) fn awaited_probe(&self) -> Awaited {
+        let (from, tag) = self.asked();
+        Awaited::Probe { from, tag }
+    }
+
+    fn asked(&self) -> (Source, Tag) {
+        let from = if self.peer == Self::ANY {
+            Source::Any
+        } else {
+            Source::Rank(self.peer)
+        };
+        (from, Tag::masked(self.tag, self.ignore))
+    }
+}
+
+/// The engine as a world sees it.
+pub(crate) enum Front {
+    Inline(RefCell<Core>),
+    Dedicated(Link),
+}
+
+impl Front {
+    /// Starts a send out of one borrowed piece. `None`: done already.
+    #[inline]
+    pub(crate) fn send_loan(&self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let sent = if envelope.synchronous {
+                    let args = SendArgs {
+                        notify: false,
+                        ..envelope.send(Payload::Loan(loan))
+                    };
+                    core.pml.send(args)?
+                } else {
+                    core.pml
+                        .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)?
+                };
+                core.pml.flush();
+                Ok(ticket_of(sent))
+            }
+            Self::Dedicated(link) => link
+                .start_request(|cell| Command::Send { cell, envelope, loan })
+                .map(Some),
+        }
+    }
+
+    /// Starts a send out of a region.
+    pub(crate) fn send_region(
+        &self,
+        envelope: Envelope,
+        slice: RegionSlice,
+    ) -> Result<Option<Ticket>, Error> {
+        match self {
+            Self::Inline(_) => self.send_other(envelope, Payload::Region(slice)),
+            Self::Dedicated(link) => link
+                .start_request(|cell| Command::SendRegion {
+                    cell,
+                    envelope,
+                    slice,
+                })
+                .map(Some),
+        }
+    }
+
+    /// Starts any other send.
+    pub(crate) fn send_other(&self, envelope: Envelope, payload: Payload) -> Result<Option<Ticket>, Error> {
+        let args = envelope.send(payload);
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let sent = core.pml.send(SendArgs {
+                    notify: false,
+                    ..args
+                })?;
+                core.pml.flush();
+                Ok(ticket_of(sent))
+            }
+            Self::Dedicated(link) => link
+                .start_request(|cell| Command::SendOther(cell, Box::new(args)))
+                .map(Some),
+        }
+    }
+
+    /// Starts a receive into one borrowed piece.
+    #[inline]
+    pub(crate) fn recv_loan(&self, envelope: Envelope, loan: MutLoan) -> Result<Ticket, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let id = core.pml.recv_loan(
+                    envelope.source(),
+                    envelope.context,
+                    envelope.tag,
+                    envelope.ignore,
+                    loan,
+                )?;
+                Ok(Ticket(id.to_bits()))
+            }
+            Self::Dedicated(link) => link.start_request(|cell| Command::Recv { cell, envelope, loan }),
+        }
+    }
+
+    /// Starts a receive into a region.
+    pub(crate) fn recv_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<Ticket, Error> {
+        match self {
+            Self::Inline(_) => self.recv_other(envelope, Target::Region(slice)),
+            Self::Dedicated(link) => link.start_request(|cell| Command::RecvRegion {
+                cell,
+                envelope,
+                slice,
+            }),
+        }
+    }
+
+    /// Starts any other receive.
+    pub(crate) fn recv_other(&self, envelope: Envelope, target: Target) -> Result<Ticket, Error> {
+        let args = envelope.recv(target);
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let id = core.pml.recv(RecvArgs {
+                    notify: false,
+                    ..args
+                })?;
+                Ok(Ticket(id.to_bits()))
+            }
+            Self::Dedicated(link) => link.start_request(|cell| Command::RecvOther(cell, Box::new(args))),
+        }
+    }
+
+    /// Starts receiving a claimed message.
+    pub(crate) fn recv_claimed(&self, message: MessageId, target: Target) -> Result<Ticket, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                Ok(Ticket(core.pml.recv_claimed(message, target, false)?.to_bits()))
+            }
+            Self::Dedicated(link) => link.start_request(|cell| {
+                Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
+            }),
+        }
+    }
+
+    /// Waits for one request and takes its outcome.
+    ///
+    /// # Errors
+    /// Those of the request; [`Error::Timeout`], and then it is still open.
+    #[inline]
+    pub(crate) fn wait(
+        &self,
+        ticket: Ticket,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<Status, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                core.wait(limit, what, notice, |core| {
+                    core.is_done(ticket).then(|| core.take(ticket))
+                })?
+            }
+            Self::Dedicated(link) => link.wait(limit, what, notice, |link| {
+                link.is_done(ticket).then(|| link.take(ticket))
+            })?,
+        }
+        // A ticket is taken once, by its only owner; should that be wrong, it is an error and not a hang.
+        .unwrap_or(Err(Error::Cancelled))
+    }
+
+    /// Waits until `done` finds something, looking at as many requests as it likes.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub(crate) fn wait_until<R>(
+        &self,
+        limit: Duration,
+        what: Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+        done: &mut dyn FnMut(&mut dyn Look) -> Option<R>,
+    ) -> Result<R, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                core.wait(limit, || what, notice, |core| done(core))
+            }
+            Self::Dedicated(link) => link.wait(limit, || what, notice, |link| done(link)),
+        }
+    }
+
+    /// Waits until a matching message is there.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub(crate) fn probe(
+        &self,
+        envelope: Envelope,
+        limit: Duration,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<Status, Error> {
+        let what = || envelope.awaited_probe();
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                core.wait(limit, what, notice, |core| core.probe(envelope))
+            }
+            Self::Dedicated(link) => {
+                let ticket = link.start_request(|cell| Command::Watch { cell, envelope })?;
+                let found = self.wait(ticket, limit, what, notice);
+                if matches!(found, Err(Error::Timeout(_))) {
+                    link.end(ticket);
+                }
+                found
+            }
+        }
+    }
+
+    /// Waits until something of the raw interface has ended.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub(crate) fn wait_completion(
+        &self,
+        limit: Duration,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<Completion, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let what = core.awaited_completion();
+                core.wait(limit, || what, notice, Core::next_completion)
+            }
+            Self::Dedicated(link) => {
+                let what = link.call(|desk| desk.core.awaited_completion())?;
+                link.wait_asking(limit, what, notice, |desk| desk.core.next_completion())
+            }
+        }
+    }
+
+    /// Whether a request has ended.
+    #[inline]
+    pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
+        match self {
+            Self::Inline(core) => core.try_borrow_mut().is_ok_and(|mut core| core.is_done(ticket)),
+            Self::Dedicated(link) => Look::is_done(&mut &*link, ticket),
+        }
+    }
+
+    /// The outcome of a request that has ended; `None` while it is open. Makes progress.
+    #[inline]
+    pub(crate) fn test(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().ok()?;
+                if !core.is_done(ticket) {
+                    core.poll_or_progress();
+                }
+                core.take(ticket)
+            }
+            Self::Dedicated(link) => link.take(ticket),
+        }
+    }
+
+    /// Ends a request: when it returns, nothing of ours touches its memory any more.
+    #[cold]
+    pub(crate) fn end(&self, ticket: Ticket) {
+        match self {
+            Self::Inline(core) => match core.try_borrow_mut() {
+                Ok(mut core) => core.end(ticket),
+                // Somebody below us holds the core and was left by a panic or a callback that called back: memory
+                // that cannot be taken back must not be returned to its owner.
+                Err(_) => std::process::abort(),
+            },
+            Self::Dedicated(link) => link.end(ticket),
+        }
+    }
+
+    /// Lets a request on owned memory run on by itself.
+    #[cold]
+    pub(crate) fn detach(&self, ticket: Ticket) {
+        match self {
+            Self::Inline(core) => {
+                if let Ok(mut core) = core.try_borrow_mut() {
+                    core.pml.detach(RequestId::from_bits(ticket.0));
+                }
+            }
+            Self::Dedicated(link) => link.detach(ticket),
+        }
+    }
+
+    /// Asks to cancel; `true` when the request then ends as cancelled.
+    #[cold]
+    pub(crate) fn cancel(&self, ticket: Ticket) -> bool {
+        match self {
+            Self::Inline(core) => core
+                .try_borrow_mut()
+                .is_ok_and(|mut core| core.pml.cancel(RequestId::from_bits(ticket.0))),
+            Self::Dedicated(link) => {
+                let cell = ticket.cell();
+                let cancel =
+                    move |desk: &mut Desk| desk.request(cell).is_some_and(|id| desk.core.pml.cancel(id));
+                link.call(cancel).unwrap_or(false)
+            }
+        }
+    }
+
+    /// Runs a rare step where the core lives.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Ended`].
+    pub(crate) fn call<R: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Core) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        match self {
+            Self::Inline(core) => Ok(step(&mut *core.try_borrow_mut().map_err(|_| Error::Busy)?)),
+            Self::Dedicated(link) => link.call(move |desk| step(&mut desk.core)),
+        }
+    }
+
+    /// One bounded pass (inline; a dedicated thread needs none).
+    pub(crate) fn progress(&self) -> usize {
+        match self {
+            Self::Inline(core) => core.try_borrow_mut().map_or(0, |mut core| core.progress()),
+            Self::Dedicated(_) => 0,
+        }
+    }
+
+    /// Takes leave of the peers, for at most `limit`.
+    pub(crate) fn close(&mut self, limit: Duration) {
+        match self {
+            Self::Inline(core) => core.get_mut().close(limit),
+            Self::Dedicated(link) => link.close(limit),
+        }
+    }
+}
+
+#[inline]
+fn ticket_of(sent: Sent) -> Option<Ticket> {
+    match sent {
+        Sent::Done => None,
+        Sent::Pending(id) => Some(Ticket(id.to_bits())),
+    }
+}

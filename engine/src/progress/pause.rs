@@ -1,0 +1,226 @@
+//! What a wait does while nothing happens: spin, then yield the core, then sleep; and when it gives up.
+//!
+//! ```text
+//!   empty polls   0 ......... spins ......... spins + yields .........
+//!                 spin        yield           arm and sleep on a descriptor
+//!   the clock     every 64th poll             every time
+//! ```
+
+use std::hint;
+use std::time::Duration;
+
+use doorbell_fabric::clock;
+use doorbell_fabric::time::Time;
+use doorbell_sim::SimNet;
+
+use crate::config::{Progress, Wait};
+
+/// The clock is read on every so many polls only: about once per microsecond of spinning.
+const CLOCK_EVERY: u32 = 64;
+/// From this many empty polls on, a spin tells the processor that it is one: before, the pause would add latency.
+const PAUSE_FROM: u32 = 2_000;
+
+/// The job's clock: the machine's, or a simulated network's.
+#[derive(Clone)]
+pub(crate) enum Clock {
+    Machine(clock::Clock),
+    Virtual(SimNet),
+}
+
+impl Clock {
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
+        match self {
+            Self::Machine(clock) => clock.now(),
+            Self::Virtual(net) => net.now(),
+        }
+    }
+}
+
+/// How many empty polls lead to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// Empty polls before yielding.
+    pub(crate) spins: u32,
+    /// Yields before sleeping.
+    pub(crate) yields: u32,
+}
+
+impl Patience {
+    /// From the settings. `crowded` means that the host has fewer cores than ranks: then yielding early is faster
+    /// for everybody, since the one that we wait for may be waiting for our core.
+    pub(crate) fn of(settings: &Progress, crowded: bool) -> Self {
+        let (spins, yields) = match (settings.wait.get(), crowded) {
+            (Wait::LowestLatency, _) => (u32::MAX, 0),
+            (Wait::Balanced, false) => (100_000, 1_000),
+            (Wait::Balanced, true) => (200, 100),
+            (Wait::Sleep, _) => (50, 0),
+        };
+        Self {
+            spins: settings.spins.get().unwrap_or(spins),
+            yields: settings.yields.get().unwrap_or(yields),
+        }
+    }
+}
+
+/// What to do after a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Poll again at once.
+    Again,
+    /// Do what needs the time, then poll again.
+    Housekeep(Time),
+    /// The same, and give the core away once.
+    Yield(Time),
+    /// The same, and sleep until something happens, at most until the second time.
+    Sleep(Time, Time),
+    /// Say who waits for what (once), then go on.
+    Quiet(Time),
+    /// The deadline has passed.
+    Expired(Time),
+}
+
+/// One wait.
+pub(crate) struct Waiter<'c> {
+    clock: &'c Clock,
+    patience: Patience,
+    limit: Duration,
+    quiet: Duration,
+    /// Set when the clock is read for the first time: a wait that ends at once never reads it.
+    times: Option<Times>,
+    idle: u32,
+    turns: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    started: Time,
+    deadline: Time,
+    quiet_at: Time,
+}
+
+impl<'c> Waiter<'c> {
+    #[inline]
+    pub(crate) fn new(clock: &'c Clock, patience: Patience, limit: Duration, quiet: Duration) -> Self {
+        Self {
+            clock,
+            patience,
+            limit,
+            quiet,
+            times: None,
+            idle: 0,
+            turns: 0,
+        }
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn waited(&self, now: Time) -> Duration {
+        self.times
+            .map_or(Duration::ZERO, |times| now.since(times.started))
+    }
+
+    /// After a poll that found something or nothing.
+    #[inline]
+    pub(crate) fn turn(&mut self, worked: bool) -> Turn {
+        self.turns = self.turns.wrapping_add(1);
+        self.idle = if worked { 0 } else { self.idle.saturating_add(1) };
+        if !self.turns.is_multiple_of(CLOCK_EVERY) && self.idle < self.patience.spins {
+            if self.idle >= PAUSE_FROM {
+                hint::spin_loop();
+            }
+            return Turn::Again;
+        }
+        self.slow()
+    }
+
+    #[cold]
+    fn slow(&mut self) -> Turn {
+        let now = self.clock.now();
+        let times = self.times.get_or_insert(Times {
+            started: now,
+            deadline: now + self.limit,
+            quiet_at: now + self.quiet,
+        });
+        if now >= times.deadline {
+            return Turn::Expired(now);
+        }
+        if now >= times.quiet_at {
+            times.quiet_at = Time::NEVER;
+            return Turn::Quiet(now);
+        }
+        if self.idle < self.patience.spins {
+            Turn::Housekeep(now)
+        } else if self.idle - self.patience.spins < self.patience.yields {
+            Turn::Yield(now)
+        } else {
+            Turn::Sleep(now, times.deadline.min(times.quiet_at))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_sim::SimConfig;
+
+    use super::*;
+    use crate::Config;
+
+    fn waiter(clock: &Clock) -> Waiter<'_> {
+        let patience = Patience {
+            spins: 130,
+            yields: 3,
+        };
+        Waiter::new(clock, patience, Duration::from_secs(5), Duration::from_secs(3))
+    }
+
+    #[test]
+    fn spins_then_yields_then_sleeps_then_complains_then_expires() {
+        let net = SimNet::new(1, SimConfig::default());
+        let clock = Clock::Virtual(net.clone());
+        let mut waiter = waiter(&clock);
+        let (start, second) = (net.now(), Duration::from_secs(1));
+        for turn in 1..130 {
+            let expected = if turn % CLOCK_EVERY == 0 {
+                Turn::Housekeep(start)
+            } else {
+                Turn::Again
+            };
+            assert_eq!(waiter.turn(false), expected, "{turn}");
+        }
+        for _ in 0..3 {
+            assert_eq!(waiter.turn(false), Turn::Yield(start));
+        }
+        assert_eq!(waiter.turn(false), Turn::Sleep(start, start + 3 * second));
+        net.advance_to(start + 3 * second);
+        assert_eq!(waiter.turn(false), Turn::Quiet(net.now()));
+        assert_eq!(waiter.turn(false), Turn::Sleep(net.now(), start + 5 * second));
+        net.advance_to(start + 5 * second);
+        assert_eq!(waiter.turn(false), Turn::Expired(net.now()));
+        assert_eq!(waiter.waited(net.now()), 5 * second);
+    }
+
+    #[test]
+    fn work_resets_the_patience_but_not_the_deadline() {
+        let net = SimNet::new(1, SimConfig::default());
+        let clock = Clock::Virtual(net.clone());
+        let mut waiter = waiter(&clock);
+        while !matches!(waiter.turn(false), Turn::Sleep(..)) {}
+        assert!(!matches!(waiter.turn(true), Turn::Sleep(..) | Turn::Yield(_)));
+        net.advance_to(net.now() + Duration::from_secs(6));
+        let expired = (0..CLOCK_EVERY).any(|_| matches!(waiter.turn(true), Turn::Expired(_)));
+        assert!(expired, "a flood of other messages must not keep a wait alive");
+    }
+
+    #[test]
+    fn a_crowded_host_yields_early_and_explicit_numbers_win() {
+        let mut config = Config::default();
+        let ample = Patience::of(&config.progress, false);
+        let crowded = Patience::of(&config.progress, true);
+        assert!(crowded.spins < ample.spins / 100);
+        config.progress.spins.set(Some(7));
+        assert_eq!(Patience::of(&config.progress, true).spins, 7);
+        config.progress.wait.set(Wait::LowestLatency);
+        config.progress.spins.set(None);
+        assert_eq!(Patience::of(&config.progress, false).spins, u32::MAX);
+    }
+}

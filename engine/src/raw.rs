@@ -1,0 +1,553 @@
+//! The interface for foreign front ends (a libfabric provider, reference: ofi, section P9): 64-bit match bits with
+//! ignore masks, peek, claim and discard, cancel, multi-receives, inject, one completion queue, regions, and one-sided
+//! operations where the rail has them. Nothing here waits unless it says so, and every outcome is data.
+//!
+//! Buffers are regions, or loans. A front end that has raw pointers makes loans of them itself
+//! ([`ConstLoan::new`], [`MutLoan::new`]: `unsafe`, with the promise that the memory stays until the completion has
+//! been taken out of the queue, or [`Raw::abort`] has answered [`Aborted::Now`]).
+//!
+//! ```
+//! use doorbell::raw::{Completion, Payload, SendMode, Target};
+//! use doorbell::{Source, Tag};
+//! # let world = doorbell::init()?;
+//! let raw = world.raw(16)?;
+//! let region = world.region(64)?;
+//! let receive = raw.recv(Source::Any, Tag::masked(0xff00, 0xff), Target::Region(region.slice(0, 32).unwrap()))?;
+//! raw.inject(0, 0xff17, b"bits")?;
+//! match raw.wait(std::time::Duration::from_secs(1))? {
+//!     Completion::Request { id, outcome } => {
+//!         assert_eq!((id, outcome?.tag), (receive, 0xff17));
+//!     }
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok::<(), doorbell::Error>(())
+//! ```
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use doorbell_fabric::message::{Body, FenceScope, Message, OpError, OpId, Refused, RemoteKey};
+use doorbell_fabric::rail::Rail;
+use doorbell_pml::{MultiArgs, RailId, Rank, RecvArgs, SendArgs};
+
+pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
+pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Remote};
+pub use doorbell_pml::{
+    Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
+};
+
+use crate::error::{Awaited, Error};
+use crate::progress::{Core, Envelope, Way};
+use crate::types::{Source, Status, Tag};
+use crate::world::World;
+
+/// The interface of one context: see the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<'w> {
+    world: &'w World,
+    context: u16,
+}
+
+/// Something that has ended.
+#[derive(Debug)]
+pub enum Completion {
+    /// A send or receive. A send that answered [`Sent::Done`] does not come here.
+    Request {
+        /// Which.
+        id: RequestId,
+        /// How.
+        outcome: Result<Status, Error>,
+    },
+    /// A message that a multi-receive took; the buffer itself ends as a [`Completion::Request`].
+    Delivery(Delivery),
+    /// A one-sided operation or a fence. Atomics bring the old value, everything else zero.
+    Operation {
+        /// Which.
+        id: u64,
+        /// How.
+        outcome: Result<u64, Error>,
+    },
+}
+
+/// Memory of one rank that others may reach: to be told to them. Valid on one rail of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Which of the owner's rails, as the owner numbers them.
+    pub rail: u16,
+    /// The memory, as that rail names it.
+    pub remote: Remote,
+}
+
+/// Where a get puts what it reads.
+#[derive(Clone, Debug)]
+pub enum Landing {
+    /// A region's slice, kept alive until the end.
+    Region(RegionSlice),
+    /// Borrowed memory.
+    Loan(MutLoan),
+}
+
+/// What a put writes.
+#[derive(Clone, Debug)]
+pub enum Cargo {
+    /// A region's slice, kept alive until the end.
+    Region(RegionSlice),
+    /// Borrowed memory, copied before the call returns.
+    Loan(ConstLoan),
+}
+
+/// One-sided operations under way.
+#[derive(Default)]
+pub(crate) struct OneSided {
+    last: u64,
+    open: HashMap<u64, Operation>,
+}
+
+struct Operation {
+    name: &'static str,
+    peer: u32,
+    /// Keeps the memory until the end; nobody looks at it.
+    _memory: Option<RegionSlice>,
+}
+
+/// Operations of front ends are told from the PML's own by this bit.
+const FOREIGN: u64 = 1 << 63;
+
+impl<'w> Raw<'w> {
+    /// The lowest context that is free for front ends.
+    pub const FIRST_CONTEXT: u16 = 16;
+
+    pub(crate) fn new(world: &'w World, context: u16) -> Result<Self, Error> {
+        if context < Self::FIRST_CONTEXT {
+            return Err(Error::Unsupported {
+                what: "a context below 16",
+                by: "the raw interface: the world itself uses them".to_owned(),
+            });
+        }
+        Ok(Self { world, context })
+    }
+
+    fn call<R: Send + 'static>(self, step: impl FnOnce(&mut Core) -> R + Send + 'static) -> Result<R, Error> {
+        self.world.front().call(step)
+    }
+
+    fn envelope(self, from: Source, tag: Tag) -> Envelope {
+        Envelope::from(self.context, from, tag)
+    }
+
+    /// Starts a send. `Sent::Done`: the bytes were taken, and nothing comes on the completion queue.
+    ///
+    /// # Errors
+    /// An unknown or lost rank, a layout that does not fit.
+    pub fn send(self, to: u32, tag: u64, payload: Payload, mode: SendMode) -> Result<Sent, Error> {
+        let args = SendArgs {
+            to: Rank(to),
+            context: self.context,
+            tag,
+            payload,
+            mode,
+            notify: true,
+        };
+        self.call(move |core| {
+            let sent = core.pml.send(args)?;
+            core.pml.flush();
+            Ok(sent)
+        })?
+    }
+
+    /// Sends bytes that are copied before the call returns; there is no request and no completion.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: make progress and try again; [`Error::Layout`] when they are too many.
+    pub fn inject(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        let context = self.context;
+        let data: Box<[u8]> = data.into();
+        self.call(move |core| {
+            core.pml.inject(Rank(to), context, tag, &data)?;
+            core.pml.flush();
+            Ok(())
+        })?
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Errors
+    /// An unknown or lost rank, a layout that does not fit.
+    pub fn recv(self, from: Source, tag: Tag, target: Target) -> Result<RequestId, Error> {
+        let args: RecvArgs = self.envelope(from, tag).recv(target);
+        self.call(move |core| Ok(core.pml.recv(args)?))?
+    }
+
+    /// Starts a receive of many messages into one buffer, until fewer than `min_free` bytes of it are left.
+    ///
+    /// # Errors
+    /// As [`Raw::recv`].
+    pub fn recv_multi(
+        self,
+        from: Source,
+        tag: Tag,
+        target: Target,
+        min_free: u64,
+    ) -> Result<RequestId, Error> {
+        let one = self.envelope(from, tag).recv(target);
+        let RecvArgs {
+            from,
+            context,
+            tag,
+            ignore,
+            target,
+            notify,
+        } = one;
+        self.call(move |core| {
+            Ok(core.pml.recv_multi(MultiArgs {
+                from,
+                context,
+                tag,
+                ignore,
+                target,
+                min_free,
+                notify,
+            })?)
+        })?
+    }
+
+    /// Whether a matching message is there; it stays there (FI_PEEK).
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn peek(self, from: Source, tag: Tag) -> Result<Option<Status>, Error> {
+        let envelope = self.envelope(from, tag);
+        self.call(move |core| {
+            core.poll_or_progress();
+            core.probe(envelope)
+        })
+    }
+
+    /// Takes a matching message out of matching (FI_PEEK with FI_CLAIM): receive or discard it.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn claim(self, from: Source, tag: Tag) -> Result<Option<Claimed>, Error> {
+        let envelope = self.envelope(from, tag);
+        self.call(move |core| {
+            core.poll_or_progress();
+            core.claim(envelope)
+        })
+    }
+
+    /// Starts receiving a claimed message (FI_CLAIM).
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when it is gone.
+    pub fn recv_claimed(self, message: MessageId, target: Target) -> Result<RequestId, Error> {
+        self.call(move |core| Ok(core.pml.recv_claimed(message, target, true)?))?
+    }
+
+    /// Throws a claimed message away (FI_DISCARD).
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when it is gone.
+    pub fn discard(self, message: MessageId) -> Result<Status, Error> {
+        self.call(move |core| Ok(core.pml.discard(message)?.into()))?
+    }
+
+    /// Asks to cancel a request; `true`: it completes as [`Error::Cancelled`].
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn cancel(self, id: RequestId) -> Result<bool, Error> {
+        self.call(move |core| core.pml.cancel(id))
+    }
+
+    /// Ends a request by force. After [`Aborted::Now`] its memory is not touched any more and no completion comes;
+    /// after [`Aborted::Wait`], make progress and ask again.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn abort(self, id: RequestId) -> Result<Aborted, Error> {
+        self.call(move |core| core.pml.abort(id))
+    }
+
+    /// One bounded pass (inline mode); returns the work done.
+    pub fn progress(self) -> usize {
+        self.world.progress()
+    }
+
+    /// The next thing that has ended, if any; makes progress when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn next_completion(self) -> Result<Option<Completion>, Error> {
+        self.call(|core| {
+            core.next_completion().or_else(|| {
+                core.poll_or_progress();
+                core.next_completion()
+            })
+        })
+    }
+
+    /// Waits until something has ended, at most for `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub fn wait(self, limit: Duration) -> Result<Completion, Error> {
+        self.world.front().wait_completion(limit, &mut |_| {})
+    }
+
+    /// Exposes memory to rank `to`, or to all for `None`, on the first rail that offers the access.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when none does; [`Error::Full`] when the rail's table of keys is full.
+    pub fn expose(self, memory: Exposure, access: Access, to: Option<u32>) -> Result<Window, Error> {
+        self.call(move |core| core.expose(memory, access, to))?
+    }
+
+    /// Revokes a window at once: later accesses fail, and those under way are told so.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn withdraw(self, window: Window) -> Result<(), Error> {
+        self.call(move |core| {
+            if let Some(rail) = core.pml.rail_mut(RailId(window.rail)) {
+                rail.withdraw(RemoteKey(window.remote.key.get()));
+            }
+        })
+    }
+
+    /// Starts reading from a window of rank `peer`; returns the operation's number.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], [`Error::Full`], [`Error::PeerLost`], [`Error::Layout`] for a range outside the window.
+    pub fn get(self, peer: u32, window: Window, offset: u64, into: Landing) -> Result<u64, Error> {
+        self.call(move |core| {
+            let (loan, memory) = match into {
+                Landing::Region(slice) => (slice.as_mut(), Some(slice)),
+                Landing::Loan(loan) => (loan, None),
+            };
+            let from = part(&window, offset, loan.len() as u64)?;
+            core.start("get", peer, window.rail, memory, |rail, way, op| {
+                rail.get(way.peer, op, &from, loan)
+            })
+        })?
+    }
+
+    /// Starts writing to a window of rank `peer`; it ends when the bytes are there.
+    ///
+    /// # Errors
+    /// As [`Raw::get`].
+    pub fn put(self, peer: u32, window: Window, offset: u64, from: Cargo) -> Result<u64, Error> {
+        self.call(move |core| match from {
+            Cargo::Region(slice) => {
+                let to = part(&window, offset, slice.len() as u64)?;
+                let keep = Some(slice.clone());
+                core.start("put", peer, window.rail, keep, |rail, way, op| {
+                    rail.put(way.peer, op, Body::Region(&slice), &to)
+                })
+            }
+            Cargo::Loan(loan) => {
+                let to = part(&window, offset, loan.len() as u64)?;
+                core.start("put", peer, window.rail, None, |rail, way, op| {
+                    rail.put(way.peer, op, Body::Loan(loan), &to)
+                })
+            }
+        })?
+    }
+
+    /// Starts a 64-bit atomic at `offset` of a window of rank `peer`; the completion brings the old value.
+    ///
+    /// # Errors
+    /// As [`Raw::get`].
+    pub fn atomic(self, peer: u32, window: Window, offset: u64, what: AtomicOp) -> Result<u64, Error> {
+        self.call(move |core| {
+            let at = part(&window, offset, 8)?;
+            core.start("atomic", peer, window.rail, None, |rail, way, op| {
+                rail.atomic(way.peer, op, &at, what)
+            })
+        })?
+    }
+
+    /// Starts a fence: when it ends, nothing started before it for `peer` over that window's rail touches memory any
+    /// more.
+    ///
+    /// # Errors
+    /// As [`Raw::get`].
+    pub fn fence(self, peer: u32, window: Window) -> Result<u64, Error> {
+        self.call(move |core| {
+            core.start("fence", peer, window.rail, None, |rail, way, op| {
+                rail.fence(FenceScope::Peer(way.peer), op)
+            })
+        })?
+    }
+}
+
+fn part(window: &Window, offset: u64, length: u64) -> Result<Remote, Error> {
+    window.remote.part(offset, length).ok_or_else(|| Error::Layout {
+        what: format!(
+            "{length} bytes at {offset} are not inside a window of {} bytes",
+            window.remote.length.get()
+        ),
+    })
+}
+
+impl Core {
+    /// The next completion of the raw interface.
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        if let Some(delivery) = self.pml.next_delivery() {
+            return Some(Completion::Delivery(delivery));
+        }
+        let queued = self.raw_completions.pop_front();
+        // The dedicated thread takes the PML's queue itself, since its cells complete through it too.
+        let queued = if self.dedicated {
+            queued
+        } else {
+            queued.or_else(|| self.pml.next_completion())
+        };
+        if let Some(id) = queued {
+            let outcome = self.pml.test(id)?;
+            return Some(Completion::Request {
+                id,
+                outcome: outcome.map(Into::into).map_err(Into::into),
+            });
+        }
+        let (_, op, outcome) = self.pml.next_operation()?;
+        let operation = self.one_sided.open.remove(&op.0);
+        let outcome = outcome.map_err(|error| {
+            let (what, peer) =
+                operation.map_or(("operation", 0), |operation| (operation.name, operation.peer));
+            Error::OneSided {
+                what,
+                peer,
+                reason: words(error),
+            }
+        });
+        Some(Completion::Operation {
+            id: op.0 & !FOREIGN,
+            outcome,
+        })
+    }
+
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<u32>) -> Result<Window, Error> {
+        let ways: Vec<Option<Way>> = match to {
+            Some(rank) => self.ways_to(rank)?.iter().copied().map(Some).collect(),
+            None => vec![None],
+        };
+        let mut full = false;
+        let rails: Vec<RailId> = self.pml.rails().map(|(id, _)| id).collect();
+        for way in ways {
+            for id in rails
+                .iter()
+                .copied()
+                .filter(|id| way.is_none_or(|way| way.rail == *id))
+            {
+                let Some(rail) = self.pml.rail_mut(id) else {
+                    continue;
+                };
+                match rail.expose(memory.clone(), access, way.map(|way| way.peer)) {
+                    Ok(remote) => return Ok(Window { rail: id.0, remote }),
+                    Err(refused) => full |= refused == Refused::Full,
+                }
+            }
+        }
+        if full {
+            return Err(Error::Full {
+                what: "the rail's table of keys is full".to_owned(),
+            });
+        }
+        Err(Error::Unsupported {
+            what: "this kind of one-sided access",
+            by: "any rail of this world".to_owned(),
+        })
+    }
+
+    fn ways_to(&self, peer: u32) -> Result<&[Way], Error> {
+        if peer == self.rank {
+            return Err(Error::Unsupported {
+                what: "a one-sided operation on our own rank",
+                by: "rails".to_owned(),
+            });
+        }
+        let ways = self.ways.get(peer as usize).ok_or(Error::NoSuchRank {
+            rank: peer,
+            size: self.size,
+        })?;
+        Ok(ways)
+    }
+
+    /// Starts a one-sided operation over the rail whose other end is the peer's rail number `other`.
+    fn start(
+        &mut self,
+        name: &'static str,
+        peer: u32,
+        other: u16,
+        memory: Option<RegionSlice>,
+        post: impl FnOnce(&mut crate::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
+    ) -> Result<u64, Error> {
+        let way = self.ways_to(peer)?.iter().copied().find(|way| way.other == other);
+        let way = way.ok_or_else(|| Error::NoRail {
+            peer,
+            reasons: format!("none of ours ends at its rail number {other}, to which the window belongs"),
+        })?;
+        let number = self.one_sided.last + 1;
+        let op = OpId(number | FOREIGN);
+        let rail = self.pml.rail_mut(way.rail).ok_or_else(|| Error::NoRail {
+            peer,
+            reasons: "the rail is gone".to_owned(),
+        })?;
+        let by = rail.name().to_string();
+        match post(rail, way, op) {
+            Ok(()) => {
+                self.one_sided.last = number;
+                self.one_sided.open.insert(
+                    op.0,
+                    Operation {
+                        name,
+                        peer,
+                        _memory: memory,
+                    },
+                );
+                Ok(number)
+            }
+            Err(Refused::Full) => Err(Error::Full {
+                what: format!("rail `{by}` has no room for another {name}"),
+            }),
+            Err(Refused::Unsupported | Refused::TooLong) => Err(Error::Unsupported {
+                what: name,
+                by: format!("rail `{by}`"),
+            }),
+            Err(Refused::PeerDown) => Err(Error::PeerLost {
+                peer,
+                why: format!("rail `{by}` reports it down"),
+                what: format!("the {name} was not started"),
+            }),
+            Err(Refused::BadMemory) => Err(Error::Layout {
+                what: format!("rail `{by}` does not know that memory"),
+            }),
+        }
+    }
+
+    /// What a wait for completions says.
+    pub(crate) fn awaited_completion(&self) -> Awaited {
+        match self.one_sided.open.values().next() {
+            Some(operation) => Awaited::OneSided {
+                peer: operation.peer,
+                name: operation.name,
+            },
+            None => Awaited::Requests(1),
+        }
+    }
+}
+
+fn words(error: OpError) -> String {
+    match error {
+        OpError::Denied => {
+            "the target refused: the key is unknown or revoked, or the range or access is not allowed"
+                .to_owned()
+        }
+        OpError::Withdrawn => "the target withdrew the memory meanwhile; the bytes mean nothing".to_owned(),
+        OpError::NotDone => "the peer or rail went down before it was done".to_owned(),
+        OpError::Indeterminate => {
+            "the peer or rail went down, and whether it was done cannot be told".to_owned()
+        }
+        OpError::System(number) => std::io::Error::from_raw_os_error(number).to_string(),
+    }
+}

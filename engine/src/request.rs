@@ -1,0 +1,208 @@
+//! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
+
+use std::time::Duration;
+
+use crate::error::{Awaited, Error};
+use crate::progress::{Envelope, Ticket};
+use crate::scope::Lent;
+use crate::types::Status;
+use crate::world::World;
+
+/// A send or receive that was started and may still be under way.
+///
+/// * From a [`Scope`](crate::Scope): dropping (or leaking) the handle changes nothing; the scope waits for the request
+///   before it returns the buffers.
+/// * From [`World::isend_region`] and its like: dropping the handle lets the request run on; the region is kept alive
+///   until it has ended.
+#[must_use = "a request that nobody waits for tells nobody how it ended"]
+pub struct Request<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) phase: Phase,
+    /// What was lent for it; `None` for owned memory.
+    pub(crate) lent: Option<Lent<'a>>,
+    pub(crate) envelope: Envelope,
+    pub(crate) sends: bool,
+}
+
+/// Where a request is in its life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Phase {
+    /// Under way.
+    Open(Ticket),
+    /// Ended well.
+    Done(Status),
+    /// Ended badly, or its outcome was taken.
+    Over,
+}
+
+impl<'a> Request<'a> {
+    /// Waits for the end, at most for the world's deadline (`wait.deadline`).
+    ///
+    /// # Errors
+    /// Those of the request; [`Error::Timeout`]. After a timeout the request is ended (with borrowed memory) or runs
+    /// on by itself (with a region).
+    pub fn wait(self) -> Result<Status, Error> {
+        let limit = self.world.limit();
+        self.wait_within(limit)
+    }
+
+    /// Waits for the end, at most for `limit`.
+    ///
+    /// # Errors
+    /// As [`Request::wait`].
+    pub fn wait_within(mut self, limit: Duration) -> Result<Status, Error> {
+        self.finish(limit)
+    }
+
+    pub(crate) fn finish(&mut self, limit: Duration) -> Result<Status, Error> {
+        match self.phase {
+            Phase::Open(ticket) => {
+                let outcome = self.world.wait_ticket(ticket, limit, || self.awaited());
+                if matches!(outcome, Err(Error::Timeout(_) | Error::Busy)) {
+                    return Err(self.give_up(outcome));
+                }
+                self.settle(outcome)
+            }
+            Phase::Done(status) => Ok(status),
+            Phase::Over => Err(Error::Cancelled),
+        }
+    }
+
+    /// After a timeout: borrowed memory goes back to its owner at once, owned memory may go on being used.
+    #[cold]
+    fn give_up(&mut self, outcome: Result<Status, Error>) -> Error {
+        if let (Some(lent), Phase::Open(ticket)) = (&self.lent, self.phase) {
+            self.world.front().end(ticket);
+            lent.settle(self.world);
+            self.phase = Phase::Over;
+        }
+        outcome.err().unwrap_or(Error::Cancelled)
+    }
+
+    /// Looks once, making progress: `None` while it is under way. The outcome is told once; a success can be asked for
+    /// again with [`Request::status`].
+    pub fn test(&mut self) -> Option<Result<Status, Error>> {
+        match self.phase {
+            Phase::Open(ticket) => {
+                let outcome = self.world.front().test(ticket)?;
+                Some(self.settle(outcome))
+            }
+            Phase::Done(status) => Some(Ok(status)),
+            Phase::Over => Some(Err(Error::Cancelled)),
+        }
+    }
+
+    /// Whether it has ended, well or badly. Looks only; makes no progress.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        match self.phase {
+            Phase::Open(ticket) => self.world.front().is_done(ticket),
+            _ => true,
+        }
+    }
+
+    /// The status, after a wait or test that succeeded.
+    pub fn status(&self) -> Option<Status> {
+        match self.phase {
+            Phase::Done(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Asks to cancel it: a receive that has found no message, or a send of which nothing has left. When the answer is
+    /// `true`, it ends as [`Error::Cancelled`]; otherwise it goes on.
+    pub fn cancel(&mut self) -> bool {
+        match self.phase {
+            Phase::Open(ticket) => self.world.front().cancel(ticket),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn settle(&mut self, outcome: Result<Status, Error>) -> Result<Status, Error> {
+        if let Some(lent) = &self.lent {
+            lent.settle(self.world);
+        }
+        self.phase = outcome
+            .as_ref()
+            .map_or(Phase::Over, |status| Phase::Done(*status));
+        outcome
+    }
+
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self.phase {
+            Phase::Open(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    fn awaited(&self) -> Awaited {
+        if self.sends {
+            self.envelope.awaited_send()
+        } else {
+            self.envelope.awaited_receive()
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if let (Phase::Open(ticket), None) = (self.phase, &self.lent) {
+            self.world.front().detach(ticket);
+        }
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Request({}: {:?})", self.awaited(), self.phase)
+    }
+}
+
+/// Waits until one of `requests` has ended; `None` when none of them is under way.
+pub(crate) fn wait_any(
+    world: &World,
+    requests: &mut [Request<'_>],
+    limit: Duration,
+) -> Result<Option<(usize, Status)>, Error> {
+    let open = requests
+        .iter()
+        .filter(|request| request.ticket().is_some())
+        .count();
+    if open == 0 {
+        return Ok(None);
+    }
+    let at = world.wait_look(limit, Awaited::Requests(open), &mut |look| {
+        requests
+            .iter()
+            .position(|request| request.ticket().is_some_and(|ticket| look.is_done(ticket)))
+    })?;
+    match requests[at].test() {
+        Some(outcome) => outcome.map(|status| Some((at, status))),
+        None => Err(Error::Cancelled),
+    }
+}
+
+/// Waits until all of `requests` have ended, then reports the first error among them.
+pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Duration) -> Result<(), Error> {
+    let open = requests
+        .iter()
+        .filter(|request| request.ticket().is_some())
+        .count();
+    if open > 0 {
+        // Each is looked at until it is done, then never again: the cost is linear, not quadratic.
+        let mut at = 0;
+        world.wait_look(limit, Awaited::Requests(open), &mut |look| {
+            while at < requests.len() && requests[at].ticket().is_none_or(|ticket| look.is_done(ticket)) {
+                at += 1;
+            }
+            (at == requests.len()).then_some(())
+        })?;
+    }
+    let mut first = Ok(());
+    for request in requests {
+        if let (Some(_), Some(Err(error))) = (request.ticket(), request.test()) {
+            first = first.and(Err(error));
+        }
+    }
+    first
+}

@@ -1,0 +1,532 @@
+//! Borrowed memory: the only module that lends users' buffers to the engine, and takes them back.
+//!
+//! Everything below works with loans: a pointer and a length, without a lifetime. This module makes loans of slices
+//! and keeps one promise, on which all of its `unsafe` rests:
+//!
+//! > **A loan is not used any more when the borrow that it was made of ends.**
+//!
+//! It is kept in two ways. A blocking call owns a [`Loaned`] guard, which ends the request before the call returns,
+//! whatever way it returns. A request of a [`Scope`] is written into the world's ledger; [`World::scope`] does not
+//! return (nor unwind) before every entry of the scope has ended or was ended by force. Neither depends on the user's
+//! handles: they may be dropped, leaked or forgotten. "Ended" means that the PML has let go of the memory
+//! (`Pml::test`, or `Pml::abort` with the answer `Now`), or that the thread that held it has ended.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
+use doorbell_pml::{MessageId, Payload, Strided, Target};
+
+use crate::error::{Awaited, Error};
+use crate::progress::{Envelope, Front, Ticket};
+use crate::request::{Phase, Request};
+use crate::types::{Source, Status, Tag};
+use crate::world::{USER, World};
+
+/// Blocks at equal distances in a buffer: `count` blocks of `block` bytes, their starts `stride` bytes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stride {
+    /// Bytes of one block.
+    pub block: usize,
+    /// From the start of one block to the next, in bytes; at least `block`.
+    pub stride: usize,
+    /// How many blocks.
+    pub count: usize,
+}
+
+/// A request of a blocking call. Dropped while open (error, panic), it is ended before the drop returns.
+struct Loaned<'w> {
+    front: &'w Front,
+    open: Option<Ticket>,
+}
+
+impl<'w> Loaned<'w> {
+    fn new(front: &'w Front, ticket: Ticket) -> Self {
+        Self {
+            front,
+            open: Some(ticket),
+        }
+    }
+
+    fn finish(mut self, world: &World, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
+        let Some(ticket) = self.open else {
+            return Err(Error::Cancelled);
+        };
+        let outcome = world.wait_ticket(ticket, limit, what);
+        if !matches!(outcome, Err(Error::Timeout(_) | Error::Busy)) {
+            self.open = None;
+        }
+        outcome
+    }
+}
+
+impl Drop for Loaned<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.open.take() {
+            self.front.end(ticket);
+        }
+    }
+}
+
+/// # Safety
+/// As [`MutLoan::new`]: the request that the loan is given to ends before the borrow does.
+#[inline]
+unsafe fn lend_mut(into: &mut [u8]) -> MutLoan {
+    let length = into.len();
+    // SAFETY: the caller's promise.
+    unsafe { MutLoan::new(into.as_mut_ptr(), length) }
+}
+
+/// Sends and waits until `data` may be changed again.
+#[inline]
+pub(crate) fn send(world: &World, envelope: Envelope, data: &[u8], limit: Duration) -> Result<(), Error> {
+    // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
+    let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+    match world.front().send_loan(envelope, loan)? {
+        None => Ok(()),
+        Some(ticket) => {
+            let loaned = Loaned::new(world.front(), ticket);
+            loaned
+                .finish(world, limit, || envelope.awaited_send())
+                .map(|_| ())
+        }
+    }
+}
+
+/// Receives into `into` and waits for it.
+#[inline]
+pub(crate) fn recv(
+    world: &World,
+    envelope: Envelope,
+    into: &mut [u8],
+    limit: Duration,
+) -> Result<Status, Error> {
+    // SAFETY: `into` is borrowed exclusively for this whole call, and `Loaned` ends the request before its end.
+    let loan = unsafe { lend_mut(into) };
+    let loaned = Loaned::new(world.front(), world.front().recv_loan(envelope, loan)?);
+    loaned.finish(world, limit, || envelope.awaited_receive())
+}
+
+/// Receives a claimed message into `into` and waits for it.
+pub(crate) fn recv_claimed(
+    world: &World,
+    message: MessageId,
+    envelope: Envelope,
+    into: &mut [u8],
+    limit: Duration,
+) -> Result<Status, Error> {
+    // SAFETY: as in `recv`.
+    let loan = unsafe { lend_mut(into) };
+    let loaned = Loaned::new(
+        world.front(),
+        world.front().recv_claimed(message, Target::Loan(loan))?,
+    );
+    loaned.finish(world, limit, || envelope.awaited_receive())
+}
+
+/// Sends and receives at the same time: one step of a collective operation. Returns the length received.
+pub(crate) fn exchange(
+    world: &World,
+    send: Option<(Envelope, &[u8])>,
+    recv: Option<(Envelope, &mut [u8])>,
+    limit: Duration,
+    what: impl Fn(u32) -> Awaited,
+) -> Result<usize, Error> {
+    let front = world.front();
+    let receiving = match recv {
+        Some((envelope, into)) => {
+            // SAFETY: as in `recv`; the guard is a local of this call.
+            let loan = unsafe { lend_mut(into) };
+            Some((
+                Loaned::new(front, front.recv_loan(envelope, loan)?),
+                envelope.peer(),
+            ))
+        }
+        None => None,
+    };
+    let sending = match send {
+        Some((envelope, data)) => {
+            // SAFETY: as in `send`; the guard is a local of this call.
+            let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+            front
+                .send_loan(envelope, loan)?
+                .map(|ticket| (Loaned::new(front, ticket), envelope.peer()))
+        }
+        None => None,
+    };
+    let received = match receiving {
+        Some((loaned, peer)) => loaned.finish(world, limit, || what(peer))?.len,
+        None => 0,
+    };
+    if let Some((loaned, peer)) = sending {
+        loaned.finish(world, limit, || what(peer))?;
+    }
+    Ok(received)
+}
+
+/// The open requests on borrowed memory of all scopes of a world.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    entries: RefCell<Entries>,
+    scopes: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// The ticket and the scope of each slot; `None` when the slot is free.
+    slots: Vec<Option<(Ticket, u64)>>,
+    free: Vec<u32>,
+}
+
+impl Ledger {
+    #[inline]
+    fn enter(&self, ticket: Ticket, scope: u64) -> u32 {
+        let mut entries = self.entries.borrow_mut();
+        match entries.free.pop() {
+            Some(slot) => {
+                entries.slots[slot as usize] = Some((ticket, scope));
+                slot
+            }
+            None => {
+                entries.slots.push(Some((ticket, scope)));
+                (entries.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    #[inline]
+    fn strike(&self, slot: u32) {
+        let mut entries = self.entries.borrow_mut();
+        entries.slots[slot as usize] = None;
+        entries.free.push(slot);
+    }
+
+    /// Any open request of `scope`, from slot `from` on.
+    fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
+        let entries = self.entries.borrow();
+        let of_scope = |(at, entry): (usize, &Option<(Ticket, u64)>)| {
+            entry
+                .filter(|(_, of)| *of == scope)
+                .map(|(ticket, _)| (at as u32, ticket))
+        };
+        entries.slots.iter().enumerate().skip(from).find_map(of_scope)
+    }
+}
+
+/// What a request of a scope has borrowed: its entry in the ledger, and the buffer to be given back.
+pub(crate) struct Lent<'a> {
+    slot: u32,
+    open: &'a Cell<usize>,
+    /// A contiguous receive buffer.
+    buffer: Option<(*mut u8, usize)>,
+}
+
+impl Lent<'_> {
+    /// The request has ended: strikes it out.
+    #[inline]
+    pub(crate) fn settle(&self, world: &World) {
+        world.ledger().strike(self.slot);
+        self.open.set(self.open.get() - 1);
+    }
+}
+
+/// Where buffers can be lent: made by [`World::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    world: &'env World,
+    serial: u64,
+    /// Entries of this scope in the ledger.
+    open: Cell<usize>,
+    // Invariant in both, as in `std::thread::scope`: neither can be made shorter or longer by the user.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Runs `work` in a scope; see [`World::scope`].
+pub(crate) fn run<'env, T>(
+    world: &'env World,
+    limit: Duration,
+    work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let serial = world.ledger().scopes.get() + 1;
+    world.ledger().scopes.set(serial);
+    let scope = Scope {
+        world,
+        serial,
+        open: Cell::new(0),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let mut closing = Closing {
+        scope: &scope,
+        wait: Some(limit),
+    };
+    let result = work(&scope);
+    // From here on the guard no longer waits: it ends what is left, should the wait itself panic (in a user's hook).
+    closing.wait = None;
+    let limit = if result.is_ok() {
+        limit
+    } else {
+        limit.min(*world.config().wait.close.get())
+    };
+    let left = scope.wait(limit).and(scope.collect());
+    drop(closing);
+    result.and_then(|value| left.map(|()| value))
+}
+
+/// Keeps the promise on every way out of the scope.
+struct Closing<'g, 'scope, 'env> {
+    scope: &'g Scope<'scope, 'env>,
+    /// How long to wait first, when the closure panicked.
+    wait: Option<Duration>,
+}
+
+impl Drop for Closing<'_, '_, '_> {
+    fn drop(&mut self) {
+        // A panic says more than any error of a request that was left behind.
+        if let Some(limit) = self.wait {
+            let _ = self.scope.wait(limit);
+        }
+        let _ = self.scope.collect();
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts sending `data` to rank `to`.
+    ///
+    /// # Errors
+    /// An unknown rank, or a lost one.
+    #[inline]
+    pub fn isend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
+        self.send_piece(Envelope::to(USER, to, tag, false), data)
+    }
+
+    /// Starts sending `data` to rank `to`; it ends when a receive there has matched it.
+    ///
+    /// # Errors
+    /// As [`Scope::isend`].
+    pub fn issend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
+        self.send_piece(Envelope::to(USER, to, tag, true), data)
+    }
+
+    #[inline]
+    fn send_piece(&'scope self, envelope: Envelope, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
+        // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
+        let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        let ticket = self.world.front().send_loan(envelope, loan)?;
+        Ok(self.sent(envelope, data.len(), ticket))
+    }
+
+    /// Starts sending several pieces as one message (an I/O vector).
+    ///
+    /// # Errors
+    /// As [`Scope::isend`].
+    pub fn isend_parts(
+        &'scope self,
+        to: u32,
+        tag: u64,
+        parts: impl IntoIterator<Item = &'scope [u8]>,
+    ) -> Result<Request<'scope>, Error> {
+        // SAFETY: every piece is borrowed for `'scope`; as in `send_piece`.
+        let lend = |part: &'scope [u8]| unsafe { ConstLoan::new(part.as_ptr(), part.len()) };
+        let loans: Box<[ConstLoan]> = parts.into_iter().map(lend).collect();
+        let length = loans.iter().map(ConstLoan::len).sum();
+        let envelope = Envelope::to(USER, to, tag, false);
+        let ticket = self.world.front().send_other(envelope, Payload::Parts(loans))?;
+        Ok(self.sent(envelope, length, ticket))
+    }
+
+    /// Starts sending blocks of `data` at equal distances as one message.
+    ///
+    /// # Errors
+    /// As [`Scope::isend`]; [`Error::Layout`] when the blocks overlap or leave `data`.
+    pub fn isend_strided(
+        &'scope self,
+        to: u32,
+        tag: u64,
+        data: &'scope [u8],
+        blocks: Stride,
+    ) -> Result<Request<'scope>, Error> {
+        // SAFETY: as in `send_piece`.
+        let base = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        let Stride { block, stride, count } = blocks;
+        let envelope = Envelope::to(USER, to, tag, false);
+        let payload = Payload::Strided(Strided {
+            base,
+            block,
+            stride,
+            count,
+        });
+        let ticket = self.world.front().send_other(envelope, payload)?;
+        Ok(self.sent(envelope, block.saturating_mul(count), ticket))
+    }
+
+    /// Starts receiving into `into`.
+    ///
+    /// # Errors
+    /// An unknown rank, or a lost one.
+    #[inline]
+    pub fn irecv(
+        &'scope self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        into: &'scope mut [u8],
+    ) -> Result<Request<'scope>, Error> {
+        let envelope = Envelope::from(USER, from.into(), tag.into());
+        // One pointer for the loan and for giving the buffer back: a second one would outdate the first.
+        let (length, start) = (into.len(), into.as_mut_ptr());
+        // SAFETY: `into` is borrowed exclusively for `'scope`, and `run` ends the request before `'scope` ends.
+        let loan = unsafe { MutLoan::new(start, length) };
+        let ticket = self.world.front().recv_loan(envelope, loan)?;
+        Ok(self.request(envelope, false, ticket, Some((start, length))))
+    }
+
+    /// Starts receiving one message into several pieces, which are filled one after the other.
+    ///
+    /// # Errors
+    /// As [`Scope::irecv`].
+    pub fn irecv_parts(
+        &'scope self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        parts: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> Result<Request<'scope>, Error> {
+        // SAFETY: every piece is borrowed exclusively for `'scope`, so they do not overlap; as in `irecv`.
+        let lend = |part: &'scope mut [u8]| unsafe { lend_mut(part) };
+        let target = Target::Parts(parts.into_iter().map(lend).collect());
+        self.recv_other(Envelope::from(USER, from.into(), tag.into()), target)
+    }
+
+    /// Starts receiving one message into blocks of `into` at equal distances.
+    ///
+    /// # Errors
+    /// As [`Scope::irecv`]; [`Error::Layout`] when the blocks overlap or leave `into`.
+    pub fn irecv_strided(
+        &'scope self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        into: &'scope mut [u8],
+        blocks: Stride,
+    ) -> Result<Request<'scope>, Error> {
+        // SAFETY: as in `irecv`.
+        let base = unsafe { lend_mut(into) };
+        let Stride { block, stride, count } = blocks;
+        let target = Target::Strided(Strided {
+            base,
+            block,
+            stride,
+            count,
+        });
+        self.recv_other(Envelope::from(USER, from.into(), tag.into()), target)
+    }
+
+    fn recv_other(&'scope self, envelope: Envelope, target: Target) -> Result<Request<'scope>, Error> {
+        let ticket = self.world.front().recv_other(envelope, target)?;
+        Ok(self.request(envelope, false, ticket, None))
+    }
+
+    #[inline]
+    fn sent(&'scope self, envelope: Envelope, len: usize, ticket: Option<Ticket>) -> Request<'scope> {
+        match ticket {
+            Some(ticket) => self.request(envelope, true, ticket, None),
+            None => Request {
+                world: self.world,
+                phase: Phase::Done(Status {
+                    source: envelope.peer(),
+                    tag: envelope.tag,
+                    len,
+                }),
+                lent: None,
+                envelope,
+                sends: true,
+            },
+        }
+    }
+
+    #[inline]
+    fn request(
+        &'scope self,
+        envelope: Envelope,
+        sends: bool,
+        ticket: Ticket,
+        buffer: Option<(*mut u8, usize)>,
+    ) -> Request<'scope> {
+        let slot = self.world.ledger().enter(ticket, self.serial);
+        self.open.set(self.open.get() + 1);
+        let lent = Some(Lent {
+            slot,
+            open: &self.open,
+            buffer,
+        });
+        Request {
+            world: self.world,
+            phase: Phase::Open(ticket),
+            lent,
+            envelope,
+            sends,
+        }
+    }
+
+    /// Waits for every request that is still open, at most for `limit`.
+    fn wait(&self, limit: Duration) -> Result<(), Error> {
+        if self.open.get() == 0 {
+            return Ok(());
+        }
+        let ledger = self.world.ledger();
+        let mut from = 0;
+        self.world
+            .wait_look(limit, Awaited::Requests(self.open.get()), &mut |look| {
+                while let Some((slot, ticket)) = ledger.next(self.serial, from) {
+                    if !look.is_done(ticket) {
+                        return None;
+                    }
+                    from = slot as usize + 1;
+                }
+                Some(())
+            })
+    }
+
+    /// Takes the outcome of every request that has ended, and ends the others. Returns the first error.
+    fn collect(&self) -> Result<(), Error> {
+        let (front, ledger) = (self.world.front(), self.world.ledger());
+        let mut first = Ok(());
+        let mut from = 0;
+        while self.open.get() > 0 {
+            let Some((slot, ticket)) = ledger.next(self.serial, from) else {
+                break;
+            };
+            from = slot as usize + 1;
+            match if front.is_done(ticket) {
+                front.test(ticket)
+            } else {
+                None
+            } {
+                Some(outcome) => first = first.and(outcome.map(|_| ())),
+                None => front.end(ticket),
+            }
+            ledger.strike(slot);
+            self.open.set(self.open.get() - 1);
+        }
+        first
+    }
+}
+
+impl<'a> Request<'a> {
+    /// As [`Request::wait`], and gives the whole receive buffer back, so that it can be used again inside the scope.
+    ///
+    /// # Errors
+    /// As [`Request::wait`]; [`Error::Unsupported`] for anything but a receive into one borrowed piece.
+    pub fn wait_buffer(mut self) -> Result<(Status, &'a mut [u8]), Error> {
+        let Some((start, length)) = self.lent.as_ref().and_then(|lent| lent.buffer) else {
+            return Err(Error::Unsupported {
+                what: "giving a buffer back",
+                by: "this kind of request".to_owned(),
+            });
+        };
+        let limit = self.world.limit();
+        let status = self.finish(limit)?;
+        // SAFETY: `start` and `length` are the slice that `irecv` borrowed exclusively for `'a`; the request has ended,
+        // so the loan is not used any more, and consuming the only handle makes this the only way to the bytes.
+        Ok((status, unsafe { std::slice::from_raw_parts_mut(start, length) }))
+    }
+}

@@ -1,0 +1,533 @@
+//! The user's handle on a running job: who we are, sending and receiving, waiting, the end.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::time::Duration;
+
+use doorbell_fabric::memory::{Region, RegionSlice};
+use doorbell_pml::{Counters, Rank};
+use serde::Serialize;
+
+use crate::bootstrap::Hello;
+use crate::config::Config;
+use crate::error::{Awaited, Error, Waiting};
+use crate::message::Message;
+use crate::progress::{Envelope, Front, Look, Ticket};
+use crate::rails::Selection;
+use crate::raw::Raw;
+use crate::request::{Phase, Request};
+use crate::scope::{self, Ledger, Scope};
+use crate::types::{Source, Status, Tag};
+use crate::within::Within;
+
+/// The context of the user's messages.
+pub(crate) const USER: u16 = 0;
+
+/// Told once when a wait has been quiet for long.
+pub(crate) type Hook = Box<dyn FnMut(&Waiting) + Send>;
+
+/// One rank's handle on the job.
+///
+/// It may be moved to another thread, but is used by one at a time: everything below it works without locks. A thread
+/// cannot borrow it while another uses it:
+///
+/// ```compile_fail,E0277
+/// let world = doorbell::init()?;
+/// std::thread::scope(|s| {
+///     s.spawn(|| world.send(0, 1, b"x")); // `World` is not `Sync`
+/// });
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// Calls that wait take the deadline `wait.deadline`; [`World::within`] gives another one. Dropping the world takes
+/// leave of the peers, for at most `wait.close`.
+pub struct World {
+    front: Front,
+    rank: u32,
+    config: Config,
+    table: Vec<Hello>,
+    selections: Vec<Selection>,
+    ledger: Ledger,
+    hook: RefCell<Option<Hook>>,
+    limit: Duration,
+    closed: bool,
+}
+
+/// What is known about a peer, for people and tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Peer {
+    /// Its rank.
+    pub rank: u32,
+    /// Its process id, in its own namespace.
+    pub pid: u32,
+    /// Which life of the process.
+    pub incarnation: u64,
+    /// Its host, as the kernel names it.
+    pub host: String,
+    /// Why it is lost; `None` while it is not.
+    pub lost: Option<String>,
+    /// The rails that lead to it, in the order of preference.
+    pub rails: Vec<PeerRail>,
+}
+
+/// One rail to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerRail {
+    /// The rail's name.
+    pub name: String,
+    /// Whether it is up.
+    pub up: bool,
+}
+
+impl World {
+    pub(crate) fn assemble(
+        front: Front,
+        rank: u32,
+        config: Config,
+        table: Vec<Hello>,
+        selections: Vec<Selection>,
+        hook: Option<Hook>,
+    ) -> Self {
+        let limit = *config.wait.deadline.get();
+        Self {
+            front,
+            rank,
+            config,
+            table,
+            selections,
+            ledger: Ledger::default(),
+            hook: RefCell::new(hook),
+            limit,
+            closed: false,
+        }
+    }
+
+    /// This process's rank, from 0.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks the job has.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The same blocking calls with another deadline than `wait.deadline`.
+    ///
+    /// ```
+    /// # let world = doorbell::init()?;
+    /// use std::time::Duration;
+    /// let mut buffer = [0; 8];
+    /// let error = world.within(Duration::from_millis(10)).recv(0, 1, &mut buffer).unwrap_err();
+    /// assert_eq!(error.code(), "timeout");
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    #[inline]
+    pub fn within(&self, limit: Duration) -> Within<'_> {
+        Within { world: self, limit }
+    }
+
+    #[inline]
+    fn usual(&self) -> Within<'_> {
+        self.within(self.limit)
+    }
+
+    /// Sends `data` to rank `to`; returns when it may be changed again (which does not mean that it was received).
+    ///
+    /// # Errors
+    /// An unknown or lost rank; [`Error::Timeout`].
+    #[inline]
+    pub fn send(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        self.usual().send(to, tag, data)
+    }
+
+    /// Sends `data` and returns when a receive at rank `to` has matched it.
+    ///
+    /// # Errors
+    /// As [`World::send`].
+    pub fn ssend(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        self.usual().ssend(to, tag, data)
+    }
+
+    /// Receives a message that matches into `into`.
+    ///
+    /// ```
+    /// # let world = doorbell::init()?;
+    /// use doorbell::{Source, Tag};
+    /// let mut buffer = [0; 64];
+    /// world.send(0, 7, b"to myself")?;
+    /// let status = world.recv(Source::Any, Tag::any(), &mut buffer)?;
+    /// assert_eq!((status.source, status.tag, &buffer[..status.len]), (0, 7, &b"to myself"[..]));
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An unknown or lost rank; [`Error::Truncated`] when the message is longer; [`Error::Timeout`].
+    #[inline]
+    pub fn recv(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        into: &mut [u8],
+    ) -> Result<Status, Error> {
+        self.usual().recv(from, tag, into)
+    }
+
+    /// Waits until a matching message is there, and leaves it there.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
+        self.usual().probe(from, tag)
+    }
+
+    /// Looks once whether a matching message is there.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn iprobe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
+        let envelope = Envelope::from(USER, from.into(), tag.into());
+        self.front.call(move |core| {
+            core.poll_or_progress();
+            core.probe(envelope)
+        })
+    }
+
+    /// Waits until a matching message is there, and takes it out of matching: no other receive can get it.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub fn mprobe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message<'_>, Error> {
+        self.usual().mprobe(from, tag)
+    }
+
+    /// Looks once for a matching message, and takes it out of matching.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn improbe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Message<'_>>, Error> {
+        Message::claim(self, Envelope::from(USER, from.into(), tag.into()))
+    }
+
+    /// Runs `work` with a [`Scope`] in which buffers may be lent to requests. When `work` returns (or panics), every
+    /// request of the scope is waited for, at most for `wait.deadline` (after an error of `work`: `wait.close`); what is
+    /// left then is ended by force, and only then this call returns. So it does not matter what happens to the handles:
+    ///
+    /// ```
+    /// # let world = doorbell::init()?;
+    /// let (out, mut into) = (*b"eight by", [0; 8]);
+    /// world.scope(|s| {
+    ///     let receive = s.irecv(0, 1, &mut into)?;
+    ///     std::mem::forget(s.isend(0, 1, &out)?); // even this is sound
+    ///     receive.wait()?;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(into, out);
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// A buffer cannot be used while a request has it:
+    ///
+    /// ```compile_fail,E0502
+    /// # let world = doorbell::init()?;
+    /// let mut into = [0; 8];
+    /// world.scope(|s| {
+    ///     let receive = s.irecv(0, 1, &mut into)?;
+    ///     println!("{into:?}"); // still lent
+    ///     receive.wait()
+    /// })?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// a request cannot leave its scope:
+    ///
+    /// ```compile_fail
+    /// # let world = doorbell::init()?;
+    /// let mut into = [0; 8];
+    /// let escaped = world.scope(|s| s.irecv(0, 1, &mut into))?;
+    /// escaped.wait()?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// and a buffer that lives shorter than the scope cannot be lent:
+    ///
+    /// ```compile_fail,E0597
+    /// # let world = doorbell::init()?;
+    /// world.scope(|s| {
+    ///     let mut into = [0; 8];
+    ///     s.irecv(0, 1, &mut into)?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of `work`, else the first error of a request that nobody waited for; [`Error::Timeout`].
+    pub fn scope<'env, T>(
+        &'env self,
+        work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        scope::run(self, self.limit, work)
+    }
+
+    /// Makes `length` bytes of memory that the engine may share: for requests that outlive any scope, and for peers.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn region(&self, length: usize) -> Result<Region, Error> {
+        Ok(Region::new(length)?)
+    }
+
+    /// Starts sending a region's slice, outside any scope. The bytes must not be changed before the request has ended;
+    /// if they are, the receiver gets a mixture.
+    ///
+    /// ```
+    /// # let world = doorbell::init()?;
+    /// let region = world.region(64)?;
+    /// region.write(0, b"shared");
+    /// let receive = world.irecv_region(0, 3, region.slice(32, 6).unwrap())?;
+    /// world.isend_region(0, 3, region.slice(0, 6).unwrap())?.wait()?;
+    /// receive.wait()?;
+    /// let mut bytes = [0; 6];
+    /// region.read(32, &mut bytes);
+    /// assert_eq!(&bytes, b"shared");
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An unknown rank, or a lost one.
+    pub fn isend_region(&self, to: u32, tag: u64, slice: RegionSlice) -> Result<Request<'_>, Error> {
+        self.send_region(Envelope::to(USER, to, tag, false), slice)
+    }
+
+    /// As [`World::isend_region`]; it ends when a receive has matched it.
+    ///
+    /// # Errors
+    /// As [`World::isend_region`].
+    pub fn issend_region(&self, to: u32, tag: u64, slice: RegionSlice) -> Result<Request<'_>, Error> {
+        self.send_region(Envelope::to(USER, to, tag, true), slice)
+    }
+
+    fn send_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<Request<'_>, Error> {
+        let len = slice.len();
+        let phase = match self.front.send_region(envelope, slice)? {
+            Some(ticket) => Phase::Open(ticket),
+            None => Phase::Done(Status {
+                source: envelope.peer(),
+                tag: envelope.tag,
+                len,
+            }),
+        };
+        Ok(Request {
+            world: self,
+            phase,
+            lent: None,
+            envelope,
+            sends: true,
+        })
+    }
+
+    /// Starts receiving into a region's slice, outside any scope.
+    ///
+    /// # Errors
+    /// An unknown rank, or a lost one.
+    pub fn irecv_region(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        slice: RegionSlice,
+    ) -> Result<Request<'_>, Error> {
+        let envelope = Envelope::from(USER, from.into(), tag.into());
+        let ticket = self.front.recv_region(envelope, slice)?;
+        Ok(Request {
+            world: self,
+            phase: Phase::Open(ticket),
+            lent: None,
+            envelope,
+            sends: false,
+        })
+    }
+
+    /// Waits until one of `requests` has ended, and tells which; `None` when none of them is under way any more.
+    ///
+    /// # Errors
+    /// Those of the request that ended; [`Error::Timeout`], and then all go on.
+    pub fn wait_any(&self, requests: &mut [Request<'_>]) -> Result<Option<(usize, Status)>, Error> {
+        self.usual().wait_any(requests)
+    }
+
+    /// Waits until all of `requests` have ended; [`Request::status`] then tells how.
+    ///
+    /// # Errors
+    /// The first error among them; [`Error::Timeout`], and then those under way go on.
+    pub fn wait_all(&self, requests: &mut [Request<'_>]) -> Result<(), Error> {
+        self.usual().wait_all(requests)
+    }
+
+    /// Returns when every rank has called it: a dissemination barrier of ⌈log₂ n⌉ steps.
+    ///
+    /// # Errors
+    /// A lost rank; [`Error::Timeout`], which names the rank and the step.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.usual().barrier()
+    }
+
+    /// Gives `data` of rank `root` to every rank: a binomial tree of ⌈log₂ n⌉ steps. Equally long everywhere.
+    ///
+    /// # Errors
+    /// A lost rank; [`Error::Timeout`]; [`Error::Truncated`] when the lengths differ.
+    pub fn broadcast(&self, root: u32, data: &mut [u8]) -> Result<(), Error> {
+        self.usual().broadcast(root, data)
+    }
+
+    /// Gathers everybody's `own` bytes at every rank, in the order of ranks: Bruck's algorithm, ⌈log₂ n⌉ steps.
+    /// `all` is `size()` times as long as `own`, which is equally long everywhere.
+    ///
+    /// # Errors
+    /// A lost rank; [`Error::Timeout`]; [`Error::Layout`] when the lengths do not fit.
+    pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
+        self.usual().allgather(own, all)
+    }
+
+    /// One bounded pass of progress, for programs that compute for long (with a dedicated thread, none is needed).
+    /// Returns the work done; zero means that nothing was found.
+    pub fn progress(&self) -> usize {
+        self.front.progress()
+    }
+
+    /// What is known about a peer; `None` when there is no such rank.
+    pub fn peer(&self, rank: u32) -> Option<Peer> {
+        let hello = self.table.get(rank as usize)?;
+        let report = self.front.call(move |core| {
+            let report = core.pml.peer(Rank(rank))?;
+            let rails = report.paths.iter().map(|path| PeerRail {
+                name: core.rail_name(path.rail),
+                up: path.up,
+            });
+            Some((
+                report.lost.map(|reason| reason.as_str().to_owned()),
+                rails.collect(),
+            ))
+        });
+        let (lost, rails) = report.ok().flatten().unwrap_or_default();
+        Some(Peer {
+            rank,
+            pid: hello.pid,
+            incarnation: hello.incarnation,
+            host: hello.host.clone(),
+            lost,
+            rails,
+        })
+    }
+
+    /// Which rails lead to a peer, and why the others do not; `None` when there is no such rank.
+    pub fn selection(&self, rank: u32) -> Option<&Selection> {
+        self.selections.get(rank as usize)
+    }
+
+    /// What every rank published about itself, in the order of ranks.
+    pub fn table(&self) -> &[Hello] {
+        &self.table
+    }
+
+    /// The protocol's counters so far.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.front.call(|core| core.pml.counters().clone())
+    }
+
+    /// The interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided operations.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the contexts that the world uses itself, below [`Raw::FIRST_CONTEXT`].
+    pub fn raw(&self, context: u16) -> Result<Raw<'_>, Error> {
+        Raw::new(self, context)
+    }
+
+    /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
+    pub fn close(mut self) {
+        self.take_leave();
+    }
+
+    fn take_leave(&mut self) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.front.close(*self.config.wait.close.get());
+        }
+    }
+
+    pub(crate) fn front(&self) -> &Front {
+        &self.front
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Waits for one request.
+    #[inline]
+    pub(crate) fn wait_ticket(
+        &self,
+        ticket: Ticket,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+    ) -> Result<Status, Error> {
+        self.front
+            .wait(ticket, limit, what, &mut |waiting| self.complain(waiting))
+    }
+
+    /// Waits until `done` finds something.
+    pub(crate) fn wait_look<R>(
+        &self,
+        limit: Duration,
+        what: Awaited,
+        done: &mut dyn FnMut(&mut dyn Look) -> Option<R>,
+    ) -> Result<R, Error> {
+        self.front
+            .wait_until(limit, what, &mut |waiting| self.complain(waiting), done)
+    }
+
+    /// Waits for a matching message.
+    pub(crate) fn wait_probe(&self, envelope: Envelope, limit: Duration) -> Result<Status, Error> {
+        self.front
+            .probe(envelope, limit, &mut |waiting| self.complain(waiting))
+    }
+
+    /// Says once who waits for what.
+    #[cold]
+    fn complain(&self, waiting: &Waiting) {
+        match self.hook.try_borrow_mut().as_deref_mut() {
+            Ok(Some(hook)) => hook(waiting),
+            // Nobody can be told that nobody can be told.
+            _ => _ = writeln!(std::io::stderr(), "doorbell: {waiting}"),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.take_leave();
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "World(rank {} of {})", self.rank, self.size())
+    }
+}
