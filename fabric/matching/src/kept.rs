@@ -185,21 +185,28 @@ impl KeptMessages {
             let node = &self.nodes[*slot as usize];
             pattern.matches(&node.key) && fits(node.length)
         };
-        if let Some(found) = chain::walk(&self.order, self.first).take(GLANCE).find(matches) {
-            return Some(found);
+        let masks = Masks::of(pattern);
+        let mut view = self.active().iter().position(|view| view.masks == masks);
+        if view.is_none() {
+            if let Some(found) = chain::walk(&self.order, self.first).take(GLANCE).find(matches) {
+                return Some(found);
+            }
+            if self.len as usize <= GLANCE {
+                return None;
+            }
+            if self.active_views as usize == VIEWS {
+                return chain::walk(&self.order, self.first).find(matches);
+            }
+            view = Some(self.begin_view(hasher, masks));
         }
-        if self.len as usize <= GLANCE {
-            return None;
-        }
-        let Some(view) = self.view_for(hasher, pattern) else {
-            return chain::walk(&self.order, self.first).find(|slot| {
-                let node = &self.nodes[*slot as usize];
-                pattern.matches(&node.key) && fits(node.length)
-            });
-        };
-        let (view, wanted) = (&self.views[view], Masked::of(pattern));
+        let (view, wanted) = (&self.views[view?], Masked::of(pattern));
         let at = find_in(view, &self.nodes, wanted.hash(hasher, EXACT), wanted).ok()?;
         self.fitting(&view.index.links, view.index.heads.slot(at), fits)
+    }
+
+    /// The active views.
+    fn active(&self) -> &[View] {
+        &self.views[..self.active_views as usize]
     }
 
     /// The first message of a chain whose length fits.
@@ -212,19 +219,17 @@ impl KeptMessages {
         (slot != NONE).then_some(slot)
     }
 
-    /// The view that serves a pattern, built now if there is a free one.
-    fn view_for(&mut self, hasher: &Hasher, pattern: &Pattern) -> Option<usize> {
-        let (active, masks) = (self.active_views as usize, Masks::of(pattern));
-        if let Some(view) = self.views[..active].iter().position(|view| view.masks == masks) {
-            return Some(view);
-        }
-        let view = self.views.get_mut(active)?;
+    /// Builds one more view and returns its number; one must be free.
+    #[cold]
+    fn begin_view(&mut self, hasher: &Hasher, masks: Masks) -> usize {
+        let number = self.active_views as usize;
+        let view = &mut self.views[number];
         view.begin(masks, self.nodes.len());
         for slot in chain::walk(&self.order, self.first) {
             show_in(view, &self.nodes, hasher, slot);
         }
         self.active_views += 1;
-        Some(active)
+        number
     }
 
     /// Puts a new message into the active views.

@@ -53,6 +53,7 @@ mod key;
 mod lanes;
 mod masks;
 mod matcher;
+mod node;
 mod posted;
 mod sources;
 mod table;

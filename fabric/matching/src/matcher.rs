@@ -33,16 +33,16 @@ pub struct Load {
 /// * While wildcards are posted, an arrival looks once into each class of them (a class: entries that leave
 ///   the same bits open). Eight classes on each list are hashed; entries of further classes are searched
 ///   linearly. The exact class of the priority list is one of its eight.
-/// * A wildcard search of kept messages looks at the 16 earliest, then asks an index of its class, which is
-///   built once (in time proportional to what is kept) and lives until nothing is kept. Four classes have
-///   one; searches of further classes walk all kept messages.
+/// * A wildcard search of kept messages asks the index of its class. Without one it looks at the 16 earliest,
+///   and only then builds it (in time proportional to what is kept); it lives until nothing is kept. Four
+///   classes have one at a time; searches of further classes walk all kept messages.
 /// * Entries that refuse what does not fit are passed one by one, if they stand in front on the same key.
 ///
 /// # Memory
 /// Everything lives in slabs and tables that only grow, by doubling: nothing is allocated while the numbers
 /// of entries and messages stay below what [`Capacity`] or an earlier peak made room for. (The index of a
-/// wildcard class takes its room at the first search that needs it, and the count of sources beyond 64 at
-/// its first peak.) The matcher bounds nothing: how much may be kept is the caller's policy, and
+/// wildcard class takes its room at the first search that needs it, and beyond 64 sources each takes 48 bytes
+/// at its first kept message.) The matcher bounds nothing: how much may be kept is the caller's policy, and
 /// [`Matcher::unexpected_load`] is what it needs to know.
 #[derive(Debug)]
 pub struct Matcher {

@@ -6,82 +6,13 @@
 
 use std::num::NonZeroU64;
 
-use crate::chain::{self, Link, Links, NONE};
+use crate::chain::{self, Link, NONE};
 use crate::hash::Hasher;
 use crate::lanes::{EXACT, LINEAR, Lanes};
 use crate::masks::{Masked, Masks};
+use crate::node::{FREE_NODE, MANAGED, NO_TRUNCATE, NO_WIDE, Node, USE_ONCE, Wide, flags};
 use crate::table::Table;
-use crate::{Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Space};
-
-/// What every match needs of an entry: one cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Node {
-    /// Posting number; 0 when the slot is free.
-    number: u64,
-    /// Table, source and match bits, ignored bits cleared.
-    key: Masked,
-    token: u64,
-    length: u64,
-    /// The chain of its key, or (free) the next free slot.
-    link: Link,
-    lane: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Node>() == 64);
-
-/// What only entries need that stay, or that stand on a plain list.
-#[derive(Clone, Copy, Debug)]
-struct Wide {
-    filled: u64,
-    min_free: u64,
-    masks: Masks,
-}
-
-const USE_ONCE: u8 = 1;
-const NO_TRUNCATE: u8 = 2;
-const MANAGED: u8 = 4;
-
-const FREE_NODE: Node = Node {
-    number: 0,
-    key: Masked { origin: 0, bits: 0 },
-    token: 0,
-    length: 0,
-    link: Link::LOOSE,
-    lane: EXACT,
-    flags: 0,
-};
-const NO_WIDE: Wide = Wide {
-    filled: 0,
-    min_free: 0,
-    masks: Masks::EXACT,
-};
-
-impl Links for Vec<Node> {
-    #[inline]
-    fn link(&self, slot: u32) -> &Link {
-        &self[slot as usize].link
-    }
-
-    #[inline]
-    fn link_mut(&mut self, slot: u32) -> &mut Link {
-        &mut self[slot as usize].link
-    }
-}
-
-impl Node {
-    #[inline]
-    fn is(&self, lane: u8, key: Masked) -> bool {
-        self.key.is(key) && self.lane == lane
-    }
-
-    /// Used once, cut when too long, placed by the sender: the ordinary receive.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.flags == USE_ONCE
-    }
-}
+use crate::{Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Placement, Space};
 
 /// Both lists.
 #[derive(Debug)]
@@ -257,19 +188,16 @@ impl PostedEntries {
         length: u64,
     ) -> Option<Match> {
         for list in [List::Priority, List::Overflow] {
-            let Some(slot) = self.earliest(hasher, list, &key, remote_offset, length) else {
+            let Some((slot, place)) = self.earliest(hasher, list, &key, remote_offset, length) else {
                 continue;
             };
-            let mut entry = self.entry(slot);
-            let placement = entry.take(remote_offset, length)?;
+            let (placement, token) = self.put(slot, remote_offset, length)?;
             let handle = handle(self.nodes[slot as usize].number, slot);
             if placement.unlinked {
-                self.unlink(hasher, slot);
-            } else if matches!(entry.space, Space::Managed { .. }) {
-                self.wide[slot as usize].filled = entry.filled;
+                self.unlink(slot, place);
             }
             return Some(Match {
-                token: entry.token,
+                token,
                 handle,
                 offset: placement.offset,
                 length: placement.length,
@@ -280,7 +208,8 @@ impl PostedEntries {
         None
     }
 
-    /// The earliest posted entry of one list that takes the message.
+    /// The earliest posted entry of one list that takes the message, and its chain's place among the heads
+    /// (entries of a plain list have none).
     fn earliest(
         &self,
         hasher: &Hasher,
@@ -288,7 +217,7 @@ impl PostedEntries {
         key: &MatchKey,
         remote_offset: u64,
         length: u64,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Option<usize>)> {
         let fits = |slot: u32| {
             let node = &self.nodes[slot as usize];
             node.flags & NO_TRUNCATE == 0 || self.entry(slot).place(remote_offset, length).is_some()
@@ -296,21 +225,41 @@ impl PostedEntries {
         let (mut best, mut number) = (None, u64::MAX);
         for lane in self.lanes.live(list) {
             let key = self.lanes.masks(lane).apply(key);
-            let hash = key.hash(hasher, lane);
-            let Ok(at) = self.find(hash, key, lane) else {
+            let Ok(at) = self.find(key.hash(hasher, lane), key, lane) else {
                 continue;
             };
             let earlier = |slot: &u32| self.nodes[*slot as usize].number < number;
-            let chain = chain::walk(&self.nodes, self.heads.slot(at));
-            if let Some(slot) = chain.take_while(earlier).find(|&slot| fits(slot)) {
-                (best, number) = (Some(slot), self.nodes[slot as usize].number);
+            let mut chain = chain::walk(&self.nodes, self.heads.slot(at)).take_while(earlier);
+            if let Some(slot) = chain.find(|&slot| fits(slot)) {
+                (best, number) = (Some((slot, Some(at))), self.nodes[slot as usize].number);
             }
         }
         let plain = chain::walk(&self.nodes, self.linear[list as usize]);
         plain
             .take_while(|&slot| self.nodes[slot as usize].number < number)
             .find(|&slot| self.pattern(slot).matches(key) && fits(slot))
+            .map(|slot| (slot, None))
             .or(best)
+    }
+
+    /// Places a message in the entry of a slot, counts its bytes, and returns the entry's token.
+    fn put(&mut self, slot: u32, remote_offset: u64, length: u64) -> Option<(Placement, u64)> {
+        let node = &self.nodes[slot as usize];
+        if node.is_plain() {
+            let length = length.min(node.length.saturating_sub(remote_offset));
+            return Some((
+                Placement {
+                    offset: remote_offset,
+                    length,
+                    unlinked: true,
+                },
+                node.token,
+            ));
+        }
+        let mut entry = self.entry(slot);
+        let placement = entry.take(remote_offset, length)?;
+        self.wide[slot as usize].filled = entry.filled;
+        Some((placement, entry.token))
     }
 
     /// Unlinks an entry by its handle and returns its token.
@@ -318,7 +267,7 @@ impl PostedEntries {
         match self.nodes.get(handle.slot as usize) {
             Some(node) if node.number == handle.number.get() => {
                 let token = node.token;
-                self.unlink(hasher, handle.slot);
+                self.unlink(handle.slot, self.place_of(hasher, handle.slot));
                 Ok(token)
             }
             _ => Err(MatchError::StaleEntry(handle)),
@@ -333,7 +282,7 @@ impl PostedEntries {
             let node = &self.nodes[slot as usize];
             if node.number != 0 && pattern.source_ignore == 0 && pattern.source == source {
                 let token = node.token;
-                self.unlink(hasher, slot);
+                self.unlink(slot, self.place_of(hasher, slot));
                 gone(token);
             }
         }
@@ -367,16 +316,13 @@ impl PostedEntries {
         self.heads.replace(at, head);
     }
 
-    /// Takes any entry out.
-    fn unlink(&mut self, hasher: &Hasher, slot: u32) {
-        let Node { lane, key, .. } = self.nodes[slot as usize];
-        if lane < LINEAR {
-            let hash = key.hash(hasher, lane);
-            if let Ok(at) = self.find(hash, key, lane) {
-                match chain::remove(&mut self.nodes, self.heads.slot(at), slot) {
-                    NONE => self.heads.remove(at),
-                    head => self.heads.replace(at, head),
-                }
+    /// Takes any entry out; `place` is its chain's among the heads, if it is in a lane.
+    fn unlink(&mut self, slot: u32, place: Option<usize>) {
+        let lane = self.nodes[slot as usize].lane;
+        if let Some(at) = place {
+            match chain::remove(&mut self.nodes, self.heads.slot(at), slot) {
+                NONE => self.heads.remove(at),
+                head => self.heads.replace(at, head),
             }
         } else {
             let head = &mut self.linear[usize::from(lane - LINEAR)];
@@ -389,6 +335,16 @@ impl PostedEntries {
             }
         }
         self.release(slot);
+    }
+
+    /// The place among the heads of the chain that a linked slot is in, if it is in a lane.
+    fn place_of(&self, hasher: &Hasher, slot: u32) -> Option<usize> {
+        let Node { lane, key, .. } = self.nodes[slot as usize];
+        if lane < LINEAR {
+            self.find(key.hash(hasher, lane), key, lane).ok()
+        } else {
+            None
+        }
     }
 
     #[inline]
@@ -466,18 +422,6 @@ impl PostedEntries {
             self.free = slot as u32;
         }
     }
-}
-
-#[inline]
-fn flags(entry: &Entry) -> u8 {
-    let once = if entry.use_once { USE_ONCE } else { 0 };
-    let whole = if entry.no_truncate { NO_TRUNCATE } else { 0 };
-    let managed = if matches!(entry.space, Space::Managed { .. }) {
-        MANAGED
-    } else {
-        0
-    };
-    once | whole | managed
 }
 
 /// The handle of a linked entry; posting numbers are odd.

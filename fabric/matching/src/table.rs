@@ -172,7 +172,7 @@ mod tests {
 
     /// Hashes whose first buckets are the last two of the smallest table, so that probing wraps.
     fn crowded(slot: u32) -> u32 {
-        slot << 4 | 14 + slot % 2
+        (slot << 4) | (14 + slot % 2)
     }
 
     #[test]

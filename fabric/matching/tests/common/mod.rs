@@ -116,11 +116,7 @@ fn place(entry: &mut Entry, remote_offset: u64, length: u64) -> Option<Placement
     } else {
         entry.filled
     };
-    let room = if offset > entry.length {
-        0
-    } else {
-        entry.length - offset
-    };
+    let room = entry.length.max(offset) - offset;
     if entry.no_truncate && room < length {
         return None;
     }
