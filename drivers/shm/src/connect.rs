@@ -14,7 +14,8 @@ use rustix::net::{
 };
 use zerocopy::IntoBytes;
 
-use crate::tx::LANE_WORDS;
+use crate::lease::LEASE_BYTES;
+use crate::tx::FRONT_WORDS;
 use crate::wire::{Hello, Id, Welcome};
 
 /// What came of dialling.
@@ -32,6 +33,7 @@ pub(crate) struct Greeting {
     pub(crate) hello: Hello,
     pub(crate) geometry: Geometry,
     pub(crate) lane: Object,
+    pub(crate) leases: Object,
     pub(crate) pid: i32,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct Welcomed {
     pub(crate) welcome: Welcome,
     pub(crate) control: Object,
     pub(crate) ready: Object,
+    pub(crate) leases: Object,
+    pub(crate) pid: i32,
 }
 
 pub(crate) fn system(step: &'static str, errno: Errno) -> RailError {
@@ -93,7 +97,7 @@ fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
 }
 
 /// Connects to a peer and passes the lane.
-pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object) -> Result<Dialled, RailError> {
+pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Result<Dialled, RailError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &name_of(id)?) {
         Ok(()) => {}
@@ -102,7 +106,7 @@ pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object) -> Result<Dialled, Rai
         Err(errno) => return Err(system("connect to a rank on this host", errno)),
     }
     peer_of(&socket)?;
-    match send(&socket, hello.as_bytes(), &[lane.as_fd()]) {
+    match send(&socket, hello.as_bytes(), &[lane.as_fd(), leases.as_fd()]) {
         Ok(()) => Ok(Dialled::Greeted(socket)),
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(Dialled::Gone),
         Err(errno) => Err(system("pass a lane to a rank on this host", errno)),
@@ -115,13 +119,18 @@ pub(crate) fn answer(
     welcome: &Welcome,
     control: &Object,
     ready: &Object,
+    leases: &Object,
 ) -> Result<(), RailError> {
-    send(socket, welcome.as_bytes(), &[control.as_fd(), ready.as_fd()])
-        .map_err(|errno| system("answer a rank on this host", errno))
+    send(
+        socket,
+        welcome.as_bytes(),
+        &[control.as_fd(), ready.as_fd(), leases.as_fd()],
+    )
+    .map_err(|errno| system("answer a rank on this host", errno))
 }
 
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::MSGSIZE);
@@ -141,30 +150,35 @@ pub(crate) fn greeting(socket: &OwnedFd) -> Result<Option<Greeting>, RailError> 
         return Ok(None);
     };
     let (hello, geometry) = Hello::parse(&bytes).map_err(RailError::hostile)?;
-    let [lane] = <[OwnedFd; 1]>::try_from(descriptors)
+    let [lane, leases] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
-    let lane = Object::received(lane, LANE_WORDS * 8 + geometry.bytes())?;
+    let lane = Object::received(lane, FRONT_WORDS * 8 + geometry.bytes())?;
+    let leases = Object::received(leases, LEASE_BYTES)?;
     Ok(Some(Greeting {
         hello,
         geometry,
         lane,
+        leases,
         pid,
     }))
 }
 
 /// The answer of the receiver, once it is there.
 pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Option<Welcomed>, RailError> {
+    let pid = peer_of(socket)?;
     let Some((bytes, descriptors)) = receive::<{ size_of::<Welcome>() }>(socket)? else {
         return Ok(None);
     };
     let welcome = Welcome::parse(&bytes).map_err(RailError::hostile)?;
-    let [control, ready] = <[OwnedFd; 2]>::try_from(descriptors)
+    let [control, ready, leases] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
-    let least = crate::rx::CONTROL_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
+    let least = FRONT_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
     Ok(Some(Welcomed {
         welcome,
         control: Object::received(control, least)?,
         ready: Object::received(ready, crate::ready::READY_BYTES)?,
+        leases: Object::received(leases, LEASE_BYTES)?,
+        pid,
     }))
 }
 

@@ -11,11 +11,11 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connect::{self, Dialled, Greeting, system};
 use crate::map::sides;
+use crate::pull::Memory;
 use crate::rail::ShmRail;
 use crate::ready::Ready;
-use crate::rx::{CONTROL_WORDS, Rx};
-use crate::sys;
-use crate::tx::{Contact, Far, Tx};
+use crate::rx::Rx;
+use crate::tx::{Contact, FRONT_WORDS, Far, Tx};
 use crate::wire::{Hello, Welcome};
 
 /// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
@@ -97,6 +97,11 @@ impl ShmRail {
         events.len()
     }
 
+    /// Our nonce, and where it lies.
+    fn nonce(&self) -> (&[u8; 16], u64) {
+        (&self.nonce, self.nonce.as_ptr().addr() as u64)
+    }
+
     fn accept_all(&mut self) {
         while let Ok(Some(socket)) = connect::accept(&self.listener) {
             if self.unheard.len() >= MOST_WAITING || self.watch(&socket, Token::Unheard).is_err() {
@@ -159,15 +164,29 @@ impl ShmRail {
         socket: std::os::fd::OwnedFd,
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
-        let can_pull = self.capabilities.features.get
-            && sys::read_nonce(greeting.pid, hello.nonce_address.get()) == Some(hello.nonce);
-        let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket, greeting.pid)?;
-        let welcome = Welcome::new(index, self.incarnation.0, can_pull, self.barrier.needs_fence());
+        let nonce = (hello.nonce_address.get(), hello.nonce);
+        let memory = Memory::prove(
+            &greeting.leases,
+            greeting.pid,
+            nonce,
+            self.capabilities.features.get,
+        )?;
+        let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket)?;
+        let flags = (memory.readable(), self.barrier.needs_fence());
+        let welcome = Welcome::new(index, self.incarnation.0, flags, self.nonce());
         // A sender that has ended meanwhile cannot be answered, but its messages are here.
-        let _ = connect::answer(rx.socket(), &welcome, &control, &self.ready_object);
+        let _ = connect::answer(
+            rx.socket(),
+            &welcome,
+            &control,
+            &self.ready_object,
+            &self.leases.object,
+        );
         self.watch(rx.socket(), Token::Rx(index))?;
         self.hot.push(index);
-        self.peers[index as usize].rx = Some(Box::new(rx));
+        let peer = &mut self.peers[index as usize];
+        peer.rx = Some(Box::new(rx));
+        peer.memory.get_or_insert(memory);
         Ok(())
     }
 
@@ -232,12 +251,22 @@ impl ShmRail {
 
     fn welcome(&mut self, index: u32, welcomed: connect::Welcomed) -> Result<(), RailError> {
         let ready = Ready::map(&welcomed.ready)?;
-        let control = sides(&welcomed.control, Protection::ReadOnly, CONTROL_WORDS)?;
+        let control = sides(&welcomed.control, Protection::ReadOnly, FRONT_WORDS)?;
         let registered = self.barrier.registered();
+        let welcome = &welcomed.welcome;
+        let nonce = (welcome.nonce_address.get(), welcome.nonce);
+        let memory = Memory::prove(
+            &welcomed.leases,
+            welcomed.pid,
+            nonce,
+            self.capabilities.features.get,
+        )?;
         let peer = &mut self.peers[index as usize];
-        if welcomed.welcome.incarnation.get() != peer.incarnation.0 {
+        if welcome.incarnation.get() != peer.incarnation.0 {
             return Err(RailError::hostile("answered for another life of the process"));
         }
+        peer.memory.get_or_insert(memory);
+        peer.reads_us = Some(welcome.can_pull());
         let Some(tx) = &mut peer.tx else { return Ok(()) };
         let Contact::Greeted(socket) = std::mem::replace(&mut tx.contact, Contact::Dialling) else {
             return Ok(());
@@ -245,9 +274,8 @@ impl ShmRail {
         let far = Far {
             socket,
             ready,
-            bit: welcomed.welcome.bit.get(),
-            fence: welcomed.welcome.needs_fence() || !registered,
-            can_pull: self.capabilities.features.get && welcomed.welcome.can_pull(),
+            bit: welcome.bit.get(),
+            fence: welcome.needs_fence() || !registered,
             words: control.words,
         };
         tx.welcomed(control.area, far)
@@ -274,7 +302,7 @@ impl ShmRail {
     }
 
     fn dial(&mut self, index: u32) -> Result<(), Refused> {
-        let nonce = (&*self.nonce, self.nonce.as_ptr().addr() as u64);
+        let nonce = (*self.nonce, self.nonce.as_ptr().addr() as u64);
         let peer = &mut self.peers[index as usize];
         let Some(tx) = &mut peer.tx else { return Ok(()) };
         let Some(object) = tx.object() else { return Ok(()) };
@@ -283,9 +311,9 @@ impl ShmRail {
             self.incarnation.0,
             peer.incarnation.0,
             tx.geometry(),
-            nonce,
+            (&nonce.0, nonce.1),
         );
-        let failed = match connect::dial(&peer.id, &hello, object) {
+        let failed = match connect::dial(&peer.id, &hello, object, &self.leases.object) {
             Ok(Dialled::Later) => return Ok(()),
             Ok(Dialled::Greeted(socket)) => {
                 tx.contact = Contact::Greeted(socket);

@@ -1,85 +1,130 @@
-//! Leases: which of our buffers a peer may pull, as words in the lane object that only we can write.
+//! Leases: which of our buffers peers may pull, in a table that only we can write and every peer can read.
+//!
+//! An entry is four words: the key (zero: free), for whom it is (the first half of the peer's rail name, or zero for
+//! everybody), where the memory starts and how long it is. A puller's rail looks at them before it reads and again
+//! after: whoever withdraws a key knows that no read that ends later is believed. The table holds keys readable to all ranks of one user,
+//! which are one trust domain where memory is pulled at all.
 
 use std::collections::HashMap;
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::memory::RegionSlice;
-use doorbell_fabric::message::{PeerIndex, RemoteKey};
+use doorbell_fabric::map::{Object, Protection};
+use doorbell_fabric::memory::{ConstLoan, RegionSlice};
+use doorbell_fabric::message::{PeerIndex, Remote, RemoteKey};
 
-use crate::map::WordsOf;
+use crate::map::{WordsOf, words};
+use crate::wire::Id;
 
-/// Lease words of a lane object: as many buffers can be exposed to one peer at a time.
-pub(crate) const LEASES: usize = 64;
+/// Entries: as many buffers can be exposed at a time.
+pub(crate) const LEASES: usize = 1024;
+/// Words of an entry.
+const ENTRY: usize = 4;
+const WORDS: usize = ENTRY * LEASES;
+/// Bytes of a lease object.
+pub(crate) const LEASE_BYTES: usize = WORDS * 8;
 
-/// The word that a key lives in: the low bits of the key.
-pub(crate) fn word_of(key: u64) -> usize {
-    key as usize % LEASES
+/// For whom a lease is, as it stands in the table.
+pub(crate) fn holder(id: &Id) -> u64 {
+    let mut half = [0; 8];
+    half.copy_from_slice(&id[..8]);
+    // Zero means everybody.
+    u64::from_ne_bytes(half) | 1
 }
 
-/// The free lease words of one lane.
-#[derive(Debug)]
-pub(crate) struct LeaseWords {
-    taken: u64,
+/// A peer's table, as a puller reads it.
+pub(crate) struct Foreign {
+    words: WordsOf,
 }
 
-impl LeaseWords {
-    pub(crate) fn new() -> Self {
-        Self { taken: 0 }
+impl Foreign {
+    pub(crate) fn map(object: &Object) -> Result<Self, RailError> {
+        Ok(Self {
+            words: words(object, Protection::ReadOnly, WORDS)?,
+        })
     }
 
-    /// Takes a free word and writes a key made from `random` into it; `None` when all are taken.
-    pub(crate) fn grant(&mut self, words: &WordsOf, random: u64) -> Option<RemoteKey> {
-        let slot = (!self.taken).trailing_zeros() as usize;
-        if slot >= LEASES {
-            return None;
-        }
-        // Never zero, which means "none": the bit above the slot number is always set.
-        let key = random & !(2 * LEASES as u64 - 1) | LEASES as u64 | slot as u64;
-        self.taken |= 1 << slot;
-        words.store(slot, key);
-        Some(RemoteKey(key))
-    }
-
-    /// Clears the key's word. From here on a puller that looks finds nothing, before or after its read.
-    pub(crate) fn revoke(&mut self, words: &WordsOf, key: RemoteKey) {
-        let slot = word_of(key.0);
-        if words.load(slot) == key.0 {
-            words.store(slot, 0);
-            self.taken &= !(1 << slot);
-        }
+    /// Whether the key stands, for us, for all of the memory named.
+    pub(crate) fn stands(&self, memory: &Remote, us: u64) -> bool {
+        let key = memory.key.get();
+        let entry = ENTRY * (key as usize % LEASES);
+        let [for_whom, start, length] = [1, 2, 3].map(|word| self.words.load(entry + word));
+        let inside = memory
+            .address
+            .get()
+            .checked_sub(start)
+            .and_then(|at| at.checked_add(memory.length.get()));
+        key != 0
+            && (for_whom == 0 || for_whom == us)
+            && inside.is_some_and(|end| end <= length)
+            && self.words.load(entry) == key
     }
 }
 
-/// Every key that is out, whose it is, and the region that it keeps alive.
-#[derive(Debug, Default)]
-pub(crate) struct Exposed {
-    keys: HashMap<u64, (PeerIndex, Option<RegionSlice>)>,
+/// Our table, what each entry is for, and the regions that they keep alive.
+pub(crate) struct Leases {
+    pub(crate) object: Object,
+    words: WordsOf,
+    free: Vec<u16>,
+    keys: HashMap<u64, (Option<PeerIndex>, Option<RegionSlice>)>,
     random: RandomWords,
 }
 
-impl Exposed {
-    pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self {
-            keys: HashMap::with_capacity(keys),
+impl Leases {
+    pub(crate) fn new() -> Result<Self, RailError> {
+        let object = Object::new("doorbell-leases", LEASE_BYTES)?;
+        let words = words(&object, Protection::ReadWrite, WORDS)?;
+        object.seal_against_new_writers()?;
+        Ok(Self {
+            object,
+            words,
+            free: (0..LEASES as u16).rev().collect(),
+            keys: HashMap::with_capacity(LEASES),
             random: RandomWords::default(),
+        })
+    }
+
+    /// A fresh key for one peer or for all; `None` when the table is full.
+    pub(crate) fn grant(
+        &mut self,
+        to: Option<(PeerIndex, u64)>,
+        memory: ConstLoan,
+        keep: Option<RegionSlice>,
+    ) -> Result<Option<RemoteKey>, RailError> {
+        let random = self.random.next()?;
+        let Some(entry) = self.free.pop() else {
+            return Ok(None);
+        };
+        // Never zero: the bit above the entry number is always set.
+        let key = random & !(2 * LEASES as u64 - 1) | LEASES as u64 | u64::from(entry);
+        let first = ENTRY * usize::from(entry);
+        self.words.store(first + 1, to.map_or(0, |(_, holder)| holder));
+        self.words.store(first + 2, memory.address() as u64);
+        self.words.store(first + 3, memory.len() as u64);
+        self.words.store(first, key);
+        self.keys.insert(key, (to.map(|(peer, _)| peer), keep));
+        Ok(Some(RemoteKey(key)))
+    }
+
+    /// Clears the key's entry. An unknown key is nobody's.
+    pub(crate) fn revoke(&mut self, key: RemoteKey) {
+        if self.keys.remove(&key.0).is_some() {
+            let entry = key.0 as usize % LEASES;
+            self.words.store(ENTRY * entry, 0);
+            self.free.push(entry as u16);
         }
-    }
-
-    pub(crate) fn random(&mut self) -> Result<u64, RailError> {
-        self.random.next()
-    }
-
-    pub(crate) fn insert(&mut self, key: RemoteKey, peer: PeerIndex, keep: Option<RegionSlice>) {
-        self.keys.insert(key.0, (peer, keep));
-    }
-
-    pub(crate) fn remove(&mut self, key: RemoteKey) -> Option<PeerIndex> {
-        self.keys.remove(&key.0).map(|(peer, _)| peer)
     }
 
     /// A dead peer holds nothing any more.
     pub(crate) fn forget(&mut self, peer: PeerIndex) {
-        self.keys.retain(|_, (owner, _)| *owner != peer);
+        let dead: Vec<u64> = self
+            .keys
+            .iter()
+            .filter(|(_, (holder, _))| *holder == Some(peer))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in dead {
+            self.revoke(RemoteKey(key));
+        }
     }
 }
 

@@ -46,6 +46,17 @@ pub(crate) fn sides(object: &Object, protection: Protection, words: usize) -> Re
     })
 }
 
+/// Maps `object` for its first `count` words alone.
+pub(crate) fn words(object: &Object, protection: Protection, count: usize) -> Result<WordsOf, RailError> {
+    if count * size_of::<u64>() > object.len() {
+        return Err(RailError::hostile("passed a memory object that is too short"));
+    }
+    Ok(WordsOf {
+        map: Arc::new(object.map(protection)?),
+        count,
+    })
+}
+
 impl WordsOf {
     #[inline]
     fn at(&self, index: usize) -> Option<&AtomicU64> {
@@ -72,5 +83,16 @@ impl WordsOf {
         {
             word.store(value, Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+impl WordsOf {
+    /// Test equipment: any word of the map, as a peer that keeps to its maps but to nothing else would write it.
+    pub(crate) fn scribble(&self, index: usize, value: u64) {
+        assert!(index < self.map.len() / 8 && self.map.protection() == Protection::ReadWrite);
+        let word = self.map.as_ptr().cast::<AtomicU64>().wrapping_add(index);
+        // SAFETY: inside the map and aligned, checked above; writable; whoever reads it expects anything.
+        unsafe { &*word }.store(value, Ordering::Relaxed);
     }
 }

@@ -20,8 +20,8 @@ use crate::attend::{ASLEEP, Barrier, COLD, HOT};
 use crate::config::ShmConfig;
 use crate::connect::{self, Greeting, system};
 use crate::contact::Token;
-use crate::lease::Exposed;
-use crate::pull::Pulls;
+use crate::lease::{Leases, holder};
+use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
 use crate::rx::Rx;
 use crate::sys;
@@ -41,12 +41,24 @@ pub(crate) struct Peer {
     pub(crate) incarnation: Incarnation,
     pub(crate) tx: Option<Box<Tx>>,
     pub(crate) rx: Option<Box<Rx>>,
+    /// What first contact told about its memory.
+    pub(crate) memory: Option<Memory>,
+    /// Whether it proved that it can read ours; unknown before it welcomed us.
+    pub(crate) reads_us: Option<bool>,
     /// Set once, when the peer's end has been told.
     pub(crate) down: Option<DownReason>,
     /// Our lane to a peer that is down, for `reclaim`.
     pub(crate) buried: Option<Box<Tx>>,
     /// Its end was noticed; it is told when its lane is empty.
     pub(crate) ending: Option<DownReason>,
+}
+
+impl Peer {
+    /// A socket that breaks when its process ends.
+    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+        let theirs = self.rx.as_ref().map(|rx| rx.socket());
+        theirs.or_else(|| self.tx.as_ref().and_then(|tx| tx.socket()))
+    }
 }
 
 /// Messages between the processes of one host. See the crate's documentation.
@@ -74,7 +86,9 @@ pub struct ShmRail {
     /// Empty polls in a row.
     pub(crate) idle: u32,
     pub(crate) pulls: Pulls,
-    pub(crate) exposed: Exposed,
+    pub(crate) leases: Leases,
+    /// Our name in the leases of others.
+    pub(crate) holder: u64,
     /// Connections whose hello has not come.
     pub(crate) unheard: Vec<OwnedFd>,
     /// Hellos of peers that were not opened yet.
@@ -136,7 +150,8 @@ impl ShmRail {
             first: 0,
             idle: 0,
             pulls: Pulls::new(),
-            exposed: Exposed::with_capacity(256),
+            leases: Leases::new()?,
+            holder: holder(&id),
             unheard: Vec::new(),
             strangers: Vec::new(),
             events: VecDeque::new(),
@@ -164,8 +179,7 @@ impl ShmRail {
     pub fn pulls_from_us(&self, peer: PeerIndex) -> bool {
         self.peers
             .get(peer.index())
-            .and_then(|peer| peer.tx.as_ref())
-            .is_some_and(|tx| tx.can_pull())
+            .is_some_and(|peer| peer.reads_us == Some(true))
     }
 
     /// First contact is likely for a while.
@@ -208,10 +222,11 @@ impl ShmRail {
         peer.ending = None;
         peer.buried = peer.tx.take();
         peer.rx = None;
+        peer.memory = None;
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
         self.pulls.fail(PeerIndex(index));
-        self.exposed.forget(PeerIndex(index));
+        self.leases.forget(PeerIndex(index));
         self.tell(index, EventKind::PeerDown(reason));
     }
 
@@ -329,14 +344,17 @@ impl ShmRail {
         }
         self.closed = true;
         for peer in &mut self.peers {
-            if let Some(rx) = &mut peer.rx {
+            if let Some(mut rx) = peer.rx.take() {
                 rx.lane.publish();
                 rx.say_closed();
             }
-            if let Some(tx) = &peer.tx {
+            if let Some(tx) = peer.tx.take() {
                 tx.say_closed();
             }
+            peer.down.get_or_insert(DownReason::Closed);
         }
+        self.hot.clear();
+        self.cold.clear();
     }
 }
 

@@ -60,6 +60,13 @@ impl Ready {
     }
 }
 
+#[cfg(test)]
+impl Ready {
+    pub(crate) fn scribble(&self, word: usize, value: u64) {
+        self.words.get(word).unwrap().store(value, Ordering::Relaxed);
+    }
+}
+
 /// The set bits of a word, from the lowest.
 struct Bits(u64);
 

@@ -1,5 +1,7 @@
 //! The `Message` contract: the hot loop, and everything that is not one-sided about it; then what is.
 
+use std::os::fd::AsFd;
+
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
@@ -11,6 +13,7 @@ use doorbell_fabric::message::{
 use doorbell_fabric::rail::Rail;
 
 use crate::attend::{COLD, HOT};
+use crate::lease::holder;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 
@@ -53,6 +56,8 @@ impl Message for ShmRail {
             incarnation,
             tx: None,
             rx: None,
+            memory: None,
+            reads_us: None,
             down: None,
             buried: None,
             ending: None,
@@ -93,6 +98,9 @@ impl Message for ShmRail {
             done += self.pull(budget, sink);
         }
         let lanes = self.hot.len();
+        if self.first >= lanes {
+            self.first = 0;
+        }
         for i in 0..lanes {
             if done >= budget {
                 break;
@@ -123,11 +131,7 @@ impl Message for ShmRail {
         } else {
             self.idle = 0;
             // The next poll begins with another lane, so that a busy one cannot use up the budget for ever.
-            self.first = if self.first + 1 < self.hot.len() {
-                self.first + 1
-            } else {
-                0
-            };
+            self.first += 1;
         }
         done
     }
@@ -158,29 +162,32 @@ impl Message for ShmRail {
     }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
-        let Some(peer) = to else {
-            return Err(Refused::Unsupported);
-        };
         let (loan, keep) = match memory {
             Exposure::Region(slice) => (slice.as_const(), Some(slice)),
             Exposure::Read(loan) => (loan, None),
             Exposure::Write(_) => return Err(Refused::Unsupported),
         };
-        if access != Access::Read {
+        if access != Access::Read || !self.capabilities.features.get {
             return Err(Refused::Unsupported);
         }
-        let random = self.exposed.random().map_err(|_| Refused::Full)?;
-        let known = self.peers.get_mut(peer.index()).ok_or(Refused::PeerDown)?;
-        if known.down.is_some() {
-            return Err(Refused::PeerDown);
-        }
-        let tx = known
-            .tx
-            .as_mut()
-            .filter(|tx| tx.can_pull())
-            .ok_or(Refused::Unsupported)?;
-        let key = tx.grant(random).ok_or(Refused::Full)?;
-        self.exposed.insert(key, peer, keep);
+        let to = match to {
+            None => None,
+            Some(peer) => {
+                let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
+                if known.down.is_some() {
+                    return Err(Refused::PeerDown);
+                }
+                if known.reads_us == Some(false) {
+                    return Err(Refused::Unsupported);
+                }
+                Some((peer, holder(&known.id)))
+            }
+        };
+        let key = self
+            .leases
+            .grant(to, loan, keep)
+            .map_err(|_| Refused::Full)?
+            .ok_or(Refused::Full)?;
         Ok(Remote {
             key: key.0.into(),
             address: (loan.address() as u64).into(),
@@ -189,19 +196,16 @@ impl Message for ShmRail {
     }
 
     fn withdraw(&mut self, key: RemoteKey) {
-        if let Some(peer) = self.exposed.remove(key)
-            && let Some(tx) = self.peers.get_mut(peer.index()).and_then(|peer| peer.tx.as_mut())
-        {
-            tx.revoke(key);
-        }
+        self.leases.revoke(key);
     }
 
+    /// Without contact to the peer yet, it is made, and the read waits for it.
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
         let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
         if known.down.is_some() {
             return Err(Refused::PeerDown);
         }
-        if !self.capabilities.features.get || known.rx.is_none() {
+        if !self.capabilities.features.get {
             return Err(Refused::Unsupported);
         }
         if from.length.get() != into.len() as u64 || from.length.get() > self.capabilities.limits.one_sided {
@@ -209,6 +213,9 @@ impl Message for ShmRail {
         }
         if !self.pulls.has_room() {
             return Err(Refused::Full);
+        }
+        if known.memory.is_none() && known.tx.is_none() {
+            self.make_lane(peer.0)?;
         }
         self.pulls.start(op, peer, *from, into);
         Ok(())
@@ -222,16 +229,16 @@ impl Message for ShmRail {
         Err(Refused::Unsupported)
     }
 
-    /// Reads happen inside our own calls, so a fence is done when none is under way.
+    /// Reads happen inside our own calls, so a fence is done when those before it have ended.
     fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
         let peer = match scope {
             FenceScope::Peer(peer) => Some(peer),
             FenceScope::Rail => None,
         };
-        if self.pulls.busy(peer) || !self.pulls.has_room() {
+        if !self.pulls.has_room() {
             return Err(Refused::Full);
         }
-        self.pulls.end(op, Ok(0));
+        self.pulls.fence(op, peer);
         Ok(())
     }
 }
@@ -276,10 +283,11 @@ impl ShmRail {
     fn pull<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         if let Some(peer) = self.pulls.next_peer() {
-            self.pulls
-                .step(self.peers.get(peer.index()).and_then(|peer| peer.rx.as_deref()));
+            let known = self.peers.get(peer.index());
+            let memory = known.and_then(|peer| peer.memory.as_ref());
+            let socket = known.and_then(Peer::socket).map(AsFd::as_fd);
             // A piece is work, whether it was the last one or not.
-            done += 1;
+            done += usize::from(self.pulls.step(memory, self.holder, socket));
         }
         while done < budget.max(1) {
             let Some((op, outcome)) = self.pulls.ended() else {

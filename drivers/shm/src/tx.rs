@@ -6,19 +6,18 @@ use std::sync::atomic::{Ordering, fence};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::{ConstLoan, SharedBytes};
-use doorbell_fabric::message::{Body, MsgId, Refused, RemoteKey};
+use doorbell_fabric::message::{Body, MsgId, Refused};
 use doorbell_ring::lane::{self, Geometry, Producer};
 use doorbell_ring::{Area, SharedSliceMut};
 
 use crate::attend::{ASLEEP, HOT};
-use crate::lease::{LEASES, LeaseWords};
 use crate::map::{WordsOf, sides};
 use crate::ready::Ready;
 
-/// Words in front of the lane: the leases, then a line of its own for the farewell.
-pub(crate) const LANE_WORDS: usize = LEASES + 8;
-/// The word that says that this end was closed in good order; the same word in both objects' fronts.
-pub(crate) const CLOSED: usize = LEASES;
+/// Words in front of a lane, and of a control block: a line of its own for the farewell.
+pub(crate) const FRONT_WORDS: usize = 8;
+/// The word that says that this end was closed in good order.
+pub(crate) const CLOSED: usize = 0;
 
 /// How far first contact has come.
 pub(crate) enum Contact {
@@ -36,7 +35,6 @@ pub(crate) struct Far {
     pub(crate) ready: Ready,
     pub(crate) bit: u32,
     pub(crate) fence: bool,
-    pub(crate) can_pull: bool,
     /// Words in front of the control block: only the farewell is used.
     pub(crate) words: WordsOf,
 }
@@ -45,7 +43,6 @@ pub(crate) struct Far {
 pub(crate) struct Tx {
     lane: Producer,
     words: WordsOf,
-    leases: LeaseWords,
     object: Option<Object>,
     pub(crate) contact: Contact,
 }
@@ -53,15 +50,14 @@ pub(crate) struct Tx {
 impl Tx {
     /// Makes the lane; it can be filled at once, before the peer knows of it.
     pub(crate) fn new(geometry: Geometry) -> Result<Self, RailError> {
-        let object = Object::new("doorbell-lane", LANE_WORDS * 8 + geometry.bytes())?;
-        let ours = sides(&object, Protection::ReadWrite, LANE_WORDS)?;
+        let object = Object::new("doorbell-lane", FRONT_WORDS * 8 + geometry.bytes())?;
+        let ours = sides(&object, Protection::ReadWrite, FRONT_WORDS)?;
         object.seal_against_new_writers()?;
         let nobody = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
         let lane = Producer::attach(geometry, ours.area, nobody).map_err(ring)?;
         Ok(Self {
             lane,
             words: ours.words,
-            leases: LeaseWords::new(),
             object: Some(object),
             contact: Contact::Dialling,
         })
@@ -164,22 +160,9 @@ impl Tx {
         debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
     }
 
-    pub(crate) fn grant(&mut self, random: u64) -> Option<RemoteKey> {
-        self.leases.grant(&self.words, random)
-    }
-
-    pub(crate) fn revoke(&mut self, key: RemoteKey) {
-        self.leases.revoke(&self.words, key);
-    }
-
-    /// Whether the peer proved that it can read our memory.
-    pub(crate) fn can_pull(&self) -> bool {
-        matches!(&self.contact, Contact::Up(far) if far.can_pull)
-    }
-
     /// Whether the receiver said goodbye.
     pub(crate) fn far_closed(&self) -> bool {
-        matches!(&self.contact, Contact::Up(far) if far.words.load(0) != 0)
+        matches!(&self.contact, Contact::Up(far) if far.words.load(CLOSED) != 0)
     }
 
     /// Says goodbye: what is in the lane stays there for the receiver, who has it mapped.
@@ -193,6 +176,33 @@ impl Tx {
             Contact::Dialling => None,
             Contact::Greeted(socket) => Some(socket),
             Contact::Up(far) => Some(&far.socket),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Tx {
+    pub(crate) fn scribble(&mut self, word: usize, value: u64) {
+        self.words.scribble(FRONT_WORDS + word, value);
+    }
+
+    /// A send that ends after `step` of its steps: reserve, first part, rest, commit, ready bit.
+    pub(crate) fn half_send(&mut self, step: usize) {
+        let Ok(Some(mut room)) = self.lane.reserve(60) else {
+            panic!("the lane was full")
+        };
+        let (mut first, mut rest) = room.parts();
+        if step >= 1 {
+            first.copy_from(&[1; 24]);
+        }
+        if step >= 2 {
+            rest.copy_from(&[2; 36]);
+        }
+        if step >= 3 {
+            room.commit();
+        }
+        if let (4.., Contact::Up(far)) = (step, &self.contact) {
+            far.ready.set(far.bit);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The two messages of first contact, little endian, sent once per lane over its socket.
 //!
-//! [`Hello`] (with the lane object) goes from the sender to the receiver, [`Welcome`] (with the control object and
-//! the ready object, in this order) comes back. Everything in them is checked before use.
+//! [`Hello`] (with the lane object and the lease object) goes from the sender to the receiver, [`Welcome`] (with the
+//! control object, the ready object and the lease object, in this order) comes back. Everything in them is checked before use.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -49,8 +49,11 @@ pub(crate) struct Welcome {
     reserved: U32,
     /// Which life of the receiver answers.
     pub(crate) incarnation: U64,
+    /// Where the sender finds `nonce` in the receiver's memory.
+    pub(crate) nonce_address: U64,
+    pub(crate) nonce: [u8; 16],
 }
-const _: () = assert!(size_of::<Welcome>() == 32);
+const _: () = assert!(size_of::<Welcome>() == 56);
 
 /// The receiver can read the sender's memory: leases are worth making.
 const CAN_PULL: u32 = 1;
@@ -92,7 +95,12 @@ impl Hello {
 }
 
 impl Welcome {
-    pub(crate) fn new(bit: u32, incarnation: u64, can_pull: bool, needs_fence: bool) -> Self {
+    pub(crate) fn new(
+        bit: u32,
+        incarnation: u64,
+        (can_pull, needs_fence): (bool, bool),
+        nonce: (&[u8; 16], u64),
+    ) -> Self {
         let flags = if can_pull { CAN_PULL } else { 0 } | if needs_fence { NEEDS_FENCE } else { 0 };
         Self {
             magic: MAGIC,
@@ -101,6 +109,8 @@ impl Welcome {
             bit: bit.into(),
             reserved: 0.into(),
             incarnation: incarnation.into(),
+            nonce_address: nonce.1.into(),
+            nonce: *nonce.0,
         }
     }
 
@@ -150,9 +160,11 @@ mod tests {
 
     #[test]
     fn golden_welcome() {
-        let welcome = Welcome::new(3, 7, true, false);
+        let welcome = Welcome::new(3, 7, (true, false), (&[0xee; 16], 0x3344));
         let mut golden = b"DBSHMLNE\x01\0\0\0\x01\0\0\0".to_vec();
         golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0xee; 16]);
         assert_eq!(welcome.as_bytes(), golden);
         assert_eq!(Welcome::parse(&golden), Ok(welcome));
         assert!(welcome.can_pull() && !welcome.needs_fence());
@@ -168,7 +180,9 @@ mod tests {
             bytes[at] = value;
             assert!(Hello::parse(&bytes).is_err(), "byte {at}");
         }
-        let mut bytes = Welcome::new(0, 1, false, true).as_bytes().to_vec();
+        let mut bytes = Welcome::new(0, 1, (false, true), (&[0; 16], 0))
+            .as_bytes()
+            .to_vec();
         bytes[18] = 1;
         assert!(Welcome::parse(&bytes).is_err());
     }

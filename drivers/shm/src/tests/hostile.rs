@@ -1,0 +1,222 @@
+//! A peer that keeps to its maps (what it was given read-only, it does not write) and to nothing else.
+
+use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::message::*;
+use doorbell_fabric::rail::Rail;
+use doorbell_ring::lane::{CELL_BYTES, Geometry};
+
+use super::{Seen, World, rail};
+use crate::ShmConfig;
+use crate::connect::{self, Dialled};
+use crate::tx::Tx;
+use crate::wire::Hello;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 31) ^ (self.0 << 23)
+    }
+}
+
+fn small() -> ShmConfig {
+    ShmConfig {
+        cells: 8,
+        data: 4096,
+        eager: 512,
+        fragment: 512,
+        ..ShmConfig::default()
+    }
+}
+
+/// The sender writes anything anywhere into its lane object, all the time.
+#[test]
+fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
+    let mut random = Random(7);
+    let mut told = [0; 2];
+    for round in 0..60 {
+        let mut world = World::new(2, &small());
+        world.up(0, 1);
+        for _ in 0..2_000 {
+            let word = random.next() as usize % 700;
+            let value = match random.next() % 3 {
+                0 => random.next(),
+                1 => (random.next() % 40) << 32 | random.next() % 3000,
+                _ => 0,
+            };
+            world.rails[0].scribble(1, word, value);
+            let mut seen = Seen::default();
+            world.rails[1].poll(4, &mut seen);
+            for (peer, bytes) in seen.messages {
+                assert!(peer == PeerIndex(0) && bytes.len() <= Geometry::new(8, 4096).unwrap().longest());
+            }
+        }
+        let event =
+            std::iter::from_fn(|| world.rails[1].event()).find(|event| event.kind != EventKind::PeerUp);
+        match event.map(|event| event.kind) {
+            None => told[0] += 1,
+            Some(EventKind::PeerDown(DownReason::Hostile)) => told[1] += 1,
+            Some(other) => panic!("round {round}: {other:?}"),
+        }
+    }
+    assert!(told[1] > 0, "impossible lengths were never noticed: {told:?}");
+}
+
+/// The receiver writes anything into its control block.
+#[test]
+fn a_sender_survives_whatever_a_receiver_writes_into_its_control_block() {
+    let mut random = Random(8);
+    let mut refused = 0;
+    for _ in 0..60 {
+        let mut world = World::new(2, &small());
+        world.up(0, 1);
+        for _ in 0..500 {
+            let value = if random.next() % 4 == 0 {
+                random.next()
+            } else {
+                random.next() % 64
+            };
+            world.rails[1].scribble_control(0, random.next() as usize % 24, value);
+            match world.rails[0].send(PeerIndex(1), b"head", Body::Bytes(&[1; 200])) {
+                Ok(_) | Err(Refused::Full) => {}
+                Err(Refused::PeerDown) => refused += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+            let watermark = world.rails[0].handed_over(PeerIndex(1));
+            assert!(watermark <= MsgId(501));
+        }
+        world.rails[0].reclaim(PeerIndex(1), &mut |_, bytes| assert_eq!(bytes.len(), 204));
+    }
+    assert!(refused > 0);
+}
+
+/// Ready bits are writable by every peer: any pattern costs looks, and loses nothing.
+#[test]
+fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
+    let mut random = Random(9);
+    let mut world = World::new(12, &small());
+    for from in 1..12 {
+        world.up(from, 0);
+    }
+    world.until("cooling", |world| world.rails[0].cold.len() > 3);
+    for _ in 0..200 {
+        world.seen[0].messages.clear();
+        let from = 1 + random.next() as usize % 11;
+        world.rails[from]
+            .send(PeerIndex(0), b"through the noise", Body::Empty)
+            .unwrap();
+        for word in 0..65 {
+            world.rails[0].scribble_ready(word, if random.next() % 2 == 0 { 0 } else { random.next() });
+        }
+        world.until("delivery", |world| world.seen[0].messages.len() == 1);
+        assert_eq!(world.seen[0].messages[0].0, PeerIndex(from as u32));
+    }
+}
+
+/// What comes over the sockets.
+#[test]
+fn nonsense_on_the_socket_is_refused_and_counted() {
+    let mut target = rail(&small());
+    let mut seen = Seen::default();
+    let object = Tx::new(Geometry::new(8, 4096).unwrap()).unwrap();
+    let good = Hello::new(
+        [1; 16],
+        2,
+        target.incarnation.0,
+        Geometry::new(8, 4096).unwrap(),
+        (&[0; 16], 0),
+    );
+    let wrong_size = Hello::new(
+        [1; 16],
+        2,
+        target.incarnation.0,
+        Geometry::new(1024, 65536).unwrap(),
+        (&[0; 16], 0),
+    );
+    let other_life = Hello::new([1; 16], 2, 77, Geometry::new(8, 4096).unwrap(), (&[0; 16], 0));
+    let mut step = 0;
+    let mut settle = |target: &mut crate::ShmRail| {
+        step += 1;
+        target.progress(doorbell_fabric::time::Time::from_nanos(step * 10_000_000));
+        target.poll(8, &mut seen);
+    };
+    for (hello, refused) in [(&wrong_size, 1), (&other_life, 2), (&good, 2)] {
+        let Ok(Dialled::Greeted(socket)) =
+            connect::dial(&target.id, hello, object.object().unwrap(), &target.leases.object)
+        else {
+            panic!("the socket was not there")
+        };
+        settle(&mut target);
+        assert_eq!(target.refused(), refused);
+        drop(socket);
+    }
+    // The good one is a stranger who may be opened later; nothing of it reaches anybody before.
+    assert_eq!(target.strangers.len(), 1);
+    assert!(seen.messages.is_empty());
+}
+
+/// The steps of a send, each the last one of a sender that dies there: nobody else is held up.
+#[test]
+fn a_sender_that_dies_at_any_step_blocks_nobody_else() {
+    for step in 0..5 {
+        let mut world = World::new(3, &small());
+        world.up(0, 2);
+        world.up(1, 2);
+        world.rails[0].half_send(2, step);
+        drop(world.rails.remove(0));
+        world.seen.remove(0);
+        // Rank 1 is now the world's first rail, rank 2 its second.
+        let from = |world: &World, rank| {
+            world.seen[1]
+                .messages
+                .iter()
+                .filter(|seen| seen.0 == PeerIndex(rank))
+                .count()
+        };
+        for round in 0..20u8 {
+            world.rails[0]
+                .send(PeerIndex(2), &[round], Body::Bytes(&[round; 40]))
+                .unwrap();
+            world.until("delivery", |world| from(world, 1) == usize::from(round) + 1);
+        }
+        world.until("the news", |world| {
+            std::iter::from_fn(|| world.rails[1].event())
+                .any(|event| matches!(event.kind, EventKind::PeerDown(_)))
+        });
+        assert_eq!(
+            from(&world, 0),
+            usize::from(step >= 3),
+            "there exactly when it was committed (step {step})"
+        );
+    }
+}
+
+impl crate::ShmRail {
+    /// Test equipment: writes a word of our lane object's cells and data, as only we can.
+    fn scribble(&mut self, peer: usize, word: usize, value: u64) {
+        if let Some(tx) = &mut self.peers[peer].tx {
+            tx.scribble(word % ((8 * CELL_BYTES + 4096) / 8), value);
+        }
+    }
+
+    fn scribble_control(&mut self, peer: usize, word: usize, value: u64) {
+        if let Some(rx) = &mut self.peers[peer].rx {
+            rx.scribble(word, value);
+        }
+    }
+
+    fn scribble_ready(&mut self, word: usize, value: u64) {
+        self.ready.scribble(word, value);
+    }
+
+    /// Does the first `step` steps of a send: reserve, first part, rest, commit, ready bit.
+    fn half_send(&mut self, peer: usize, step: usize) {
+        if let Some(tx) = &mut self.peers[peer].tx {
+            tx.half_send(step);
+        }
+    }
+}
