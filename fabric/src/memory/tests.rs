@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::Inbound;
+use crate::message::{AtomicOp, Inbound};
 
 /// A loan of a slice, for as long as the test holds the slice.
 fn lend(bytes: &mut [u8]) -> MutLoan {

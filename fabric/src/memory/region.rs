@@ -1,0 +1,218 @@
+//! Memory that we own and count: the only kind that a device or a peer's one-sided access ever reaches.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{ConstLoan, MutLoan, SharedBytes};
+use crate::error::RailError;
+use crate::map::{Map, Object, Protection};
+use crate::message::AtomicOp;
+
+/// Owned, reference-counted memory in a shared memory object: what devices and peers may reach.
+///
+/// Its bytes may be written by one-sided operations of peers at any time while it is exposed, so it is read and
+/// written by copies, never as a slice; copies that meet on the same bytes give a mixture. Dropped (and given back to the system) with its last clone or slice.
+#[derive(Clone, Debug)]
+pub struct Region {
+    inner: Arc<RegionInner>,
+}
+
+#[derive(Debug)]
+struct RegionInner {
+    map: Map,
+    object: Object,
+    length: usize,
+}
+
+impl RegionInner {
+    #[inline]
+    fn bytes(&self) -> SharedBytes<'_> {
+        SharedBytes {
+            start: self.map.as_ptr(),
+            length: self.length,
+            life: PhantomData,
+        }
+    }
+
+    /// Not to be used longer than `self` lives.
+    #[inline]
+    fn room(&self) -> MutLoan {
+        MutLoan {
+            start: self.map.as_ptr(),
+            length: self.length,
+        }
+    }
+}
+
+impl Region {
+    /// Makes `length` bytes of zeroes.
+    ///
+    /// # Errors
+    /// When memory runs out, with the size that was asked for.
+    pub fn new(length: usize) -> Result<Self, RailError> {
+        let object = Object::new("doorbell-region", length)?;
+        let map = object.map(Protection::ReadWrite)?;
+        Ok(Self {
+            inner: Arc::new(RegionInner { map, object, length }),
+        })
+    }
+
+    /// Length in bytes, as it was asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.inner.length == 0
+    }
+
+    /// The shared memory object behind it, to be passed to a device or a peer.
+    pub fn object(&self) -> &Object {
+        &self.inner.object
+    }
+
+    /// `length` bytes from `at`; `None` when they are not all inside.
+    #[inline]
+    pub fn slice(&self, at: usize, length: usize) -> Option<RegionSlice> {
+        let end = at.checked_add(length)?;
+        (end <= self.len()).then(|| RegionSlice {
+            region: self.clone(),
+            at,
+            length,
+        })
+    }
+
+    /// All of it.
+    #[inline]
+    pub fn whole(&self) -> RegionSlice {
+        RegionSlice {
+            at: 0,
+            length: self.len(),
+            region: self.clone(),
+        }
+    }
+
+    /// Copies bytes from offset `at` out; returns how many there were.
+    pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
+        self.inner.bytes().copy_to(at, to)
+    }
+
+    /// Copies bytes in at offset `at`; returns how many fitted.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.inner.room().write(at, bytes)
+    }
+}
+
+/// A part of a [`Region`], which it keeps alive.
+#[derive(Clone, Debug)]
+pub struct RegionSlice {
+    region: Region,
+    at: usize,
+    length: usize,
+}
+
+impl RegionSlice {
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The region it is part of.
+    #[inline]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Where in the region it starts.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// `length` bytes from `at`, counted in this slice; `None` when they are not all inside.
+    #[inline]
+    pub fn slice(&self, at: usize, length: usize) -> Option<Self> {
+        let end = at.checked_add(length)?;
+        (end <= self.length).then(|| Self {
+            region: self.region.clone(),
+            at: self.at + at,
+            length,
+        })
+    }
+
+    /// The bytes, to be copied out.
+    #[inline]
+    pub fn as_shared(&self) -> SharedBytes<'_> {
+        self.region.inner.bytes().skip(self.at).take(self.length)
+    }
+
+    /// Copies from offset `at` of the slice into `to`; returns how many bytes there were.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        self.as_shared().copy_to(at, to)
+    }
+
+    /// Writes `bytes` at offset `at` of the slice; returns how many fitted.
+    #[inline]
+    pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
+        self.as_mut().write_shared(at, bytes)
+    }
+
+    /// Writes plain bytes at offset `at` of the slice; returns how many fitted.
+    #[inline]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.write_shared(at, SharedBytes::of(bytes))
+    }
+
+    /// Executes an atomic on the eight bytes at offset `at` of the slice; returns the old value. `None` when they
+    /// are not all inside, or not aligned in the region.
+    #[inline]
+    pub fn atomic(&self, at: usize, what: AtomicOp) -> Option<u64> {
+        let inside = at.checked_add(8)? <= self.length;
+        if !inside || !(self.at + at).is_multiple_of(8) {
+            return None;
+        }
+        let word = self.region.inner.map.as_ptr().wrapping_add(self.at + at);
+        // SAFETY: inside the map and aligned, by the checks and because maps start on a page; mapped while `self`
+        // lives. Everybody else reaches these bytes through raw pointers or atomics of this size.
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+        Some(match what {
+            AtomicOp::Add(by) => word.fetch_add(by, SeqCst),
+            AtomicOp::And(with) => word.fetch_and(with, SeqCst),
+            AtomicOp::Or(with) => word.fetch_or(with, SeqCst),
+            AtomicOp::Xor(with) => word.fetch_xor(with, SeqCst),
+            AtomicOp::Swap(to) => word.swap(to, SeqCst),
+            AtomicOp::CompareSwap { expected, desired } => {
+                match word.compare_exchange(expected, desired, SeqCst, SeqCst) {
+                    Ok(old) | Err(old) => old,
+                }
+            }
+        })
+    }
+
+    /// The bytes as a loan to be read. The caller keeps the slice (or a clone) for as long as the loan is used;
+    /// after that the address may not be mapped any more. Where no loan is needed, [`RegionSlice::as_shared`] and
+    /// the copying calls keep the slice by themselves.
+    #[inline]
+    pub fn as_const(&self) -> ConstLoan {
+        self.as_mut().as_const()
+    }
+
+    /// The bytes as a loan to be written; as [`RegionSlice::as_const`].
+    #[inline]
+    pub fn as_mut(&self) -> MutLoan {
+        self.region.inner.room().part(self.at, self.length)
+    }
+}
