@@ -64,9 +64,9 @@ impl Geometry {
     /// `cells` messages in flight, of which the parts beyond [`FIRST_BYTES`] share `data` bytes.
     ///
     /// # Errors
-    /// [`RingError::Capacity`] unless both are powers of two, `cells` from 8 to 2²⁰, `data` from 128 to 2³⁰.
+    /// [`RingError::Capacity`] unless both are powers of two, `cells` from 2 to 2²⁰, `data` from 128 to 2³⁰.
     pub fn new(cells: usize, data: usize) -> Result<Self, RingError> {
-        check_capacity(WHAT, cells, 8, 1 << 20)?;
+        check_capacity(WHAT, cells, 2, 1 << 20)?;
         check_capacity(WHAT, data, 2 * CACHE_LINE, 1 << 30)?;
         Ok(Self { cells, data })
     }
