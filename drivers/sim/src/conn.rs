@@ -227,8 +227,13 @@ impl Net {
             return self.stall(from, conn, Due::Arrive { message });
         }
         self.note(Happened::Arrived, from, to, id, length);
-        let receiver = &mut self.nics[to as usize];
-        if receiver.peers.contains_key(&from) {
+        self.queue(to, message);
+    }
+
+    /// A message waits to be seen at `nic`: in the inbox, or apart while its sender has not been opened there.
+    pub(crate) fn queue(&mut self, nic: u32, message: u32) {
+        let receiver = &mut self.nics[nic as usize];
+        if receiver.peers.contains_key(&self.messages[message].from) {
             receiver.inbox.push_back(message);
         } else {
             receiver.strangers.push_back(message);

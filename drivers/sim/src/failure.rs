@@ -32,44 +32,24 @@ impl Net {
 
     /// Of the messages of `from` that nobody at `to` has looked at yet, each is lost or seen, as a coin falls.
     fn thin_out(&mut self, to: u32, from: u32) {
-        for strangers in [false, true] {
-            let nic = &mut self.nics[to as usize];
-            let queue = if strangers {
-                &mut nic.strangers
-            } else {
-                &mut nic.inbox
-            };
-            let mut kept = std::mem::take(queue);
-            let mut gone = Vec::new();
-            kept.retain(|&message| {
-                let keep = self.messages[message].from != from || self.random.chance(0.5);
-                if !keep {
-                    gone.push(message);
-                }
-                keep
-            });
-            let nic = &mut self.nics[to as usize];
-            *(if strangers {
-                &mut nic.strangers
-            } else {
-                &mut nic.inbox
-            }) = kept;
-            gone.into_iter().for_each(|message| self.lose(message));
-        }
+        self.sift(to, |net, sender| sender == from && net.random.chance(0.5));
     }
 
-    /// Everything that waits to be seen by `nic` is lost; only by those of `from`, when given.
+    /// Everything that waits to be seen by `nic` is lost; only what `from` sent, when given.
     pub(crate) fn purge(&mut self, nic: u32, from: Option<u32>) {
+        self.sift(nic, |_, sender| from.is_none_or(|from| from == sender));
+    }
+
+    /// Loses those of the messages waiting at `nic` whose sender `lost` points at.
+    fn sift(&mut self, nic: u32, lost: impl Fn(&mut Self, u32) -> bool) {
         let state = &mut self.nics[nic as usize];
         let waiting: Vec<u32> = state.inbox.drain(..).chain(state.strangers.drain(..)).collect();
         for message in waiting {
             let sender = self.messages[message].from;
-            if from.is_none_or(|from| from == sender) {
+            if lost(self, sender) {
                 self.lose(message);
-            } else if self.nics[nic as usize].peers.contains_key(&sender) {
-                self.nics[nic as usize].inbox.push_back(message);
             } else {
-                self.nics[nic as usize].strangers.push_back(message);
+                self.queue(nic, message);
             }
         }
     }
