@@ -31,7 +31,9 @@ impl LostReason {
             Self::Peer(DownReason::Died) => "its process ended or its connection broke",
             Self::Peer(DownReason::Hostile) => "it broke the rules of the wire",
             Self::Peer(DownReason::Silent) => "it did not answer within the bound",
-            Self::Peer(DownReason::Resources) => "this process has no memory or descriptors left to talk to it",
+            Self::Peer(DownReason::Resources) => {
+                "this process has no memory or descriptors left to talk to it"
+            }
             Self::Link => "the link of its last rail is down",
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",

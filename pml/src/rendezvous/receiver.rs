@@ -211,9 +211,12 @@ impl Core {
             return;
         }
         let given_up = header.matching.kind == kind::NACK;
+        let record = self.requests.record(id.index());
+        // When the rail of our PUT went down we asked for fragments, but the sender may have written by then: a
+        // write that succeeded was complete before the memory was withdrawn.
+        let exposed = state == State::PutExposed || state == State::Fragments && record.remote.is_some();
         match (state, given_up) {
-            (State::PutExposed, false) => {
-                let record = self.requests.record(id.index());
+            (State::PutExposed | State::Fragments, false) if exposed => {
                 record.moved = record.until;
                 self.withdraw(id.index());
                 self.finish_received(id.index());

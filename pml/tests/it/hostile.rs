@@ -1,0 +1,263 @@
+//! A peer that sends whatever it likes: nothing panics, everything that is dropped is counted.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::Features;
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{
+    MultiArgs, Payload, Pml, PmlConfig, RailId, Rank, RequestId, SendMode, Sent, Source, Target,
+};
+
+use crate::feed::FeedRail;
+use crate::world::{Dice, empty, filled, recv_args, send_args};
+
+const FRAMES: u64 = 1_000_000;
+
+fn victim() -> Pml<FeedRail> {
+    let mut config = PmlConfig::new(Rank(0), 3, 1);
+    config.window = 64 << 10;
+    config.hard_window = 128 << 10;
+    let mut pml = Pml::new(config).unwrap();
+    let features = Features {
+        get: true,
+        put: true,
+        atomics: false,
+        gather: true,
+        reclaim: true,
+        checksum: false,
+    };
+    let rail = pml.add_rail(FeedRail::new(features));
+    for rank in [1, 2] {
+        pml.connect(Rank(rank), rail, &RailAddress::native("sim", [0]), Incarnation(1))
+            .unwrap();
+    }
+    pml
+}
+
+/// A frame that is nearly right: a kind, plausible numbers, and then some of it spoiled.
+fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
+    let length = match dice.below(8) {
+        0 => dice.below(16),
+        1 => dice.below(64),
+        2 => 16 + dice.below(5000),
+        _ => 16 + dice.below(100),
+    };
+    let mut frame: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
+    if dice.below(10) == 0 {
+        return frame; // pure noise
+    }
+    let mut word = |at: usize, bytes: &[u8]| {
+        if frame.len() >= at + bytes.len() {
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    };
+    word(
+        0,
+        &[
+            1 + dice.below(15) as u8,
+            [0, 0x10, 0x40, 0xff][dice.below(4) as usize],
+        ],
+    );
+    word(2, &(dice.below(2) as u16).to_le_bytes());
+    let near = seq.wrapping_add(dice.below(6) as u32).wrapping_sub(2);
+    word(
+        4,
+        &(if dice.below(20) == 0 {
+            dice.roll() as u32
+        } else {
+            near
+        })
+        .to_le_bytes(),
+    );
+    word(8, &dice.below(4).to_le_bytes());
+    for at in [16, 24, 32, 40, 48, 56, 64] {
+        let number = match dice.below(5) {
+            0 => dice.roll(),
+            1 => u64::MAX - dice.below(3),
+            2 => dice.below(40) | (1 + dice.below(40)) << 32, // a request, perhaps a live one
+            3 => dice.below(200_000),
+            _ => length.saturating_sub(48),
+        };
+        word(at, &number.to_le_bytes());
+    }
+    if dice.below(4) == 0 && !frame.is_empty() {
+        let at = dice.below(frame.len() as u64) as usize;
+        frame[at] ^= 1 << dice.below(8);
+    }
+    frame
+}
+
+/// Keeps requests of every kind open, so that hostile frames meet them.
+struct Bait {
+    memory: Region,
+    open: Vec<RequestId>,
+}
+
+impl Bait {
+    fn renew(&mut self, pml: &mut Pml<FeedRail>, dice: &mut Dice) {
+        self.open.retain(|id| pml.test(*id).is_none());
+        while self.open.len() < 24 {
+            let tag = dice.below(4);
+            let rank = 1 + dice.below(2) as u32;
+            let room = self.memory.slice(0, dice.below(100_000) as usize).unwrap();
+            match dice.below(4) {
+                0 => {
+                    let mut args = send_args(rank, tag, Payload::Region(room));
+                    args.mode = SendMode::Synchronous;
+                    match pml.send(args) {
+                        Ok(Sent::Pending(id)) => self.open.push(id),
+                        Ok(Sent::Done) => {}
+                        Err(_) => self.open.push(
+                            pml.recv(recv_args(Rank(2), tag, Target::Region(room_again(&self.memory))))
+                                .unwrap(),
+                        ),
+                    }
+                }
+                1 => self.open.push(
+                    pml.recv(recv_args(Rank(rank), tag, Target::Region(room)))
+                        .unwrap(),
+                ),
+                2 => {
+                    let parts = vec![room.as_mut().part(0, 100), room.as_mut().part(200, 50_000)];
+                    self.open.push(
+                        pml.recv(recv_args(Source::Any, tag, Target::Parts(parts.into())))
+                            .unwrap(),
+                    );
+                }
+                _ => {
+                    let args = MultiArgs {
+                        from: Source::Any,
+                        context: 0,
+                        tag,
+                        ignore: 0,
+                        target: Target::Region(room),
+                        min_free: 1,
+                        notify: false,
+                    };
+                    self.open.push(pml.recv_multi(args).unwrap());
+                }
+            }
+        }
+        if dice.below(50) == 0 {
+            let id = self.open.swap_remove(dice.below(self.open.len() as u64) as usize);
+            let _ = pml.abort(id);
+        }
+    }
+}
+
+fn room_again(memory: &Region) -> doorbell_fabric::memory::RegionSlice {
+    memory.slice(0, 64).unwrap()
+}
+
+#[test]
+fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
+    let mut dice = Dice(0xd1ce);
+    let (mut drops, mut arrived, mut fed, mut lives) = (0, 0, 0, 0);
+    while fed < FRAMES {
+        lives += 1;
+        let mut pml = victim();
+        let mut bait = Bait {
+            memory: empty(200_000),
+            open: Vec::new(),
+        };
+        let mut seq = 0u32;
+        for _ in 0..2000 {
+            bait.renew(&mut pml, &mut dice);
+            let rail = pml.rail_mut(RailId(0)).unwrap();
+            for _ in 0..12 {
+                let peer = PeerIndex(if dice.below(50) == 0 {
+                    dice.below(5) as u32
+                } else {
+                    0
+                });
+                rail.frames.push_back((peer, frame(&mut dice, seq)));
+                fed += 1;
+                seq += u32::from(dice.below(8) == 0);
+            }
+            pml.poll();
+            pml.progress(Time::ZERO);
+            while pml.next_delivery().is_some() {}
+            let _ = pml.probe(Source::Any, 0, 0, u64::MAX);
+            for context in [0, 1] {
+                while let Some(claimed) = pml.claim(Source::Any, context, 0, u64::MAX) {
+                    pml.discard(claimed.message).unwrap();
+                }
+            }
+            // The sequence that is expected, nearly: as an honest sender would know it.
+            seq = pml.counters().arrived as u32;
+            if pml.peer(Rank(1)).unwrap().lost.is_some() {
+                break;
+            }
+        }
+        let counters = *pml.counters();
+        drops += counters.drops.total();
+        arrived += counters.arrived;
+        drop(bait);
+    }
+    assert!(
+        lives > 10 && drops > FRAMES / 2 && arrived > 10_000,
+        "{lives} lives, {drops} drops, {arrived} arrived"
+    );
+}
+
+#[test]
+fn each_reason_to_drop_a_frame_is_counted() {
+    let mut pml = victim();
+    let memory = filled(100_000, 1);
+    let Ok(Sent::Pending(send)) = pml.send(send_args(1, 1, Payload::Region(memory.whole()))) else {
+        panic!("it is announced");
+    };
+    let feed = |pml: &mut Pml<FeedRail>, peer: u32, frame: Vec<u8>| {
+        pml.rail_mut(RailId(0))
+            .unwrap()
+            .frames
+            .push_back((PeerIndex(peer), frame));
+        let before = *pml.counters();
+        pml.poll();
+        let after = *pml.counters();
+        assert_eq!(after.drops.total(), before.drops.total() + 1);
+        after.drops
+    };
+    let header = |kind: u8, seq: u32, tag: u64, words: &[u64]| {
+        let mut frame = vec![kind, 0, 0, 0];
+        frame.extend(seq.to_le_bytes());
+        frame.extend(tag.to_le_bytes());
+        words.iter().for_each(|word| frame.extend(word.to_le_bytes()));
+        frame
+    };
+    let id = send.to_bits();
+    assert_eq!(feed(&mut pml, 0, vec![1; 15]).runt, 1);
+    assert_eq!(feed(&mut pml, 0, header(4, 0, 1, &[id])).runt, 2);
+    assert_eq!(feed(&mut pml, 0, header(77, 0, 0, &[])).unknown_kind, 1);
+    assert_eq!(feed(&mut pml, 0, header(7, 0, 0, &[0; 6])).unknown_kind, 2);
+    assert_eq!(feed(&mut pml, 9, header(1, 0, 0, &[])).unknown_peer, 1);
+    assert_eq!(feed(&mut pml, 0, header(1, u32::MAX, 0, &[])).duplicate, 1);
+    assert_eq!(feed(&mut pml, 0, header(1, 1 << 30, 0, &[])).too_far_ahead, 1);
+    assert_eq!(
+        feed(&mut pml, 0, header(4, 0, 1, &[id + (1 << 32), 0, 0, 0, 0])).stale_request,
+        1
+    );
+    assert_eq!(
+        feed(&mut pml, 1, header(4, 0, 1, &[id, 0, 0, 0, 0])).wrong_peer,
+        1
+    );
+    assert_eq!(
+        feed(&mut pml, 0, header(4, 7, 1, &[id, 0, 0, 0, 0])).wrong_identity,
+        1
+    );
+    assert_eq!(feed(&mut pml, 0, header(4, 0, 1, &[id, 0, 5, 4, 0])).bad_range, 1);
+    assert_eq!(
+        feed(&mut pml, 0, header(4, 0, 1, &[id, 0, 0, 100_001, 0])).bad_range,
+        2
+    );
+    // The right FIN ends the send, and the same one again changes nothing.
+    let fin = header(9, 0, 1, &[id, 0, 0]);
+    let rail = pml.rail_mut(RailId(0)).unwrap();
+    rail.frames.push_back((PeerIndex(0), fin.clone()));
+    pml.poll();
+    assert!(pml.is_done(send));
+    assert_eq!(feed(&mut pml, 0, fin.clone()).wrong_state, 1);
+    pml.test(send).unwrap().unwrap();
+    assert_eq!(feed(&mut pml, 0, fin).stale_request, 2);
+}
