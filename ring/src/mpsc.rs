@@ -58,11 +58,21 @@ pub fn mailbox<T>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), RingError
         senders: AtomicUsize::new(1),
         slots: slots.into_boxed_slice(),
     });
+    let table = Table {
+        slots: shared.slots.as_ptr(),
+        mask: capacity - 1,
+    };
+    let sender = Sender {
+        table,
+        shared: Arc::clone(&shared),
+    };
     Ok((
-        Sender {
-            shared: Arc::clone(&shared),
+        sender,
+        Receiver {
+            head: 0,
+            table,
+            shared,
         },
-        Receiver { head: 0, shared },
     ))
 }
 
@@ -89,28 +99,49 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-impl<T> Shared<T> {
+/// Where the slots are: each end keeps a copy beside its `Arc`, which keeps them alive.
+struct Table<T> {
+    slots: *const Stamped<T>,
+    mask: usize,
+}
+
+impl<T> Clone for Table<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Table<T> {}
+
+impl<T> Table<T> {
+    /// # Safety
+    /// The slots must be alive, and stay so as long as the reference.
     #[inline(always)]
-    fn slot(&self, position: usize) -> &Stamped<T> {
-        // The compiler cannot know that the length is a power of two, so this index is checked; it costs one
-        // predicted branch beside an atomic operation.
-        &self.slots[position & (self.slots.len() - 1)]
+    unsafe fn slot<'a>(self, position: usize) -> &'a Stamped<T> {
+        // SAFETY: masked, the position is below the capacity.
+        let slot = unsafe { self.slots.add(position & self.mask) };
+        // SAFETY: alive by the caller's promise; slots are cells and atomics, shared by all threads.
+        unsafe { &*slot }
     }
 
     /// Takes the value at `head`, if it is there.
+    ///
+    /// # Safety
+    /// The slots must be alive, and nobody else may be taking.
     #[inline(always)]
-    fn take(&self, head: usize) -> Option<T> {
-        let slot = self.slot(head);
+    unsafe fn take(self, head: usize) -> Option<T> {
+        // SAFETY: passed on.
+        let slot = unsafe { self.slot(head) };
         // Acquire pairs with the Release stamp in `send`: the value was written before. With Relaxed, the receiver
         // could take what the slot held before.
         if slot.stamp.load(Ordering::Acquire) != head.wrapping_add(1) {
             return None;
         }
-        // SAFETY: the stamp says full, and only the receiver takes.
+        // SAFETY: the stamp says full, and only the caller takes.
         let value = unsafe { slot.value.take() };
         // Release pairs with the Acquire in `send`: the value was moved out before the next sender writes.
         slot.stamp
-            .store(head.wrapping_add(self.slots.len()), Ordering::Release);
+            .store(head.wrapping_add(self.mask + 1), Ordering::Release);
         Some(value)
     }
 }
@@ -119,7 +150,12 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Relaxed: the last owner of the `Arc` synchronised with all others when they let go.
         let mut head = self.left.load(Ordering::Relaxed);
-        while let Some(value) = self.take(head) {
+        let table = Table {
+            slots: self.slots.as_ptr(),
+            mask: self.slots.len() - 1,
+        };
+        // SAFETY: the slots are this value's own, and nobody else is left.
+        while let Some(value) = unsafe { table.take(head) } {
             drop(value);
             head = head.wrapping_add(1);
         }
@@ -156,8 +192,15 @@ impl<T> std::fmt::Debug for Refused<T> {
 
 /// The end that sends; cloned for every thread that does, or shared.
 pub struct Sender<T> {
+    table: Table<T>,
     shared: Arc<Shared<T>>,
 }
+
+// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; senders on many threads are what
+// the stamps are for.
+unsafe impl<T: Send> Send for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Sender<T> {}
 
 impl<T> Sender<T> {
     /// Sends one value.
@@ -175,7 +218,8 @@ impl<T> Sender<T> {
         }
         let mut position = shared.tail.load(Ordering::Relaxed);
         loop {
-            let slot = shared.slot(position);
+            // SAFETY: `self.shared` keeps the slots alive.
+            let slot = unsafe { self.table.slot(position) };
             // Acquire pairs with the Release stamp in `take`: the receiver has moved the old value out. With
             // Relaxed, it could be overwritten while it is being moved.
             let turn = slot.stamp.load(Ordering::Acquire).wrapping_sub(position) as isize;
@@ -219,7 +263,7 @@ impl<T> Sender<T> {
     /// Slots.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.shared.slots.len()
+        self.table.mask + 1
     }
 }
 
@@ -228,6 +272,7 @@ impl<T> Clone for Sender<T> {
         // Relaxed: this sender is counted already, so the count cannot reach 0 meanwhile.
         self.shared.senders.fetch_add(1, Ordering::Relaxed);
         Self {
+            table: self.table,
             shared: Arc::clone(&self.shared),
         }
     }
@@ -243,14 +288,19 @@ impl<T> Drop for Sender<T> {
 /// The end that receives. `Send`, but of one thread at a time.
 pub struct Receiver<T> {
     head: usize,
+    table: Table<T>,
     shared: Arc<Shared<T>>,
 }
+
+// SAFETY: the table points into `shared`, which is `Send + Sync` for `T: Send`; a receiver has one owner at a time.
+unsafe impl<T: Send> Send for Receiver<T> {}
 
 impl<T> Receiver<T> {
     /// Takes the oldest value; `None` if there is none (or its sender is not done yet).
     #[inline]
     pub fn recv(&mut self) -> Option<T> {
-        let value = self.shared.take(self.head)?;
+        // SAFETY: `self.shared` keeps the slots alive, and there is one receiver.
+        let value = unsafe { self.table.take(self.head) }?;
         self.head = self.head.wrapping_add(1);
         Some(value)
     }
@@ -272,7 +322,9 @@ impl<T> Receiver<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         // Acquire as in `take`, so that "not empty" may be acted upon.
-        self.shared.slot(self.head).stamp.load(Ordering::Acquire) != self.head.wrapping_add(1)
+        // SAFETY: `self.shared` keeps the slots alive.
+        let slot = unsafe { self.table.slot(self.head) };
+        slot.stamp.load(Ordering::Acquire) != self.head.wrapping_add(1)
     }
 
     /// Whether all senders are gone. What they had sent is still to be taken: look at this first, then receive
@@ -287,7 +339,7 @@ impl<T> Receiver<T> {
     /// Slots.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.shared.slots.len()
+        self.table.mask + 1
     }
 }
 

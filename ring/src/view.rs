@@ -297,10 +297,47 @@ mod real {
         /// `N` bytes must be readable here.
         #[inline(always)]
         pub(super) unsafe fn read<const N: usize>(self) -> [u8; N] {
-            // SAFETY: valid by the caller's promise; an array of bytes has no alignment to keep.
-            unsafe { std::ptr::read_volatile(self.0.cast::<[u8; N]>()) }
+            let mut bytes = [0; N];
+            let mut at = 0;
+            // In words, largest first: a volatile array would be fetched byte by byte.
+            while at + 8 <= N {
+                // SAFETY: `at + 8` is at most `N`.
+                bytes[at..at + 8].copy_from_slice(&unsafe { self.fetch::<u64>(at) }.to_ne_bytes());
+                at += 8;
+            }
+            if at + 4 <= N {
+                // SAFETY: `at + 4` is at most `N`.
+                bytes[at..at + 4].copy_from_slice(&unsafe { self.fetch::<u32>(at) }.to_ne_bytes());
+                at += 4;
+            }
+            if at + 2 <= N {
+                // SAFETY: `at + 2` is at most `N`.
+                bytes[at..at + 2].copy_from_slice(&unsafe { self.fetch::<u16>(at) }.to_ne_bytes());
+                at += 2;
+            }
+            if at < N {
+                // SAFETY: `at` is below `N`.
+                bytes[at] = unsafe { self.fetch::<u8>(at) };
+            }
+            bytes
+        }
+
+        /// Fetches an integer from offset `at`, once, whatever its alignment.
+        ///
+        /// # Safety
+        /// Its bytes must be readable there.
+        #[inline(always)]
+        unsafe fn fetch<W: Copy>(self, at: usize) -> W {
+            // SAFETY: inside the view by the caller's promise.
+            let word = unsafe { self.0.add(at) }.cast::<Unaligned<W>>();
+            // SAFETY: readable by the caller's promise; the packed type has no alignment to keep.
+            unsafe { std::ptr::read_volatile(word) }.0
         }
     }
+
+    #[derive(Clone, Copy)]
+    #[repr(C, packed)]
+    struct Unaligned<W>(W);
 }
 
 /// Views under loom: granules of checked cells, so that loom reports any access that no ordering protects.

@@ -36,7 +36,11 @@ fn check(consumer: &mut Consumer, number: u8) -> bool {
     let Some(arrival) = consumer.peek().unwrap() else {
         return false;
     };
-    let len = if number.is_multiple_of(2) { 1 + usize::from(number) } else { 25 };
+    let len = if number.is_multiple_of(2) {
+        1 + usize::from(number)
+    } else {
+        25
+    };
     assert_eq!(arrival.len(), len);
     assert!(arrival.first().iter().all(|&byte| byte == number));
     if arrival.rest().len() == 1 {

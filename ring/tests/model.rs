@@ -345,7 +345,7 @@ proptest! {
                 }
                 _ => {
                     let n = (n as usize).min(fetched.len());
-                    if let Some(last) = fetched.drain(..n).last() {
+                    if let Some(last) = fetched.drain(..n).next_back() {
                         prop_assert_eq!(posts.complete(last), Ok(n as u32));
                         prop_assert!(posts.complete(last).is_err(), "completed twice");
                     }

@@ -95,7 +95,9 @@ impl<L: Layout, const N: usize> Posts<L, N> {
         }
         let slot = self.table.slot(self.tail);
         self.table.write(self.tail, &descriptor, Self::LAST);
-        self.shadow[slot as usize] = descriptor;
+        // SAFETY: a slot number is masked to below the count, which is the shadow's length.
+        let shadow = unsafe { self.shadow.get_unchecked_mut(slot as usize) };
+        *shadow = descriptor;
         self.tail = self.tail.wrapping_add(1);
         Ok(slot)
     }
