@@ -1,0 +1,169 @@
+//! After a warm-up, no message costs an allocation: counted by the allocator itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use doorbell_fabric::caps::Features;
+use doorbell_fabric::memory::Region;
+use doorbell_pml::{
+    MultiArgs, Payload, Pml, Protocol, Rank, RecvArgs, SendArgs, SendMode, Sent, Source, Target,
+};
+
+#[path = "it/pair.rs"]
+mod pair;
+
+use pair::Pair;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn features(get: bool, put: bool) -> Features {
+    Features {
+        get,
+        put,
+        atomics: false,
+        gather: true,
+        reclaim: true,
+        checksum: false,
+    }
+}
+
+/// Runs `round` often to warm up, then often again, and counts.
+fn steady(what: &str, mut round: impl FnMut()) {
+    (0..300).for_each(|_| round());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..300).for_each(|_| round());
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(allocations, 0, "{what}: in 300 rounds");
+}
+
+fn finish<M: doorbell_fabric::message::Message>(pml: &mut Pml<M>, sent: Sent) {
+    if let Sent::Pending(id) = sent {
+        pml.test(id).expect("it has ended").expect("it succeeded");
+    }
+}
+
+/// One test, because the counter counts all threads.
+#[test]
+fn steady_state_allocates_nothing() {
+    let (from, into) = (Region::new(100_000).unwrap(), Region::new(100_000).unwrap());
+    let (out, room) = (from.whole().as_const(), into.whole().as_mut());
+
+    for length in [0, 8, 64, 4000] {
+        let mut pair = Pair::new(features(false, false), |_| ());
+        steady("expected eager", || {
+            let request = pair
+                .b
+                .recv_loan(Rank(0).into(), 0, 1, 0, room.part(0, length))
+                .unwrap();
+            let sent = pair.a.send_loan(Rank(1), 0, 1, out.part(0, length)).unwrap();
+            pair.settle();
+            finish(&mut pair.a, sent);
+            pair.b.test(request).unwrap().unwrap();
+        });
+        steady("unexpected eager, any source, with an ignore mask", || {
+            for tag in 0..4 {
+                finish(&mut pair.a, Sent::Done);
+                let _ = pair.a.send_loan(Rank(1), 0, tag, out.part(0, length)).unwrap();
+            }
+            pair.settle();
+            for _ in 0..4 {
+                let request = pair.b.recv_loan(Source::Any, 0, 0, 3, room).unwrap();
+                pair.b.test(request).unwrap().unwrap();
+            }
+        });
+        steady("injected and to ourselves", || {
+            pair.a.inject(Rank(0), 0, 9, &[7; 32]).unwrap();
+            let request = pair.a.recv_loan(Source::Any, 0, 9, 0, room).unwrap();
+            pair.a.test(request).unwrap().unwrap();
+        });
+    }
+
+    for (protocol, get, put) in [
+        (Protocol::Fragments, false, false),
+        (Protocol::Get, true, false),
+        (Protocol::Put, false, true),
+    ] {
+        let mut pair = Pair::new(features(get, put), |config| config.protocol = protocol);
+        for expected in [true, false] {
+            steady("long", || {
+                let args = || SendArgs {
+                    to: Rank(1),
+                    context: 0,
+                    tag: 1,
+                    payload: Payload::Loan(out),
+                    mode: SendMode::Synchronous,
+                    notify: true,
+                };
+                let receive = |pair: &mut Pair| {
+                    let args = RecvArgs {
+                        from: Rank(0).into(),
+                        context: 0,
+                        tag: 1,
+                        ignore: 0,
+                        target: Target::Loan(room),
+                        notify: true,
+                    };
+                    pair.b.recv(args).unwrap()
+                };
+                if expected {
+                    receive(&mut pair);
+                }
+                let _ = pair.a.send(args()).unwrap();
+                pair.settle();
+                if !expected {
+                    receive(&mut pair);
+                    pair.settle();
+                }
+                for pml in [&mut pair.a, &mut pair.b] {
+                    let id = pml.next_completion().expect("it has ended");
+                    pml.test(id).unwrap().unwrap();
+                }
+            });
+        }
+    }
+
+    let mut pair = Pair::new(features(false, false), |config| config.window = 8 << 10);
+    steady("a multi-receive of short messages under credit", || {
+        let args = MultiArgs {
+            from: Source::Any,
+            context: 0,
+            tag: 1,
+            ignore: 0,
+            target: Target::Loan(room.part(0, 1000)),
+            min_free: 1,
+            notify: false,
+        };
+        let request = pair.b.recv_multi(args).unwrap();
+        for _ in 0..10 {
+            pair.a.inject(Rank(1), 0, 1, &[3; 100]).unwrap();
+        }
+        pair.settle();
+        while pair.b.next_delivery().is_some() {}
+        pair.b.test(request).unwrap().unwrap();
+    });
+}
