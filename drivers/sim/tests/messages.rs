@@ -200,6 +200,25 @@ fn a_short_break_loses_nothing_and_tells_nothing() {
 }
 
 #[test]
+fn a_break_that_was_healed_does_not_shorten_the_patience_with_the_next() {
+    let mut two = two(17, SimConfig::default());
+    let (plane, from, to) = (Plane::FIRST, 0, 1);
+    let (cut, heal) = (Change::Cut { plane, from, to }, Change::Heal { plane, from, to });
+    for (at, change) in [(0, cut), (300_000, heal), (400_000, cut)] {
+        two.net.at(Time::from_nanos(at), change);
+    }
+    two.net.advance_to(Time::from_nanos(899_999));
+    assert_eq!(
+        events(&mut two.a),
+        [],
+        "500 us of silence, counted from the second cut"
+    );
+    two.net.advance_to(Time::from_nanos(900_000));
+    let down = EventKind::PeerDown(DownReason::Silent);
+    assert_eq!(events(&mut two.a), [(Scope::Peer(two.to_b), down)]);
+}
+
+#[test]
 fn a_dark_plane_is_one_link_event_each_and_comes_back() {
     let mut two = two(6, SimConfig::default());
     two.send(b"1").unwrap();
@@ -337,6 +356,26 @@ fn a_dead_process_is_told_and_its_next_life_is_another_peer() {
     let mut at_new = Collect::default();
     assert_eq!(b.poll(9, &mut at_new), 1);
     assert_eq!(two.at_a.messages, [(to_new, b"hello".to_vec())]);
+}
+
+#[test]
+fn after_the_news_of_a_death_nothing_of_the_dead_is_seen() {
+    for seed in 0..20 {
+        let mut two = two(seed, SimConfig::default());
+        for _ in 0..5 {
+            two.b.send(two.to_a, b"old", Body::Empty).unwrap();
+        }
+        two.b.flush();
+        two.net.advance_to(Time::from_nanos(5_000));
+        two.net.change(Change::RankDeath(1));
+        two.net.advance_to(Time::from_nanos(1_000_000));
+        assert_eq!(events(&mut two.a).len(), 1);
+        assert_eq!(
+            two.a.poll(9, &mut two.at_a),
+            0,
+            "it waited in the inbox when the news came"
+        );
+    }
 }
 
 #[test]
