@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::thread;
 
+use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
-use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank};
+use doorbell_fabric::select::{Offer, Policy, Reach, Selection, select};
+use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
 
-use crate::bootstrap::{Hello, MOST_RANKS, Root, meet};
+use crate::bootstrap::{Hello, MOST_RANKS, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Protocol};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Way};
-use crate::rails::{AnyRail, Candidate, Selection, open_all, other_end};
+use crate::rails::{AnyRail, open_all};
 use crate::raw::OneSided;
 use crate::world::{Hook, World};
 
@@ -30,6 +33,9 @@ use crate::world::{Hook, World};
 pub fn init() -> Result<World, Error> {
     Builder::new().build()
 }
+
+/// Open rails, and everything that selection judges.
+type Rails = (Vec<AnyRail>, Vec<Candidate>);
 
 type Edit = Box<dyn FnOnce(&mut Config) -> Result<(), Error>>;
 
@@ -135,8 +141,9 @@ impl Builder {
     pub fn build(self) -> Result<World, Error> {
         let (config, hook) = self.split()?;
         let (rank, size) = place(&config)?;
-        let rails = if size == 1 && config.rails.list.get().0.is_empty() {
-            Vec::new()
+        let alone = size == 1 && config.rails.list.get().0.is_empty();
+        let (rails, candidates) = if alone {
+            Default::default()
         } else {
             open_all(&config)?
         };
@@ -150,7 +157,7 @@ impl Builder {
             config,
             rank,
             table,
-            rails,
+            (rails, candidates),
             Clock::Machine(doorbell_fabric::clock::Clock::start()),
             hook,
         )
@@ -233,11 +240,16 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
             by: "the simulated network".to_owned(),
         });
     }
-    let rails = (0..size).map(|_| vec![AnyRail::Sim(net.attach())]).collect();
+    let attach = |_| {
+        let rail = AnyRail::Sim(net.attach());
+        let candidate = rail.candidate();
+        (vec![rail], vec![candidate])
+    };
+    let rails = (0..size).map(attach).collect();
     raise_all(config, rails, &Clock::Virtual(net.clone()))
 }
 
-fn raise_all(config: &Config, rails: Vec<Vec<AnyRail>>, clock: &Clock) -> Result<Vec<World>, Error> {
+fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<World>, Error> {
     let size = u32::try_from(rails.len())
         .ok()
         .filter(|size| *size > 0 && *size <= MOST_RANKS);
@@ -246,7 +258,7 @@ fn raise_all(config: &Config, rails: Vec<Vec<AnyRail>>, clock: &Clock) -> Result
     let table = ranks
         .clone()
         .zip(&rails)
-        .map(|(rank, rails)| hello(rank, size, rails))
+        .map(|(rank, (rails, _))| hello(rank, size, rails))
         .collect::<Result<Vec<_>, _>>()?;
     let raise = |(rank, rails)| World::raise(config.clone(), rank, table.clone(), rails, clock.clone(), None);
     ranks.zip(rails).map(raise).collect()
@@ -258,7 +270,7 @@ impl World {
         config: Config,
         rank: u32,
         table: Vec<Hello>,
-        rails: Vec<AnyRail>,
+        (rails, candidates): Rails,
         clock: Clock,
         hook: Option<Hook>,
     ) -> Result<Self, Error> {
@@ -267,7 +279,7 @@ impl World {
         for rail in rails {
             pml.add_rail(rail);
         }
-        let (selections, ways) = connect_all(&mut pml, rank, &table)?;
+        let (selections, ways) = connect_all(&mut pml, &config, &candidates, rank, &table)?;
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
             pml,
@@ -324,12 +336,18 @@ fn crowded(rank: u32, table: &[Hello], dedicated: bool) -> bool {
     thread::available_parallelism().map_or(1, usize::from) < threads
 }
 
-/// Opens every peer over every rail that leads to it.
+/// Chooses the rails to every peer, and opens it over them.
 fn connect_all(
     pml: &mut Pml<AnyRail>,
+    config: &Config,
+    candidates: &[Candidate],
     rank: u32,
     table: &[Hello],
 ) -> Result<(Vec<Selection>, Vec<Vec<Way>>), Error> {
+    let policy = Policy {
+        named: config.rails.list.get().0.clone(),
+        ..Policy::default()
+    };
     let own = &table[rank as usize];
     let mut selections = Vec::with_capacity(table.len());
     let mut all_ways = Vec::with_capacity(table.len());
@@ -337,73 +355,94 @@ fn connect_all(
         let (selection, ways) = if peer.rank == rank {
             (
                 Selection {
-                    peer: rank,
-                    candidates: Vec::new(),
+                    peer: format!("rank {rank}"),
+                    rails: Vec::new(),
                 },
                 Vec::new(),
             )
         } else {
-            connect(pml, own, peer)
+            connect(pml, &policy, candidates, own, peer)?
         };
-        if ways.is_empty() && peer.rank != rank {
-            return Err(Error::NoRail {
-                peer: peer.rank,
-                reasons: selection.reasons(),
-            });
-        }
         selections.push(selection);
         all_ways.push(ways);
     }
     Ok((selections, all_ways))
 }
 
-fn connect(pml: &mut Pml<AnyRail>, own: &Hello, peer: &Hello) -> (Selection, Vec<Way>) {
-    let names: Vec<_> = pml.rails().map(|(id, rail)| (id, rail.name().clone())).collect();
-    let mut candidates = Vec::new();
+fn connect(
+    pml: &mut Pml<AnyRail>,
+    policy: &Policy,
+    candidates: &[Candidate],
+    own: &Hello,
+    peer: &Hello,
+) -> Result<(Selection, Vec<Way>), Error> {
+    let offer = |entry: &RailEntry| {
+        let (rail, wire, address) = (
+            entry.name.parse().ok()?,
+            entry.wire.clone(),
+            entry.address.clone(),
+        );
+        Some(Offer { rail, wire, address })
+    };
+    let offers: Vec<Offer> = peer.rails.iter().filter_map(offer).collect();
+    let selection = select(
+        &format!("rank {}", peer.rank),
+        candidates,
+        &offers,
+        policy,
+        |candidate, offer| reach(pml, own, peer, candidate, offer),
+    );
     let mut ways = Vec::new();
-    for (id, name) in names {
-        let opened = other_end(&name, own, peer).and_then(|entry| {
-            let incarnation = Incarnation(entry.incarnation);
-            let connected = pml.connect(Rank(peer.rank), id, &entry.address, incarnation);
-            connected.map_err(|error| error.to_string())?;
-            let rail = pml.rail_mut(id).ok_or("the rail is gone")?;
+    for (name, offer) in selection.require()? {
+        let Some((id, other)) = rail_of(pml, name).zip(entry_of(peer, offer)) else {
+            continue;
+        };
+        let entry = &peer.rails[other];
+        let incarnation = Incarnation(entry.incarnation);
+        pml.connect(Rank(peer.rank), id, &entry.address, incarnation)?;
+        if let Some(rail) = pml.rail_mut(id) {
             // Opening again gives the same number: the one that one-sided operations need.
-            let index = rail
-                .open(&entry.address, incarnation)
-                .map_err(|error| error.to_string())?;
-            let other = peer.rails.iter().position(|one| one == entry).unwrap_or_default();
-            Ok(Way {
+            let index = rail.open(&entry.address, incarnation)?;
+            ways.push(Way {
                 rail: id,
                 peer: index,
                 other: other as u16,
-            })
-        });
-        let (place, reason) = match opened {
-            Ok(way) => {
-                ways.push(way);
-                (Some(ways.len() - 1), chosen(ways.len() - 1))
-            }
-            Err(reason) => (None, reason),
-        };
-        candidates.push(Candidate {
-            rail: name.to_string(),
-            place,
-            reason,
-        });
+            });
+        }
     }
-    (
-        Selection {
-            peer: peer.rank,
-            candidates,
-        },
-        ways,
-    )
+    Ok((selection, ways))
 }
 
-fn chosen(place: usize) -> String {
-    match place {
-        0 => "chosen: it comes first and reaches the peer".to_owned(),
-        _ => "chosen as a spare: used when those before it are down".to_owned(),
+fn rail_of(pml: &Pml<AnyRail>, name: &RailName) -> Option<RailId> {
+    pml.rails()
+        .find(|(_, rail)| rail.name() == name)
+        .map(|(id, _)| id)
+}
+
+fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
+    peer.rails
+        .iter()
+        .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
+}
+
+/// Whether a rail of ours can open the peer at that address; opening sends nothing.
+fn reach(pml: &mut Pml<AnyRail>, own: &Hello, peer: &Hello, candidate: &Candidate, offer: &Offer) -> Reach {
+    let no = |reason: String| Reach::No { reason };
+    if candidate.rail.kind() == "shm" && own.host != peer.host {
+        return no("the peer runs on another host".to_owned());
+    }
+    let Some((id, other)) = rail_of(pml, &candidate.rail).zip(entry_of(peer, offer)) else {
+        return no("the rail is not open".to_owned());
+    };
+    let Some(rail) = pml.rail_mut(id) else {
+        return no("the rail is not open".to_owned());
+    };
+    match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
+        Ok(_) => Reach::Yes {
+            latency_ns: rail.capabilities().estimate.latency_ns,
+            measured: false,
+        },
+        Err(error) => no(error.to_string()),
     }
 }
 
@@ -469,7 +508,7 @@ mod tests {
                 .set("rails.list", name)
                 .build()
                 .unwrap_err();
-            assert_eq!(error.code(), "rail.unusable");
+            assert_eq!(error.code(), "rail-unusable");
             assert!(error.to_string().contains(name), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use doorbell_fabric::error::RailError;
+use doorbell_fabric::error::{Exit, RailError};
 use thiserror::Error;
 
 use crate::types::{Source, Tag};
@@ -303,7 +303,7 @@ impl Error {
             Self::MissingRanks { .. } => "job.missing-ranks",
             Self::NoRoot { .. } => "job.no-root",
             Self::Meeting { .. } => "job.meeting",
-            Self::Rail(_) => "rail.unusable",
+            Self::Rail(error) => error.code(),
             Self::NoRail { .. } => "rail.none",
             Self::Core { .. } => "progress.core",
             Self::NoSuchRank { .. } => "rank.unknown",
@@ -355,24 +355,27 @@ impl Error {
         }
     }
 
-    /// The exit code for a program that ends because of this: 64 usage and configuration, 69 something is not
-    /// there, 70 a defect, 71 the system, 74 input or output, 75 try again (as in sysexits).
-    pub fn exit_code(&self) -> u8 {
+    /// With which number a program ends because of this: one list for all programs of doorbell.
+    pub fn exit(&self) -> Exit {
         match self {
+            Self::Rail(error) => error.exit(),
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } | Self::Job { .. } => {
-                64
+                Exit::Usage
             }
-            Self::NoSuchRank { .. }
-            | Self::Layout { .. }
-            | Self::Stale { .. }
-            | Self::Truncated { .. }
-            | Self::Core { .. } => 64,
-            Self::Rail(_) | Self::NoRail { .. } | Self::Unsupported { .. } | Self::Meeting { .. } => 69,
-            Self::Ended { .. } | Self::Busy | Self::Cancelled => 70,
-            Self::Io { .. } => 71,
-            Self::PeerLost { .. } | Self::OneSided { .. } => 74,
-            Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) | Self::Full { .. } => 75,
+            Self::NoSuchRank { .. } | Self::Layout { .. } | Self::Stale { .. } | Self::Core { .. } => {
+                Exit::Usage
+            }
+            Self::Truncated { .. } | Self::Cancelled | Self::Busy | Self::Full { .. } => Exit::Usage,
+            Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
+            Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
+            Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,
+            Self::Io { .. } | Self::Ended { .. } => Exit::System,
         }
+    }
+
+    /// The same as a number.
+    pub fn exit_code(&self) -> u8 {
+        self.exit().number()
     }
 }
 
@@ -435,6 +438,6 @@ mod tests {
             error.to_string(),
             "deadline passed: rank 2 has waited 1.5 s for a message from rank 1 with tag 0x7; rank 1 over shm: up"
         );
-        assert_eq!((error.code(), error.exit_code()), ("timeout", 75));
+        assert_eq!((error.code(), error.exit_code()), ("timeout", 5));
     }
 }

@@ -2,6 +2,7 @@
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
+use doorbell_fabric::discover::{Candidate, Discovery, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
@@ -14,9 +15,8 @@ use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_sim::SimRail;
-use serde::Serialize;
 
-use crate::bootstrap::{Hello, RailEntry};
+use crate::bootstrap::RailEntry;
 use crate::config::Config;
 use crate::error::Error;
 
@@ -44,17 +44,18 @@ impl AnyRail {
     pub(crate) fn open(name: &RailName, config: &Config) -> Result<Self, Error> {
         match name.kind() {
             "shm" => Ok(Self::Shm(ShmRail::open(name, &shm_config(config))?)),
-            "sim" => Err(unusable(
-                name,
-                "a simulated network lives in one process",
-                "make its worlds with `doorbell::simulated`",
-            )),
-            _ => Err(unusable(
-                name,
-                "this build has no driver for it",
-                "name another rail, or none to have them chosen",
-            )),
+            // Discovery has judged every name before this is called.
+            _ => Err(Error::Rail(RailError::Unusable {
+                rail: name.to_string(),
+                reason: "this build cannot open it by name".to_owned(),
+                remedy: "name another rail, or none to have them chosen".to_owned(),
+            })),
         }
+    }
+
+    /// What selection judges, for a rail that is open already.
+    pub(crate) fn candidate(&self) -> Candidate {
+        Candidate::usable(self.name().clone(), *self.capabilities())
     }
 
     fn incarnation(&self) -> Incarnation {
@@ -71,6 +72,7 @@ impl AnyRail {
         ];
         RailEntry {
             name: self.name().to_string(),
+            wire: self.name().kind().to_owned(),
             address: self.address(),
             incarnation: self.incarnation().0,
             features: features
@@ -81,14 +83,6 @@ impl AnyRail {
             eager: capabilities.limits.eager as u64,
         }
     }
-}
-
-fn unusable(name: &RailName, reason: &str, remedy: &str) -> Error {
-    Error::Rail(RailError::Unusable {
-        rail: name.to_string(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_owned(),
-    })
 }
 
 fn shm_config(config: &Config) -> ShmConfig {
@@ -105,75 +99,89 @@ fn shm_config(config: &Config) -> ShmConfig {
     }
 }
 
-/// Opens the rails that the configuration names, or those that every host has.
-pub(crate) fn open_all(config: &Config) -> Result<Vec<AnyRail>, Error> {
-    let named = &config.rails.list.get().0;
-    if named.is_empty() {
-        let shm: RailName = "shm".parse().map_err(Error::Rail)?;
-        return Ok(vec![AnyRail::open(&shm, config)?]);
-    }
-    named.iter().map(|name| AnyRail::open(name, config)).collect()
-}
+/// The drivers of this build, for discovery.
+struct ShmDriver(ShmConfig);
+struct SimDriver;
 
-/// One rail that could have carried messages to a peer, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Candidate {
-    /// The rail's name here.
-    pub rail: String,
-    /// Its place among the chosen ones, from 0; `None`: not chosen.
-    pub place: Option<usize>,
-    /// Why it was chosen, or the one reason why not.
-    pub reason: String,
-}
-
-/// Which rails lead to a peer, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Selection {
-    /// The peer's rank.
-    pub peer: u32,
-    /// Every rail of ours, in the order in which they were looked at.
-    pub candidates: Vec<Candidate>,
-}
-
-impl Selection {
-    /// The names of the chosen rails, the preferred one first.
-    pub fn chosen(&self) -> Vec<&str> {
-        self.candidates
-            .iter()
-            .filter(|one| one.place.is_some())
-            .map(|one| one.rail.as_str())
-            .collect()
+impl Driver for ShmDriver {
+    fn kind(&self) -> &'static str {
+        "shm"
     }
 
-    /// Each rail that was not chosen with its reason, for an error.
-    pub(crate) fn reasons(&self) -> String {
-        let lost = self.candidates.iter().filter(|one| one.place.is_none());
-        let lost: Vec<String> = lost.map(|one| format!("{}: {}", one.rail, one.reason)).collect();
-        if lost.is_empty() {
-            "there is no rail at all".to_owned()
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        let name: RailName = "shm".parse()?;
+        // Opening it is how to know: a socket and a page of memory, gone again at the end of this call.
+        let rail = ShmRail::open(&name, &self.0)?;
+        let pull = if rail.capabilities().features.get {
+            "yes"
         } else {
-            lost.join("; ")
+            "no"
+        };
+        Ok(vec![
+            Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull),
+        ])
+    }
+}
+
+impl Driver for SimDriver {
+    fn kind(&self) -> &'static str {
+        "sim"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(Vec::new())
+    }
+
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let reason = "a simulated network lives in one process";
+        Some(Candidate::rejected(
+            name.clone(),
+            reason,
+            "make its worlds with `doorbell::simulated`",
+        ))
+    }
+}
+
+/// Every kind of rail with its verdict, and the reason of each that cannot be used.
+///
+/// ```
+/// let found = doorbell::discover(&doorbell::Config::default());
+/// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
+/// ```
+pub fn discover(config: &Config) -> Discovery {
+    let shm = ShmDriver(shm_config(config));
+    doorbell_fabric::discover::discover(&[&shm, &SimDriver], &config.rails.list.get().0)
+}
+
+/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
+/// The second part is what selection judges: all candidates, also those that could not be opened.
+pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
+    let found = discover(config);
+    let named = &config.rails.list.get().0;
+    for name in named {
+        found.named(name)?;
+    }
+    let mut rails = Vec::new();
+    let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
+    for candidate in &mut candidates {
+        let wanted = if named.is_empty() {
+            candidate.automatic
+        } else {
+            named.contains(&candidate.rail)
+        };
+        if !wanted || !candidate.is_usable() {
+            continue;
+        }
+        match AnyRail::open(&candidate.rail, config) {
+            Ok(rail) => rails.push(rail),
+            Err(error) if !named.is_empty() => return Err(error),
+            // One sick rail hides no other: it is a candidate that lost.
+            Err(error) => {
+                *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
+            }
         }
     }
-}
-
-/// The peer's end of one of our rails: the one of the same name, else the first of the same kind.
-///
-/// # Errors
-/// The reason why there is none.
-pub(crate) fn other_end<'p>(name: &RailName, own: &Hello, peer: &'p Hello) -> Result<&'p RailEntry, String> {
-    if name.kind() == "shm" && own.host != peer.host {
-        return Err("the peer is on another host".to_owned());
-    }
-    let same_kind = || {
-        peer.rails
-            .iter()
-            .filter(|entry| entry.address.kind == name.kind())
-    };
-    same_kind()
-        .find(|entry| entry.name == name.as_str())
-        .or_else(|| same_kind().next())
-        .ok_or_else(|| format!("the peer has no rail of kind `{}`", name.kind()))
+    Ok((rails, candidates))
 }
 
 impl Rail for AnyRail {

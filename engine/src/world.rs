@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use doorbell_fabric::memory::{Region, RegionSlice};
+use doorbell_fabric::select::Selection;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
@@ -13,7 +14,6 @@ use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
 use crate::progress::{Envelope, Front, Look, Ticket};
-use crate::rails::Selection;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};

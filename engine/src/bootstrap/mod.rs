@@ -38,6 +38,8 @@ pub(crate) const MOST_RAILS: usize = 64;
 pub struct RailEntry {
     /// The rail's name there.
     pub name: String,
+    /// What it speaks: rails that speak the same reach each other.
+    pub wire: String,
     /// Its address.
     pub address: RailAddress,
     /// Which life of the rail: peers of another one are refused.

@@ -1,0 +1,109 @@
+//! The data path allocates nothing: counted over every thread of a two-rank job in its steady state.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::{MODES, config, job};
+use doorbell::{Error, World};
+
+struct Counting;
+
+static ON: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn count() {
+    if ON.load(Ordering::Relaxed) {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One round of everything that is meant to be free of allocations.
+fn round(world: &World, small: &mut [u8], large: &mut [Vec<u8>; 2]) -> Result<(), Error> {
+    let other = 1 - world.rank();
+    let [out, into] = large;
+    if world.rank() == 0 {
+        world.send(other, 1, small)?;
+        world.recv(other, 1, small)?;
+        world.send(other, 2, out)?;
+        world.recv(other, 2, into)?;
+    } else {
+        world.recv(other, 1, small)?;
+        world.send(other, 1, small)?;
+        world.recv(other, 2, into)?;
+        world.send(other, 2, out)?;
+    }
+    world.scope(|s| {
+        let large = s.irecv(other, 3, into)?;
+        let little = s.irecv(other, 4, small)?;
+        let sends = [s.isend(other, 3, out)?, s.isend(other, 4, b"eight by")?];
+        little.wait()?;
+        large.wait()?;
+        sends.into_iter().try_for_each(|send| send.wait().map(drop))
+    })?;
+    world.barrier()
+}
+
+/// One test only in this file: the count is the process's.
+#[test]
+fn the_steady_state_allocates_nothing() {
+    for mode in MODES {
+        let (warm, measured) = (Barrier::new(2), Barrier::new(2));
+        job(2, &config(mode), |world| {
+            let mut small = [0; 8];
+            let mut large = [vec![1; 200_000], vec![0; 200_000]];
+            for _ in 0..300 {
+                round(&world, &mut small, &mut large).unwrap();
+            }
+            if warm.wait().is_leader() {
+                COUNT.store(0, Ordering::SeqCst);
+                ON.store(true, Ordering::SeqCst);
+            }
+            warm.wait();
+            for _ in 0..300 {
+                round(&world, &mut small, &mut large).unwrap();
+            }
+            if measured.wait().is_leader() {
+                ON.store(false, Ordering::SeqCst);
+            }
+            measured.wait();
+        });
+        assert_eq!(
+            COUNT.load(Ordering::SeqCst),
+            0,
+            "allocations in 600 rounds, {mode:?}"
+        );
+    }
+    let probe = {
+        ON.store(true, Ordering::SeqCst);
+        drop(std::hint::black_box(Box::new(1)));
+        ON.store(false, Ordering::SeqCst);
+        COUNT.load(Ordering::SeqCst)
+    };
+    assert!(probe > 0, "the counter itself works");
+}

@@ -1,0 +1,285 @@
+//! The interface for foreign front ends: one story per call of reference ofi, section P9.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{in_both_modes, pattern};
+use doorbell::raw::{
+    Aborted, Access, AtomicOp, Cargo, Completion, Exposure, Landing, Payload, Raw, SendMode, Sent, Target,
+    Window,
+};
+use doorbell::sim::{SimConfig, SimNet};
+use doorbell::{Config, Error, Region, RegionSlice, Source, Status, Tag, World};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn whole(region: &Region, at: usize, length: usize) -> RegionSlice {
+    region.slice(at, length).unwrap()
+}
+
+fn bytes(region: &Region, at: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    region.read(at, &mut bytes);
+    bytes
+}
+
+fn finished(raw: Raw<'_>) -> Result<Status, Error> {
+    match raw.wait(LONG)? {
+        Completion::Request { outcome, .. } => outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn contexts_keep_front_ends_apart_and_low_ones_are_the_worlds_own() {
+    in_both_modes(1, |world| {
+        assert_eq!(world.raw(15).unwrap_err().code(), "unsupported");
+        let (one, two) = (world.raw(16).unwrap(), world.raw(17).unwrap());
+        one.inject(0, 5, b"sixteen").unwrap();
+        world.send(0, 5, b"zero").unwrap();
+        assert!(two.peek(Source::Any, Tag::any()).unwrap().is_none());
+        assert_eq!(one.peek(Source::Any, Tag::any()).unwrap().unwrap().len, 7);
+        assert_eq!(world.recv(0, 5, &mut [0; 16]).unwrap().len, 4);
+    });
+}
+
+#[test]
+fn match_bits_ignore_masks_and_one_queue() {
+    in_both_modes(2, |world| {
+        let raw = world.raw(20).unwrap();
+        let other = 1 - world.rank();
+        let region = world.region(200_000).unwrap();
+        let id = raw
+            .recv(
+                Source::Rank(other),
+                Tag::masked(0xab00, 0xff),
+                Target::Region(whole(&region, 0, 90_000)),
+            )
+            .unwrap();
+        region.write(100_000, &pattern(world.rank(), 90_000));
+        let payload = Payload::Region(whole(&region, 100_000, 90_000));
+        let sent = raw.send(other, 0xab42, payload, SendMode::Synchronous).unwrap();
+        let Sent::Pending(sent) = sent else {
+            panic!("a synchronous send is not done at once")
+        };
+        let mut left = vec![id, sent];
+        while !left.is_empty() {
+            match raw.wait(LONG).unwrap() {
+                Completion::Request { id, outcome } => {
+                    let status = outcome.unwrap();
+                    assert_eq!((status.tag, status.len), (0xab42, 90_000));
+                    left.retain(|one| *one != id);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(bytes(&region, 0, 90_000) == pattern(other, 90_000));
+        assert!(raw.next_completion().unwrap().is_none());
+        world.barrier().unwrap();
+    });
+}
+
+#[test]
+fn peek_claim_receive_and_discard() {
+    in_both_modes(1, |world| {
+        let raw = world.raw(16).unwrap();
+        let region = world.region(64).unwrap();
+        raw.inject(0, 1, b"first").unwrap();
+        raw.inject(0, 2, b"second").unwrap();
+        assert_eq!(raw.peek(Source::Any, Tag::exact(2)).unwrap().unwrap().len, 6);
+        let second = raw.claim(Source::Any, Tag::exact(2)).unwrap().unwrap();
+        assert!(raw.peek(Source::Any, Tag::exact(2)).unwrap().is_none());
+        raw.recv_claimed(second.message, Target::Region(whole(&region, 0, 6)))
+            .unwrap();
+        assert_eq!(finished(raw).unwrap().tag, 2);
+        assert_eq!(bytes(&region, 0, 6), b"second");
+        let first = raw.claim(Source::Any, Tag::any()).unwrap().unwrap();
+        assert_eq!(raw.discard(first.message).unwrap().len, 5);
+        assert_eq!(raw.discard(first.message).unwrap_err().code(), "stale");
+        assert!(raw.claim(Source::Any, Tag::any()).unwrap().is_none());
+    });
+}
+
+#[test]
+fn cancelled_and_aborted_receives() {
+    in_both_modes(1, |world| {
+        let raw = world.raw(16).unwrap();
+        let region = world.region(16).unwrap();
+        let one = raw
+            .recv(Source::Any, Tag::exact(1), Target::Region(whole(&region, 0, 8)))
+            .unwrap();
+        assert!(raw.cancel(one).unwrap());
+        assert!(matches!(finished(raw), Err(Error::Cancelled)));
+        let two = raw
+            .recv(Source::Any, Tag::exact(2), Target::Region(whole(&region, 0, 8)))
+            .unwrap();
+        assert_eq!(raw.abort(two).unwrap(), Aborted::Now);
+        raw.inject(0, 2, b"not seen").unwrap();
+        assert_eq!(raw.wait(Duration::from_millis(20)).unwrap_err().code(), "timeout");
+        assert_eq!(bytes(&region, 0, 8), [0; 8]);
+    });
+}
+
+#[test]
+fn one_buffer_takes_many_messages() {
+    in_both_modes(2, |world| {
+        let raw = world.raw(16).unwrap();
+        if world.rank() == 1 {
+            for n in 0..10u8 {
+                raw.inject(0, u64::from(n), &[n; 100]).unwrap();
+            }
+            world.barrier().unwrap();
+            return;
+        }
+        let region = world.region(1_000).unwrap();
+        let id = raw
+            .recv_multi(
+                Source::Rank(1),
+                Tag::any(),
+                Target::Region(whole(&region, 0, 1_000)),
+                100,
+            )
+            .unwrap();
+        let mut tags = Vec::new();
+        loop {
+            match raw.wait(LONG).unwrap() {
+                Completion::Delivery(delivery) => {
+                    assert_eq!(
+                        (delivery.request, delivery.delivered, delivery.intact),
+                        (id, 100, true)
+                    );
+                    let at = delivery.offset as usize;
+                    assert_eq!(bytes(&region, at, 100), [delivery.status.tag as u8; 100]);
+                    tags.push(delivery.status.tag);
+                }
+                Completion::Request { id: ended, outcome } => {
+                    assert_eq!((ended, outcome.unwrap().len), (id, 1_000));
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // Deliveries are told before the end of the buffer.
+        assert_eq!(tags, (0..10).collect::<Vec<u64>>());
+        world.barrier().unwrap();
+    });
+}
+
+/// Two worlds on a simulated network, which has every one-sided operation.
+fn pair() -> (SimNet, Vec<World>) {
+    let net = SimNet::new(5, SimConfig::default());
+    let worlds = doorbell::simulated(&net, 2, &Config::default()).unwrap();
+    (net, worlds)
+}
+
+fn operation(raws: [Raw<'_>; 2], id: u64) -> Result<u64, Error> {
+    for _ in 0..10_000 {
+        raws[1].progress();
+        if let Some(completion) = raws[0].next_completion()? {
+            match completion {
+                Completion::Operation { id: ended, outcome } if ended == id => return outcome,
+                other => panic!("{other:?}"),
+            }
+        }
+        raws[0].progress();
+    }
+    panic!("operation {id} does not end");
+}
+
+#[test]
+fn one_sided_operations_reach_windows_and_nothing_else() {
+    let (_net, worlds) = pair();
+    let raws = [worlds[0].raw(16).unwrap(), worlds[1].raw(16).unwrap()];
+    let (target, local) = (worlds[1].region(4_096).unwrap(), worlds[0].region(4_096).unwrap());
+    target.write(0, &pattern(1, 2_000));
+    let exposure = Exposure::Region(target.whole());
+    let window = raws[1].expose(exposure, Access::ReadWrite, Some(0)).unwrap();
+    let get = raws[0]
+        .get(1, window, 100, Landing::Region(whole(&local, 0, 1_000)))
+        .unwrap();
+    operation(raws, get).unwrap();
+    assert!(bytes(&local, 0, 1_000) == pattern(1, 2_000)[100..1_100]);
+    let put = raws[0]
+        .put(1, window, 3_000, Cargo::Region(whole(&local, 0, 500)))
+        .unwrap();
+    operation(raws, put).unwrap();
+    assert!(bytes(&target, 3_000, 500) == pattern(1, 2_000)[100..600]);
+    target.write(2_048, &41u64.to_le_bytes());
+    let add = raws[0].atomic(1, window, 2_048, AtomicOp::Add(1)).unwrap();
+    assert_eq!(operation(raws, add).unwrap(), 41);
+    assert_eq!(bytes(&target, 2_048, 8), 42u64.to_le_bytes());
+    let fence = raws[0].fence(1, window).unwrap();
+    operation(raws, fence).unwrap();
+    // Outside the window, at ourselves, at nobody.
+    let far = raws[0].get(1, window, 4_000, Landing::Region(whole(&local, 0, 97)));
+    assert_eq!(far.unwrap_err().code(), "layout");
+    assert_eq!(raws[0].fence(0, window).unwrap_err().code(), "unsupported");
+    assert_eq!(raws[0].fence(2, window).unwrap_err().code(), "rank.unknown");
+    assert_eq!(
+        raws[0].fence(1, Window { rail: 9, ..window }).unwrap_err().code(),
+        "rail.none"
+    );
+    // A forged key, then a revoked one.
+    let mut forged = window;
+    forged.remote.key = (window.remote.key.get() ^ 1).into();
+    let get = raws[0]
+        .get(1, forged, 0, Landing::Region(whole(&local, 0, 8)))
+        .unwrap();
+    assert_eq!(operation(raws, get).unwrap_err().code(), "one-sided");
+    raws[1].withdraw(window).unwrap();
+    let get = raws[0]
+        .get(1, window, 0, Landing::Region(whole(&local, 0, 8)))
+        .unwrap();
+    assert!(operation(raws, get).unwrap_err().to_string().contains("revoked"));
+}
+
+#[test]
+fn over_shm_peers_read_each_other_where_the_system_lets_them() {
+    in_both_modes(2, |world| {
+        let raw = world.raw(16).unwrap();
+        let region = world.region(100_000).unwrap();
+        if world.rank() == 1 {
+            region.write(0, &pattern(3, 100_000));
+            match raw.expose(Exposure::Region(region.whole()), Access::Read, Some(0)) {
+                Ok(window) => {
+                    let mut message = window.rail.to_le_bytes().to_vec();
+                    for number in [window.remote.key, window.remote.address, window.remote.length] {
+                        message.extend(number.get().to_le_bytes());
+                    }
+                    world.send(0, 1, &message).unwrap();
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), "unsupported");
+                    world.send(0, 1, b"").unwrap();
+                }
+            }
+            world.barrier().unwrap();
+            return;
+        }
+        let mut message = [0; 26];
+        if world.recv(1, 1, &mut message).unwrap().len == 26 {
+            let number = |at: usize| u64::from_le_bytes(message[at..at + 8].try_into().unwrap()).into();
+            let remote = doorbell::raw::Remote {
+                key: number(2),
+                address: number(10),
+                length: number(18),
+            };
+            let window = Window {
+                rail: u16::from_le_bytes([message[0], message[1]]),
+                remote,
+            };
+            let id = raw
+                .get(1, window, 5, Landing::Region(whole(&region, 0, 99_995)))
+                .unwrap();
+            match raw.wait(LONG).unwrap() {
+                Completion::Operation { id: ended, outcome } => {
+                    assert_eq!((ended, outcome.unwrap()), (id, 0))
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(bytes(&region, 0, 99_995) == pattern(3, 100_000)[5..]);
+        }
+        world.barrier().unwrap();
+    });
+}

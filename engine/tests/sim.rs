@@ -1,0 +1,158 @@
+//! Several worlds in one thread over the simulated network: the same seed, the same run.
+
+mod common;
+
+use std::time::Duration;
+
+use common::pattern;
+use doorbell::config::Protocol;
+use doorbell::sim::{Change, Faults, Plane, SimConfig, SimNet};
+use doorbell::{Config, Error, Source, Tag, World};
+
+fn worlds(net: &SimNet, size: u32) -> Vec<World> {
+    doorbell::simulated(net, size, &Config::default()).unwrap()
+}
+
+/// Polls every world in turn until `done`.
+fn drive(worlds: &[World], mut done: impl FnMut() -> bool) {
+    for _ in 0..200_000 {
+        if done() {
+            return;
+        }
+        worlds.iter().for_each(|world| _ = world.progress());
+    }
+    panic!("nothing moves any more");
+}
+
+/// Everybody sends to everybody, all sizes; returns the trace's hash.
+fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
+    let faults = Faults {
+        reorder: 0.3,
+        jitter: Duration::from_micros(3),
+        ..Faults::NONE
+    };
+    let net = SimNet::new(
+        seed,
+        SimConfig {
+            faults,
+            ..SimConfig::default()
+        },
+    );
+    let mut config = Config::default();
+    config.pml.protocol.set(protocol);
+    let worlds = doorbell::simulated(&net, 4, &config).unwrap();
+    let sizes = [0usize, 8, 3_000, 20_000, 100_000];
+    let mut requests = Vec::new();
+    let mut regions = Vec::new();
+    for to in &worlds {
+        for from in &worlds {
+            for (tag, size) in (0u64..).zip(sizes) {
+                let (out, into) = (from.region(size.max(1)).unwrap(), to.region(size.max(1)).unwrap());
+                out.write(0, &pattern(from.rank() * 10 + to.rank(), size));
+                requests.push(
+                    to.irecv_region(from.rank(), tag, into.slice(0, size).unwrap())
+                        .unwrap(),
+                );
+                requests.push(
+                    from.isend_region(to.rank(), tag, out.slice(0, size).unwrap())
+                        .unwrap(),
+                );
+                regions.push((from.rank() * 10 + to.rank(), size, into));
+            }
+        }
+    }
+    drive(&worlds, || requests.iter().all(|request| request.is_done()));
+    for request in &mut requests {
+        request.test().unwrap().unwrap();
+    }
+    for (seed, size, into) in regions {
+        let mut bytes = vec![0; size];
+        into.read(0, &mut bytes);
+        assert!(bytes == pattern(seed, size), "{size} bytes");
+    }
+    net.trace_hash()
+}
+
+#[test]
+fn a_whole_job_runs_the_same_way_for_the_same_seed() {
+    for protocol in [Protocol::Auto, Protocol::Fragments, Protocol::Put] {
+        assert_eq!(all_to_all(7, protocol), all_to_all(7, protocol));
+    }
+    assert_ne!(all_to_all(7, Protocol::Auto), all_to_all(8, Protocol::Auto));
+}
+
+#[test]
+fn deadlines_pass_in_virtual_time() {
+    let net = SimNet::new(1, SimConfig::default());
+    let worlds = worlds(&net, 2);
+    let (wall, virtually) = (std::time::Instant::now(), net.now());
+    let error = worlds[0]
+        .within(Duration::from_secs(3_600))
+        .recv(1, 7, &mut [])
+        .unwrap_err();
+    assert_eq!(error.code(), "timeout");
+    assert!(net.now().since(virtually) >= Duration::from_secs(3_600));
+    assert!(wall.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_dead_rank_ends_what_names_it_and_nothing_else() {
+    let net = SimNet::new(2, SimConfig::default());
+    let worlds = worlds(&net, 3);
+    for world in &worlds[1..] {
+        world.send(0, 1, b"hello").unwrap();
+        worlds[0].recv(world.rank(), 1, &mut [0; 5]).unwrap();
+    }
+    let region = worlds[0].region(64).unwrap();
+    let mut named = worlds[0].irecv_region(2, 9, region.slice(0, 8).unwrap()).unwrap();
+    let mut any = worlds[0]
+        .irecv_region(Source::Any, Tag::any(), region.slice(8, 8).unwrap())
+        .unwrap();
+    net.change(Change::RankDeath(2));
+    drive(&worlds[..2], || named.is_done());
+    assert!(matches!(named.test(), Some(Err(Error::PeerLost { peer: 2, .. }))));
+    assert!(!any.is_done(), "somebody else may still send");
+    assert!(matches!(
+        worlds[0].send(2, 1, &[0; 8]),
+        Err(Error::PeerLost { peer: 2, .. })
+    ));
+    assert!(worlds[0].peer(2).unwrap().lost.is_some() && worlds[0].peer(1).unwrap().lost.is_none());
+    worlds[1].send(0, 3, b"survivor").unwrap();
+    drive(&worlds[..2], || any.is_done());
+    assert_eq!(any.test().unwrap().unwrap().source, 1);
+}
+
+#[test]
+fn a_send_over_a_dead_plane_ends_and_gives_its_buffer_back() {
+    let net = SimNet::new(3, SimConfig::default());
+    let worlds = worlds(&net, 2);
+    let data = pattern(1, 200_000);
+    worlds[0].send(1, 1, b"first contact").unwrap();
+    worlds[1].recv(0, 1, &mut [0; 13]).unwrap();
+    net.at(
+        net.now() + Duration::from_micros(2),
+        Change::PlaneDown(Plane::FIRST),
+    );
+    let error = worlds[0].send(1, 2, &data).unwrap_err();
+    assert!(
+        matches!(&error, Error::PeerLost { peer: 1, .. } | Error::Timeout(_)),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_simulated_job_has_no_thread_of_its_own() {
+    let net = SimNet::new(4, SimConfig::default());
+    let mut config = Config::default();
+    config.progress.mode.set(doorbell::config::Mode::Dedicated);
+    assert_eq!(
+        doorbell::simulated(&net, 2, &config).unwrap_err().code(),
+        "unsupported"
+    );
+    assert_eq!(
+        doorbell::simulated(&net, 0, &Config::default())
+            .unwrap_err()
+            .code(),
+        "job.description"
+    );
+}
