@@ -9,7 +9,8 @@ use crate::workspace::{Member, TargetKind, Workspace, host};
 /// Folders whose unit tests run under AddressSanitizer: those that hold rooms for `unsafe`.
 const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "engine"];
 
-/// Folders all of whose tests run in release mode too: their orderings and their layout are the optimiser's prey.
+/// Folders all of whose tests, also those in `tests/`, run in release mode and under AddressSanitizer too: they are
+/// unsafe throughout, and their orderings are the optimiser's prey.
 const DATA_PATH: &[&str] = &["ring"];
 
 /// Test files of other folders that run in release mode too, by the start of their names: what they count or
@@ -210,7 +211,7 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
         ),
         tests(
             "asan",
-            "unit tests of the crates with unsafe rooms, under AddressSanitizer",
+            "tests of the crates with unsafe rooms, under AddressSanitizer",
             true,
             minutes(12),
             asan(workspace)?,
@@ -268,10 +269,14 @@ fn tests_named(member: &Member, starts: &[&str]) -> Vec<String> {
         .collect()
 }
 
+fn is_in(folders: &[&str], member: &Member) -> bool {
+    folders.contains(&member.folder.as_str())
+}
+
 fn release(workspace: &Workspace) -> Vec<Invocation> {
     let mut calls = Vec::new();
     for member in &workspace.members {
-        let all = DATA_PATH.contains(&member.folder.as_str());
+        let all = is_in(DATA_PATH, member);
         let named = if all {
             vec!["--lib".to_owned(), "--tests".to_owned()]
         } else {
@@ -331,16 +336,23 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
         .with("RUSTFLAGS", "-Zsanitizer=address")
         // Enough for a report that names lines, and quicker to build.
         .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
-        // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
-        .with("ASAN_OPTIONS", "detect_leaks=0");
+        // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about. Tests of
+        // guard pages expect the signal itself.
+        .with("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
     call.target = "asan";
     let fixed = call.arguments.len();
-    for member in workspace
-        .members
-        .iter()
-        .filter(|member| SANITIZED.contains(&member.folder.as_str()))
-    {
+    for member in workspace.members.iter().filter(|member| is_in(SANITIZED, member)) {
         call.arguments.extend(["-p".to_owned(), member.package.clone()]);
+    }
+    for member in workspace.members.iter().filter(|member| is_in(DATA_PATH, member)) {
+        let models = tests_named(member, &[LOOM]);
+        let all = tests_named(member, &[""]);
+        call.arguments.extend(
+            all.chunks(2)
+                .filter(|test| !models.contains(&test[1]))
+                .flatten()
+                .cloned(),
+        );
     }
     Ok(chosen(call, fixed))
 }
@@ -405,12 +417,21 @@ mod tests {
 
     #[test]
     fn the_sanitizer_sees_only_crates_with_rooms() {
-        let asan = asan(&workspace(&[("ring", &[]), ("pml", &[])])).unwrap()[0].typed();
+        let asan = asan(&workspace(&[
+            ("ring", &["loom_spsc", "model"]),
+            ("fabric", &["x"]),
+            ("pml", &[]),
+        ]))
+        .unwrap()[0]
+            .typed();
         assert!(
             asan.contains("RUSTFLAGS=-Zsanitizer=address") && asan.contains("--target "),
             "{asan}"
         );
-        assert!(asan.ends_with("-p doorbell-ring"), "{asan}");
+        assert!(
+            asan.ends_with("-p doorbell-ring -p doorbell-fabric --test model"),
+            "{asan}"
+        );
     }
 
     #[test]
