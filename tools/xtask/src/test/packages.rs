@@ -13,13 +13,20 @@ struct Package {
     name: &'static str,
     /// The program by which its presence is known.
     program: &'static str,
-    /// The step whose tests use it.
-    step: &'static str,
+    /// The steps whose tests use it.
+    steps: &'static [&'static str],
 }
 
 /// Everything that a test needs and a machine with Rust and a linker may lack. A test that uses a program adds it
 /// here, and skips with "package NAME: ..." where it is missing.
-const PACKAGES: &[Package] = &[];
+const PACKAGES: &[Package] = &[
+    // engine/tests/system_calls.rs counts what a rank asks of the kernel
+    Package {
+        name: "strace",
+        program: "strace",
+        steps: &["test", "release"],
+    },
+];
 
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.
 pub(super) fn install(steps: &[Step]) -> Result<(), Error> {
@@ -52,7 +59,7 @@ pub(super) fn install_line(names: &[&str]) -> String {
 fn missing(packages: &[Package], steps: &[Step], path: &str) -> Vec<&'static str> {
     let needed = packages
         .iter()
-        .filter(|package| steps.iter().any(|step| step.name == package.step));
+        .filter(|package| steps.iter().any(|step| package.steps.contains(&step.name)));
     needed
         .filter(|package| !is_on_path(package.program, path))
         .map(|package| package.name)
@@ -111,17 +118,17 @@ mod tests {
             Package {
                 name: "there",
                 program: "there",
-                step: "test",
+                steps: &["test"],
             },
             Package {
                 name: "gone",
                 program: "gone",
-                step: "test",
+                steps: &["test"],
             },
             Package {
                 name: "elsewhere",
                 program: "gone",
-                step: "loom",
+                steps: &["loom"],
             },
         ];
         let folder = tempfile::tempdir().unwrap();
