@@ -162,7 +162,18 @@ impl<M: Message> Pml<M> {
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
     #[inline]
     pub fn poll(&mut self) -> Work {
-        let budget = self.core.config.poll_budget;
+        self.poll_up_to(self.core.config.poll_budget)
+    }
+
+    /// As [`Pml::poll`], for a caller that waits for the next message and nothing else: takes at most one from each
+    /// rail, so that the one it waits for is not followed by a look at what comes after it.
+    #[inline]
+    pub fn poll_one(&mut self) -> Work {
+        self.poll_up_to(1)
+    }
+
+    #[inline]
+    fn poll_up_to(&mut self, budget: usize) -> Work {
         let mut work = 0;
         for (rail, slot) in self.rails.iter_mut().enumerate() {
             if !slot.is_due() {

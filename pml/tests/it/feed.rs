@@ -172,7 +172,7 @@ impl Message for FeedRail {
     fn withdraw(&mut self, _: RemoteKey) {}
 
     fn get(&mut self, _: PeerIndex, op: OpId, _: &Remote, _: MutLoan) -> Result<(), Refused> {
-        let outcome = if op.0 % 2 == 0 {
+        let outcome = if op.0.is_multiple_of(2) {
             Ok(0)
         } else {
             Err(OpError::Denied)
@@ -182,7 +182,7 @@ impl Message for FeedRail {
     }
 
     fn put(&mut self, _: PeerIndex, op: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {
-        let outcome = if op.0 % 2 == 0 {
+        let outcome = if op.0.is_multiple_of(2) {
             Ok(0)
         } else {
             Err(OpError::Withdrawn)
