@@ -375,3 +375,29 @@ fn handle(number: u64, slot: u32) -> UnexpectedHandle {
         slot,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_built_for_deep_queues_only_and_end_with_the_last_message() {
+        let hasher = Hasher::new(1);
+        let mut kept = KeptMessages::with_capacity(0);
+        for round in 0..3 {
+            for number in 0..GLANCE as u64 {
+                kept.keep(&hasher, MatchKey::new(1, 2, number), 0, number);
+            }
+            let nobody = |ignore| Pattern::any_source(1, 1 << 40).ignoring(ignore);
+            assert_eq!(kept.find(&hasher, &nobody(round), |_| true), None);
+            assert_eq!(kept.active_views, 0, "a glance sees them all");
+            kept.keep(&hasher, MatchKey::new(1, 2, 99), 0, 99);
+            for ignore in 0..2 * VIEWS as u64 {
+                assert_eq!(kept.find(&hasher, &nobody(round + ignore), |_| true), None);
+            }
+            assert_eq!(kept.active_views as usize, VIEWS);
+            assert_eq!(kept.drain(&hasher, 2, |_| ()), GLANCE + 1);
+            assert_eq!(kept.active_views, 0, "nothing is kept any more");
+        }
+    }
+}

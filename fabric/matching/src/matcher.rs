@@ -148,8 +148,9 @@ impl Matcher {
         Some(self.kept.remove(&self.hasher, slot))
     }
 
-    /// [`Matcher::peek`] for an entry: also skips messages that a `no_truncate` entry has no room for
-    /// (Portals' search, "only").
+    /// [`Matcher::peek`] for an entry: also skips messages that a `no_truncate` entry has no room for, taking
+    /// their offset as 0 (Portals' search, "only"). An interface that keeps messages with a remote offset
+    /// gives `keep` the offset plus the length, so that what fits is judged by where a message ends.
     #[inline]
     pub fn peek_for(&mut self, entry: &Entry) -> Option<Unexpected> {
         let slot = self.find_for(entry)?;
@@ -228,5 +229,50 @@ impl Matcher {
             });
         }
         self.kept.find(&self.hasher, &entry.pattern, |_| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 7;
+
+    /// Two keys with one hash, of all keys that a function makes.
+    fn twins(make: impl Fn(u32) -> MatchKey) -> [MatchKey; 2] {
+        let hasher = Hasher::new(SEED);
+        let mut seen = std::collections::HashMap::new();
+        (0..1_000_000)
+            .find_map(|number| {
+                let key = make(number);
+                let earlier = seen.insert(Masked::exact(&key).hash(&hasher, 0), key)?;
+                Some([earlier, key])
+            })
+            .expect("a million keys have 32-bit twins")
+    }
+
+    #[test]
+    fn keys_with_one_hash_are_told_apart() {
+        let by_bits = twins(|number| MatchKey::new(1, 2, u64::from(number)));
+        let by_source = twins(|number| MatchKey::new(1, number, 5));
+        let by_table = twins(|number| MatchKey::new(number, 2, 5));
+        for [one, other] in [by_bits, by_source, by_table] {
+            let mut matcher = Matcher::new(SEED, Capacity::default());
+            matcher.post(&Entry::once(one.into(), 0, 1));
+            assert_eq!(matcher.arrive(other, 0), None, "{one:?} is not {other:?}");
+            matcher.post(&Entry::once(other.into(), 0, 2));
+            matcher.post(&Entry::once(one.into(), 0, 3));
+            let mut taker = |key| matcher.arrive(key, 0).map(|hit| hit.token);
+            assert_eq!(
+                [taker(one), taker(other), taker(one), taker(other)],
+                [Some(1), Some(2), Some(3), None]
+            );
+
+            matcher.keep(one, 0, 1);
+            assert_eq!(matcher.claim(&other.into()), None);
+            matcher.keep(other, 0, 2);
+            let mut claim = |key: MatchKey| matcher.claim(&key.into()).map(|kept| kept.token);
+            assert_eq!([claim(other), claim(other), claim(one)], [Some(2), None, Some(1)]);
+        }
     }
 }
