@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use doorbell_fabric::error::Exit;
 use thiserror::Error;
 
 /// Why a measurement could not be made or reported.
@@ -24,6 +25,13 @@ pub enum BenchError {
         what: &'static str,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The world could not be made, or a message was lost with its peer.
+    #[error("{source}; {}", .source.remedy())]
+    World {
+        /// The engine's error.
+        #[from]
+        source: doorbell::Error,
     },
     /// The other rank said something that this version does not understand.
     #[error(
@@ -86,6 +94,8 @@ pub enum BenchError {
         status: String,
         /// Its last words.
         said: String,
+        /// What its exit status means.
+        exit: Exit,
     },
     /// A thread of a measurement could not be started or did not come back.
     #[error("the second thread of `{what}` ended early: {reason}")]

@@ -12,11 +12,15 @@
 #![forbid(unsafe_code)]
 
 pub mod bare;
+pub mod budgets;
 pub mod env;
 pub mod error;
+pub mod job;
 pub mod link;
 pub mod load;
 pub mod pin;
 pub mod plan;
+pub mod report;
 pub mod size;
 pub mod stats;
+pub mod world;

@@ -47,7 +47,7 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
     bound.sort_unstable();
     let all = bound.len();
     bound.dedup();
-    if bound.len() < all || environment.host.cores_allowed.len() == 1 {
+    if bound.len() < all || environment.host.cores_online == 1 {
         found.push(Doubt::new(
             "shared-core",
             "two ranks share one core: every figure contains switches between processes".to_owned(),

@@ -16,7 +16,7 @@ pub struct Host {
     pub cpu_model: Option<String>,
     /// Cores that are online.
     pub cores_online: usize,
-    /// Cores that this process may use.
+    /// Cores that rank 0 may use: one, when it is bound.
     pub cores_allowed: Vec<usize>,
     /// Kernel release.
     pub kernel: Option<String>,
@@ -48,6 +48,12 @@ impl Host {
             cores_allowed: crate::pin::allowed(),
             ..Self::under(Path::new("/"), cores)
         }
+    }
+
+    /// Adds the governors of more measuring cores.
+    pub(crate) fn add_cores(&mut self, cores: &[usize]) {
+        self.governors
+            .extend(Self::under(Path::new("/"), cores).governors);
     }
 
     /// The same below another root, so that any machine can be imitated.
@@ -133,7 +139,7 @@ fn virtualised(root: &Path, cpuinfo: &str) -> Option<String> {
         .or_else(|| read(&root.join("sys/class/dmi/id/product_name")).filter(|name| is_machine(name)));
     match (named, flags.split(' ').any(|flag| flag == "hypervisor")) {
         (Some(name), _) => Some(name),
-        (None, true) => Some("yes (the processor says that it runs under a hypervisor)".to_owned()),
+        (None, true) => Some("unnamed hypervisor".to_owned()),
         (None, false) => None,
     }
 }

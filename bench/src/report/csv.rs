@@ -66,7 +66,9 @@ fn line(report: &Report, row: &Row) -> [String; 24] {
         number(row.bytes_per_second),
         number(row.messages_per_second),
         number(reference.cache_line_half_rtt_ns),
-        reference.band.map_or_else(String::new, |band| band.name().to_owned()),
+        reference
+            .band
+            .map_or_else(String::new, |band| band.name().to_owned()),
         number(reference.ratio),
         number(reference.memcpy_bytes_per_second),
         number(reference.memcpy_share),

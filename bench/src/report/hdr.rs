@@ -73,7 +73,11 @@ pub fn hgrm(report: &Report) -> String {
             let value = step.value_iterated_to() as f64 / 2.0;
             let total = (quantile * recorder.samples() as f64).round();
             let _ = match quantile < 1.0 {
-                true => writeln!(text, "{value:>12.3} {quantile:>14.12} {total:>10} {:>14.2}", 1.0 / (1.0 - quantile)),
+                true => writeln!(
+                    text,
+                    "{value:>12.3} {quantile:>14.12} {total:>10} {:>14.2}",
+                    1.0 / (1.0 - quantile)
+                ),
                 false => writeln!(text, "{value:>12.3} {quantile:>14.12} {total:>10}"),
             };
         }
@@ -138,10 +142,18 @@ mod tests {
             .skip_while(|line| !line.contains("bytes=8;"))
             .skip(3)
             .take_while(|line| !line.starts_with('#'))
-            .map(|line| line.split_whitespace().map(|word| word.parse().unwrap()).collect())
+            .map(|line| {
+                line.split_whitespace()
+                    .map(|word| word.parse().unwrap())
+                    .collect()
+            })
             .collect();
         assert!(first.len() > 20);
-        assert!(first.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1]));
+        assert!(
+            first
+                .windows(2)
+                .all(|pair| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1])
+        );
         let last = first.last().unwrap();
         assert_eq!((last[1], last.len()), (1.0, 3));
         assert_eq!(last[2], report.results[1].samples as f64);

@@ -9,8 +9,17 @@ use crate::stats::{Percentiles, Recorder, Spread};
 
 /// A ping-pong of a few sizes with a long tail; the last size has too few samples for its percentiles.
 pub(crate) fn pingpong() -> Report {
-    let sizes: [(u64, u64); 5] = [(1, 200_000), (8, 200_000), (64, 20_000), (4096, 2_000), (4 << 20, 60)];
-    let results: Vec<Row> = sizes.into_iter().map(|(bytes, samples)| latency(bytes, samples)).collect();
+    let sizes: [(u64, u64); 5] = [
+        (1, 200_000),
+        (8, 200_000),
+        (64, 20_000),
+        (4096, 2_000),
+        (4 << 20, 60),
+    ];
+    let results: Vec<Row> = sizes
+        .into_iter()
+        .map(|(bytes, samples)| latency(bytes, samples))
+        .collect();
     report(Kind::Pingpong, results)
 }
 

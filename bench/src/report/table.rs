@@ -25,11 +25,20 @@ pub fn table(report: &Report, width: usize) -> String {
     head(report, width, &mut text);
     text.push('\n');
     let columns = columns(report, width >= WIDE);
-    let several = report.results.iter().any(|row| row.pair != report.results[0].pair);
-    let line: String = columns.iter().map(|c| format!(" {:>1$}", c.head, c.width)).collect();
+    let several = report
+        .results
+        .iter()
+        .any(|row| row.pair != report.results[0].pair);
+    let line: String = columns
+        .iter()
+        .map(|c| format!(" {:>1$}", c.head, c.width))
+        .collect();
     put(&mut text, if several { "  pair" } else { "" }, &line);
     for row in &report.results {
-        let cells: String = columns.iter().map(|c| format!(" {:>1$}", (c.cell)(row), c.width)).collect();
+        let cells: String = columns
+            .iter()
+            .map(|c| format!(" {:>1$}", (c.cell)(row), c.width))
+            .collect();
         let pair = format!("{:>2}-{:<3}", row.pair[0], row.pair[1]);
         put(&mut text, if several { &pair } else { "" }, &cells);
     }
@@ -57,9 +66,19 @@ fn head(report: &Report, width: usize, text: &mut String) {
         .collect();
     let model = host.cpu_model.as_deref().unwrap_or("unknown processor");
     let mode = &environment.mode;
-    paragraph(text, width, "cores", &format!("{} ({model}, {} online)", cores.join(", "), host.cores_online));
+    paragraph(
+        text,
+        width,
+        "cores",
+        &format!("{} ({model}, {} online)", cores.join(", "), host.cores_online),
+    );
     paragraph(text, width, "clock", &environment.clock.line());
-    paragraph(text, width, "rail", &format!("{}, {mode}: {}", report.rail, environment.rail_reason));
+    paragraph(
+        text,
+        width,
+        "rail",
+        &format!("{}, {mode}: {}", report.rail, environment.rail_reason),
+    );
     for doubt in &environment.doubts {
         paragraph(text, width, "doubt", &doubt.text);
     }
@@ -108,7 +127,9 @@ const MAX: Column = column("max", 7, |row| micros(row.half_rtt_ns.max));
 const SAMPLES: Column = column("samples", 8, |row| count(row.samples));
 const BARE: Column = column("×bare", 6, |row| {
     let mark = if row.reference.unsteady { "~" } else { "" };
-    row.reference.ratio.map_or_else(dash, |r| format!("{mark}{r:.*}", digits(r)))
+    row.reference
+        .ratio
+        .map_or_else(dash, |r| format!("{mark}{r:.*}", digits(r)))
 });
 const BAND: Column = column("bare ns", 8, |row| {
     let band = row.reference.band.map_or("", |band| &band.name()[..1]);
@@ -142,18 +163,36 @@ fn latency_wide() -> Vec<Column> {
 fn speed(wide: bool) -> Vec<Column> {
     let mut all = vec![
         SIZE,
-        column("bandwidth", 11, |row| row.bytes_per_second.map_or_else(dash, |v| per_second(v, "B"))),
-        column("messages", 13, |row| row.messages_per_second.map_or_else(dash, |v| per_second(v, "msg"))),
-        column("ns each", 9, |row| row.rounds.nanos.p50.map_or_else(dash, |ns| format!("{ns:.*}", digits(ns)))),
+        column("bandwidth", 11, |row| {
+            row.bytes_per_second.map_or_else(dash, |v| per_second(v, "B"))
+        }),
+        column("messages", 13, |row| {
+            row.messages_per_second
+                .map_or_else(dash, |v| per_second(v, "msg"))
+        }),
+        column("ns each", 9, |row| {
+            row.rounds
+                .nanos
+                .p50
+                .map_or_else(dash, |ns| format!("{ns:.*}", digits(ns)))
+        }),
         column("×memcpy", 8, |row| {
-            row.reference.memcpy_share.map_or_else(dash, |share| format!("{share:.2}"))
+            row.reference
+                .memcpy_share
+                .map_or_else(dash, |share| format!("{share:.2}"))
         }),
         SAMPLES,
         BAND,
     ];
     if wide {
-        all.insert(2, column("slowest", 11, |row| speed_of(row, row.rounds.nanos.max)));
-        all.insert(3, column("fastest", 11, |row| speed_of(row, row.rounds.nanos.min)));
+        all.insert(
+            2,
+            column("slowest", 11, |row| speed_of(row, row.rounds.nanos.max)),
+        );
+        all.insert(
+            3,
+            column("fastest", 11, |row| speed_of(row, row.rounds.nanos.min)),
+        );
     }
     all
 }

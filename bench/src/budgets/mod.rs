@@ -1,0 +1,274 @@
+//! Budgets: what the design promises, measured in one run and judged.
+//!
+//! A budget is a ratio wherever it can be: of two things measured in turn, in several repetitions, on the machine as it
+//! is at that moment. The verdict is about the median of the repetitions. What cannot be judged here says why, and is
+//! never counted as met.
+
+mod local;
+mod matching;
+mod null;
+mod overlap;
+mod threads;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::{Spread, median};
+
+pub use local::{pml_nanos, ring_ratios};
+pub use matching::{Queue, matching_ratio};
+pub use overlap::overlap_share;
+pub use threads::{HandOver, hand_over};
+
+/// The name and version of the JSON.
+pub const SCHEMA: &str = "doorbell.budgets/1";
+
+/// On which side of the limit a budget is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Smaller is better.
+    AtMost,
+    /// Larger is better.
+    AtLeast,
+    /// Larger is better, and the limit itself is not enough.
+    Above,
+    /// Only reported.
+    None,
+}
+
+/// The verdict about a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Met.
+    Met,
+    /// Missed.
+    Missed,
+    /// Not judged; the row says why.
+    NotJudged,
+}
+
+/// One budget: what is measured, against what, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// The work.
+    pub name: &'static str,
+    /// The unit of measured value and limit.
+    pub unit: &'static str,
+    /// The limit.
+    pub limit: f64,
+    /// Its side.
+    pub bound: Bound,
+    /// How it is measured, in one sentence.
+    pub how: &'static str,
+}
+
+/// A budget with its measurement and verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The work.
+    pub name: String,
+    /// The median of the repetitions; `None` when nothing could be measured.
+    pub measured: Option<f64>,
+    /// The unit.
+    pub unit: String,
+    /// The limit; `None` for rows that are only reported.
+    pub budget: Option<f64>,
+    /// The side of the limit.
+    pub bound: Bound,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why it is not judged.
+    pub reason: Option<String>,
+    /// How it was measured.
+    pub how: String,
+    /// The repetitions behind the median.
+    pub repetitions: usize,
+    /// Their spread.
+    pub spread: Spread,
+}
+
+impl Budget {
+    /// The verdict about the median of `values`; `excuse` is why it is not judged here.
+    pub fn judge(&self, values: &[f64], excuse: Option<String>) -> Judged {
+        let measured = median(values);
+        let reason = match (measured, excuse) {
+            (_, Some(excuse)) => Some(excuse),
+            (None, None) => Some("nothing could be measured".to_owned()),
+            (Some(_), None) if self.bound == Bound::None => Some("only reported".to_owned()),
+            (Some(_), None) => None,
+        };
+        let met = |value: f64| match self.bound {
+            Bound::AtMost => value <= self.limit,
+            Bound::AtLeast => value >= self.limit,
+            Bound::Above => value > self.limit,
+            Bound::None => false,
+        };
+        let verdict = match (measured, &reason) {
+            (Some(value), None) if met(value) => Verdict::Met,
+            (Some(_), None) => Verdict::Missed,
+            _ => Verdict::NotJudged,
+        };
+        Judged {
+            name: self.name.to_owned(),
+            measured,
+            unit: self.unit.to_owned(),
+            budget: (self.bound != Bound::None).then_some(self.limit),
+            bound: self.bound,
+            verdict,
+            reason,
+            how: self.how.to_owned(),
+            repetitions: values.iter().filter(|value| value.is_finite()).count(),
+            spread: Spread::of(values),
+        }
+    }
+}
+
+/// All verdicts of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdicts {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of doorbell.
+    pub version: String,
+    /// The machine.
+    pub host: crate::env::Host,
+    /// The rows.
+    pub budgets: Vec<Judged>,
+}
+
+impl Verdicts {
+    /// Of rows, on this machine.
+    pub fn new(budgets: Vec<Judged>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: crate::env::Host::read(&crate::pin::allowed()),
+            budgets,
+        }
+    }
+
+    /// Whether any budget was missed.
+    pub fn missed(&self) -> bool {
+        self.budgets.iter().any(|row| row.verdict == Verdict::Missed)
+    }
+
+    /// As JSON, with a newline at the end.
+    pub fn json(&self) -> String {
+        // Strings, numbers and options only: writing them into memory cannot fail.
+        let mut text = serde_json::to_string_pretty(self).expect("verdicts are plain data");
+        text.push('\n');
+        text
+    }
+
+    /// As a table of at most 80 columns: name, measured, budget, verdict; below each row how, and why not judged.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<34} {:>14} {:>14}  {}\n",
+            "work", "measured", "budget", "verdict"
+        );
+        for row in &self.budgets {
+            let measured = row
+                .measured
+                .map_or_else(|| "-".to_owned(), |value| number(value, &row.unit));
+            let sign = match row.bound {
+                Bound::AtMost => "≤ ",
+                Bound::AtLeast => "≥ ",
+                Bound::Above => "> ",
+                Bound::None => "",
+            };
+            let budget = row.budget.map_or_else(
+                || "-".to_owned(),
+                |limit| format!("{sign}{}", number(limit, &row.unit)),
+            );
+            let verdict = match row.verdict {
+                Verdict::Met => "met",
+                Verdict::Missed => "MISSED",
+                Verdict::NotJudged => "not judged",
+            };
+            text.push_str(&format!(
+                "{:<34} {measured:>14} {budget:>14}  {verdict}\n",
+                row.name
+            ));
+            let why = row
+                .reason
+                .as_ref()
+                .map_or_else(String::new, |reason| format!("not judged: {reason}; "));
+            for line in wrap(&format!("{why}{}", row.how), 76) {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+        text
+    }
+}
+
+/// A value with its unit; ratios have none of their own.
+fn number(value: f64, unit: &str) -> String {
+    match unit {
+        "x" => format!("{value:.2} x"),
+        "msg/s" => crate::report::per_second(value, "msg"),
+        "ns" => format!("{value:.1} ns"),
+        _ => format!("{value:.2} {unit}"),
+    }
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a last line");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(bound: Bound) -> Budget {
+        Budget {
+            name: "a piece of work",
+            unit: "x",
+            limit: 2.0,
+            bound,
+            how: "by doing it and by looking at the clock before and after, eight times, in turn with the other thing",
+        }
+    }
+
+    #[test]
+    fn the_median_is_judged_on_the_right_side_of_the_limit() {
+        let verdict = |bound, values: &[f64]| budget(bound).judge(values, None).verdict;
+        assert_eq!(verdict(Bound::AtMost, &[1.0, 2.0, 9.0]), Verdict::Met);
+        assert_eq!(verdict(Bound::AtMost, &[1.0, 2.1, 9.0]), Verdict::Missed);
+        assert_eq!(verdict(Bound::AtLeast, &[2.0]), Verdict::Met);
+        assert_eq!(verdict(Bound::Above, &[2.0]), Verdict::Missed);
+        assert_eq!(verdict(Bound::None, &[2.0]), Verdict::NotJudged);
+        assert_eq!(verdict(Bound::AtMost, &[f64::NAN]), Verdict::NotJudged);
+    }
+
+    #[test]
+    fn an_excuse_is_shown_and_never_counts_as_met() {
+        let judged = budget(Bound::AtMost).judge(&[1.0], Some("there is one core only".to_owned()));
+        assert_eq!(judged.verdict, Verdict::NotJudged);
+        let verdicts = Verdicts::new(vec![judged]);
+        assert!(!verdicts.missed());
+        let table = verdicts.table();
+        assert!(table.contains("not judged: there is one core only"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    }
+
+    #[test]
+    fn a_missed_budget_is_a_missed_run() {
+        let verdicts = Verdicts::new(vec![budget(Bound::AtMost).judge(&[3.0], None)]);
+        assert!(verdicts.missed() && verdicts.table().contains("MISSED"));
+        let back: Verdicts = serde_json::from_str(&verdicts.json()).unwrap();
+        assert_eq!(back.budgets[0].measured, Some(3.0));
+    }
+}

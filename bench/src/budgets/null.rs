@@ -1,0 +1,161 @@
+//! A rail that costs nothing, so that what is left is the PML: what is sent is swallowed, and one prepared frame is
+//! handed over by each poll that was asked for one, its sequence number going up.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::memory::{MutLoan, SharedBytes};
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpId,
+    PeerIndex, Refused, Remote, RemoteKey,
+};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Pml, PmlConfig, Rank};
+
+#[derive(Debug)]
+pub(super) struct NullRail {
+    name: RailName,
+    can: Capabilities,
+    /// The frame: a MATCH header (kind 1, context 0, sequence at 4, tag at 8) and a payload.
+    frame: [u8; 16 + 64],
+    length: usize,
+    seq: u32,
+    pub(super) ready: bool,
+    accepted: u64,
+    /// Where sends are swallowed.
+    cell: [u8; 16 + 64],
+}
+
+impl NullRail {
+    fn new(tag: u64, payload: usize) -> Self {
+        let mut frame = [7; 80];
+        frame[..8].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        frame[8..16].copy_from_slice(&tag.to_le_bytes());
+        Self {
+            name: "sim:0".parse().expect("a good name"),
+            can: Capabilities {
+                features: Features::default(),
+                limits: Limits {
+                    head: 64,
+                    message: 16 << 10,
+                    inline: 64,
+                    eager: 4096,
+                    fragment: 8192,
+                    get_from: 8192,
+                    parts: 16,
+                    one_sided: 0,
+                },
+                estimate: Estimate {
+                    latency_ns: 100,
+                    bandwidth: 1 << 30,
+                },
+            },
+            frame,
+            length: 16 + payload,
+            seq: 0,
+            ready: false,
+            accepted: 0,
+            cell: [0; 80],
+        }
+    }
+}
+
+impl Rail for NullRail {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.can
+    }
+    fn address(&self) -> RailAddress {
+        RailAddress::native("sim", [0])
+    }
+    fn progress(&mut self, _: Time) -> Work {
+        0
+    }
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        Ok(Armed::Ready)
+    }
+    fn disarm(&mut self) {}
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+    fn event(&mut self) -> Option<RailEvent> {
+        None
+    }
+    fn close(&mut self, _: Time, _: Time) -> bool {
+        true
+    }
+}
+
+impl Message for NullRail {
+    fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        Ok(PeerIndex(0))
+    }
+
+    #[inline]
+    fn send(&mut self, _: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        self.cell[..head.len()].copy_from_slice(head);
+        if let Body::Loan(loan) = body {
+            loan.copy_to(0, &mut self.cell[16..]);
+        }
+        self.accepted += 1;
+        Ok(MsgId(self.accepted))
+    }
+
+    fn flush(&mut self) {}
+
+    #[inline]
+    fn poll<S: Arrivals>(&mut self, _: usize, sink: &mut S) -> usize {
+        if !self.ready {
+            return 0;
+        }
+        self.ready = false;
+        self.frame[4..8].copy_from_slice(&self.seq.to_le_bytes());
+        self.seq = self.seq.wrapping_add(1);
+        sink.message(
+            PeerIndex(0),
+            Inbound::whole(SharedBytes::of(&self.frame[..self.length])),
+        );
+        1
+    }
+
+    fn handed_over(&mut self, _: PeerIndex) -> MsgId {
+        MsgId(self.accepted)
+    }
+    fn reclaim(&mut self, _: PeerIndex, _: &mut dyn FnMut(MsgId, &[u8])) {}
+    fn expose(&mut self, _: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {
+        Err(Refused::Unsupported)
+    }
+    fn withdraw(&mut self, _: RemoteKey) {}
+    fn get(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: MutLoan) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+    fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+    fn atomic(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: AtomicOp) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+    fn fence(&mut self, _: FenceScope, _: OpId) -> Result<(), Refused> {
+        Err(Refused::Unsupported)
+    }
+}
+
+/// Rank 0 of two, over the null rail. The window is never full: nobody reports.
+pub(super) fn pml(tag: u64, payload: usize) -> Pml<NullRail> {
+    let mut config = PmlConfig::new(Rank(0), 2, 0x5eed);
+    config.window = 1 << 36;
+    config.hard_window = 1 << 36;
+    let mut pml = Pml::new(config).expect("a good configuration");
+    let rail = pml.add_rail(NullRail::new(tag, payload));
+    pml.connect(Rank(1), rail, &RailAddress::native("sim", [0]), Incarnation(1))
+        .expect("it opens");
+    pml
+}

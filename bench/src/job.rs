@@ -1,0 +1,222 @@
+//! A whole measurement in a world: ranks 0–1, 2–3, … work in pairs, rank 0 gathers what the pairs found out.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use doorbell::World;
+use doorbell_fabric::clock::Clock;
+use serde::{Deserialize, Serialize};
+
+use crate::env::{ClockRecord, Environment, Host, RankRecord, Watch, doubts};
+use crate::error::BenchError;
+use crate::link::Link;
+use crate::load::{Progress, Row, Session, follow, lead};
+use crate::plan::Plan;
+use crate::report::{Overall, Report, SCHEMA};
+use crate::world::{WorldLink, hear, mode, tell};
+
+/// Where this rank's threads run, as far as the caller bound them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cores {
+    /// The core of the calling thread.
+    pub main: Option<usize>,
+    /// The core of the progress thread, in dedicated mode.
+    pub progress: Option<usize>,
+}
+
+/// What one pair found out.
+#[derive(Debug, Serialize, Deserialize)]
+struct Pair {
+    rows: Vec<Row>,
+    ranks: Vec<RankRecord>,
+    no_reference: Option<String>,
+}
+
+/// Carries out `plan` in every pair of the world at once. Every rank calls it; rank 0 gets the report.
+///
+/// # Errors
+/// When the world has an odd number of ranks, a peer is lost, or messages arrive damaged.
+pub fn measure(
+    world: &World,
+    plan: &Plan,
+    cores: Cores,
+    progress: &mut dyn Progress,
+) -> Result<Option<Report>, BenchError> {
+    plan.check()?;
+    if !world.size().is_multiple_of(2) {
+        return Err(BenchError::BadPlan {
+            what: "an odd number of ranks",
+            reason: format!("ranks work in pairs, and {} leaves one over", world.size()),
+        });
+    }
+    let started = SystemTime::now();
+    let clock = Clock::start();
+    // Before our own work is part of it.
+    let host = Host::read(&cores.main.into_iter().collect::<Vec<_>>());
+    let mut link = WorldLink::new(world, world.rank() ^ 1);
+    let (rail, rail_reason) = (link.rail().to_owned(), link.reason());
+    let watch = Watch::look(cores.main);
+    let record = || RankRecord {
+        rank: world.rank(),
+        pid: std::process::id(),
+        core: cores.main,
+        progress_core: cores.progress,
+        hostname: host.name.clone(),
+        noise: watch.since(),
+    };
+    let mut session = Session::new(&mut link, &clock);
+    if world.rank() % 2 == 1 {
+        follow(&mut session, || json(&record()))?;
+        return Ok(None);
+    }
+    let pair = lead_pair(&mut session, plan, record, progress)?;
+    if world.rank() != 0 {
+        tell(world, 0, &json(&pair))?;
+        return Ok(None);
+    }
+    let mut report = Report {
+        schema: SCHEMA.to_owned(),
+        kind: plan.kind,
+        rail,
+        window: plan.window,
+        started_unix_ms: started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        environment: Environment {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            rail_reason,
+            mode: mode(world).to_owned(),
+            clock: ClockRecord::of(&clock),
+            ..Environment::default()
+        },
+        reference: Overall::default(),
+        results: Vec::new(),
+    };
+    add(&mut report, pair);
+    for leader in (2..world.size()).step_by(2) {
+        add(&mut report, parse(leader, &hear(world, leader)?)?);
+    }
+    finish(&mut report, host);
+    Ok(Some(report))
+}
+
+fn lead_pair<L: Link>(
+    session: &mut Session<'_, L>,
+    plan: &Plan,
+    record: impl Fn() -> RankRecord,
+    progress: &mut dyn Progress,
+) -> Result<Pair, BenchError> {
+    let no_reference = if plan.reference {
+        session.share_page()?.err()
+    } else {
+        Some("it was not asked for".to_owned())
+    };
+    let rows = lead(session, plan, progress)?;
+    let peer = session.link.peer();
+    let theirs = parse(peer, &session.hear_follower()?)?;
+    session.quit()?;
+    Ok(Pair {
+        rows,
+        ranks: vec![record(), theirs],
+        no_reference,
+    })
+}
+
+fn add(report: &mut Report, pair: Pair) {
+    report.results.extend(pair.rows);
+    report.environment.ranks.extend(pair.ranks);
+    let no_reference = &mut report.environment.no_reference;
+    *no_reference = no_reference.take().or(pair.no_reference);
+}
+
+/// What is only known when every pair is in.
+fn finish(report: &mut Report, host: Host) {
+    let cores: Vec<usize> = report
+        .environment
+        .ranks
+        .iter()
+        .filter_map(|rank| rank.core)
+        .collect();
+    report.environment.host = host;
+    report.environment.host.add_cores(&cores);
+    report.reference = Overall::of(&report.results);
+    report.environment.doubts = doubts(&report.environment, &report.results);
+}
+
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Plain records: nothing in them can fail to be written.
+    serde_json::to_vec(value).expect("records are plain data")
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(rank: u32, text: &[u8]) -> Result<T, BenchError> {
+    serde_json::from_slice(text).map_err(|error| BenchError::Disorder {
+        rank,
+        what: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Kind;
+    use crate::size::Size;
+
+    fn run(size: u32, kind: Kind) -> Vec<Result<Option<Report>, BenchError>> {
+        let worlds = doorbell::local(size, &doorbell::Config::default()).unwrap();
+        let threads: Vec<_> = worlds
+            .into_iter()
+            .map(|world| {
+                std::thread::spawn(move || {
+                    let plan = Plan {
+                        sizes: [8, 100_000].into_iter().filter_map(Size::new).collect(),
+                        samples: Some(200),
+                        window: 8,
+                        ..Plan::new(kind)
+                    };
+                    measure(&world, &plan, Cores::default(), &mut ())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+
+    #[test]
+    fn pairs_measure_at_once_and_rank_0_reports_them_all() {
+        let mut all = run(4, Kind::Pingpong);
+        let report = all.remove(0).unwrap().unwrap();
+        assert!(all.into_iter().all(|other| other.unwrap().is_none()));
+        let pairs: Vec<[u32; 2]> = report.results.iter().map(|row| row.pair).collect();
+        assert_eq!(pairs, [[0, 1], [0, 1], [2, 3], [2, 3]]);
+        assert_eq!(report.environment.ranks.len(), 4);
+        assert!(report.results.iter().all(|row| row.samples >= 200));
+        assert!(report.results.iter().all(|row| row.reference.before_ns.is_some()));
+        assert_eq!(
+            (report.rail.as_str(), report.environment.mode.as_str()),
+            ("shm", "inline")
+        );
+        assert!(
+            report
+                .environment
+                .doubts
+                .iter()
+                .any(|doubt| doubt.code == "not-bound")
+        );
+    }
+
+    #[test]
+    fn streams_of_small_and_large_messages_arrive_whole() {
+        let report = run(2, Kind::Stream).remove(0).unwrap().unwrap();
+        assert!(
+            report
+                .results
+                .iter()
+                .all(|row| row.bytes_per_second.unwrap() > 0.0)
+        );
+    }
+
+    #[test]
+    fn an_odd_rank_out_is_refused_by_all() {
+        for rank in run(3, Kind::Pingpong) {
+            assert!(rank.unwrap_err().to_string().contains("3 leaves one over"));
+        }
+    }
+}

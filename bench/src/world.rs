@@ -1,0 +1,174 @@
+//! The link between two ranks of a world: the loads as a user would write them.
+
+use std::time::Duration;
+
+use doorbell::World;
+use doorbell::config::Mode;
+use doorbell_fabric::select::Choice;
+
+use crate::error::BenchError;
+use crate::link::{CONTROL_MAX, Link, Sinks};
+
+/// Tag of the measured messages.
+const DATA: u64 = 0xda7a;
+/// Tag of orders, answers and texts.
+const CONTROL: u64 = 0xc0;
+/// A rank may have to wait this long for the next order: other pairs measure, or the leader sums up.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// Up to this size, a message is taken by the rail as it is: blocking sends stream, and the rail's own queue is the
+/// window. Above it, requests are kept outstanding.
+const TAKEN_AT_ONCE: usize = 4096;
+
+/// One rank's side of a pair in a world.
+#[derive(Debug)]
+pub struct WorldLink<'a> {
+    world: &'a World,
+    peer: u32,
+    rail: String,
+}
+
+impl<'a> WorldLink<'a> {
+    /// The link to `peer`.
+    pub fn new(world: &'a World, peer: u32) -> Self {
+        let rail = world
+            .peer(peer)
+            .and_then(|peer| peer.rails.into_iter().find(|rail| rail.up))
+            .map_or_else(|| "none".to_owned(), |rail| rail.name);
+        Self { world, peer, rail }
+    }
+
+    /// Why this rail carries the messages.
+    pub fn reason(&self) -> String {
+        let Some(selection) = self.world.selection(self.peer) else {
+            return "the peer is unknown".to_owned();
+        };
+        let chosen = selection
+            .rails
+            .iter()
+            .find(|judged| judged.rail.as_str() == self.rail);
+        let why = chosen.map(|judged| match &judged.choice {
+            Choice::Chosen { .. } if judged.named => "it was named".to_owned(),
+            Choice::Chosen {
+                latency_ns, measured, ..
+            } => {
+                let how = if *measured { "measured" } else { "estimated" };
+                format!(
+                    "the fastest that reaches rank {} ({latency_ns} ns {how})",
+                    self.peer
+                )
+            }
+            Choice::Lost { reason } => reason.to_string(),
+        });
+        why.unwrap_or_else(|| "no rail was chosen".to_owned())
+    }
+}
+
+/// Whether progress is made by the caller or by a thread, as a word.
+pub fn mode(world: &World) -> &'static str {
+    match world.config().progress.mode.get() {
+        Mode::Inline => "inline",
+        Mode::Dedicated => "dedicated",
+    }
+}
+
+impl Link for WorldLink<'_> {
+    fn rank(&self) -> u32 {
+        self.world.rank()
+    }
+
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn rail(&self) -> &str {
+        &self.rail
+    }
+
+    #[inline]
+    fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
+        Ok(self.world.send(self.peer, DATA, body)?)
+    }
+
+    #[inline]
+    fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        Ok(self.world.recv(self.peer, DATA, into)?.len)
+    }
+
+    fn stream_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
+        if body.len() <= TAKEN_AT_ONCE {
+            return (0..count).try_for_each(|_| Ok(self.world.send(self.peer, DATA, body)?));
+        }
+        let (world, peer) = (self.world, self.peer);
+        for batch in batches(count, window) {
+            world.scope(|scope| {
+                let sends: Result<Vec<_>, _> = (0..batch).map(|_| scope.isend(peer, DATA, body)).collect();
+                world.wait_all(&mut sends?)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError> {
+        let (world, peer) = (self.world, self.peer);
+        for batch in batches(count, window.min(sinks.count())) {
+            world.scope(|scope| {
+                let posted: Result<Vec<_>, _> = sinks.buffers()[..batch]
+                    .iter_mut()
+                    .map(|sink| scope.irecv(peer, DATA, sink))
+                    .collect();
+                world.wait_all(&mut posted?)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
+        Ok(self.world.within(PATIENCE).send(self.peer, CONTROL, text)?)
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
+        hear(self.world, self.peer)
+    }
+}
+
+/// Receives a control message of whatever length.
+pub(crate) fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
+    let patient = world.within(PATIENCE);
+    let length = patient.probe(from, CONTROL)?.len;
+    if length > CONTROL_MAX {
+        return Err(BenchError::Disorder {
+            rank: from,
+            what: format!("a control message of {length} bytes"),
+        });
+    }
+    let mut text = vec![0; length];
+    patient.recv(from, CONTROL, &mut text)?;
+    Ok(text)
+}
+
+/// Sends a control message.
+pub(crate) fn tell(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
+    Ok(world.within(PATIENCE).send(to, CONTROL, text)?)
+}
+
+/// `count` in batches of at most `window`.
+fn batches(count: u64, window: usize) -> impl Iterator<Item = usize> {
+    let window = window.max(1) as u64;
+    let rest = (count % window) as usize;
+    (0..count / window)
+        .map(move |_| window as usize)
+        .chain((rest > 0).then_some(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_add_up() {
+        assert_eq!(batches(10, 4).collect::<Vec<_>>(), [4, 4, 2]);
+        assert_eq!(batches(8, 4).collect::<Vec<_>>(), [4, 4]);
+        assert_eq!(batches(0, 4).count(), 0);
+        assert_eq!(batches(3, 0).sum::<usize>(), 3);
+    }
+}

@@ -1,0 +1,50 @@
+//! `exec-rank`: the few steps between the launcher and the program that need to happen inside the rank's own process.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use doorbell_bench::pin;
+use rustix::process::{Pid, Signal};
+
+use crate::cli::ExecArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// The shell's word for "there is no such program".
+const NOT_FOUND: u8 = 127;
+/// The shell's word for "it is there and cannot be run".
+const NOT_RUN: u8 = 126;
+
+/// Asks to die with the launcher, binds the core, becomes the program.
+pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
+    let system = |what| {
+        move |errno: rustix::io::Errno| ToolError::System {
+            what,
+            source: errno.into(),
+        }
+    };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(system("ask for the death signal of the launcher"))?;
+    // The launcher may have died before the request: then nobody would ever end this rank.
+    if rustix::process::getppid() != Pid::from_raw(args.launcher as i32) {
+        return Err(ToolError::Usage(
+            "exec-rank is what `doorbell run` starts; the launcher is gone".to_owned(),
+        ));
+    }
+    if let Some(core) = args.core {
+        pin::bind(core)?;
+    }
+    // Only returns when it fails.
+    let error = Command::new(&args.program).args(&args.args).exec();
+    let name = args.program.to_string_lossy();
+    out::say(&format!(
+        "doorbell: could not run `{name}`: {error}; check the name and its permissions"
+    ));
+    let code = if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_RUN
+    };
+    Ok(ExitCode::from(code))
+}

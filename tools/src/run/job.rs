@@ -1,0 +1,341 @@
+//! A running job: its ranks, and the loop that looks after them until the last one has ended.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::error::Exit;
+use rustix::process::{Pid, PidfdFlags, Resource, Signal};
+
+use super::prefix::Lines;
+use super::watch::{Signals, wait};
+use super::{Launch, Output};
+use crate::error::ToolError;
+use crate::out;
+
+/// Between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// After the last rank has ended, output that its own children still hold back is waited for this long.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// One rank.
+struct Rank {
+    number: u32,
+    child: Child,
+    group: Pid,
+    // Readable when the process has ended.
+    end: OwnedFd,
+    out: Option<(ChildStdout, Lines)>,
+    err: Option<(ChildStderr, Lines)>,
+    ended: bool,
+}
+
+/// What a descriptor is for.
+#[derive(Clone, Copy)]
+enum About {
+    Signals,
+    End(usize),
+    Out(usize),
+    Err(usize),
+}
+
+struct Job {
+    ranks: Vec<Rank>,
+    signals: Signals,
+    /// The exit status of the job, once it is decided.
+    verdict: Option<u8>,
+    timeout: Option<(Instant, Duration)>,
+    kill_at: Option<Instant>,
+    /// How many times a signal was passed on: the second time it is SIGKILL.
+    passed_on: u32,
+    /// When every rank had ended.
+    over: Option<Instant>,
+}
+
+/// Starts the ranks and looks after them until the last one has ended.
+pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
+    raise_descriptor_limit();
+    let signals = Signals::catch().map_err(|source| ToolError::System {
+        what: "catch signals",
+        source,
+    })?;
+    let mut job = Job {
+        ranks: Vec::with_capacity(launch.ranks as usize),
+        signals,
+        verdict: None,
+        timeout: launch.timeout.map(|time| (Instant::now() + time, time)),
+        kill_at: None,
+        passed_on: 0,
+        over: None,
+    };
+    let root = root_name().map_err(|source| ToolError::System {
+        what: "make a random name",
+        source,
+    })?;
+    for rank in 0..launch.ranks {
+        match start(launch, rank, &root) {
+            Ok(started) => job.ranks.push(started),
+            Err(error) => {
+                job.signal(Signal::KILL);
+                job.ranks.iter_mut().for_each(|rank| drop(rank.child.wait()));
+                return Err(error);
+            }
+        }
+    }
+    job.run().map_err(|source| ToolError::System {
+        what: "wait for the ranks",
+        source,
+    })?;
+    Ok(ExitCode::from(job.verdict.unwrap_or(0)))
+}
+
+/// An abstract socket of a name that nobody can guess: nothing in the file system, gone with the job.
+fn root_name() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::from)?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("@doorbell-{hex}"))
+}
+
+/// A job of 1,024 ranks needs three descriptors for each; the soft limit is often 1,024.
+fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // When it is refused, starting a rank says so with its own error.
+    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+}
+
+fn start(launch: &Launch, rank: u32, root: &str) -> Result<Rank, ToolError> {
+    let failed = |what| move |source| ToolError::Start { rank, what, source };
+    let own = std::env::current_exe().map_err(failed("find this program"))?;
+    let mut command = Command::new(own);
+    command
+        .arg("exec-rank")
+        .args(["--launcher", &std::process::id().to_string()]);
+    if let Some(core) = launch.cores.get(rank as usize).copied().flatten() {
+        command.args(["--core", &core.to_string()]);
+    }
+    command.arg("--").arg(&launch.program).args(&launch.args);
+    command
+        .env("DOORBELL_RANK", rank.to_string())
+        .env("DOORBELL_SIZE", launch.ranks.to_string())
+        .env("DOORBELL_ROOT", root)
+        .envs(launch.variables.iter().map(|(name, value)| (*name, value)))
+        .process_group(0)
+        .stdin(stdin_of(rank));
+    if launch.output == Output::Prefixed {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    let mut child = command.spawn().map_err(failed("make a process"))?;
+    let watched = Pid::from_raw(child.id() as i32)
+        .ok_or(io::ErrorKind::NotFound.into())
+        .and_then(|group| Ok((group, rustix::process::pidfd_open(group, PidfdFlags::empty())?)));
+    let (group, end) = match watched {
+        Ok(watched) => watched,
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed("watch its process")(error));
+        }
+    };
+    Ok(Rank {
+        number: rank,
+        out: child.stdout.take().map(|stream| (stream, Lines::new(rank))),
+        err: child.stderr.take().map(|stream| (stream, Lines::new(rank))),
+        child,
+        group,
+        end,
+        ended: false,
+    })
+}
+
+/// Rank 0 reads what is piped into the launcher. Ranks are not in the terminal's foreground: reading from it would
+/// stop them.
+fn stdin_of(rank: u32) -> Stdio {
+    if rank == 0 && !io::IsTerminal::is_terminal(&io::stdin()) {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    }
+}
+
+impl Job {
+    fn run(&mut self) -> io::Result<()> {
+        while !self.is_over() {
+            let (about, ready) = self.look()?;
+            for (about, _) in about.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+                match about {
+                    About::Signals => self.pass_on(),
+                    About::End(index) => self.ended(index)?,
+                    About::Out(index) => pass(&mut self.ranks[index].out, &mut io::stdout()),
+                    About::Err(index) => pass(&mut self.ranks[index].err, &mut io::stderr()),
+                }
+            }
+            self.deadlines();
+        }
+        for rank in &mut self.ranks {
+            finish(&mut rank.out, &mut io::stdout());
+            finish(&mut rank.err, &mut io::stderr());
+        }
+        Ok(())
+    }
+
+    /// Every rank has ended, and so has its output or our patience with it.
+    fn is_over(&mut self) -> bool {
+        if !self.ranks.iter().all(|rank| rank.ended) {
+            return false;
+        }
+        let over = *self.over.get_or_insert_with(Instant::now);
+        let silent = self
+            .ranks
+            .iter()
+            .all(|rank| rank.out.is_none() && rank.err.is_none());
+        silent || over.elapsed() >= LAST_WORDS
+    }
+
+    /// Waits for the next thing to happen.
+    fn look(&self) -> io::Result<(Vec<About>, Vec<bool>)> {
+        let mut about = vec![About::Signals; 2];
+        let mut descriptors: Vec<BorrowedFd<'_>> = self.signals.descriptors().to_vec();
+        for (index, rank) in self.ranks.iter().enumerate() {
+            if !rank.ended {
+                about.push(About::End(index));
+                descriptors.push(rank.end.as_fd());
+            }
+            if let Some((stream, _)) = &rank.out {
+                about.push(About::Out(index));
+                descriptors.push(stream.as_fd());
+            }
+            if let Some((stream, _)) = &rank.err {
+                about.push(About::Err(index));
+                descriptors.push(stream.as_fd());
+            }
+        }
+        let last_words = self.over.map(|over| over + LAST_WORDS);
+        let until = [self.kill_at, self.timeout.map(|(at, _)| at), last_words];
+        let ready = wait(&descriptors, until.into_iter().flatten().min())?;
+        Ok((about, ready))
+    }
+
+    /// A signal to the launcher is meant for the job; sent again, it means it.
+    fn pass_on(&mut self) {
+        for signal in self.signals.arrived() {
+            self.passed_on += 1;
+            self.signal(if self.passed_on > 1 { Signal::KILL } else { signal });
+        }
+    }
+
+    fn ended(&mut self, index: usize) -> io::Result<()> {
+        let rank = &mut self.ranks[index];
+        if rank.ended {
+            return Ok(());
+        }
+        let peeked = rustix::process::WaitIdOptions::EXITED
+            | rustix::process::WaitIdOptions::NOWAIT
+            | rustix::process::WaitIdOptions::NOHANG;
+        let ended = rustix::process::waitid(rustix::process::WaitId::Pid(rank.group), peeked)?;
+        let Some(ended) = ended else { return Ok(()) };
+        if ended.exit_status() != Some(0) {
+            // What a failed rank started is ended with it; before the wait, while the number is still its own.
+            let _ = rustix::process::kill_process_group(rank.group, Signal::TERM);
+        }
+        let status = rank.child.wait()?;
+        rank.ended = true;
+        let number = rank.number;
+        let code = code_of(status);
+        if code != 0 && self.verdict.is_none() {
+            self.verdict = Some(code);
+            // A signal that was passed on explains itself.
+            if self.passed_on == 0 {
+                self.end(&format!("rank {number} {}", how(status)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the ranks that are left, and says why.
+    fn end(&mut self, reason: &str) {
+        let left = self.ranks.iter().filter(|rank| !rank.ended).count();
+        let rest = match left {
+            0 => String::new(),
+            1 => "; ending the other rank".to_owned(),
+            n => format!("; ending the other {n} ranks"),
+        };
+        out::say(&format!("doorbell: {reason}{rest}"));
+        self.signal(Signal::TERM);
+        self.kill_at = Some(Instant::now() + GRACE);
+    }
+
+    fn deadlines(&mut self) {
+        let now = Instant::now();
+        if self.kill_at.is_some_and(|at| now >= at) {
+            self.kill_at = None;
+            self.signal(Signal::KILL);
+        }
+        if let Some((at, time)) = self.timeout
+            && now >= at
+        {
+            self.timeout = None;
+            if self.ranks.iter().any(|rank| !rank.ended) {
+                self.verdict.get_or_insert(Exit::TimedOut.number());
+                self.end(&format!("the job did not end within {} s", time.as_secs_f64()));
+            }
+        }
+    }
+
+    /// Sends a signal to every rank that has not ended, and to what it started.
+    fn signal(&self, signal: Signal) {
+        for rank in self.ranks.iter().filter(|rank| !rank.ended) {
+            // Gone in the meantime: just as well.
+            let _ = rustix::process::kill_process_group(rank.group, signal);
+        }
+    }
+}
+
+/// Passes on what there is to read. At the end of the stream, or when our own output is closed, the stream is
+/// dropped: in the second case the rank gets the SIGPIPE that it would have had without us.
+fn pass<S: Read>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) {
+    let Some((source, lines)) = stream else { return };
+    let mut buffer = [0; 16 << 10];
+    let done = match source.read(&mut buffer) {
+        Ok(0) => true,
+        Ok(count) => lines.push(&buffer[..count], out).is_err(),
+        Err(error) => error.kind() != io::ErrorKind::Interrupted,
+    };
+    if done {
+        finish(stream, out);
+    }
+}
+
+fn finish<S>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) {
+    if let Some((_, mut lines)) = stream.take() {
+        // Output that is closed has nobody to be told to.
+        let _ = lines.end(out);
+    }
+}
+
+/// The number that the shell would show.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit status {code}"),
+        (None, Some(signal)) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("an unnamed signal");
+            let core = if status.core_dumped() {
+                " and left a core file"
+            } else {
+                ""
+            };
+            format!("was killed by {name} ({signal}){core}")
+        }
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! `doorbell run`: starts ranks on this machine, passes on their output, signals and exit status, and leaves nothing
+//! behind.
+//!
+//! ```text
+//!   doorbell run ──┬── exec-rank (dies with the launcher, binds its core) ══exec══► rank 0
+//!    one thread,   ├── exec-rank ═════════════════════════════════════════exec══► rank 1
+//!    one poll loop └── …
+//! ```
+//!
+//! A rank that ends with anything but 0 ends the job: the others get SIGTERM, and SIGKILL after a grace. Each rank
+//! leads a process group of its own, so that what it started is ended with it. When the launcher itself is killed,
+//! the kernel kills the ranks (the parent-death signal that `exec-rank` asks for).
+
+mod exec;
+mod job;
+mod prefix;
+mod watch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use doorbell_bench::pin;
+
+use crate::cli::{Bind, RunArgs};
+use crate::error::ToolError;
+
+pub(crate) use exec::exec_rank;
+
+/// What becomes of the ranks' output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Each line with the rank in front of it.
+    Prefixed,
+    /// As it is.
+    Inherited,
+}
+
+/// A job to be launched.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    /// Number of ranks.
+    pub(crate) ranks: u32,
+    /// The core of each rank, or `None` for ranks that are not bound.
+    pub(crate) cores: Vec<Option<usize>>,
+    /// More variables for all ranks.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// The program.
+    pub(crate) program: OsString,
+    /// Its arguments.
+    pub(crate) args: Vec<OsString>,
+    /// What becomes of its output.
+    pub(crate) output: Output,
+    /// The job is ended after this time.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `doorbell run`.
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
+    let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
+    let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
+    job::launch(&Launch {
+        ranks: args.ranks,
+        cores: cores(args.bind, args.ranks),
+        variables: rails.into_iter().collect(),
+        program: args.program.clone(),
+        args: args.args.clone(),
+        output: if args.no_prefix {
+            Output::Inherited
+        } else {
+            Output::Prefixed
+        },
+        timeout: args.timeout.map(Duration::from_secs_f64),
+    })
+}
+
+/// Launches a job that another command made up.
+pub(crate) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
+    job::launch(launch)
+}
+
+/// One core for each rank in turn.
+fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
+    let allowed = pin::allowed();
+    let ranks = ranks as usize;
+    let bound = match bind {
+        Bind::None => false,
+        Bind::Core => !allowed.is_empty(),
+        Bind::Auto => ranks <= allowed.len(),
+    };
+    (0..ranks)
+        .map(|rank| bound.then(|| allowed[rank % allowed.len()]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_bound_in_turn_or_not_at_all() {
+        let allowed = pin::allowed();
+        assert_eq!(cores(Bind::None, 2), [None, None]);
+        assert_eq!(cores(Bind::Auto, 1), [Some(allowed[0])]);
+        let many = allowed.len() as u32 + 1;
+        assert!(cores(Bind::Auto, many).iter().all(Option::is_none));
+        assert_eq!(cores(Bind::Core, many).last(), Some(&Some(allowed[0])));
+    }
+}

@@ -1,0 +1,278 @@
+//! `doorbell run`: environment, output, exit statuses, signals, deadlines, and nothing left behind.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{doorbell, run_sh, sentence};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn each_rank_finds_itself_in_its_environment() {
+    let out = run_sh(3, &[], "echo $DOORBELL_RANK/$DOORBELL_SIZE ${DOORBELL_ROOT%-*}")
+        .assert()
+        .success();
+    let expected: Vec<String> = (0..3)
+        .map(|rank| format!("[{rank}] {rank}/3 @doorbell"))
+        .collect();
+    assert_eq!(lines(&out.get_output().stdout), expected);
+}
+
+#[test]
+fn two_jobs_do_not_share_a_root() {
+    let root = || {
+        run_sh(1, &["--no-prefix"], "echo $DOORBELL_ROOT")
+            .output()
+            .unwrap()
+            .stdout
+    };
+    assert_ne!(root(), root());
+}
+
+#[test]
+fn lines_are_whole_and_streams_stay_apart() {
+    let script =
+        "for i in 1 2 3 4 5 6 7 8 9; do printf 'a b '; printf 'c %s\\n' $i; echo e$i >&2; done; printf end";
+    let out = run_sh(4, &[], script).assert().success();
+    let (stdout, stderr) = (lines(&out.get_output().stdout), lines(&out.get_output().stderr));
+    for rank in 0..4 {
+        for i in 1..=9 {
+            assert!(stdout.contains(&format!("[{rank}] a b c {i}")), "{stdout:?}");
+            assert!(stderr.contains(&format!("[{rank}] e{i}")), "{stderr:?}");
+        }
+        assert!(stdout.contains(&format!("[{rank}] end")));
+    }
+    assert_eq!((stdout.len(), stderr.len()), (40, 36));
+}
+
+#[test]
+fn without_prefix_the_bytes_are_those_of_the_rank() {
+    let out = run_sh(1, &["--no-prefix"], "printf 'x\\ny'").assert().success();
+    assert_eq!(out.get_output().stdout, b"x\ny");
+}
+
+#[test]
+fn rails_are_passed_on_and_unknown_ones_refused() {
+    let out = run_sh(1, &["--rail", "shm", "--rail", "udp:lo"], "echo $DOORBELL_RAILS")
+        .assert()
+        .success();
+    assert_eq!(lines(&out.get_output().stdout), ["[0] shm,udp:lo"]);
+    let out = run_sh(1, &["--rail", "smh"], "true").assert().code(2);
+    assert!(sentence(&out.get_output().stderr).contains("`shm`"));
+}
+
+#[test]
+fn the_first_failure_is_the_job_s_and_ends_the_others() {
+    let begun = Instant::now();
+    let out = run_sh(3, &[], "test $DOORBELL_RANK = 1 && exit 7; exec sleep 100")
+        .assert()
+        .code(7);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("rank 1 ended with exit status 7; ending the other 2 ranks"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_killed_rank_is_named_with_its_signal() {
+    let out = run_sh(2, &[], "test $DOORBELL_RANK = 0 && kill -SEGV $$; exec sleep 100")
+        .assert()
+        .code(128 + 11);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("rank 0 was killed by SIGSEGV (11)"), "{said}");
+}
+
+#[test]
+fn ranks_that_ignore_the_request_to_end_are_killed() {
+    let begun = Instant::now();
+    let script =
+        "test $DOORBELL_RANK = 1 && { sleep 0.5; exit 3; }; trap '' TERM; while :; do sleep 0.1; done";
+    run_sh(2, &[], script).assert().code(3);
+    let took = begun.elapsed();
+    assert!(
+        took >= Duration::from_secs(2) && took < Duration::from_secs(30),
+        "{took:?}"
+    );
+}
+
+#[test]
+fn a_job_beyond_its_time_is_ended() {
+    let out = run_sh(2, &["--timeout", "0.5"], "exec sleep 100")
+        .assert()
+        .code(5);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("did not end within 0.5 s"), "{said}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let out = doorbell()
+        .args(["run", "-n", "1", "--", "/no/such/program"])
+        .assert()
+        .code(127);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("/no/such/program") && said.contains("check the name"),
+        "{said}"
+    );
+    doorbell()
+        .args(["run", "-n", "1", "--", "/etc/passwd"])
+        .assert()
+        .code(126);
+}
+
+#[test]
+fn rank_0_reads_what_is_piped_in() {
+    let out = run_sh(2, &[], "cat").write_stdin("hello\n").assert().success();
+    assert_eq!(lines(&out.get_output().stdout), ["[0] hello"]);
+}
+
+#[test]
+fn binding_can_be_seen_by_the_rank() {
+    let script = "grep Cpus_allowed_list /proc/self/status | cut -f2";
+    let out = run_sh(1, &["--bind", "core"], script).assert().success();
+    let bound = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(
+        bound.trim().trim_start_matches("[0] ").parse::<usize>().is_ok(),
+        "{bound}"
+    );
+}
+
+#[test]
+fn the_number_of_ranks_is_checked() {
+    for n in ["0", "1025", "-3", "two", ""] {
+        let out = doorbell().args(["run", "-n", n, "--", "true"]).assert().code(2);
+        sentence(&out.get_output().stderr);
+    }
+}
+
+#[test]
+fn many_ranks_at_once() {
+    let out = run_sh(64, &[], "echo $DOORBELL_RANK").assert().success();
+    assert_eq!(lines(&out.get_output().stdout).len(), 64);
+}
+
+/// Starts the launcher with a script whose ranks say their process ids, and returns those.
+fn started(script: &str, ranks: usize) -> (Child, Vec<u32>) {
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args([
+            "run",
+            "--no-prefix",
+            "-n",
+            &ranks.to_string(),
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let pids = (0..ranks)
+        .map(|_| {
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            line.trim().parse().unwrap()
+        })
+        .collect();
+    child.stdout = Some(out.into_inner());
+    (child, pids)
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(number as i32).unwrap()
+}
+
+fn all_gone(pids: &[u32]) -> bool {
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        if pids.iter().all(|number| test_kill_process(pid(*number)).is_err()) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn signals_to_the_launcher_reach_the_ranks() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (mut child, pids) = started("echo $$; exec sleep 100", 2);
+        kill_process(pid(child.id()), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(all_gone(&pids));
+    }
+}
+
+#[test]
+fn ranks_may_end_well_after_a_signal() {
+    let (mut child, pids) = started("trap 'exit 0' TERM; echo $$; while :; do sleep 0.05; done", 2);
+    kill_process(pid(child.id()), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(all_gone(&pids));
+}
+
+#[test]
+fn a_second_signal_means_it() {
+    let (mut child, pids) = started("trap '' INT; echo $$; while :; do sleep 0.05; done", 2);
+    kill_process(pid(child.id()), Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none());
+    kill_process(pid(child.id()), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert!(all_gone(&pids));
+}
+
+#[test]
+fn ranks_do_not_outlive_a_killed_launcher() {
+    let (mut child, pids) = started("echo $$; exec sleep 100", 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(all_gone(&pids));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_job_without_a_panic() {
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args(["run", "-n", "2", "--", "sh", "-c", "while :; do echo line; done"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    // The ranks get SIGPIPE, as they would without a launcher.
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    let mut said = Vec::new();
+    child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+    sentence(&said);
+}
+
+#[test]
+fn nothing_is_left_in_shared_memory() {
+    let files = || {
+        std::fs::read_dir("/dev/shm").map(|files| files.flatten().map(|f| f.file_name()).collect::<Vec<_>>())
+    };
+    let is_ours = |name: &std::ffi::OsString| name.to_string_lossy().contains("doorbell");
+    run_sh(2, &[], "test $DOORBELL_RANK = 0 && kill -KILL $$; exec sleep 100")
+        .assert()
+        .code(137);
+    let left: Vec<_> = files().unwrap_or_default().into_iter().filter(is_ours).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
