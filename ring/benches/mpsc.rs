@@ -4,7 +4,8 @@
 //! * `hand over`: one sender, one receiver, pinned to two cores, per value; needs two idle cores.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -27,26 +28,37 @@ fn single(c: &mut Criterion) {
     group.finish();
 }
 
-fn handed_over(n: u64, send: impl Fn(u64) -> bool + Send, mut recv: impl FnMut() -> Option<u64>) -> Duration {
+/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that the
+/// harness itself stays where the system puts it.
+fn handed_over(
+    n: u64,
+    send: impl Fn(u64) -> bool + Send,
+    mut recv: impl FnMut() -> Option<u64> + Send,
+) -> Duration {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    std::thread::scope(|scope| {
-        let far = cores.get(1).copied();
+    let (cores, start) = (&cores, &Barrier::new(2));
+    thread::scope(|scope| {
         scope.spawn(move || {
-            far.map(core_affinity::set_for_current);
+            cores.get(1).map(|core| core_affinity::set_for_current(*core));
+            start.wait();
             for i in 0..n {
                 while !send(i) {
                     spin_loop();
                 }
             }
         });
-        cores.first().copied().map(core_affinity::set_for_current);
-        let begun = Instant::now();
-        for _ in 0..n {
-            while recv().is_none() {
-                spin_loop();
+        let taker = scope.spawn(move || {
+            cores.first().map(|core| core_affinity::set_for_current(*core));
+            start.wait();
+            let begun = Instant::now();
+            for _ in 0..n {
+                while recv().is_none() {
+                    spin_loop();
+                }
             }
-        }
-        begun.elapsed()
+            begun.elapsed()
+        });
+        taker.join().expect("the taker does not panic")
     })
 }
 

@@ -9,6 +9,7 @@
 
 use std::hint::{black_box, spin_loop};
 use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -88,39 +89,41 @@ fn slice(c: &mut Criterion) {
     group.finish();
 }
 
-/// Time for `n` values from one pinned thread to another; both sides spin.
+/// Time for `n` values from one pinned thread to another; both sides spin. Both threads are new ones, so that the
+/// harness itself stays where the system puts it, and own their ends.
 fn streamed(
     n: u64,
     mut push: impl FnMut(u64) -> bool + Send,
-    mut pop: impl FnMut() -> Option<u64>,
+    mut pop: impl FnMut() -> Option<u64> + Send,
 ) -> Duration {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let start = Arc::new(Barrier::new(2));
-    std::thread::scope(|scope| {
-        let go = Arc::clone(&start);
-        let far = cores.get(1).copied();
+    let (cores, start) = (&cores, &Barrier::new(2));
+    thread::scope(|scope| {
         scope.spawn(move || {
-            far.map(core_affinity::set_for_current);
-            go.wait();
+            cores.get(1).map(|core| core_affinity::set_for_current(*core));
+            start.wait();
             for i in 0..n {
                 while !push(i) {
                     spin_loop();
                 }
             }
         });
-        cores.first().copied().map(core_affinity::set_for_current);
-        start.wait();
-        let begun = Instant::now();
-        for i in 0..n {
-            loop {
-                if let Some(value) = pop() {
-                    assert_eq!(value, i);
-                    break;
+        let taker = scope.spawn(move || {
+            cores.first().map(|core| core_affinity::set_for_current(*core));
+            start.wait();
+            let begun = Instant::now();
+            for i in 0..n {
+                loop {
+                    if let Some(value) = pop() {
+                        assert_eq!(value, i);
+                        break;
+                    }
+                    spin_loop();
                 }
-                spin_loop();
             }
-        }
-        begun.elapsed()
+            begun.elapsed()
+        });
+        taker.join().expect("the values came in order")
     })
 }
 

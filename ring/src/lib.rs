@@ -6,12 +6,13 @@
 //! |---|---|---|
 //! | values between two threads of this process | [`spsc`] | yes |
 //! | commands of many threads to a progress thread | [`mpsc`] | yes |
+//! | messages of any length to one other process | [`lane`] | no |
 //! | equal slots of bytes to one other process | [`shared`] | no |
 //! | descriptors to a device, completions from it | [`desc`] | no |
 //! | a fixed number of values or buffers of one owner | [`slab`] | handles may come off a wire |
 //!
-//! Rings that others can see are placed in an [`Area`](storage::Area) of a [`storage::Storage`]: a heap block of the exact size,
-//! or a map that somebody else made. Bytes that others may write are reached through [`view`] only.
+//! Rings that others can see are placed in an [`Area`] of a [`Storage`](storage): a heap block of the exact
+//! size, or a map that somebody else made. Bytes that others may write are reached through [`view`] only.
 //!
 //! # Memory orders
 //!

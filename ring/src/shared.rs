@@ -131,7 +131,9 @@ pub fn pair_in(
     Ok((producer, consumer))
 }
 
-/// What both ends keep in private.
+/// What both ends keep in private. In lines of their own: in tests and in one process the ends lie side by side,
+/// and each is written at every turn.
+#[repr(align(64))]
 struct End {
     /// Control block of this side: written, never read.
     near: Area,
