@@ -64,19 +64,15 @@ impl ShmRail {
 
     /// Handles whatever the sockets have: one system call when they have nothing.
     pub(crate) fn look(&mut self) -> Work {
-        let mut events: Vec<epoll::Event> = Vec::new();
         let none = rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let mut space = [std::mem::MaybeUninit::uninit(); 64];
-        let got = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
-            Ok((got, _)) => got,
+        let events = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
+            Ok((events, _)) => events,
             Err(_) => return 0,
         };
-        if !got.is_empty() {
-            events.extend_from_slice(got);
-        }
         // Connections first: a peer that sent its hello and ended is heard before its end is told.
         if events
             .iter()
@@ -84,7 +80,7 @@ impl ShmRail {
         {
             self.accept_all();
         }
-        for event in &events {
+        for event in events.iter() {
             let flags = event.flags;
             let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
             match Token::of(event.data) {
