@@ -14,7 +14,7 @@ use doorbell_sim::SimNet;
 use crate::bootstrap::{Hello, MOST_RANKS, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Protocol};
 use crate::error::{Error, Waiting};
-use crate::progress::{Clock, Core, Front, Link, Patience, Way};
+use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all};
 use crate::raw::OneSided;
 use crate::world::{Hook, World};
@@ -291,6 +291,7 @@ impl World {
             ways,
             dedicated,
             one_sided: OneSided::default(),
+            watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
             tests: 0,
         };

@@ -24,6 +24,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use doorbell_fabric::message::{Body, FenceScope, Message, OpError, OpId, Refused, RemoteKey};
@@ -291,7 +292,34 @@ impl<'w> Raw<'w> {
     /// # Errors
     /// [`Error::Timeout`].
     pub fn wait(self, limit: Duration) -> Result<Completion, Error> {
-        self.world.front().wait_completion(limit, &mut |_| {})
+        self.world
+            .front()
+            .wait_completion(limit, &mut |waiting| self.world.complain(waiting))
+    }
+
+    /// A descriptor for a foreign event loop (FI_WAIT_FD): it stays the same, and means something between [`Raw::arm`]
+    /// and [`Raw::disarm`] only.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn descriptor(self) -> Result<OwnedFd, Error> {
+        self.world.front().descriptor()
+    }
+
+    /// Prepares a sleep on the descriptor. `Some(longest)`: nothing has ended, and it becomes readable when there may be
+    /// something; sleep at most that long, then call [`Raw::disarm`] before anything else. `None`: do not sleep, ask
+    /// [`Raw::next_completion`]. No wake-up is lost: what comes between the last look and the arming is seen by this
+    /// call. Waking for nothing is possible.
+    ///
+    /// # Errors
+    /// When the system refuses to watch a rail; [`Error::Ended`], [`Error::Busy`].
+    pub fn arm(self) -> Result<Option<Duration>, Error> {
+        self.world.front().arm()
+    }
+
+    /// Ends the sleep that [`Raw::arm`] prepared.
+    pub fn disarm(self) {
+        self.world.front().disarm();
     }
 
     /// Exposes memory to rank `to`, or to all for `None`, on the first rail that offers the access.
@@ -392,6 +420,9 @@ fn part(window: &Window, offset: u64, length: u64) -> Result<Remote, Error> {
 impl Core {
     /// The next completion of the raw interface.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        if let Some(found) = self.watch.found.take() {
+            return Some(found);
+        }
         if let Some(delivery) = self.pml.next_delivery() {
             return Some(Completion::Delivery(delivery));
         }

@@ -446,7 +446,7 @@ impl World {
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.front.call(|core| core.pml.counters().clone())
+        self.front.call(|core| *core.pml.counters())
     }
 
     /// The interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided operations.
@@ -511,7 +511,7 @@ impl World {
 
     /// Says once who waits for what.
     #[cold]
-    fn complain(&self, waiting: &Waiting) {
+    pub(crate) fn complain(&self, waiting: &Waiting) {
         match self.hook.try_borrow_mut().as_deref_mut() {
             Ok(Some(hook)) => hook(waiting),
             // Nobody can be told that nobody can be told.

@@ -166,6 +166,61 @@ fn one_buffer_takes_many_messages() {
     });
 }
 
+#[test]
+fn a_foreign_event_loop_sleeps_on_one_descriptor() {
+    in_both_modes(2, |world| {
+        const ROUNDS: u64 = 200;
+        let raw = world.raw(16).unwrap();
+        let other = 1 - world.rank();
+        let region = world.region(8).unwrap();
+        let descriptor = raw.descriptor().unwrap();
+        let mut sleeps = 0;
+        for round in 0..ROUNDS {
+            raw.recv(
+                Source::Rank(other),
+                Tag::exact(round),
+                Target::Region(region.whole()),
+            )
+            .unwrap();
+            if world.rank() == 0 {
+                // Sometimes late, so that the other side is asleep; sometimes at once, so that it is about to sleep.
+                if round % 4 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                raw.inject(other, round, &round.to_le_bytes()).unwrap();
+            }
+            loop {
+                if let Some(completion) = raw.next_completion().unwrap() {
+                    let Completion::Request { outcome, .. } = completion else {
+                        panic!("{completion:?}")
+                    };
+                    assert_eq!(outcome.unwrap().tag, round);
+                    break;
+                }
+                if let Some(longest) = raw.arm().unwrap() {
+                    let longest = longest.min(LONG);
+                    let timeout = rustix::event::Timespec {
+                        tv_sec: longest.as_secs() as i64,
+                        tv_nsec: longest.subsec_nanos().into(),
+                    };
+                    let fds = &mut [rustix::event::PollFd::new(
+                        &descriptor,
+                        rustix::event::PollFlags::IN,
+                    )];
+                    rustix::event::poll(fds, Some(&timeout)).unwrap();
+                    sleeps += 1;
+                    raw.disarm();
+                }
+            }
+            if world.rank() == 1 {
+                raw.inject(other, round, &round.to_le_bytes()).unwrap();
+            }
+        }
+        assert!(sleeps > 0);
+        world.barrier().unwrap();
+    });
+}
+
 /// Two worlds on a simulated network, which has every one-sided operation.
 fn pair() -> (SimNet, Vec<World>) {
     let net = SimNet::new(5, SimConfig::default());

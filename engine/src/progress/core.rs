@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
 use super::pause::{Clock, Patience, Turn, Waiter};
+use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
 use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) one_sided: OneSided,
     /// Requests of the raw interface that have ended (dedicated mode; inline, the PML's own queue serves).
     pub(crate) raw_completions: VecDeque<RequestId>,
+    /// For foreign event loops.
+    pub(crate) watch: Watch,
     /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
     pub(crate) tests: u32,
 }

@@ -161,6 +161,8 @@ pub(super) struct Desk {
     /// Cells whose requests a rail does not let go of yet.
     ending: Vec<u32>,
     completed: bool,
+    /// Ring for every pass that found work: a foreign event loop sleeps.
+    pub(super) tell: bool,
     closing: Option<Duration>,
 }
 
@@ -190,6 +192,7 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
         watches: Vec::new(),
         ending: Vec::new(),
         completed: false,
+        tell: false,
         closing: None,
     };
     desk.duty(&mut mailbox);
@@ -213,7 +216,7 @@ impl Desk {
                 return;
             }
             let work = commands + self.core.poll() + self.complete();
-            if self.completed {
+            if self.completed || (self.tell && work > 0) {
                 self.completed = false;
                 self.shared.caller.ring();
             }

@@ -1,7 +1,7 @@
 //! The caller's side of dedicated mode: puts commands into the mailbox and watches cells.
 
 use std::cell::RefCell;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -303,6 +303,22 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// What wakes the caller.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.shared.caller
+    }
+
+    /// A copy of the descriptor on which the caller sleeps.
+    pub(super) fn descriptor(&self) -> Result<OwnedFd, Error> {
+        let copy = self.bell().descriptor().as_fd().try_clone_to_owned();
+        copy.map_err(|source| Error::Io {
+            step: "copy a descriptor",
+            object: "the descriptor of completions".to_owned(),
+            source,
+            remedy: "check `ulimit -n`",
+        })
     }
 
     #[cold]

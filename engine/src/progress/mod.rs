@@ -11,6 +11,7 @@ mod core;
 mod dedicated;
 mod link;
 mod pause;
+mod watch;
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub(crate) use self::core::{Core, Way};
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::pause::{Clock, Patience};
+pub(crate) use self::watch::Watch;
 
 /// Names an open request: the PML's own number inline, a cell in dedicated mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +164,8 @@ impl Envelope {
     }
 }
 
-/// The engine as a world sees it.
+/// The engine as a world sees it. The core lies in it and not behind a pointer: that is one load less per message.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Front {
     Inline(RefCell<Core>),
     Dedicated(Link),

@@ -1,0 +1,167 @@
+//! One descriptor for foreign event loops (FI_WAIT_FD): readable when a rail, or the dedicated thread, has something.
+//!
+//! ```text
+//!   loop:  next_completion ─► something: handle it, again
+//!                          └► nothing: arm ─► Some(longest): poll(descriptor, longest), disarm
+//!                                         └─► None: something came in between, again
+//! ```
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use doorbell_fabric::rail::{Armed, Rail};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::core::Core;
+use super::pause::Clock;
+use super::{Front, Link};
+use crate::error::Error;
+use crate::raw::Completion;
+
+/// What an armed core has.
+#[derive(Default)]
+pub(crate) struct Watch {
+    set: Option<OwnedFd>,
+    /// Descriptors of rails that are in the set.
+    members: Vec<RawFd>,
+    /// Found while arming, to be told next.
+    pub(crate) found: Option<Completion>,
+}
+
+impl Watch {
+    fn set(&mut self) -> Result<&OwnedFd, Error> {
+        if self.set.is_none() {
+            self.set = Some(
+                epoll::create(epoll::CreateFlags::CLOEXEC)
+                    .map_err(|error| failed("make an epoll set", error))?,
+            );
+        }
+        self.set.as_ref().ok_or(Error::Busy)
+    }
+}
+
+fn failed(step: &'static str, error: Errno) -> Error {
+    Error::Io {
+        step,
+        object: "the descriptor of completions".to_owned(),
+        source: error.into(),
+        remedy: "check `ulimit -n`",
+    }
+}
+
+impl Core {
+    fn descriptor(&mut self) -> Result<OwnedFd, Error> {
+        self.watch.set()?.try_clone().map_err(|source| Error::Io {
+            step: "copy a descriptor",
+            object: "the descriptor of completions".to_owned(),
+            source,
+            remedy: "check `ulimit -n`",
+        })
+    }
+
+    /// Whether something of the raw interface has ended; it is kept for the next question.
+    fn look(&mut self) -> bool {
+        if self.watch.found.is_none() {
+            self.poll_or_progress();
+            self.watch.found = self.next_completion();
+        }
+        self.watch.found.is_some()
+    }
+
+    /// Until when a sleep may last; `None`: do not sleep.
+    fn may_sleep(&mut self) -> Option<Duration> {
+        if self.look() || self.pml.must_poll() || matches!(self.clock, Clock::Virtual(_)) {
+            return None;
+        }
+        let now = self.clock.now();
+        Some(
+            self.pml
+                .next_deadline()
+                .map_or(Duration::MAX, |due| due.since(now)),
+        )
+    }
+
+    fn arm(&mut self) -> Result<Option<Duration>, Error> {
+        let Some(longest) = self.may_sleep() else {
+            return Ok(None);
+        };
+        self.watch.set()?;
+        let (watch, pml) = (&mut self.watch, &mut self.pml);
+        let Some(set) = &watch.set else { return Ok(None) };
+        let mut sleeps = true;
+        for (_, rail) in pml.rails_mut() {
+            let Ok(Armed::Sleep(fd)) = rail.arm() else {
+                sleeps = false;
+                break;
+            };
+            if !watch.members.contains(&fd.as_raw_fd()) {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(set, fd, data, epoll::EventFlags::IN)
+                    .map_err(|error| failed("watch a rail's descriptor", error))?;
+                watch.members.push(fd.as_raw_fd());
+            }
+        }
+        if !sleeps {
+            self.disarm();
+        }
+        Ok(sleeps.then_some(longest))
+    }
+
+    fn disarm(&mut self) {
+        self.pml.rails_mut().for_each(|(_, rail)| rail.disarm());
+    }
+}
+
+impl Front {
+    /// See [`Raw::descriptor`](crate::Raw::descriptor).
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
+        match self {
+            Self::Inline(core) => core.try_borrow_mut().map_err(|_| Error::Busy)?.descriptor(),
+            Self::Dedicated(link) => link.descriptor(),
+        }
+    }
+
+    /// See [`Raw::arm`](crate::Raw::arm).
+    pub(crate) fn arm(&self) -> Result<Option<Duration>, Error> {
+        match self {
+            Self::Inline(core) => core.try_borrow_mut().map_err(|_| Error::Busy)?.arm(),
+            Self::Dedicated(link) => arm_link(link),
+        }
+    }
+
+    /// See [`Raw::disarm`](crate::Raw::disarm).
+    pub(crate) fn disarm(&self) {
+        match self {
+            Self::Inline(core) => {
+                if let Ok(mut core) = core.try_borrow_mut() {
+                    core.disarm();
+                }
+            }
+            Self::Dedicated(link) => {
+                link.bell().finish();
+                let _ = link.call(|desk| desk.tell = false);
+            }
+        }
+    }
+}
+
+/// The thread rings for every pass that found work while `tell` is set; the look comes after the bell was prepared.
+fn arm_link(link: &Link) -> Result<Option<Duration>, Error> {
+    link.bell().prepare();
+    let found = link.call(|desk| {
+        desk.tell = true;
+        desk.core.look()
+    });
+    match found {
+        Ok(false) => Ok(Some(Duration::MAX)),
+        Ok(true) => {
+            link.bell().finish();
+            link.call(|desk| desk.tell = false).map(|()| None)
+        }
+        Err(error) => {
+            link.bell().finish();
+            Err(error)
+        }
+    }
+}
