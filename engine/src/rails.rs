@@ -7,8 +7,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Message, MsgId, OpId, PeerIndex,
-    Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Look, Message, MsgId, OpId,
+    PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -249,6 +249,11 @@ impl Message for AnyRail {
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         each!(self, rail => rail.poll(budget, sink))
+    }
+
+    #[inline(always)]
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2]) -> Look {
+        each!(self, rail => rail.look(peer, head))
     }
 
     #[inline]

@@ -104,6 +104,9 @@ pub(crate) fn recv(
 ) -> Result<Status, Error> {
     // SAFETY: `into` is borrowed exclusively for this whole call, and `Loaned` ends the request before its end.
     let loan = unsafe { lend_mut(into) };
+    if let Some(status) = world.front().recv_soon(envelope, loan) {
+        return Ok(status);
+    }
     let loaned = Loaned::new(world.front(), world.front().recv_loan(envelope, loan)?);
     loaned.finish(world, limit, || envelope.awaited_receive())
 }

@@ -3,6 +3,7 @@
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
 
 use crate::core::Core;
+use crate::direct::Direct;
 use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
@@ -17,6 +18,7 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Sink<'a> {
     pub(crate) core: &'a mut Core,
+    pub(crate) direct: &'a mut Direct,
     /// The rank of each peer of this rail.
     pub(crate) ranks: &'a [u32],
     pub(crate) rail: u16,
@@ -36,6 +38,9 @@ impl Arrivals for Sink<'_> {
             Some(hot) if first & EXPECTED_MASK == hot.expected => {
                 hot.advance();
                 let context = (first >> 16) as u16;
+                if self.direct.take(self.core, (rank, context, tag), &inbound) {
+                    return;
+                }
                 self.core.whole(rank, self.rail, context, tag, &inbound);
             }
             Some(_) => self.core.other(rank, self.rail, head, &inbound),

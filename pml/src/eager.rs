@@ -13,7 +13,7 @@ use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::request::{State, mark};
-use crate::wire::{MatchHeader, kind};
+use crate::wire::MatchHeader;
 
 impl<M: Message> Pml<M> {
     /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at once
@@ -91,7 +91,7 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.rails.get_mut(usize::from(hot.rail)) else {
             return false;
         };
-        let head = MatchHeader::new(kind::MATCH, 0, context, hot.next.0, tag);
+        let head = MatchHeader::plain_words(context, hot.next.0, tag);
         if slot.rail.send(hot.peer, head.as_bytes(), body).is_err() {
             return false;
         }

@@ -41,23 +41,6 @@ impl<M: Message> Pml<M> {
         self.verdict(id)
     }
 
-    /// How a request ended that ended in the simplest way, and frees it. `None`, and nothing freed: it is under way,
-    /// or [`Pml::test`] has more to say about it.
-    #[inline]
-    pub fn take_done(&mut self, id: RequestId) -> Option<Status> {
-        let slot = self.core.requests.get(id)?;
-        if slot.state != State::Done || slot.marks != 0 || slot.outcome != Outcome::Ok {
-            return None;
-        }
-        let status = Status {
-            source: crate::rank::Rank(slot.peer),
-            tag: slot.tag,
-            length: slot.length,
-        };
-        self.core.requests.free(id.index());
-        Some(status)
-    }
-
     #[cold]
     fn unfinished(&self, id: RequestId) -> Option<Result<Status, PmlError>> {
         let aborted = self

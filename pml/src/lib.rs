@@ -46,6 +46,7 @@ mod convertor;
 mod core;
 mod counters;
 mod credit;
+mod direct;
 mod dispatch;
 mod eager;
 mod ending;

@@ -8,6 +8,7 @@ use doorbell_fabric::time::Time;
 use crate::config::PmlConfig;
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::direct::Direct;
 use crate::dispatch::Sink;
 use crate::error::PmlError;
 use crate::launch::Launch;
@@ -174,6 +175,11 @@ impl<M: Message> Pml<M> {
 
     #[inline]
     fn poll_up_to(&mut self, budget: usize) -> Work {
+        self.poll_for(budget, &mut Direct::nobody())
+    }
+
+    #[inline]
+    pub(crate) fn poll_for(&mut self, budget: usize, direct: &mut Direct) -> Work {
         let mut work = 0;
         for (rail, slot) in self.rails.iter_mut().enumerate() {
             if !slot.is_due() {
@@ -181,6 +187,7 @@ impl<M: Message> Pml<M> {
             }
             let mut sink = Sink {
                 core: &mut self.core,
+                direct,
                 ranks: &slot.ranks,
                 rail: rail as u16,
             };

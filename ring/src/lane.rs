@@ -418,6 +418,22 @@ pub struct Consumer {
     data_published: u64,
 }
 
+/// What [`Consumer::take_short`] saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// No message is there.
+    Nothing,
+    /// A message is there, but not of the kind asked for.
+    Other,
+    /// The message was taken: its length in bytes, and the third word of its cell (in memory order).
+    Taken {
+        /// 16 to 24.
+        len: usize,
+        /// The bytes from 16 on.
+        last: u64,
+    },
+}
+
 /// A message in place, until [`Consumer::release`].
 pub struct Arrival<'a> {
     len: usize,
@@ -523,6 +539,27 @@ impl Consumer {
         Ok(Some(Arrival { len, first, rest }))
     }
 
+    /// Takes the next message if it is complete, fits its cell and begins with these two words (in memory order); one
+    /// line is read, and nothing else is done. What it does not take is left for [`Consumer::peek`].
+    #[inline(always)]
+    pub fn take_short(&mut self, head: [u64; 2]) -> Look {
+        let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
+        // Acquire: as in `peek`.
+        // SAFETY: inside the cells and aligned: checked by `attach`.
+        let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
+        if (word >> 32) as u32 != lap_mark(self.head) {
+            return Look::Nothing;
+        }
+        let len = word as u32 as usize;
+        let words = read_words(&self.cells, at);
+        if !(16..=FIRST_BYTES).contains(&len) || words[0] != head[0] || words[1] != head[1] {
+            return Look::Other;
+        }
+        self.next_data = self.data_head;
+        self.release();
+        Look::Taken { len, last: words[2] }
+    }
+
     /// Whether a message is there, complete or impossible: a look at one word.
     #[inline]
     #[must_use]
@@ -605,13 +642,26 @@ fn write_first(cells: &Area, at: usize, words: [u64; 3]) {
 
 #[cfg(not(loom))]
 #[inline(always)]
-fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
-    let mut first = [0; FIRST_BYTES];
-    for i in 0..3 {
+fn read_words(cells: &Area, at: usize) -> [u64; 3] {
+    [8, 16, 24].map(|word| {
         // Relaxed: ordered by the mark. Atomic, so that a far side that writes now gives wrong bytes, not a data race.
         // SAFETY: inside the cell, aligned: the callers pass offsets of cells.
-        let word = unsafe { cells.word(at + 8 * (i + 1)) }.load(Ordering::Relaxed);
-        first[8 * i..8 * (i + 1)].copy_from_slice(&word.to_ne_bytes());
+        unsafe { cells.word(at + word) }.load(Ordering::Relaxed)
+    })
+}
+
+#[cfg(loom)]
+fn read_words(cells: &Area, at: usize) -> [u64; 3] {
+    let bytes = read_first(cells, at);
+    [0, 8, 16].map(|word| u64::from_ne_bytes(std::array::from_fn(|i| bytes[word + i])))
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn read_first(cells: &Area, at: usize) -> [u8; FIRST_BYTES] {
+    let mut first = [0; FIRST_BYTES];
+    for (bytes, word) in first.chunks_exact_mut(8).zip(read_words(cells, at)) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
     }
     first
 }

@@ -7,10 +7,11 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{MutLoan, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpId,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Look, Message, MsgId, OpId,
     PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::rail::Rail;
+use doorbell_ring::lane;
 
 use crate::attend::{COLD, HOT};
 use crate::lease::holder;
@@ -134,6 +135,23 @@ impl Message for ShmRail {
             self.first += 1;
         }
         done
+    }
+
+    #[inline(always)]
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2]) -> Look {
+        if let Some(known) = self.peers.get_mut(peer.index())
+            && let Some(rx) = &mut known.rx
+        {
+            return match rx.lane.take_short(head) {
+                lane::Look::Taken { len, last } => Look::Taken {
+                    length: len,
+                    rest: last,
+                },
+                lane::Look::Nothing => Look::Nothing,
+                lane::Look::Other => Look::Other,
+            };
+        }
+        Look::Other
     }
 
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {

@@ -189,6 +189,7 @@ impl Front {
                         .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)?
                 };
                 core.pml.flush();
+                core.now_and_then();
                 Ok(ticket_of(sent))
             }
             Self::Dedicated(link) => link
@@ -291,6 +292,16 @@ impl Front {
             Self::Dedicated(link) => link.start_request(|cell| {
                 Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
             }),
+        }
+    }
+
+    /// Receives a message that comes soon and fits, without a request (inline mode only). When it returns, the memory
+    /// is not touched any more; `None` says nothing about the message, and a receive is then posted.
+    #[inline]
+    pub(crate) fn recv_soon(&self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
+        match self {
+            Self::Inline(core) => core.try_borrow_mut().ok()?.recv_soon(envelope, loan),
+            Self::Dedicated(_) => None,
         }
     }
 

@@ -194,12 +194,14 @@ impl Matcher {
     }
 
     /// Entries linked on both lists.
+    #[inline]
     #[must_use]
     pub fn posted_len(&self) -> usize {
         self.posted.len()
     }
 
     /// All kept messages and their bytes.
+    #[inline]
     #[must_use]
     pub fn unexpected_load(&self) -> Load {
         self.kept.load()

@@ -44,6 +44,23 @@ fn a_short_message_by_words_is_the_same_as_one_by_bytes() {
 }
 
 #[test]
+fn a_short_look_takes_the_message_it_asks_for_and_leaves_every_other() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
+    assert_eq!(consumer.take_short([1, 2]), Look::Nothing);
+    assert!(producer.push_short(24, [1, 2, 3]).unwrap() && producer.push_short(20, [1, 2, 4]).unwrap());
+    assert_eq!(consumer.take_short([1, 3]), Look::Other);
+    assert_eq!(consumer.take_short([1, 2]), Look::Taken { len: 24, last: 3 });
+    assert_eq!(consumer.take_short([1, 2]), Look::Taken { len: 20, last: 4 });
+    assert_eq!(consumer.take_short([1, 2]), Look::Nothing);
+    let long = [[1u64, 2, 3, 4].map(u64::to_ne_bytes).concat()].concat();
+    assert!(send(&mut producer, &long) && producer.push_short(15, [1, 2, 3]).unwrap());
+    assert_eq!(consumer.take_short([1, 2]), Look::Other);
+    assert_eq!(receive(&mut consumer).unwrap(), long);
+    assert_eq!(consumer.take_short([1, 2]), Look::Other);
+    assert_eq!(receive(&mut consumer).unwrap().len(), 15);
+}
+
+#[test]
 fn a_full_lane_takes_nothing_and_goes_on_after_a_release() {
     let (mut producer, mut consumer) = pair(Geometry::new(8, 1024).unwrap()).unwrap();
     for i in 0..8u8 {
@@ -83,9 +100,10 @@ fn the_longest_message_fits_wherever_the_last_one_ended() {
 #[test]
 fn a_producer_that_stops_before_its_commit_has_sent_nothing() {
     let (mut producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
-    let mut room = producer.reserve(60).unwrap().unwrap();
-    room.parts().1.copy_from(&[0xff; 36]);
-    drop(room);
+    {
+        let mut room = producer.reserve(60).unwrap().unwrap();
+        room.parts().1.copy_from(&[0xff; 36]);
+    }
     assert!(consumer.peek().unwrap().is_none() && !consumer.is_ready());
 }
 
@@ -194,7 +212,7 @@ fn a_consumer_survives_any_producer() {
                     0 => random.next(),
                     _ => mark(index, random.next() as usize % 200),
                 };
-                let at = if random.next() % 2 == 0 {
+                let at = if random.next().is_multiple_of(2) {
                     at
                 } else {
                     (index as usize % 8) * CELL_BYTES
@@ -234,7 +252,7 @@ fn a_producer_survives_any_consumer() {
             Producer::attach(geometry, Area::heap(geometry.bytes()).unwrap(), control).unwrap();
         for _ in 0..100 {
             let word = [0, 8, ATTENTION][random.next() as usize % 3];
-            let value = if random.next() % 8 == 0 {
+            let value = if random.next().is_multiple_of(8) {
                 random.next()
             } else {
                 random.next() % 600
