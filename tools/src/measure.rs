@@ -186,7 +186,8 @@ fn own_cores(args: &MeasureArgs) -> Cores {
 fn show(report: &Report, args: &MeasureArgs) -> Result<(), ToolError> {
     let mut out = io::stdout().lock();
     let mut table_wanted = true;
-    let outputs: [(&Option<PathBuf>, fn(&Report) -> String); 4] = [
+    type View = fn(&Report) -> String;
+    let outputs: [(&Option<PathBuf>, View); 4] = [
         (&args.json, Report::json),
         (&args.csv, csv),
         (&args.hgrm, hgrm),

@@ -164,7 +164,7 @@ impl Verdicts {
     /// As a table of at most 80 columns: name, measured, budget, verdict; below each row how, and why not judged.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{:<34} {:>14} {:>14}  {}\n",
+            "{:<31} {:>15} {:>17}  {}\n",
             "work", "measured", "budget", "verdict"
         );
         for row in &self.budgets {
@@ -187,7 +187,7 @@ impl Verdicts {
                 Verdict::NotJudged => "not judged",
             };
             text.push_str(&format!(
-                "{:<34} {measured:>14} {budget:>14}  {verdict}\n",
+                "{:<31} {measured:>15} {budget:>17}  {verdict}\n",
                 row.name
             ));
             let why = row

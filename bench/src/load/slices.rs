@@ -53,11 +53,16 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn share(&self, heap: &Heap) -> f64 {
+    /// What so much time or so many samples are worth.
+    fn part(&self, nanos: f64, samples: u64) -> f64 {
         match self.samples {
-            Some(samples) => heap.samples as f64 / samples as f64,
-            None => heap.nanos / self.nanos,
+            Some(wanted) => samples as f64 / wanted as f64,
+            None => nanos / self.nanos,
         }
+    }
+
+    fn share(&self, heap: &Heap) -> f64 {
+        self.part(heap.nanos, heap.samples)
     }
 }
 
@@ -70,12 +75,14 @@ pub(crate) struct Slices {
     last: Option<f64>,
     taken: u32,
     repeated: u32,
+    /// What the slices that were thrown away would have been worth, as a share of the target.
+    wasted: f64,
 }
 
 /// A row takes at most this many times the target, repeats and both bands together.
-const CAP: f64 = 4.0;
-/// So many slices thrown away in a row's life end it, whatever it has.
-const REPEATS_MAX: u32 = 200;
+const CAP: f64 = 5.0;
+/// Slices that a row may take before the cap counts: short rows have few.
+const SLICES_MIN: u32 = 12;
 
 impl Slices {
     pub(crate) fn new(target: Target) -> Self {
@@ -86,6 +93,7 @@ impl Slices {
             last: None,
             taken: 0,
             repeated: 0,
+            wasted: 0.0,
         }
     }
 
@@ -98,6 +106,7 @@ impl Slices {
         let heap = match bands {
             (Some(a), Some(b)) if a != b => {
                 self.repeated += 1;
+                self.wasted += self.target.part(slice.nanos, slice.samples);
                 return;
             }
             (Some(Band::Near), _) => &mut self.heaps[0],
@@ -127,8 +136,8 @@ impl Slices {
 
     /// Whether there is enough, or no sense in going on.
     pub(crate) fn done(&self) -> bool {
-        let all: f64 = self.heaps.iter().map(|heap| self.target.share(heap)).sum();
-        self.share() >= 1.0 || all >= CAP || self.repeated >= REPEATS_MAX
+        let kept: f64 = self.heaps.iter().map(|heap| self.target.share(heap)).sum();
+        self.share() >= 1.0 || (self.taken >= SLICES_MIN && kept + self.wasted >= CAP)
     }
 
     /// The fuller band's heap, and the reference of the row.
@@ -206,13 +215,14 @@ mod tests {
 
     #[test]
     fn a_band_that_never_stays_ends_the_row_and_marks_it() {
-        let mut slices = Slices::new(TARGET);
+        let quarter = Target { nanos: 4.0, ..TARGET };
+        let mut slices = Slices::new(quarter);
         let mut taken = 0;
         while !slices.done() {
             slices.take(Some(50.0), slice(60.0), Some(250.0));
             taken += 1;
         }
-        assert_eq!(taken, REPEATS_MAX);
+        assert_eq!(taken, 20);
         assert!(slices.finish().1.unsteady);
     }
 

@@ -1,10 +1,9 @@
 //! What the tests of the program have in common.
-#![allow(dead_code)]
 
 use assert_cmd::Command;
 
 /// The program, without any setting of the environment it is tested in, and ended when it hangs.
-pub fn doorbell() -> Command {
+pub(crate) fn doorbell() -> Command {
     let mut command = Command::cargo_bin("doorbell").unwrap();
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("DOORBELL_") {
@@ -18,7 +17,7 @@ pub fn doorbell() -> Command {
 }
 
 /// `doorbell run -n N …` of a shell script.
-pub fn run_sh(ranks: u32, flags: &[&str], script: &str) -> Command {
+pub(crate) fn run_sh(ranks: u32, flags: &[&str], script: &str) -> Command {
     let mut command = doorbell();
     command
         .args(["run", "-n", &ranks.to_string()])
@@ -28,7 +27,7 @@ pub fn run_sh(ranks: u32, flags: &[&str], script: &str) -> Command {
 }
 
 /// The one sentence on the standard error: no panic, no backtrace.
-pub fn sentence(stderr: &[u8]) -> String {
+pub(crate) fn sentence(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr).into_owned();
     assert!(!text.contains("panicked"), "{text}");
     text

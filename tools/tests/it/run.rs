@@ -1,12 +1,10 @@
 //! `doorbell run`: environment, output, exit statuses, signals, deadlines, and nothing left behind.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{doorbell, run_sh, sentence};
+use crate::common::{doorbell, run_sh, sentence};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 fn lines(bytes: &[u8]) -> Vec<String> {

@@ -1,11 +1,9 @@
 //! Every command: help with examples, output that parses, errors of one sentence, exit statuses.
 
-mod common;
-
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use common::{doorbell, sentence};
+use crate::common::{doorbell, sentence};
 use serde_json::Value;
 
 fn json(bytes: &[u8]) -> Value {
@@ -14,7 +12,7 @@ fn json(bytes: &[u8]) -> Value {
 }
 
 fn schema() -> jsonschema::Validator {
-    let text = include_str!("../../bench/schema/bench-1.schema.json");
+    let text = include_str!("../../../bench/schema/bench-1.schema.json");
     jsonschema::validator_for(&json(text.as_bytes())).unwrap()
 }
 

@@ -1,0 +1,5 @@
+//! The program from outside: every command, its output, its exit statuses, and what it leaves behind.
+
+mod commands;
+mod common;
+mod run;
