@@ -312,6 +312,17 @@ impl MutLoan {
         to.length
     }
 
+    /// Writes exactly `N` bytes at the start; `false`, and nothing written, when they do not fit. No call, no loop.
+    #[inline(always)]
+    pub fn write_array<const N: usize>(&self, bytes: [u8; N]) -> bool {
+        if N > self.length {
+            return false;
+        }
+        // SAFETY: `N` bytes are inside the loan, checked above, which `new` promised to be writable and the stack's.
+        unsafe { ptr::write_unaligned(self.start.cast::<[u8; N]>(), bytes) };
+        true
+    }
+
     /// Writes plain bytes at offset `at`; returns how many fitted.
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) -> usize {

@@ -95,14 +95,27 @@ impl<M: Message> Pml<M> {
             room,
             length: None,
         };
+        // One that does not fit has to be posted, and found truncated.
+        let short = room.len() >= SHORT;
         for look in 1..=looks {
             // A kept message may be the one: an announcement, or one that does not fit.
             if self.core.matcher.unexpected_load().messages != 0 {
                 return None;
             }
-            match self.look_for(&direct) {
-                Look::Taken { length, rest } => return Some(self.taken(&direct, length - MATCH_LEN, rest)),
-                Look::Nothing if !look.is_multiple_of(POLL_EVERY) => continue,
+            let looked = if short {
+                self.look_for(from.index(), context, tag)
+            } else {
+                Look::Other
+            };
+            match looked {
+                Look::Taken { length, rest } => {
+                    return Some(self.taken(from, tag, room, length - MATCH_LEN, rest));
+                }
+                Look::Nothing if !look.is_multiple_of(POLL_EVERY) => {
+                    // Without a pause, loads run ahead of the one that counts and compete for the line.
+                    std::hint::spin_loop();
+                    continue;
+                }
                 _ => {}
             }
             self.poll_for(1, &mut direct);
@@ -118,37 +131,38 @@ impl<M: Message> Pml<M> {
     }
     /// Asks the rail that small messages go to, which is where they usually come from.
     #[inline(always)]
-    fn look_for(&mut self, direct: &Direct) -> Look {
-        let Some(hot) = self.core.hot.get(direct.rank as usize) else {
+    fn look_for(&mut self, from: usize, context: u16, tag: u64) -> Look {
+        let Some(hot) = self.core.hot.get(from) else {
             return Look::Other;
         };
-        let head = [
-            (hot.expected | u64::from(direct.context) << 16).to_le(),
-            direct.tag.to_le(),
-        ];
+        let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
         match self.rails.get_mut(usize::from(hot.rail)) {
-            // One that does not fit has to be posted, and found truncated.
-            Some(slot) if direct.room.len() >= SHORT => slot.rail.look(hot.peer, head),
-            _ => Look::Other,
+            Some(slot) => slot.rail.look(hot.peer, head),
+            None => Look::Other,
         }
     }
 
     /// The message was taken off the rail: into the buffer with it, and the books kept.
     #[inline(always)]
-    fn taken(&mut self, direct: &Direct, length: usize, rest: u64) -> Status {
+    fn taken(&mut self, from: Rank, tag: u64, room: MutLoan, length: usize, rest: u64) -> Status {
         let bytes = rest.to_ne_bytes();
-        direct.room.write(0, &bytes[..length.min(SHORT)]);
-        let rank = direct.rank;
-        self.core.hot[rank as usize].advance();
+        if length == SHORT {
+            room.write_array(bytes);
+        } else {
+            room.write(0, bytes.get(..length).unwrap_or(&bytes));
+        }
+        let hot = &mut self.core.hot[from.index()];
+        hot.advance();
+        let held = hot.is(about::HELD);
         self.core.counters.arrived += 1;
         self.core.counters.matched += 1;
-        self.core.consume(rank, length as u64 + ENVELOPE);
-        if self.core.hot[rank as usize].is(about::HELD) {
-            self.core.release_held(rank);
+        self.core.consume(from.0, length as u64 + ENVELOPE);
+        if held {
+            self.core.release_held(from.0);
         }
         Status {
-            source: Rank(rank),
-            tag: direct.tag,
+            source: from,
+            tag,
             length: length as u64,
         }
     }

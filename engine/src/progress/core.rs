@@ -60,8 +60,9 @@ pub(crate) struct Core {
 
 /// Passes of a caller that only tests, between two with the clock.
 const HOUSEKEEP_EVERY: u32 = 64;
-/// Looks of the short way of a wait, before the long one begins: a microsecond or two.
-const SOON: u32 = 256;
+/// Looks of the short way of a wait, before the long one begins: some microseconds, several round trips between cores
+/// that are far apart.
+const SOON: u32 = 2000;
 
 impl Core {
     /// One bounded pass without the clock.
