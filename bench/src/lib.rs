@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A figure without its circumstances is a rumour. Every row carries what the machine itself could do at the same
-//! moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`env`]), and a percentile
+//! moment ([`bare`]), every report the record of the machine and every reason to doubt it ([`mod@env`]), and a percentile
 //! that the samples cannot support is not shown ([`stats`]).
 #![forbid(unsafe_code)]
 

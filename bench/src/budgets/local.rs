@@ -19,7 +19,7 @@ const VALUES: usize = 400_000;
 /// Looks at each ring, in turn; the best of each counts, since everything else is disturbance.
 const TURNS: usize = 5;
 
-/// Our rate as a share of rtrb's: one value at a time, and [`CHUNK`] values by slice.
+/// Our rate as a share of rtrb's: one value at a time, and 64 values by slice.
 ///
 /// # Errors
 /// When memory runs out.
