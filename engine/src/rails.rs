@@ -252,8 +252,8 @@ impl Message for AnyRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2]) -> Look {
-        each!(self, rail => rail.look(peer, head))
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+        each!(self, rail => rail.look(peer, head, room))
     }
 
     #[inline]

@@ -305,14 +305,8 @@ pub enum Look {
     Nothing,
     /// There may be something: poll.
     Other,
-    /// The message asked for was taken: its length with the head, in bytes, and what follows the head (in memory
-    /// order, meaningless beyond the length).
-    Taken {
-        /// 16 to 24.
-        length: usize,
-        /// The bytes after the head.
-        rest: u64,
-    },
+    /// The message asked for was taken: this many bytes followed its head, and are in the room.
+    Taken(usize),
 }
 
 /// Where a poll delivers. Implemented by the PML and the Portals NI; statically dispatched.
@@ -347,13 +341,13 @@ pub trait Message: Rail {
     /// Shows up to `budget` arrivals and completions to `sink`; returns how many. Reads no clock.
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize;
 
-    /// The fast-path receive of the usNIC BTL, for a caller that waits for one short message and knows its head: takes
-    /// the next message of `peer` if it begins with the 16 bytes `head` (as two words in memory order) and has at most
-    /// eight more. Nothing else is looked at and no other peer is served, so it never replaces `poll`. A rail that has
-    /// no such short way answers [`Look::Other`], which means no more than "poll".
+    /// The fast-path receive of the usNIC BTL, for a caller that waits for one message and knows its head: takes the
+    /// next message of `peer` if it begins with the 16 bytes `head` (as two words in memory order), and what follows
+    /// them fits `room`, where it is then. Nothing else is looked at and no other peer is served, so it never replaces
+    /// `poll`. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
     #[inline]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2]) -> Look {
-        let _ = (peer, head);
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+        let _ = (peer, head, room);
         Look::Other
     }
 

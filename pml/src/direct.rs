@@ -16,8 +16,6 @@ use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::wire::MATCH_LEN;
 
-/// Payload bytes that a rail's short look can bring.
-const SHORT: usize = 8;
 /// Looks between two polls of everything.
 const POLL_EVERY: u32 = 16;
 
@@ -95,22 +93,13 @@ impl<M: Message> Pml<M> {
             room,
             length: None,
         };
-        // One that does not fit has to be posted, and found truncated.
-        let short = room.len() >= SHORT;
         for look in 1..=looks {
             // A kept message may be the one: an announcement, or one that does not fit.
             if self.core.matcher.unexpected_load().messages != 0 {
                 return None;
             }
-            let looked = if short {
-                self.look_for(from.index(), context, tag)
-            } else {
-                Look::Other
-            };
-            match looked {
-                Look::Taken { length, rest } => {
-                    return Some(self.taken(from, tag, room, length - MATCH_LEN, rest));
-                }
+            match self.look_for(from.index(), context, tag, &room) {
+                Look::Taken(length) => return Some(self.taken(from, tag, length)),
                 Look::Nothing if !look.is_multiple_of(POLL_EVERY) => {
                     // Without a pause, loads run ahead of the one that counts and compete for the line.
                     std::hint::spin_loop();
@@ -131,26 +120,20 @@ impl<M: Message> Pml<M> {
     }
     /// Asks the rail that small messages go to, which is where they usually come from.
     #[inline(always)]
-    fn look_for(&mut self, from: usize, context: u16, tag: u64) -> Look {
+    fn look_for(&mut self, from: usize, context: u16, tag: u64, room: &MutLoan) -> Look {
         let Some(hot) = self.core.hot.get(from) else {
             return Look::Other;
         };
         let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
         match self.rails.get_mut(usize::from(hot.rail)) {
-            Some(slot) => slot.rail.look(hot.peer, head),
+            Some(slot) => slot.rail.look(hot.peer, head, room),
             None => Look::Other,
         }
     }
 
-    /// The message was taken off the rail: into the buffer with it, and the books kept.
+    /// The message was taken off the rail and is in the buffer: keeps the books.
     #[inline(always)]
-    fn taken(&mut self, from: Rank, tag: u64, room: MutLoan, length: usize, rest: u64) -> Status {
-        let bytes = rest.to_ne_bytes();
-        if length == SHORT {
-            room.write_array(bytes);
-        } else {
-            room.write(0, bytes.get(..length).unwrap_or(&bytes));
-        }
+    fn taken(&mut self, from: Rank, tag: u64, length: usize) -> Status {
         let hot = &mut self.core.hot[from.index()];
         hot.advance();
         let held = hot.is(about::HELD);

@@ -418,19 +418,21 @@ pub struct Consumer {
     data_published: u64,
 }
 
-/// What [`Consumer::take_short`] saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+/// What [`Consumer::peek_expected`] saw.
+#[derive(Debug, Clone, Copy)]
+pub enum Look<'a> {
     /// No message is there.
     Nothing,
-    /// A message is there, but not of the kind asked for.
+    /// A message is there, but not the one asked for.
     Other,
-    /// The message was taken: its length in bytes, and the third word of its cell (in memory order).
-    Taken {
-        /// 16 to 24.
+    /// The message asked for.
+    Expected {
+        /// Its length in bytes, at least 16.
         len: usize,
-        /// The bytes from 16 on.
+        /// Its bytes from 16 on, as far as they are in the cell (in memory order).
         last: u64,
+        /// Its bytes from [`FIRST_BYTES`] on.
+        rest: SharedSlice<'a>,
     },
 }
 
@@ -539,10 +541,11 @@ impl Consumer {
         Ok(Some(Arrival { len, first, rest }))
     }
 
-    /// Takes the next message if it is complete, fits its cell and begins with these two words (in memory order); one
-    /// line is read, and nothing else is done. What it does not take is left for [`Consumer::peek`].
+    /// Looks for the next message, if it begins with these two words (in memory order) and is at most `most` bytes
+    /// long; one line is read, and for a longer message the place of its rest is told. After [`Look::Expected`], it is
+    /// shown in place until [`Consumer::release`]; every other message is left for [`Consumer::peek`].
     #[inline(always)]
-    pub fn take_short(&mut self, head: [u64; 2]) -> Look {
+    pub fn peek_expected(&mut self, head: [u64; 2], most: usize) -> Look<'_> {
         let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
         // Acquire: as in `peek`.
         // SAFETY: inside the cells and aligned: checked by `attach`.
@@ -552,12 +555,31 @@ impl Consumer {
         }
         let len = word as u32 as usize;
         let words = read_words(&self.cells, at);
-        if !(16..=FIRST_BYTES).contains(&len) || words[0] != head[0] || words[1] != head[1] {
+        if len < 16 || len > most || words[0] != head[0] || words[1] != head[1] {
             return Look::Other;
         }
-        self.next_data = self.data_head;
-        self.release();
-        Look::Taken { len, last: words[2] }
+        if len <= FIRST_BYTES {
+            self.next_data = self.data_head;
+            // SAFETY: no bytes at the start of the data area.
+            let rest = unsafe { self.data.view_at(0, 0) };
+            return Look::Expected {
+                len,
+                last: words[2],
+                rest,
+            };
+        }
+        if len > self.geometry.longest() {
+            return Look::Other; // for `peek` to refuse
+        }
+        let place = place(self.geometry.data, self.data_head, len);
+        self.next_data = place.end;
+        // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
+        let rest = unsafe { self.data.view_at(place.at, place.len) };
+        Look::Expected {
+            len,
+            last: words[2],
+            rest,
+        }
     }
 
     /// Whether a message is there, complete or impossible: a look at one word.

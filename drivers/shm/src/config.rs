@@ -26,7 +26,7 @@ pub struct ShmConfig {
 impl Default for ShmConfig {
     fn default() -> Self {
         Self {
-            cells: 1024,
+            cells: 512,
             data: 256 << 10,
             cma: true,
             eager: 8 << 10,

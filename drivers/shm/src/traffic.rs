@@ -26,6 +26,8 @@ const PUBLISH_AFTER: u32 = 64;
 const COOL_EVERY: u32 = 1024;
 /// Such looks without a message before a lane is cold.
 const COOL_AFTER: u32 = 2;
+/// Bytes of a head that `look` knows.
+const HEAD_WORDS: usize = 16;
 /// Longest head, in bytes.
 const HEAD: usize = 128;
 /// Most parts of a gathered body.
@@ -138,20 +140,25 @@ impl Message for ShmRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2]) -> Look {
-        if let Some(known) = self.peers.get_mut(peer.index())
-            && let Some(rx) = &mut known.rx
-        {
-            return match rx.lane.take_short(head) {
-                lane::Look::Taken { len, last } => Look::Taken {
-                    length: len,
-                    rest: last,
-                },
-                lane::Look::Nothing => Look::Nothing,
-                lane::Look::Other => Look::Other,
-            };
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+        let Some(rx) = self
+            .peers
+            .get_mut(peer.index())
+            .and_then(|known| known.rx.as_mut())
+        else {
+            return Look::Other;
+        };
+        let (len, last, rest) = match rx.lane.peek_expected(head, room.len().saturating_add(HEAD_WORDS)) {
+            lane::Look::Expected { len, last, rest } => (len - HEAD_WORDS, last.to_ne_bytes(), rest),
+            lane::Look::Nothing => return Look::Nothing,
+            lane::Look::Other => return Look::Other,
+        };
+        if len != last.len() || !room.write_array(last) {
+            room.write(0, last.get(..len).unwrap_or(&last));
+            room.write_shared(last.len(), SharedBytes::from(rest));
         }
-        Look::Other
+        rx.lane.release();
+        Look::Taken(len)
     }
 
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {

@@ -43,21 +43,36 @@ fn a_short_message_by_words_is_the_same_as_one_by_bytes() {
     ));
 }
 
+/// What a look tells, without the borrow.
+fn look(consumer: &mut Consumer, head: [u64; 2], most: usize) -> Result<(usize, u64, Vec<u8>), bool> {
+    match consumer.peek_expected(head, most) {
+        Look::Nothing => Err(false),
+        Look::Other => Err(true),
+        Look::Expected { len, last, rest } => Ok((len, last, rest.to_vec())),
+    }
+}
+
 #[test]
-fn a_short_look_takes_the_message_it_asks_for_and_leaves_every_other() {
-    let (mut producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
-    assert_eq!(consumer.take_short([1, 2]), Look::Nothing);
+fn a_look_shows_the_message_it_asks_for_and_leaves_every_other() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 256).unwrap()).unwrap();
+    assert_eq!(look(&mut consumer, [1, 2], 64), Err(false));
     assert!(producer.push_short(24, [1, 2, 3]).unwrap() && producer.push_short(20, [1, 2, 4]).unwrap());
-    assert_eq!(consumer.take_short([1, 3]), Look::Other);
-    assert_eq!(consumer.take_short([1, 2]), Look::Taken { len: 24, last: 3 });
-    assert_eq!(consumer.take_short([1, 2]), Look::Taken { len: 20, last: 4 });
-    assert_eq!(consumer.take_short([1, 2]), Look::Nothing);
-    let long = [[1u64, 2, 3, 4].map(u64::to_ne_bytes).concat()].concat();
-    assert!(send(&mut producer, &long) && producer.push_short(15, [1, 2, 3]).unwrap());
-    assert_eq!(consumer.take_short([1, 2]), Look::Other);
-    assert_eq!(receive(&mut consumer).unwrap(), long);
-    assert_eq!(consumer.take_short([1, 2]), Look::Other);
-    assert_eq!(receive(&mut consumer).unwrap().len(), 15);
+    assert_eq!(look(&mut consumer, [1, 3], 64), Err(true));
+    assert_eq!(look(&mut consumer, [1, 2], 23), Err(true));
+    for (len, last) in [(24, 3), (20, 4)] {
+        assert_eq!(look(&mut consumer, [1, 2], 64), Ok((len, last, vec![])));
+        consumer.release();
+    }
+    let words = [1u64, 2, 3, 4, 5].map(u64::to_ne_bytes).concat();
+    assert!(
+        send(&mut producer, &words) && send(&mut producer, &words[..32]) && send(&mut producer, &words[..15])
+    );
+    assert_eq!(look(&mut consumer, [1, 2], 39), Err(true));
+    assert_eq!(look(&mut consumer, [1, 2], 40), Ok((40, 3, words[24..].to_vec())));
+    consumer.release();
+    assert_eq!(receive(&mut consumer).unwrap(), &words[..32]);
+    assert_eq!(look(&mut consumer, [1, 2], 64), Err(true));
+    assert_eq!(receive(&mut consumer).unwrap(), &words[..15]);
 }
 
 #[test]
