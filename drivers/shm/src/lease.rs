@@ -1,11 +1,13 @@
 //! Leases: which of our buffers peers may pull, in a table that only we can write and every peer can read.
 //!
-//! An entry is four words: the key (zero: free), for whom it is (the first half of the peer's rail name, or zero for
-//! everybody), where the memory starts and how long it is. A puller's rail looks at them before it reads and again
+//! An entry is eight words: the key (zero: free), for whom it is (the first half of the peer's rail name, or zero for
+//! everybody), where the memory starts and how long it is; and for memory of a region, how a puller finds its object:
+//! the descriptor plus one (zero: no region), the offset in the object, the object's serial number, its length. A puller's rail looks at them before it reads and again
 //! after: whoever withdraws a key knows that no read that ends later is believed. The table holds keys readable to all ranks of one user,
 //! which are one trust domain where memory is pulled at all.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
@@ -18,7 +20,7 @@ use crate::wire::Id;
 /// Entries: as many buffers can be exposed at a time.
 pub(crate) const LEASES: usize = 1024;
 /// Words of an entry.
-const ENTRY: usize = 4;
+const ENTRY: usize = 8;
 const WORDS: usize = ENTRY * LEASES;
 /// Bytes of a lease object.
 pub(crate) const LEASE_BYTES: usize = WORDS * 8;
@@ -29,6 +31,36 @@ pub(crate) fn holder(id: &Id) -> u64 {
     half.copy_from_slice(&id[..8]);
     // Zero means everybody.
     u64::from_ne_bytes(half) | 1
+}
+
+/// Where a region's memory is to be found by those who open its object. From a peer: anything may stand in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The descriptor in its owner.
+    pub(crate) descriptor: i32,
+    /// Offset of the leased memory in the object.
+    pub(crate) offset: u64,
+    /// The object's inode number: those of memfds are not given twice, whatever becomes of the descriptor.
+    pub(crate) serial: u64,
+    /// Bytes of the object.
+    pub(crate) length: u64,
+}
+
+impl Place {
+    fn of(slice: &RegionSlice) -> Option<Self> {
+        let object = slice.region().object();
+        Some(Self {
+            descriptor: object.as_fd().as_raw_fd(),
+            offset: slice.offset() as u64,
+            serial: serial(object)?,
+            length: object.len() as u64,
+        })
+    }
+}
+
+/// See [`Place::serial`].
+pub(crate) fn serial(object: &Object) -> Option<u64> {
+    rustix::fs::fstat(object).ok().map(|stat| stat.st_ino)
 }
 
 /// A peer's table, as a puller reads it.
@@ -57,6 +89,20 @@ impl Foreign {
             && (for_whom == 0 || for_whom == us)
             && inside.is_some_and(|end| end <= length)
             && self.words.load(entry) == key
+    }
+
+    /// Where the memory named lies in its region's object; `None` when it is not a region's.
+    pub(crate) fn place(&self, memory: &Remote) -> Option<Place> {
+        let entry = ENTRY * (memory.key.get() as usize % LEASES);
+        let [start, descriptor, offset, serial, length] =
+            [2, 4, 5, 6, 7].map(|word| self.words.load(entry + word));
+        let within = memory.address.get().checked_sub(start)?;
+        Some(Place {
+            descriptor: i32::try_from(descriptor.checked_sub(1)?).ok()?,
+            offset: offset.checked_add(within)?,
+            serial,
+            length,
+        })
     }
 }
 
@@ -100,6 +146,14 @@ impl Leases {
         self.words.store(first + 1, to.map_or(0, |(_, holder)| holder));
         self.words.store(first + 2, memory.address() as u64);
         self.words.store(first + 3, memory.len() as u64);
+        let place = keep.as_ref().and_then(Place::of);
+        self.words.store(
+            first + 4,
+            place.map_or(0, |place| place.descriptor.unsigned_abs().into()) + u64::from(place.is_some()),
+        );
+        self.words.store(first + 5, place.map_or(0, |place| place.offset));
+        self.words.store(first + 6, place.map_or(0, |place| place.serial));
+        self.words.store(first + 7, place.map_or(0, |place| place.length));
         self.words.store(first, key);
         self.keys.insert(key, (to.map(|(peer, _)| peer), keep));
         Ok(Some(RemoteKey(key)))
@@ -125,6 +179,14 @@ impl Leases {
         for key in dead {
             self.revoke(RemoteKey(key));
         }
+    }
+}
+
+#[cfg(test)]
+impl Leases {
+    /// Test equipment: what a peer that breaks the rules writes into an entry.
+    pub(crate) fn scribble(&mut self, key: u64, word: usize, value: u64) {
+        self.words.store(ENTRY * (key as usize % LEASES) + word, value);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Unsafe room: parts of a map as ring areas and as single words.
+//! Unsafe room: parts of a map as ring areas, as single words, and as bytes of a peer's region.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Map, Object, Protection};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_ring::Area;
 use doorbell_ring::storage::{Access, Mapped};
 
@@ -55,6 +56,35 @@ pub(crate) fn words(object: &Object, protection: Protection, count: usize) -> Re
         map: Arc::new(object.map(protection)?),
         count,
     })
+}
+
+/// A peer's region, mapped to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    map: Arc<Map>,
+}
+
+impl Window {
+    pub(crate) fn of(object: &Object) -> Result<Self, RailError> {
+        let map = Arc::new(object.map(Protection::ReadOnly)?);
+        Ok(Self { map })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// `length` bytes from `at`; `None` when they are not all inside.
+    #[inline]
+    pub(crate) fn bytes(&self, at: u64, length: usize) -> Option<SharedBytes<'_>> {
+        let at = usize::try_from(at).ok()?;
+        if at.checked_add(length)? > self.map.len() {
+            return None;
+        }
+        // SAFETY: inside the map, checked above; it stays mapped while `self`, which the bytes borrow, holds it, and
+        // backed by memory, because `Object` refuses what can shrink.
+        Some(unsafe { SharedBytes::new(self.map.as_ptr().wrapping_add(at), length) })
+    }
 }
 
 impl WordsOf {

@@ -1,7 +1,7 @@
 //! The shm rail: its parts, how it is opened, and the contract common to all rails.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
@@ -54,10 +54,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// A socket that breaks when its process ends.
-    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+    /// What a read of its memory needs: the memory, and a socket that breaks when its process ends.
+    pub(crate) fn memory_and_socket(&mut self) -> (Option<&mut Memory>, Option<BorrowedFd<'_>>) {
         let theirs = self.rx.as_ref().map(|rx| rx.socket());
-        theirs.or_else(|| self.tx.as_ref().and_then(|tx| tx.socket()))
+        let socket = theirs.or_else(|| self.tx.as_ref().and_then(|tx| tx.socket()));
+        (self.memory.as_mut(), socket.map(AsFd::as_fd))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{ShmConfig, ShmRail};
 
 mod contract;
 mod hostile;
+mod regions;
 
 /// Collects what arrives.
 #[derive(Default)]

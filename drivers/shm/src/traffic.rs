@@ -1,7 +1,5 @@
 //! The `Message` contract: the hot loop, and everything that is not one-sided about it; then what is.
 
-use std::os::fd::AsFd;
-
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
@@ -308,9 +306,8 @@ impl ShmRail {
     fn pull<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         if let Some(peer) = self.pulls.next_peer() {
-            let known = self.peers.get(peer.index());
-            let memory = known.and_then(|peer| peer.memory.as_ref());
-            let socket = known.and_then(Peer::socket).map(AsFd::as_fd);
+            let known = self.peers.get_mut(peer.index());
+            let (memory, socket) = known.map_or((None, None), Peer::memory_and_socket);
             // A piece is work, whether it was the last one or not.
             done += usize::from(self.pulls.step(memory, self.holder, socket));
         }

@@ -10,8 +10,8 @@ use doorbell_ring::lane::Geometry;
 
 /// `DBSHMLNE`, as bytes on the wire.
 const MAGIC: [u8; 8] = *b"DBSHMLNE";
-/// Raised whenever a layout in this file, of the lane or of the control block changes.
-const VERSION: u32 = 1;
+/// Raised whenever a layout in this file, of the lane, of the control block or of the leases changes.
+const VERSION: u32 = 2;
 
 /// Identity of a rail: the random name of its socket.
 pub(crate) type Id = [u8; 16];
@@ -148,7 +148,7 @@ mod tests {
             geometry,
             (&[0xcd; 16], 0x1122),
         );
-        let mut golden = b"DBSHMLNE\x01\0\0\0\0\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x02\0\0\0\0\0\0\0".to_vec();
         golden.extend([0xab; 16]);
         golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn golden_welcome() {
         let welcome = Welcome::new(3, 7, (true, false), (&[0xee; 16], 0x3344));
-        let mut golden = b"DBSHMLNE\x01\0\0\0\x01\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x02\0\0\0\x01\0\0\0".to_vec();
         golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xee; 16]);
@@ -175,7 +175,7 @@ mod tests {
         let geometry = Geometry::new(1024, 65536).unwrap();
         let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5));
         assert!(Hello::parse(&good.as_bytes()[1..]).is_err());
-        for (at, value) in [(0, b'X'), (8, 2), (48, 3), (51, 0xff)] {
+        for (at, value) in [(0, b'X'), (8, 1), (48, 3), (51, 0xff)] {
             let mut bytes = good.as_bytes().to_vec();
             bytes[at] = value;
             assert!(Hello::parse(&bytes).is_err(), "byte {at}");
