@@ -15,8 +15,8 @@ const DATA: u64 = 0xda7a;
 const CONTROL: u64 = 0xc0;
 /// A rank may have to wait this long for the next order: other pairs measure, or the leader sums up.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
-/// Up to this size, a message is taken by the rail as it is: blocking sends stream, and the rail's own queue is the
-/// window. Above it, requests are kept outstanding.
+/// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the rail's own
+/// queue is the window. Above it, requests are kept outstanding.
 const TAKEN_AT_ONCE: usize = 4096;
 
 /// One rank's side of a pair in a world.
@@ -110,6 +110,15 @@ impl Link for WorldLink<'_> {
 
     fn stream_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError> {
         let (world, peer) = (self.world, self.peer);
+        if sinks.bytes() <= TAKEN_AT_ONCE {
+            let many = sinks.count();
+            let mut at = 0;
+            return (0..count).try_for_each(|_| {
+                world.recv(peer, DATA, &mut sinks.buffers()[at])?;
+                at = if at + 1 < many { at + 1 } else { 0 };
+                Ok(())
+            });
+        }
         for batch in batches(count, window.min(sinks.count())) {
             world.scope(|scope| {
                 let posted: Result<Vec<_>, _> = sinks.buffers()[..batch]

@@ -48,6 +48,8 @@ pub(crate) struct Core {
     /// Bytes in buffers of our own that wait to be sent.
     pub(crate) own_bytes: usize,
     pub(crate) any_lost: bool,
+    /// Messages received directly since the last one was sent.
+    pub(crate) in_a_row: u32,
     pub(crate) config: PmlConfig,
 }
 
@@ -84,6 +86,7 @@ impl Core {
             scratch: Vec::new(),
             own_bytes: 0,
             any_lost: false,
+            in_a_row: 0,
             config,
         }
     }

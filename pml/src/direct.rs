@@ -16,6 +16,10 @@ use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::wire::MATCH_LEN;
 
+/// Messages received in a row, without one sent, that make a stream.
+const STREAM: u32 = 32;
+/// Pauses between two looks then: some hundred nanoseconds.
+const STREAM_PAUSES: u32 = 8;
 /// Looks between two polls of everything.
 const POLL_EVERY: u32 = 16;
 
@@ -101,8 +105,17 @@ impl<M: Message> Pml<M> {
             match self.look_for(from.index(), context, tag, &room) {
                 Look::Taken(length) => return Some(self.taken(from, tag, length)),
                 Look::Nothing if !look.is_multiple_of(POLL_EVERY) => {
-                    // Without a pause, loads run ahead of the one that counts and compete for the line.
-                    std::hint::spin_loop();
+                    // Without a pause, loads run ahead of the one that counts and compete for the line. In a stream
+                    // (many received, nothing sent) the pause is longer: the sender then fills some lines in peace,
+                    // instead of losing its line to a look after every message.
+                    let pauses = if self.core.in_a_row > STREAM {
+                        STREAM_PAUSES
+                    } else {
+                        1
+                    };
+                    for _ in 0..pauses {
+                        std::hint::spin_loop();
+                    }
                     continue;
                 }
                 _ => {}
@@ -137,6 +150,7 @@ impl<M: Message> Pml<M> {
         let hot = &mut self.core.hot[from.index()];
         hot.advance();
         let held = hot.is(about::HELD);
+        self.core.in_a_row = self.core.in_a_row.saturating_add(1);
         self.core.counters.arrived += 1;
         self.core.counters.matched += 1;
         self.core.consume(from.0, length as u64 + ENVELOPE);

@@ -98,6 +98,7 @@ impl<M: Message> Pml<M> {
         hot.next = hot.next.next();
         hot.charged += charge;
         self.core.counters.sent_eager += 1;
+        self.core.in_a_row = 0;
         true
     }
 

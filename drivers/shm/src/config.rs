@@ -29,9 +29,9 @@ impl Default for ShmConfig {
             cells: 512,
             data: 256 << 10,
             cma: true,
-            eager: 8 << 10,
+            eager: 32 << 10,
             fragment: 32 << 10,
-            pull_from: 8 << 10,
+            pull_from: 32 << 10,
             peers: 4096,
         }
     }

@@ -257,7 +257,7 @@ fn a_pull_brings_the_bytes_and_a_withdrawn_lease_brings_none() {
         return;
     }
     let source = Region::new(1 << 20).unwrap();
-    let pattern: Vec<u8> = (0..1 << 20).map(|i| (i * 7 >> 3) as u8).collect();
+    let pattern: Vec<u8> = (0..1 << 20).map(|i| ((i * 7) >> 3) as u8).collect();
     source.write(0, &pattern);
     let remote = world.rails[0]
         .expose(Exposure::Region(source.whole()), Access::Read, Some(PeerIndex(1)))
@@ -455,7 +455,9 @@ fn a_stranger_of_another_life_is_refused() {
     let mut seen = Seen::default();
     for step in 0..100 {
         let now = Time::from_nanos(step * 10_000_000);
-        (a.progress(now), b.progress(now), b.poll(8, &mut seen));
+        a.progress(now);
+        b.progress(now);
+        b.poll(8, &mut seen);
     }
     assert!(seen.messages.is_empty());
     assert_eq!(b.refused(), 1);

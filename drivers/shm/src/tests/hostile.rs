@@ -45,7 +45,7 @@ fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
             let word = random.next() as usize % 700;
             let value = match random.next() % 3 {
                 0 => random.next(),
-                1 => (random.next() % 40) << 32 | random.next() % 3000,
+                1 => ((random.next() % 40) << 32) | (random.next() % 3000),
                 _ => 0,
             };
             world.rails[0].scribble(1, word, value);
@@ -75,7 +75,7 @@ fn a_sender_survives_whatever_a_receiver_writes_into_its_control_block() {
         let mut world = World::new(2, &small());
         world.up(0, 1);
         for _ in 0..500 {
-            let value = if random.next() % 4 == 0 {
+            let value = if random.next().is_multiple_of(4) {
                 random.next()
             } else {
                 random.next() % 64
@@ -110,7 +110,14 @@ fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
             .send(PeerIndex(0), b"through the noise", Body::Empty)
             .unwrap();
         for word in 0..65 {
-            world.rails[0].scribble_ready(word, if random.next() % 2 == 0 { 0 } else { random.next() });
+            world.rails[0].scribble_ready(
+                word,
+                if random.next().is_multiple_of(2) {
+                    0
+                } else {
+                    random.next()
+                },
+            );
         }
         world.until("delivery", |world| world.seen[0].messages.len() == 1);
         assert_eq!(world.seen[0].messages[0].0, PeerIndex(from as u32));
