@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use doorbell::World;
 use doorbell::config::Mode;
+use doorbell::{Region, World};
 use doorbell_fabric::select::Choice;
 
 use crate::error::BenchError;
@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the rail's own
 /// queue is the window. Above it, requests are kept outstanding.
 const TAKEN_AT_ONCE: usize = 4096;
+/// From this size on, streams send out of owned regions and receive into them, as a program would that cares: the
+/// receiver of the same host then copies by itself, once, without the kernel.
+pub const REGIONS_FROM: usize = 64 << 10;
 
 /// One rank's side of a pair in a world.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct WorldLink<'a> {
     world: &'a World,
     peer: u32,
     rail: String,
+    /// Regions of the size streamed last, kept because a receiver remembers those it has seen.
+    regions: Vec<Region>,
 }
 
 impl<'a> WorldLink<'a> {
@@ -34,7 +39,12 @@ impl<'a> WorldLink<'a> {
             .peer(peer)
             .and_then(|peer| peer.rails.into_iter().find(|rail| rail.up))
             .map_or_else(|| "none".to_owned(), |rail| rail.name);
-        Self { world, peer, rail }
+        Self {
+            world,
+            peer,
+            rail,
+            regions: Vec::new(),
+        }
     }
 
     /// Why this rail carries the messages.
@@ -98,6 +108,9 @@ impl Link for WorldLink<'_> {
         if body.len() <= TAKEN_AT_ONCE {
             return (0..count).try_for_each(|_| Ok(self.world.send(self.peer, DATA, body)?));
         }
+        if body.len() >= REGIONS_FROM {
+            return self.regions_out(body, count, window);
+        }
         let (world, peer) = (self.world, self.peer);
         for batch in batches(count, window) {
             world.scope(|scope| {
@@ -119,6 +132,9 @@ impl Link for WorldLink<'_> {
                 Ok(())
             });
         }
+        if sinks.bytes() >= REGIONS_FROM {
+            return self.regions_in(sinks, count, window);
+        }
         for batch in batches(count, window.min(sinks.count())) {
             world.scope(|scope| {
                 let posted: Result<Vec<_>, _> = sinks.buffers()[..batch]
@@ -137,6 +153,52 @@ impl Link for WorldLink<'_> {
 
     fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
         hear(self.world, self.peer)
+    }
+}
+
+impl WorldLink<'_> {
+    /// `count` regions of `bytes` bytes.
+    fn regions(&mut self, count: usize, bytes: usize) -> Result<&[Region], BenchError> {
+        if self.regions.first().is_none_or(|region| region.len() != bytes) {
+            self.regions.clear();
+        }
+        while self.regions.len() < count {
+            self.regions.push(self.world.region(bytes)?);
+        }
+        Ok(&self.regions[..count])
+    }
+
+    fn regions_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
+        let (world, peer) = (self.world, self.peer);
+        let region = &self.regions(1, body.len())?[0];
+        region.write(0, body);
+        for batch in batches(count, window) {
+            let sends: Result<Vec<_>, _> = (0..batch)
+                .map(|_| world.isend_region(peer, DATA, region.whole()))
+                .collect();
+            world.wait_all(&mut sends?)?;
+        }
+        Ok(())
+    }
+
+    fn regions_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError> {
+        let (world, peer) = (self.world, self.peer);
+        let many = window.min(sinks.count());
+        let regions = self.regions(many, sinks.bytes())?;
+        let mut filled = 0;
+        for batch in batches(count, many) {
+            let posted: Result<Vec<_>, _> = regions[..batch]
+                .iter()
+                .map(|region| world.irecv_region(peer, DATA, region.whole()))
+                .collect();
+            world.wait_all(&mut posted?)?;
+            filled = filled.max(batch);
+        }
+        // What arrived is looked at where everything else is: in the sinks.
+        for (region, sink) in regions[..filled].iter().zip(sinks.buffers()) {
+            region.read(0, sink);
+        }
+        Ok(())
     }
 }
 

@@ -90,6 +90,10 @@ impl<M: Message> Pml<M> {
         if hot.is(about::LOST | about::SELF) || self.core.matcher.posted_len() != 0 {
             return None;
         }
+        if !self.core.listed.is_empty() {
+            // Credits and answers do not wait for a poll that may not come for long.
+            self.drain();
+        }
         let mut direct = Direct {
             rank: from.0,
             context,

@@ -207,6 +207,12 @@ impl<M: Message> Pml<M> {
     /// Housekeeping of the rails, their events, and a pass of [`Pml::poll`]. To be called every few microseconds
     /// of idling, and by [`Pml::next_deadline`].
     pub fn progress(&mut self, now: Time) -> Work {
+        self.housekeep(now) + self.poll()
+    }
+
+    /// Housekeeping of the rails and their events, without a poll: for a caller that takes its messages one by one, and
+    /// for whom a poll would only move those behind the next one to where they cost more.
+    pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
         for rail in 0..self.rails.len() {
             work += self.rails[rail].rail.progress(now);
@@ -215,7 +221,7 @@ impl<M: Message> Pml<M> {
                 work += 1;
             }
         }
-        work + self.poll()
+        work
     }
 
     /// The next time at which [`Pml::progress`] has something to do.

@@ -101,7 +101,10 @@ impl Core {
         if envelope.ignore != 0 {
             return None;
         }
-        self.now_and_then();
+        self.tests = self.tests.wrapping_add(1);
+        if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
+            self.pml.housekeep(self.clock.now());
+        }
         let looks = self.patience.spins.min(SOON);
         let status = self
             .pml
@@ -109,8 +112,7 @@ impl Core {
         Some(status.into())
     }
 
-    /// Housekeeping for callers that never wait: whoever only sends, or always finds what it wants, still hears of
-    /// credits, new peers and lost ones.
+    /// Housekeeping for callers that only send: they still hear of credits, new peers and lost ones.
     #[inline]
     pub(crate) fn now_and_then(&mut self) {
         self.tests = self.tests.wrapping_add(1);
