@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{doorbell, run_sh, sentence};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 fn lines(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = String::from_utf8_lossy(bytes)
@@ -197,10 +197,17 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number as i32).unwrap()
 }
 
+/// Ended: no process, or one that only waits for whoever inherited it to ask how it ended.
+fn is_gone(number: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
+}
+
 fn all_gone(pids: &[u32]) -> bool {
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {
-        if pids.iter().all(|number| test_kill_process(pid(*number)).is_err()) {
+        if pids.iter().all(|number| is_gone(*number)) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));
