@@ -83,6 +83,16 @@ unsafe fn lend_mut(into: &mut [u8]) -> MutLoan {
 pub(crate) fn send(world: &World, envelope: Envelope, data: &[u8], limit: Duration) -> Result<(), Error> {
     // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+    if world.front().send_now(envelope, loan) {
+        return Ok(());
+    }
+    send_slowly(world, envelope, loan, limit)
+}
+
+/// Out of the way of the short path, which then needs no room for it on the stack. The caller's borrow outlives it.
+#[cold]
+#[inline(never)]
+fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Duration) -> Result<(), Error> {
     match world.front().send_loan(envelope, loan)? {
         None => Ok(()),
         Some(ticket) => {
@@ -107,6 +117,13 @@ pub(crate) fn recv(
     if let Some(status) = world.front().recv_soon(envelope, loan) {
         return Ok(status);
     }
+    recv_slowly(world, envelope, loan, limit)
+}
+
+/// As [`send_slowly`]: posts the receive, and ends it before it returns.
+#[cold]
+#[inline(never)]
+fn recv_slowly(world: &World, envelope: Envelope, loan: MutLoan, limit: Duration) -> Result<Status, Error> {
     let loaned = Loaned::new(world.front(), world.front().recv_loan(envelope, loan)?);
     loaned.finish(world, limit, || envelope.awaited_receive())
 }

@@ -41,6 +41,12 @@ impl<M: Message> Pml<M> {
         })
     }
 
+    /// The short half of [`Pml::send_loan`]: whether the rail took the bytes at once. If not, nothing has happened.
+    #[inline]
+    pub fn send_at_once(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
+        self.at_once(to, context, tag, bytes.len(), Body::Loan(bytes))
+    }
+
     /// Sends.
     ///
     /// # Errors

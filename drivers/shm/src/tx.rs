@@ -111,7 +111,7 @@ impl Tx {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn send_long(
         &mut self,
         len: usize,

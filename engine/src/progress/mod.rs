@@ -172,6 +172,25 @@ pub(crate) enum Front {
 }
 
 impl Front {
+    /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Front::send_loan`] is the
+    /// way that always works.
+    #[inline]
+    pub(crate) fn send_now(&self, envelope: Envelope, loan: ConstLoan) -> bool {
+        let Self::Inline(core) = self else { return false };
+        let Ok(mut core) = core.try_borrow_mut() else {
+            return false;
+        };
+        let sent = !envelope.synchronous
+            && core
+                .pml
+                .send_at_once(Rank(envelope.peer), envelope.context, envelope.tag, loan);
+        if sent {
+            core.pml.flush();
+            core.now_and_then();
+        }
+        sent
+    }
+
     /// Starts a send out of one borrowed piece. `None`: done already.
     #[inline]
     pub(crate) fn send_loan(&self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
