@@ -252,7 +252,7 @@ impl Message for AnyRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
         each!(self, rail => rail.look(peer, head, room))
     }
 

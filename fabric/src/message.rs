@@ -346,7 +346,7 @@ pub trait Message: Rail {
     /// them fits `room`, where it is then. Nothing else is looked at and no other peer is served, so it never replaces
     /// `poll`. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
     #[inline]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
         let _ = (peer, head, room);
         Look::Other
     }

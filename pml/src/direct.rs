@@ -106,7 +106,7 @@ impl<M: Message> Pml<M> {
             if self.core.matcher.unexpected_load().messages != 0 {
                 return None;
             }
-            match self.look_for(from.index(), context, tag, &room) {
+            match self.look_for(from.index(), context, tag, room) {
                 Look::Taken(length) => return Some(self.taken(from, tag, length)),
                 Look::Nothing if !look.is_multiple_of(POLL_EVERY) => {
                     // Without a pause, loads run ahead of the one that counts and compete for the line. In a stream
@@ -137,7 +137,7 @@ impl<M: Message> Pml<M> {
     }
     /// Asks the rail that small messages go to, which is where they usually come from.
     #[inline(always)]
-    fn look_for(&mut self, from: usize, context: u16, tag: u64, room: &MutLoan) -> Look {
+    fn look_for(&mut self, from: usize, context: u16, tag: u64, room: MutLoan) -> Look {
         let Some(hot) = self.core.hot.get(from) else {
             return Look::Other;
         };

@@ -138,7 +138,7 @@ impl Message for ShmRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: &MutLoan) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
         let Some(rx) = self
             .peers
             .get_mut(peer.index())
@@ -152,8 +152,7 @@ impl Message for ShmRail {
             lane::Look::Other => return Look::Other,
         };
         if len != last.len() || !room.write_array(last) {
-            room.write(0, last.get(..len).unwrap_or(&last));
-            room.write_shared(last.len(), SharedBytes::from(rest));
+            copy_other(&room, len, last, SharedBytes::from(rest));
         }
         rx.lane.release();
         Look::Taken(len)
@@ -264,6 +263,12 @@ impl Message for ShmRail {
         self.pulls.fence(op, peer);
         Ok(())
     }
+}
+
+/// The body of a looked-for message that is not eight bytes long: what was in the cell, then the rest.
+fn copy_other(room: &MutLoan, len: usize, last: [u8; 8], rest: SharedBytes<'_>) {
+    room.write(0, last.get(..len).unwrap_or(&last));
+    room.write_shared(last.len(), rest);
 }
 
 /// Shows what is in a lane, up to `budget` messages. An error means that the lane's owner broke the rules.
