@@ -183,9 +183,8 @@ fn wait_longer(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
         }
         std::thread::yield_now();
     }
-    Err(BenchError::Thread {
+    Err(BenchError::Silent {
         what: "the bare cache-line exchange",
-        reason: "the other rank stopped answering".to_owned(),
     })
 }
 

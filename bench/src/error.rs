@@ -97,8 +97,14 @@ pub enum BenchError {
         /// What its exit status means.
         exit: Exit,
     },
+    /// The other rank went away in the middle of a measurement that no rail carries.
+    #[error("the other rank stopped answering during {what}: it has ended or hangs; look at its own output")]
+    Silent {
+        /// The measurement.
+        what: &'static str,
+    },
     /// A thread of a measurement could not be started or did not come back.
-    #[error("the second thread of `{what}` ended early: {reason}")]
+    #[error("`{what}` could not be measured: {reason}")]
     Thread {
         /// The measurement.
         what: &'static str,

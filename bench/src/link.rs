@@ -34,7 +34,7 @@ pub trait Link {
     /// As [`Link::send`].
     fn stream_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError>;
 
-    /// Receives `count` messages of `bytes` bytes with `window` receives posted ahead. The messages land in
+    /// Receives `count` messages, at most `window` receives posted ahead. The messages land in
     /// `sinks` in turn, each `bytes` long.
     ///
     /// # Errors

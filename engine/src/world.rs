@@ -183,7 +183,7 @@ impl World {
     /// Waits until a matching message is there, and leaves it there.
     ///
     /// # Errors
-    /// [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::PeerLost`] when the one rank that it may come from is lost.
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         self.usual().probe(from, tag)
     }

@@ -150,7 +150,7 @@ fn sixteen_ranks_share_few_cores() {
     }
 }
 
-/// Rank 1 dies without a word, three times in three ways that its peers wait for it.
+/// Rank 1 dies without a word, in each of the ways that its peers wait for it.
 fn killed(world: &World) {
     let way = std::env::var("DOORBELL_TEST_WAY").unwrap();
     if world.rank() == 1 {
@@ -170,6 +170,8 @@ fn killed(world: &World) {
     let error = match way.as_str() {
         "read" => world.recv(1, 2, &mut into).map(drop),
         "write" => world.send(1, 2, &vec![1; 4_000_000]),
+        "probe" => world.probe(1, 2).map(drop),
+        "mprobe" => world.mprobe(1, 2).map(drop),
         _ => world.barrier(),
     };
     let error = error.unwrap_err();
@@ -195,7 +197,7 @@ fn killed(world: &World) {
 #[test]
 fn a_killed_rank_is_a_typed_error_for_the_others_within_bounds() {
     for mode in MODES {
-        for way in ["read", "write", "barrier"] {
+        for way in ["read", "write", "barrier", "probe", "mprobe"] {
             let mut job = start("killed", 3, mode, &[("DOORBELL_TEST_WAY", way)]);
             let status = job.wait();
             assert!(

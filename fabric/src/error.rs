@@ -149,7 +149,7 @@ pub enum RailError {
         remedy: &'static str,
     },
     /// No rail leads to a peer.
-    #[error("no rail reaches {peer}: {reasons}; `doorbell why` shows every candidate")]
+    #[error("no rail reaches {peer}: {reasons}; `doorbell info` shows every candidate")]
     NoRail {
         /// The peer.
         peer: String,
@@ -297,7 +297,7 @@ impl RailError {
             ),
             Self::Unreachable { .. } => (
                 "The peer has ended, runs elsewhere, or something between the two drops the traffic.",
-                "See whether the peer still runs; `doorbell why PEER` probes every rail in both directions.",
+                "See whether the peer still runs; `doorbell info` shows what this side can use.",
             ),
             Self::Memory { .. } => (
                 "The machine or the container has too little free memory, or too many maps or descriptors are open.",
@@ -313,7 +313,7 @@ impl RailError {
             ),
             Self::NoRail { .. } => (
                 "Every rail that this side has is unusable, is missing on the other side, or does not get through.",
-                "Read the reasons in the message; `doorbell why PEER` repeats the probes.",
+                "Read the reasons in the message; `doorbell info` repeats them.",
             ),
             Self::File { .. } => (
                 "The path is wrong, or the file system does not allow it.",

@@ -201,6 +201,15 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// Why a rank is lost, if it is: nothing of it will arrive any more.
+    #[must_use]
+    pub fn lost(&self, rank: Rank) -> Option<LostReason> {
+        if !self.core.any_lost {
+            return None;
+        }
+        self.core.peers.get(rank.index())?.lost
+    }
+
     /// What is known of a peer; `None` for a rank that is not in the job. Not for the data path: it allocates.
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<PeerReport> {

@@ -69,7 +69,9 @@ impl ToolError {
                 | BenchError::PlotKind { .. } => Exit::Usage,
                 BenchError::World { source } => of_world(source),
                 BenchError::Bare(error) => error.exit(),
-                BenchError::Disorder { .. } | BenchError::Damaged { .. } => Exit::PeerLost,
+                BenchError::Disorder { .. } | BenchError::Damaged { .. } | BenchError::Silent { .. } => {
+                    Exit::PeerLost
+                }
                 BenchError::Child { exit, .. } => *exit,
                 _ => Exit::System,
             },

@@ -130,6 +130,18 @@ impl Core {
         Some(found.into())
     }
 
+    /// Whether a matching message is there, or can never come.
+    pub(crate) fn probe_or_lost(&mut self, envelope: Envelope) -> Option<Result<Status, Error>> {
+        if let Some(status) = self.probe(envelope) {
+            return Some(Ok(status));
+        }
+        let pml::Source::Rank(rank) = envelope.source() else {
+            return None;
+        };
+        let reason = self.pml.lost(rank)?;
+        Some(Err(pml::PmlError::PeerLost { rank, reason }.into()))
+    }
+
     /// Takes a matching message out of matching.
     pub(crate) fn claim(&mut self, envelope: Envelope) -> Option<Claimed> {
         self.pml

@@ -379,10 +379,13 @@ impl Desk {
         let mut at = 0;
         while let Some(watch) = self.watches.get(at) {
             let (cell, envelope) = (watch.cell, watch.envelope);
-            match self.core.probe(envelope) {
-                Some(status) => {
+            match self.core.probe_or_lost(envelope) {
+                Some(outcome) => {
                     self.watches.swap_remove(at);
-                    self.succeed(cell, status);
+                    match outcome {
+                        Ok(status) => self.succeed(cell, status),
+                        Err(error) => self.fail(cell, error),
+                    }
                     work += 1;
                 }
                 None => at += 1,

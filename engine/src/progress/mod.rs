@@ -374,7 +374,7 @@ impl Front {
     /// Waits until a matching message is there.
     ///
     /// # Errors
-    /// [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::PeerLost`] when the one rank that it may come from is lost.
     pub(crate) fn probe(
         &self,
         envelope: Envelope,
@@ -385,7 +385,7 @@ impl Front {
         match self {
             Self::Inline(core) => {
                 let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                core.wait(limit, what, notice, |core| core.probe(envelope))
+                core.wait(limit, what, notice, |core| core.probe_or_lost(envelope))?
             }
             Self::Dedicated(link) => {
                 let ticket = link.start_request(|cell| Command::Watch { cell, envelope })?;
