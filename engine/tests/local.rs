@@ -296,6 +296,7 @@ fn probes_see_and_matched_probes_take() {
             world.send(0, 6, &pattern(6, 60_000)).unwrap();
             world.send(0, 7, b"to be thrown away").unwrap();
             world.send(0, 7, b"kept").unwrap();
+            world.barrier().unwrap();
             return;
         }
         assert!(world.iprobe(1, 99).unwrap().is_none());
@@ -318,6 +319,10 @@ fn probes_see_and_matched_probes_take() {
         assert!(world.improbe(1, 7).unwrap().is_none());
         let error = world.within(Duration::from_millis(20)).probe(1, 8).unwrap_err();
         assert_eq!(error.code(), "timeout");
+        world.barrier().unwrap();
+        // Rank 1 leaves now: what it has not sent, nobody will.
+        let error = world.probe(1, 8).unwrap_err();
+        assert_eq!(error.code(), "peer.lost");
     });
 }
 
