@@ -129,7 +129,7 @@ impl Tx {
             Body::Bytes(bytes) => writer.put(SharedBytes::of(bytes)),
             Body::Loan(loan) => writer.put(loan.as_shared()),
             Body::Parts(parts) => parts.iter().for_each(|part| writer.put(part.as_shared())),
-            Body::Region(slice) => writer.put(slice.as_const().as_shared()),
+            Body::Region(slice) => writer.put(slice.as_shared()),
         }
         room.commit();
         Ok(true)
@@ -270,7 +270,7 @@ fn copy_short(body: &Body<'_>, to: &mut [u8]) {
         }
         Body::Parts(parts) => copy_parts(parts, to),
         Body::Region(slice) => {
-            slice.as_const().copy_to(0, to);
+            slice.copy_to(0, to);
         }
     }
 }
