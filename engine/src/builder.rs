@@ -12,7 +12,7 @@ use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
 
 use crate::bootstrap::{Hello, MOST_RANKS, RailEntry, Root, meet};
-use crate::config::{Config, Mode, Protocol};
+use crate::config::{Config, Mode, Origin, Protocol};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all};
@@ -131,6 +131,7 @@ impl Builder {
         for edit in self.edits {
             edit(&mut config)?;
         }
+        config.verify()?;
         Ok((config, self.hook))
     }
 
@@ -147,7 +148,7 @@ impl Builder {
         } else {
             open_all(&config)?
         };
-        let own = hello(rank, size, &rails)?;
+        let own = hello(&config, rank, size, &rails)?;
         let table = match (size, config.job.root.get()) {
             (1, _) => vec![own],
             (_, Some(root)) => meet(&Root::parse(root)?, own, *config.job.timeout.get())?,
@@ -171,24 +172,28 @@ fn job(reason: impl Into<String>) -> Error {
 }
 
 fn place(config: &Config) -> Result<(u32, u32), Error> {
-    match (*config.job.rank.get(), *config.job.size.get()) {
+    let (rank, size, root) = (&config.job.rank, &config.job.size, &config.job.root);
+    let without = |what: &str, origin: &Origin, missing: &str| {
+        Err(job(format!("{what} is set ({origin}), but {missing} not")))
+    };
+    match (*rank.get(), *size.get()) {
+        (None, None) if root.get().is_some() => {
+            without("job.root", root.origin(), "DOORBELL_RANK and DOORBELL_SIZE are")
+        }
         (None, None) => Ok((0, 1)),
-        (Some(_), None) => Err(job("DOORBELL_RANK is set, but DOORBELL_SIZE is not")),
-        (None, Some(1)) => Ok((0, 1)),
-        (None, Some(_)) => Err(job("DOORBELL_SIZE is set, but DOORBELL_RANK is not")),
-        (Some(_), Some(0)) => Err(job("a job has at least one rank, DOORBELL_SIZE says 0")),
-        (Some(_), Some(size)) if size > MOST_RANKS => {
-            Err(job(format!("{size} ranks are more than {MOST_RANKS}")))
-        }
-        (Some(rank), Some(size)) if rank >= size => {
-            Err(job(format!("rank {rank} is not in a job of {size}")))
-        }
+        (Some(_), None) => without("job.rank", rank.origin(), "DOORBELL_SIZE is"),
+        (None, Some(_)) => without("job.size", size.origin(), "DOORBELL_RANK is"),
+        (Some(rank), Some(size)) if rank >= size => Err(job(format!(
+            "DOORBELL_RANK is {rank}, but a job of {size} has the ranks from 0 to {}",
+            size.saturating_sub(1)
+        ))),
         (Some(rank), Some(size)) => Ok((rank, size)),
     }
 }
 
-fn hello(rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
-    Hello::of_this_process(rank, size, rails.iter().map(AnyRail::entry).collect())
+fn hello(config: &Config, rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
+    let rails = rails.iter().map(AnyRail::entry).collect();
+    Hello::of_this_process(rank, size, config.agreed(), rails)
 }
 
 /// Makes a job of `size` ranks inside this process, over the configured rails: worlds to be moved into threads, or
@@ -209,6 +214,7 @@ fn hello(rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
 /// # Errors
 /// As [`init`].
 pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
+    config.verify()?;
     let rails = (0..size)
         .map(|_| open_all(config))
         .collect::<Result<Vec<_>, _>>()?;
@@ -240,6 +246,7 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
             by: "the simulated network".to_owned(),
         });
     }
+    config.verify()?;
     let attach = |_| {
         let rail = AnyRail::Sim(net.attach());
         let candidate = rail.candidate();
@@ -258,7 +265,7 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<Wo
     let table = ranks
         .clone()
         .zip(&rails)
-        .map(|(rank, (rails, _))| hello(rank, size, rails))
+        .map(|(rank, (rails, _))| hello(config, rank, size, rails))
         .collect::<Result<Vec<_>, _>>()?;
     let raise = |(rank, rails)| World::raise(config.clone(), rank, table.clone(), rails, clock.clone(), None);
     ranks.zip(rails).map(raise).collect()
@@ -460,9 +467,8 @@ mod tests {
         for (rank, size) in [
             (Some(0), None),
             (None, Some(2)),
+            (None, Some(1)),
             (Some(2), Some(2)),
-            (Some(0), Some(0)),
-            (Some(0), Some(1 << 20)),
         ] {
             let mut config = Config::default();
             config.job.rank.set(rank);
@@ -471,6 +477,18 @@ mod tests {
                 place(&config).unwrap_err().code(),
                 "job.description",
                 "{rank:?} {size:?}"
+            );
+        }
+        let mut config = Config::default();
+        config.job.root.set(Some("@x".to_owned()));
+        let error = place(&config).unwrap_err().to_string();
+        assert!(error.contains("DOORBELL_RANK and DOORBELL_SIZE"), "{error}");
+        for size in [0, MOST_RANKS + 1] {
+            let builder = Builder::new().without_environment().job(0, size, "@x");
+            let error = builder.build().unwrap_err().to_string();
+            assert!(
+                error.contains("job.size") && error.contains("1 to 65536"),
+                "{error}"
             );
         }
         let without_root = Builder::new()

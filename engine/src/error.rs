@@ -134,6 +134,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A configuration file that is none, or cannot be read.
+    #[error("`{}` cannot be the configuration file: {reason}", path.display())]
+    ConfigUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// A system call outside the data path.
     #[error("could not {step} ({object}): {source}; {remedy}")]
     Io {
@@ -179,7 +187,13 @@ pub enum Error {
         /// The last system error, or empty.
         note: String,
     },
-    /// The other side of the bootstrap socket refused us, or broke the rules.
+    /// The ranks were started with descriptions or settings that do not fit together. Every rank says the same.
+    #[error("the ranks of this job do not agree: {reason}")]
+    Disagreement {
+        /// Who says what.
+        reason: String,
+    },
+    /// The other side of the bootstrap socket went away, or broke the rules.
     #[error("the ranks could not meet at {root}: {reason}")]
     Meeting {
         /// The address.
@@ -199,7 +213,9 @@ pub enum Error {
         reasons: String,
     },
     /// The core asked for cannot be had.
-    #[error("the progress thread cannot run on core {core}: {reason}; allowed cores: {allowed:?}")]
+    #[error(
+        "the progress thread cannot run on core {core} (progress.core): {reason}; allowed cores: {allowed:?}"
+    )]
     Core {
         /// The core.
         core: u32,
@@ -297,11 +313,12 @@ impl Error {
         match self {
             Self::UnknownName { .. } => "config.unknown-name",
             Self::BadValue { .. } => "config.bad-value",
-            Self::ConfigFile { .. } => "config.file",
+            Self::ConfigFile { .. } | Self::ConfigUnreadable { .. } => "config.file",
             Self::Io { .. } => "system",
             Self::Job { .. } => "job.description",
             Self::MissingRanks { .. } => "job.missing-ranks",
             Self::NoRoot { .. } => "job.no-root",
+            Self::Disagreement { .. } => "job.disagreement",
             Self::Meeting { .. } => "job.meeting",
             Self::Rail(error) => error.code(),
             Self::NoRail { .. } => "rail.none",
@@ -327,13 +344,15 @@ impl Error {
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } => {
                 "`doorbell info --config` lists every setting with its unit and origin"
             }
+            Self::ConfigUnreadable { .. } => "name a text file of at most 1 MiB in DOORBELL_CONFIG, or none",
             Self::Io { remedy, .. } => remedy,
             Self::Job { .. } => "start the job with `doorbell run -n N PROGRAM`, or set all three variables",
             Self::MissingRanks { .. } => "start the missing ranks, or raise DOORBELL_JOB_TIMEOUT",
             Self::NoRoot { .. } => "start rank 0, or raise DOORBELL_JOB_TIMEOUT",
-            Self::Meeting { .. } => {
-                "give all ranks the same version, user, DOORBELL_SIZE and distinct DOORBELL_RANKs"
+            Self::Disagreement { .. } => {
+                "give all ranks the same version, user, DOORBELL_SIZE and settings, and distinct DOORBELL_RANKs"
             }
+            Self::Meeting { .. } => "look at the output of rank 0: how did it end?",
             Self::Rail(_) | Self::NoRail { .. } => {
                 "`doorbell info` lists every rail with its verdict and reason"
             }
@@ -359,7 +378,8 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Rail(error) => error.exit(),
-            Self::UnknownName { .. } | Self::BadValue { .. } | Self::ConfigFile { .. } | Self::Job { .. } => {
+            Self::UnknownName { .. } | Self::BadValue { .. } | Self::Job { .. } => Exit::Usage,
+            Self::ConfigFile { .. } | Self::ConfigUnreadable { .. } | Self::Disagreement { .. } => {
                 Exit::Usage
             }
             Self::NoSuchRank { .. } | Self::Layout { .. } | Self::Stale { .. } | Self::Core { .. } => {

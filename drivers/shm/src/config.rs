@@ -17,7 +17,7 @@ pub struct ShmConfig {
     pub eager: usize,
     /// Bytes of one fragment of a long message that is copied through the lane.
     pub fragment: usize,
-    /// From this size on, in bytes, a pull is better than fragments.
+    /// From this size on, in bytes, head included as with `eager`, a pull is better than fragments.
     pub pull_from: usize,
     /// Most peers, at most 4096.
     pub peers: usize,
@@ -41,6 +41,12 @@ impl Default for ShmConfig {
 pub(crate) const MOST_PEERS: usize = 4096;
 
 impl ShmConfig {
+    /// The least and the most [`ShmConfig::cells`] may be; a power of two.
+    pub const CELLS: (usize, usize) = (2, 1 << 20);
+    /// The least and the most that [`ShmConfig::data`] may be with the default `eager` and `fragment`, in bytes; a power
+    /// of two. Half of it holds the longest message.
+    pub const DATA: (usize, usize) = (128 << 10, 1 << 30);
+
     /// Checks every value against the others.
     pub(crate) fn geometry(&self) -> Result<Geometry, RailError> {
         let geometry = Geometry::new(self.cells, self.data).map_err(|error| unusable(&error.to_string()))?;
@@ -96,6 +102,36 @@ fn unusable(reason: &str) -> RailError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_named_bounds_are_where_refusals_begin() {
+        let good = ShmConfig::default();
+        let (cells, data) = (ShmConfig::CELLS, ShmConfig::DATA);
+        for value in [cells.0, cells.1] {
+            assert!(
+                ShmConfig { cells: value, ..good }.geometry().is_ok(),
+                "{value} cells"
+            );
+        }
+        for value in [0, cells.0 / 2, cells.0 + 1, cells.1 - 1, cells.1 * 2] {
+            assert!(
+                ShmConfig { cells: value, ..good }.geometry().is_err(),
+                "{value} cells"
+            );
+        }
+        for value in [data.0, data.1] {
+            assert!(
+                ShmConfig { data: value, ..good }.geometry().is_ok(),
+                "{value} bytes"
+            );
+        }
+        for value in [0, 1, data.0 / 2, data.0 + 1, data.1 * 2] {
+            assert!(
+                ShmConfig { data: value, ..good }.geometry().is_err(),
+                "{value} bytes"
+            );
+        }
+    }
 
     #[test]
     fn the_defaults_fit_each_other_and_bad_values_are_refused() {

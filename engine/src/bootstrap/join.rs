@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::connect;
 
 use super::wire::{self, Kind, Reader};
-use super::{Hello, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Hello, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
@@ -28,11 +28,13 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
     if peer_uid(&socket).map_err(|error| root.io("ask who serves the meeting", error))?
         != rustix::process::geteuid().as_raw()
     {
-        return Err(root.meeting("another user serves this address; choose another DOORBELL_ROOT"));
+        return Err(Root::disagreement(format!(
+            "another user serves the meeting at {root}; choose another DOORBELL_ROOT"
+        )));
     }
     let mut at = 0;
     let mut reader = Reader::default();
-    let allowed = [Kind::Table, Kind::Refusal];
+    let allowed = [Kind::Table, Kind::Refusal, Kind::Absent];
     loop {
         at = match wire::write(&socket, &frame, at) {
             // Rank 0 may have refused us before it read everything: its reason is still to be read.
@@ -48,7 +50,8 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
         {
             return match kind {
                 Kind::Table => check(root, &own, body),
-                _ => Err(root.meeting(String::from_utf8_lossy(body))),
+                Kind::Absent => Err(Absent::read(root, body)),
+                _ => Err(Root::disagreement(String::from_utf8_lossy(body))),
             };
         }
         if !open {
@@ -99,7 +102,7 @@ fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Vec<Hello>, Error> {
     if !in_order || table.get(own.rank as usize) != Some(own) {
         return Err(root.meeting("the table of rank 0 does not hold every rank in its place"));
     }
-    if let Some(reason) = table.iter().find_map(|hello| hello.check(own.size).err()) {
+    if let Some(reason) = table.iter().find_map(|hello| hello.check(own).err()) {
         return Err(root.meeting(reason));
     }
     Ok(table)

@@ -5,6 +5,9 @@
 //!   rank k ◄─ table [hello; size]  or  refusal "why"      ──  rank 0     when all have come, or the time is up
 //! ```
 //!
+//! Ranks that do not fit together (another size, another version, a rank twice, another value of a setting that must
+//! be the same everywhere) end the meeting at once, and all are told the same sentence.
+//!
 //! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
 //! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
 //! same deadline. Nothing stays open afterwards: no listener, no thread.
@@ -16,6 +19,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -67,13 +71,20 @@ pub struct Hello {
     pub version: String,
     /// The program's path there.
     pub program: String,
+    /// Settings that must be the same at all ranks, by name, with their values as text.
+    pub agreed: BTreeMap<String, String>,
     /// Its rails.
     pub rails: Vec<RailEntry>,
 }
 
 impl Hello {
-    /// This process's hello, with `rails`.
-    pub(crate) fn of_this_process(rank: u32, size: u32, rails: Vec<RailEntry>) -> Result<Self, Error> {
+    /// This process's hello, with what must be `agreed` and with `rails`.
+    pub(crate) fn of_this_process(
+        rank: u32,
+        size: u32,
+        agreed: BTreeMap<String, String>,
+        rails: Vec<RailEntry>,
+    ) -> Result<Self, Error> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| Error::Io {
             step: "draw a random number",
@@ -90,20 +101,36 @@ impl Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             program: std::env::current_exe()
                 .map_or_else(|_| String::new(), |path| path.display().to_string()),
+            agreed,
             rails,
         })
     }
 
-    /// Whether a hello may enter the table of a job of `size`; the reason why not.
-    fn check(&self, size: u32) -> Result<(), String> {
-        if self.size != size {
+    /// Whether a hello may enter the table of rank 0; the reason why not.
+    fn check(&self, zero: &Self) -> Result<(), String> {
+        if self.version != zero.version {
             return Err(format!(
-                "rank {} believes in {} ranks, rank 0 in {size}",
-                self.rank, self.size
+                "rank {} runs doorbell {}, rank 0 runs {}",
+                self.rank, self.version, zero.version
             ));
         }
-        if self.rank >= size {
-            return Err(format!("rank {} is not in a job of {size}", self.rank));
+        if self.size != zero.size {
+            return Err(format!(
+                "DOORBELL_SIZE is {} at rank {} and {} at rank 0",
+                self.size, self.rank, zero.size
+            ));
+        }
+        if self.rank >= self.size {
+            return Err(format!("rank {} is not in a job of {}", self.rank, self.size));
+        }
+        for (name, value) in &zero.agreed {
+            let other = self.agreed.get(name).map_or("unknown", String::as_str);
+            if other != value {
+                return Err(format!(
+                    "{name} is {other} at rank {} and {value} at rank 0",
+                    self.rank
+                ));
+            }
         }
         if self.rails.len() > MOST_RAILS {
             return Err(format!(
@@ -113,6 +140,32 @@ impl Hello {
             ));
         }
         Ok(())
+    }
+}
+
+/// What rank 0 tells those who came about those who did not.
+#[derive(Serialize, Deserialize)]
+struct Absent {
+    missing: Vec<u32>,
+    waited: Duration,
+    note: String,
+}
+
+impl Absent {
+    /// The same error as rank 0 ends with.
+    fn read(root: &Root, body: &[u8]) -> Error {
+        match serde_json::from_slice(body) {
+            Ok(absent) => Self::into_error(absent),
+            Err(error) => root.meeting(format!("rank 0 gave up, but does not say why: {error}")),
+        }
+    }
+
+    fn into_error(self) -> Error {
+        Error::MissingRanks {
+            missing: self.missing,
+            waited: self.waited,
+            note: self.note,
+        }
     }
 }
 
@@ -158,7 +211,7 @@ impl Root {
             Self::Path(path) => SocketAddrUnix::new(path.as_path()),
         };
         address.map_err(|_| Error::Job {
-            reason: format!("DOORBELL_ROOT `{self}` is too long for a Unix socket (about 100 bytes)"),
+            reason: format!("DOORBELL_ROOT `{self}` is no address of a Unix socket (at most about 100 bytes, none of them zero)"),
         })
     }
 
@@ -172,6 +225,12 @@ impl Root {
     fn meeting(&self, reason: impl Into<String>) -> Error {
         Error::Meeting {
             root: self.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    fn disagreement(reason: impl Into<String>) -> Error {
+        Error::Disagreement {
             reason: reason.into(),
         }
     }

@@ -1,4 +1,5 @@
 //! Rank 0's side: accepts, collects one hello of every rank, hands out the table; strangers are counted and dropped.
+//! When ranks do not fit together, nobody waits any longer: all are told why.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -10,11 +11,13 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 
 use super::wire::{self, Kind, Reader};
-use super::{Hello, Root, as_timespec, left, peer_uid, stream_socket};
-use crate::error::{Error, ranks};
+use super::{Absent, Hello, Root, as_timespec, left, peer_uid, stream_socket};
+use crate::error::Error;
 
 /// Connections beyond the ranks still missing: room for strangers, who are dropped, and for impatient retries.
 const SPARE: usize = 32;
+/// How long rank 0 stays to tell latecomers that the meeting was called off: ranks are started within this time.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// One connection: reading its hello, or waiting for the table.
 struct Guest {
@@ -28,6 +31,8 @@ struct Guest {
 struct Door {
     strangers: u32,
     refused: String,
+    /// Why the ranks do not fit together, as soon as that is known.
+    disagreement: Option<String>,
 }
 
 impl Door {
@@ -63,7 +68,7 @@ impl Drop for Served<'_> {
 }
 
 pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Vec<Hello>, Error> {
-    own.check(own.size).map_err(|reason| Error::Job { reason })?;
+    own.check(&own).map_err(|reason| Error::Job { reason })?;
     let listener = listen_at(root)?;
     let _served = Served(root);
     let size = own.size as usize;
@@ -73,7 +78,7 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
     let mut door = Door::default();
     while table.iter().any(Option::is_none) {
         let Some(left) = left(started, limit) else {
-            return Err(give_up(&table, &guests, &door, started, limit));
+            return Err(give_up(&table, &guests, &door, started));
         };
         let missing = table.iter().filter(|entry| entry.is_none()).count();
         let ready = wait_for(&listener, &guests, missing, left)
@@ -87,6 +92,10 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
             // Guests accepted in this turn have no verdict yet; they are read in the next one.
             !ready.get(at).copied().unwrap_or(false) || hear(guest, &mut table, &mut door)
         });
+        if let Some(reason) = door.disagreement.take() {
+            call_off(&listener, &guests, &reason, left);
+            return Err(Root::disagreement(reason));
+        }
     }
     drop(listener);
     let table: Vec<Hello> = table.into_iter().flatten().collect();
@@ -188,23 +197,47 @@ fn hear(guest: &mut Guest, table: &mut [Option<Hello>], door: &mut Door) -> bool
         Ok(hello) => hello,
         Err(error) => return turn_away(guest, door, &format!("its hello does not parse: {error}")),
     };
-    let size = u32::try_from(table.len()).unwrap_or(u32::MAX);
-    let place = hello
-        .check(size)
-        .and_then(|()| match &table[hello.rank as usize] {
-            Some(taken) => Err(format!(
-                "two processes say that they are rank {}: pids {} and {}",
-                hello.rank, taken.pid, hello.pid
-            )),
-            None => Ok(hello.rank as usize),
-        });
-    match place {
+    match place(&hello, table) {
         Ok(place) => {
             guest.rank = Some(hello.rank);
             table[place] = Some(hello);
-            true
         }
-        Err(reason) => turn_away(guest, door, &reason),
+        Err(reason) => _ = door.disagreement.get_or_insert(reason),
+    }
+    true
+}
+
+/// Where a hello belongs; the reason why the job cannot be.
+fn place(hello: &Hello, table: &[Option<Hello>]) -> Result<usize, String> {
+    if let Some(Some(zero)) = table.first() {
+        hello.check(zero)?;
+    }
+    match table.get(hello.rank as usize) {
+        Some(None) => Ok(hello.rank as usize),
+        Some(Some(taken)) => Err(format!(
+            "two processes say that they are rank {} (DOORBELL_RANK): pids {} and {}",
+            hello.rank, taken.pid, hello.pid
+        )),
+        None => Err(format!("rank {} is not in a job of {}", hello.rank, table.len())),
+    }
+}
+
+/// Tells everybody who is there, and those who come within a short time, why there will be no job.
+fn call_off(listener: &OwnedFd, guests: &[Guest], reason: &str, left: Duration) {
+    guests.iter().for_each(|guest| refuse(guest, reason));
+    let (started, limit) = (Instant::now(), LINGER.min(left));
+    let mut late = Vec::new();
+    while let Some(left) = super::left(started, limit) {
+        let mut door = [PollFd::new(listener, PollFlags::IN)];
+        if !matches!(
+            poll(&mut door, Some(&as_timespec(left))),
+            Ok(_) | Err(Errno::INTR)
+        ) {
+            return;
+        }
+        let known = late.len();
+        accept_all(listener, &mut late, 0, &mut Door::default());
+        late[known..].iter().for_each(|guest| refuse(guest, reason));
     }
 }
 
@@ -215,37 +248,30 @@ fn turn_away(guest: &Guest, door: &mut Door, reason: &str) -> bool {
 }
 
 fn refuse(guest: &Guest, reason: &str) {
-    if let Some(frame) = wire::frame(Kind::Refusal, reason.as_bytes()) {
+    tell(guest, Kind::Refusal, reason.as_bytes());
+}
+
+/// One that does not read it any more is told nothing.
+fn tell(guest: &Guest, kind: Kind, body: &[u8]) {
+    if let Some(frame) = wire::frame(kind, body) {
         let _ = wire::write(&guest.socket, &frame, 0);
     }
 }
 
-fn give_up(
-    table: &[Option<Hello>],
-    guests: &[Guest],
-    door: &Door,
-    started: Instant,
-    limit: Duration,
-) -> Error {
+fn give_up(table: &[Option<Hello>], guests: &[Guest], door: &Door, started: Instant) -> Error {
     let missing = (0u32..)
         .zip(table)
         .filter(|(_, entry)| entry.is_none())
-        .map(|(rank, _)| rank)
-        .collect::<Vec<_>>();
-    let reason = format!(
-        "{} did not come within {:.1} s",
-        ranks(&missing),
-        limit.as_secs_f64()
-    );
-    guests
-        .iter()
-        .filter(|guest| guest.rank.is_some())
-        .for_each(|guest| refuse(guest, &reason));
-    Error::MissingRanks {
-        missing,
+        .map(|(rank, _)| rank);
+    let absent = Absent {
+        missing: missing.collect(),
         waited: started.elapsed(),
         note: door.note(),
-    }
+    };
+    let body = serde_json::to_vec(&absent).unwrap_or_default();
+    let came = guests.iter().filter(|guest| guest.rank.is_some());
+    came.for_each(|guest| tell(guest, Kind::Absent, &body));
+    absent.into_error()
 }
 
 /// Gives everybody the table; a rank that went away since then is lost, which its rails will tell.

@@ -5,7 +5,15 @@ use std::thread;
 use super::*;
 
 fn hello(rank: u32, size: u32) -> Hello {
-    Hello::of_this_process(rank, size, Vec::new()).unwrap()
+    with_window(rank, size, "4 MiB")
+}
+
+fn with_window(rank: u32, size: u32, window: &str) -> Hello {
+    let agreed = [(
+        "pml.unexpected (DOORBELL_UNEXPECTED)".to_owned(),
+        window.to_owned(),
+    )];
+    Hello::of_this_process(rank, size, agreed.into(), Vec::new()).unwrap()
 }
 
 fn in_folder() -> (tempfile::TempDir, Root) {
@@ -56,7 +64,8 @@ fn missing_ranks_are_named_on_both_sides() {
         matches!(&zero, Error::MissingRanks { missing, .. } if missing == &[2, 3]),
         "{zero}"
     );
-    assert!(one.to_string().contains("ranks 2 and 3 did not come"), "{one}");
+    assert_eq!(one.to_string(), zero.to_string());
+    assert_eq!((one.exit_code(), zero.exit_code()), (5, 5));
 }
 
 #[test]
@@ -68,28 +77,83 @@ fn without_rank_zero_the_others_say_so() {
     );
 }
 
-#[test]
-fn two_processes_of_one_rank_and_other_sizes_are_refused_by_name() {
-    let root = unique("twice");
+/// Rank 0, rank 1, and one that does not fit; they come in this order. All must end long before the limit.
+fn disagree(name: &str, zero: Hello, one: Hello, odd: Hello) -> Vec<Error> {
+    let root = &unique(name);
+    let started = Instant::now();
     let errors = thread::scope(|s| {
-        let zero = s.spawn(|| meet(&root, hello(0, 3), Duration::from_millis(700)));
-        let first = s.spawn(|| meet(&root, hello(1, 3), AMPLE));
-        thread::sleep(Duration::from_millis(100));
-        let second = s.spawn(|| meet(&root, hello(1, 3), AMPLE));
-        let other = s.spawn(|| meet(&root, hello(2, 4), AMPLE));
-        [zero, first, second, other].map(|rank| rank.join().unwrap().unwrap_err().to_string())
+        let ranks = [zero, one, odd].map(|own| {
+            let rank = s.spawn(move || meet(root, own, AMPLE));
+            thread::sleep(Duration::from_millis(100));
+            rank
+        });
+        ranks.map(|rank| rank.join().unwrap().unwrap_err())
     });
+    assert!(started.elapsed() < AMPLE / 4, "{:?}", started.elapsed());
+    errors.into()
+}
+
+#[test]
+fn ranks_that_do_not_fit_together_all_end_at_once_with_the_same_sentence() {
+    let other_version = Hello {
+        version: "9.9.9".to_owned(),
+        ..hello(2, 4)
+    };
+    let silent = Hello {
+        agreed: BTreeMap::new(),
+        ..hello(2, 4)
+    };
+    for (name, odd, wanted) in [
+        (
+            "twice",
+            hello(1, 4),
+            "two processes say that they are rank 1 (DOORBELL_RANK): pids",
+        ),
+        (
+            "size",
+            hello(2, 5),
+            "DOORBELL_SIZE is 5 at rank 2 and 4 at rank 0",
+        ),
+        (
+            "version",
+            other_version,
+            "rank 2 runs doorbell 9.9.9, rank 0 runs",
+        ),
+        (
+            "window",
+            with_window(2, 4, "8 MiB"),
+            "pml.unexpected (DOORBELL_UNEXPECTED) is 8 MiB at rank 2 and 4 MiB at rank 0",
+        ),
+        ("silent", silent, "is unknown at rank 2 and 4 MiB at rank 0"),
+    ] {
+        let errors = disagree(name, hello(0, 4), hello(1, 4), odd);
+        let sentence = errors[0].to_string();
+        assert!(sentence.contains(wanted), "{sentence}");
+        for error in &errors {
+            assert_eq!(error.to_string(), sentence);
+            assert_eq!((error.code(), error.exit_code()), ("job.disagreement", 2));
+        }
+    }
+}
+
+#[test]
+fn who_comes_after_the_meeting_was_called_off_is_told_too() {
+    let root = &unique("late");
+    let started = Instant::now();
+    let errors = thread::scope(|s| {
+        let zero = s.spawn(|| meet(root, hello(0, 3), AMPLE));
+        let odd = s.spawn(|| meet(root, hello(1, 2), AMPLE));
+        let odd = odd.join().unwrap().unwrap_err();
+        let late = meet(root, hello(2, 3), AMPLE).unwrap_err();
+        [zero.join().unwrap().unwrap_err(), odd, late]
+    });
+    assert!(started.elapsed() < AMPLE / 4, "{:?}", started.elapsed());
     assert!(
-        errors[0].contains("rank 2 did not come") && errors[0].contains("two processes"),
-        "{}",
-        errors[0]
+        errors
+            .iter()
+            .all(|error| error.to_string() == errors[0].to_string()),
+        "{errors:?}"
     );
-    assert!(
-        errors[2].contains("two processes say that they are rank 1"),
-        "{}",
-        errors[2]
-    );
-    assert!(errors[3].contains("believes in 4 ranks"), "{}", errors[3]);
 }
 
 #[test]
@@ -120,11 +184,11 @@ fn strangers_who_say_nothing_or_nonsense_do_not_stop_the_job() {
         );
         let mut endless = reach();
         endless
-            .write_all(b"doorbell\x01\x00\x01\x00\xff\xff\xff\x7f")
+            .write_all(b"doorbell\x02\x00\x01\x00\xff\xff\xff\x7f")
             .unwrap();
         let mut nonsense = reach();
         nonsense
-            .write_all(b"doorbell\x01\x00\x01\x00\x02\x00\x00\x00[]")
+            .write_all(b"doorbell\x02\x00\x01\x00\x02\x00\x00\x00[]")
             .unwrap();
         assert_eq!(meet(&root, hello(1, 2), AMPLE).unwrap().len(), 2);
         assert_eq!(zero.join().unwrap().unwrap().len(), 2);

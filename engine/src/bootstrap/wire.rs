@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 /// The version of these frames.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Longest hello or refusal, in bytes.
 pub(super) const LONGEST_HELLO: usize = 64 << 10;
 /// Longest table, in bytes.
@@ -23,9 +23,14 @@ const MAGIC: [u8; 8] = *b"doorbell";
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// Who a rank is, and what it has.
     Hello,
+    /// Everybody's hello.
     Table,
+    /// The ranks do not fit together; the body says why.
     Refusal,
+    /// Ranks did not come; the body says which.
+    Absent,
 }
 
 impl Kind {
@@ -34,6 +39,7 @@ impl Kind {
             Self::Hello => 1,
             Self::Table => 2,
             Self::Refusal => 3,
+            Self::Absent => 4,
         }
     }
 
@@ -188,7 +194,7 @@ mod tests {
     #[test]
     fn the_bytes_on_the_wire_are_these() {
         let bytes = frame(Kind::Hello, b"{}").unwrap();
-        assert_eq!(bytes, b"doorbell\x01\x00\x01\x00\x02\x00\x00\x00{}");
+        assert_eq!(bytes, b"doorbell\x02\x00\x01\x00\x02\x00\x00\x00{}");
         let mut reader = Reader::default();
         for byte in &bytes {
             assert_eq!(reader.finished(&[Kind::Hello]), Ok(None));
@@ -205,18 +211,18 @@ mod tests {
     fn too_long_bodies_are_refused_on_both_sides() {
         assert!(frame(Kind::Hello, &vec![0; LONGEST_HELLO + 1]).is_none());
         let mut reader = Reader::default();
-        reader.take(b"doorbell\x01\x00\x01\x00\xff\xff\xff\xff");
+        reader.take(b"doorbell\x02\x00\x01\x00\xff\xff\xff\xff");
         assert_eq!(reader.finished(&[Kind::Hello]), Err(Bad::Length(u32::MAX)));
         let mut reader = Reader::default();
-        reader.take(b"doorbell\x02\x00\x01\x00\x00\x00\x00\x00");
-        assert_eq!(reader.finished(&[Kind::Hello]), Err(Bad::Version(2)));
+        reader.take(b"doorbell\x01\x00\x01\x00\x00\x00\x00\x00");
+        assert_eq!(reader.finished(&[Kind::Hello]), Err(Bad::Version(1)));
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64), ours in any::<bool>()) {
             let mut reader = Reader::default();
-            if ours { reader.take(b"doorbell\x01\x00"); }
+            if ours { reader.take(b"doorbell\x02\x00"); }
             reader.take(&bytes);
             let _ = reader.finished(&[Kind::Hello, Kind::Refusal]);
         }

@@ -7,6 +7,7 @@
 //! A name that does not exist is an error with the nearest one that does; a bad value is an error that says what was
 //! expected. The table below is the only list of settings: reading, listing and documentation follow from it.
 
+mod bounds;
 mod setting;
 mod source;
 mod value;

@@ -1,7 +1,9 @@
 //! The three sources of values: a TOML file, the environment, and texts set in code.
 
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,12 +53,12 @@ impl Config {
             config.read_file(path)?;
         }
         for (name, value) in &ours {
-            config.read_variable(&name.to_string_lossy(), &value.to_string_lossy())?;
+            config.read_variable(&name.to_string_lossy(), value)?;
         }
         Ok(config)
     }
 
-    fn read_variable(&mut self, name: &str, value: &str) -> Result<(), Error> {
+    fn read_variable(&mut self, name: &str, value: &OsStr) -> Result<(), Error> {
         if OTHERS.contains(&name) || name.starts_with(TEST_PREFIX) {
             return Ok(());
         }
@@ -69,7 +71,17 @@ impl Config {
                 place: String::new(),
             });
         };
-        self.read_at(at, value, Origin::Environment(FACTS[at].variable))
+        let origin = Origin::Environment(FACTS[at].variable);
+        match value.to_str() {
+            Some(value) => self.read_at(at, value, origin),
+            // A path that is changed on the way would be another path.
+            None => Err(Error::BadValue {
+                name: FACTS[at].name,
+                given: value.to_string_lossy().into_owned(),
+                origin: origin.to_string(),
+                expected: "a text in UTF-8".to_owned(),
+            }),
+        }
     }
 
     /// Sets one value by name (`section.key`) from a text, as code does.
@@ -91,13 +103,17 @@ impl Config {
 
     fn read_at(&mut self, at: usize, value: &str, origin: Origin) -> Result<(), Error> {
         let shown = origin.to_string();
-        let mut all = self.all_mut();
-        all[at].read(value, origin).map_err(|expected| Error::BadValue {
+        let bad = |expected| Error::BadValue {
             name: FACTS[at].name,
             given: value.to_owned(),
             origin: shown,
             expected,
-        })
+        };
+        if let Err(expected) = self.all_mut()[at].read(value, origin) {
+            return Err(bad(expected));
+        }
+        self.out_of_bounds(FACTS[at].name)
+            .map_or(Ok(()), |expected| Err(bad(expected)))
     }
 
     fn read_file(&mut self, path: &Path) -> Result<(), Error> {
@@ -158,22 +174,48 @@ fn find_key(name: &str, place: String) -> Result<usize, Error> {
         })
 }
 
+/// The text of a regular file of limited length. Nothing else is opened: a FIFO would wait for a writer, and a device
+/// may never end.
 fn read_bounded(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::Io {
-        step: "read the configuration file",
-        object: path.display().to_string(),
-        source,
-        remedy: "check the path in DOORBELL_CONFIG and the file's mode",
+    let refused = |reason: String| Error::ConfigUnreadable {
+        path: path.to_owned(),
+        reason,
     };
-    let length = fs::metadata(path).map_err(failed)?.len();
-    if length > LONGEST_FILE {
-        return Err(Error::ConfigFile {
-            path: path.to_owned(),
-            line: 1,
-            reason: format!("{length} bytes are no configuration file (limit {LONGEST_FILE})"),
-        });
+    let failed = |error: io::Error| refused(error.to_string());
+    regular(&std::fs::metadata(path).map_err(failed)?).map_err(refused)?;
+    let file = File::options()
+        .read(true)
+        // What is at the path may have changed since.
+        .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32)
+        .open(path)
+        .map_err(failed)?;
+    regular(&file.metadata().map_err(failed)?).map_err(refused)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(refused(too_long()));
     }
-    fs::read_to_string(path).map_err(failed)
+    String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8".to_owned()))
+}
+
+fn too_long() -> String {
+    format!("it is longer than {} MiB", LONGEST_FILE >> 20)
+}
+
+/// Why what is at a path cannot be a configuration file.
+fn regular(found: &Metadata) -> Result<(), String> {
+    let kind = found.file_type();
+    let what = match () {
+        () if kind.is_file() && found.len() > LONGEST_FILE => return Err(too_long()),
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(format!("it is {what}, not a regular file"))
 }
 
 /// A TOML value as the text that a variable would hold.

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -114,6 +115,173 @@ fn bad_files_are_errors_with_their_line() {
     }
     let error = read(&[], Some(Path::new("/nonexistent/doorbell.toml"))).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/doorbell.toml"));
+}
+
+#[test]
+fn what_is_no_regular_file_of_bounded_length_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    // A hole of a gigabyte, and one byte too many.
+    fs::File::create(at("huge")).unwrap().set_len(1 << 30).unwrap();
+    fs::write(at("long"), vec![b'\n'; (1 << 20) + 1]).unwrap();
+    fs::write(at("binary"), [0xff, 0xfe]).unwrap();
+    fs::write(at("longest"), vec![b'\n'; 1 << 20]).unwrap();
+    for (path, reason) in [
+        (at("fifo"), "a FIFO"),
+        (at("socket"), "a socket"),
+        ("/dev/zero".into(), "a device"),
+        ("/dev/null".into(), "a device"),
+        (folder.path().to_owned(), "a folder"),
+        (at("huge"), "longer than 1 MiB"),
+        (at("long"), "longer than 1 MiB"),
+        (at("binary"), "UTF-8"),
+        (at("missing"), "No such file"),
+    ] {
+        let error = read(&[("DOORBELL_CONFIG", path.to_str().unwrap())], None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains(reason) && text.contains(path.to_str().unwrap()),
+            "{text}"
+        );
+        assert_eq!((error.code(), error.exit_code()), ("config.file", 2), "{text}");
+    }
+    assert!(read(&[], Some(&at("longest"))).is_ok());
+}
+
+/// Every value of every setting, but those that any text is good for, by variable, by file and by code.
+#[test]
+fn each_setting_takes_or_refuses_its_edges_by_name() {
+    const BAD: &[&str] = &["-1", "x", "1e999", "18446744073709551616", "0.5.5", "4294967296x"];
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        (
+            "job.rank",
+            &["0", "1", "65535", ""],
+            &["65536", "4294967295", "4294967296"],
+        ),
+        ("job.size", &["1", "65536", "auto"], &["0", "65537", "4294967296"]),
+        ("job.timeout", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("rails.list", &["", "shm", "shm,sim:1"], &["0", "1", "shm,shm"]),
+        ("progress.mode", &["inline", "dedicated"], &["", "0", "1"]),
+        ("progress.core", &["0", "1", "4294967295", ""], &["4294967296"]),
+        ("progress.wait", &["sleep", "balanced"], &["", "0", "1"]),
+        (
+            "progress.spins",
+            &["0", "1", "4294967295", "auto"],
+            &["4294967296"],
+        ),
+        (
+            "progress.yields",
+            &["0", "1", "4294967295", "auto"],
+            &["4294967296"],
+        ),
+        (
+            "progress.mailbox",
+            &["1", "1048576"],
+            &["", "0", "1048577", "4294967296"],
+        ),
+        ("wait.deadline", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("wait.quiet", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("wait.close", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        (
+            "pml.eager",
+            &["0", "1", "1125899906842624", ""],
+            &["1125899906842625"],
+        ),
+        (
+            "pml.unexpected",
+            &["1024", "1 KiB", "4 GiB", "4294967296"],
+            &["", "0", "1", "1023", "4294967297", "1125899906842624"],
+        ),
+        (
+            "pml.protocol",
+            &["auto", "get", "put", "fragments"],
+            &["", "0", "1"],
+        ),
+        ("shm.cma", &["0", "1", "on", "off"], &["", "2"]),
+        (
+            "shm.cells",
+            &["2", "1048576", "auto", ""],
+            &["0", "1", "3", "1048577", "2097152"],
+        ),
+        (
+            "shm.data",
+            &["128 KiB", "131072", "1 GiB", "auto", ""],
+            &["0", "1", "65536", "131073", "1073741825", "2 GiB"],
+        ),
+        ("counters.place", &["memory", "off"], &["", "0", "1"]),
+    ];
+    let free = ["job.root"];
+    for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
+        let (_, good, bad) = cases
+            .iter()
+            .find(|case| case.0 == fact.name)
+            .unwrap_or_else(|| panic!("{} has no row here", fact.name));
+        let in_file = |value: &str| {
+            let (section, key) = fact.name.split_once('.').unwrap();
+            file(&format!("# a comment\n[{section}]\n{key} = \"{value}\"\n"))
+        };
+        for value in *good {
+            read(&[(fact.variable, value)], None).unwrap_or_else(|error| panic!("{error}"));
+            read(&[], Some(in_file(value).path())).unwrap_or_else(|error| panic!("{error}"));
+        }
+        for value in bad.iter().chain(BAD) {
+            let error = read(&[(fact.variable, value)], None).expect_err(value);
+            let text = error.to_string();
+            assert!(
+                text.starts_with(&format!("`{value}` is no value for {} ", fact.name)),
+                "{text}"
+            );
+            assert!(
+                text.contains(&format!("(${})", fact.variable)) && text.contains("expected "),
+                "{text}"
+            );
+            assert_eq!(
+                (error.code(), error.exit_code()),
+                ("config.bad-value", 2),
+                "{text}"
+            );
+            let file = in_file(value);
+            let text = read(&[], Some(file.path())).unwrap_err().to_string();
+            assert!(text.contains(&format!("({}:3)", file.path().display())), "{text}");
+            let text = Config::default().set(fact.name, value).unwrap_err().to_string();
+            assert!(text.contains("(code)"), "{text}");
+        }
+        let odd = OsString::from_vec(b"shm\xff".to_vec());
+        let error = Config::from_variables([(fact.variable.into(), odd)], None).unwrap_err();
+        assert!(
+            error.to_string().contains("UTF-8") && error.to_string().contains(fact.variable),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_code_sets_is_checked_before_a_world_is_made() {
+    let mut config = Config::default();
+    config.shm.cells.set(Some(3));
+    let error = crate::local(2, &config).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert_eq!(
+        error.to_string(),
+        "`3` is no value for shm.cells (code): expected a power of two from 2 to 1048576, or `auto`"
+    );
+    let mut config = Config::default();
+    config.pml.unexpected.set(Size(0));
+    let net = doorbell_sim::SimNet::new(1, doorbell_sim::SimConfig::default());
+    let error = crate::simulated(&net, 2, &config).unwrap_err().to_string();
+    assert!(
+        error.contains("pml.unexpected") && error.contains("1 KiB to 4 GiB"),
+        "{error}"
+    );
 }
 
 #[test]
