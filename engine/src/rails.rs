@@ -7,7 +7,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Look, Message, MsgId, OpId,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Look, Message, MsgId, OpId,
     PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
@@ -273,7 +273,7 @@ impl Message for AnyRail {
         each!(self, rail => rail.withdraw(key));
     }
 
-    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         each!(self, rail => rail.get(peer, op, from, into))
     }
 

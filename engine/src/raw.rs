@@ -4,7 +4,8 @@
 //!
 //! Buffers are regions, or loans. A front end that has raw pointers makes loans of them itself
 //! ([`ConstLoan::new`], [`MutLoan::new`]: `unsafe`, with the promise that the memory stays until the completion has
-//! been taken out of the queue, or [`Raw::abort`] has answered [`Aborted::Now`]).
+//! been taken out of the queue, or [`Raw::abort`] has answered [`Aborted::Now`]; exposed memory, until after
+//! [`Raw::withdraw`]).
 //!
 //! ```
 //! use doorbell::raw::{Completion, Payload, SendMode, Target};
@@ -32,7 +33,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_pml::{MultiArgs, RailId, Rank, RecvArgs, SendArgs};
 
 pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
-pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Remote};
+pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Landing, Remote};
 pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
@@ -79,15 +80,6 @@ pub struct Window {
     pub remote: Remote,
 }
 
-/// Where a get puts what it reads.
-#[derive(Clone, Debug)]
-pub enum Landing {
-    /// A region's slice, kept alive until the end.
-    Region(RegionSlice),
-    /// Borrowed memory.
-    Loan(MutLoan),
-}
-
 /// What a put writes.
 #[derive(Clone, Debug)]
 pub enum Cargo {
@@ -107,8 +99,6 @@ pub(crate) struct OneSided {
 struct Operation {
     name: &'static str,
     peer: u32,
-    /// Keeps the memory until the end; nobody looks at it.
-    _memory: Option<RegionSlice>,
 }
 
 /// Operations of front ends are told from the PML's own by this bit.
@@ -348,13 +338,9 @@ impl<'w> Raw<'w> {
     /// [`Error::Unsupported`], [`Error::Full`], [`Error::PeerLost`], [`Error::Layout`] for a range outside the window.
     pub fn get(self, peer: u32, window: Window, offset: u64, into: Landing) -> Result<u64, Error> {
         self.call(move |core| {
-            let (loan, memory) = match into {
-                Landing::Region(slice) => (slice.as_mut(), Some(slice)),
-                Landing::Loan(loan) => (loan, None),
-            };
-            let from = part(&window, offset, loan.len() as u64)?;
-            core.start("get", peer, window.rail, memory, |rail, way, op| {
-                rail.get(way.peer, op, &from, loan)
+            let from = part(&window, offset, into.len() as u64)?;
+            core.start("get", peer, window.rail, |rail, way, op| {
+                rail.get(way.peer, op, &from, into)
             })
         })?
     }
@@ -367,14 +353,13 @@ impl<'w> Raw<'w> {
         self.call(move |core| match from {
             Cargo::Region(slice) => {
                 let to = part(&window, offset, slice.len() as u64)?;
-                let keep = Some(slice.clone());
-                core.start("put", peer, window.rail, keep, |rail, way, op| {
+                core.start("put", peer, window.rail, |rail, way, op| {
                     rail.put(way.peer, op, Body::Region(&slice), &to)
                 })
             }
             Cargo::Loan(loan) => {
                 let to = part(&window, offset, loan.len() as u64)?;
-                core.start("put", peer, window.rail, None, |rail, way, op| {
+                core.start("put", peer, window.rail, |rail, way, op| {
                     rail.put(way.peer, op, Body::Loan(loan), &to)
                 })
             }
@@ -388,7 +373,7 @@ impl<'w> Raw<'w> {
     pub fn atomic(self, peer: u32, window: Window, offset: u64, what: AtomicOp) -> Result<u64, Error> {
         self.call(move |core| {
             let at = part(&window, offset, 8)?;
-            core.start("atomic", peer, window.rail, None, |rail, way, op| {
+            core.start("atomic", peer, window.rail, |rail, way, op| {
                 rail.atomic(way.peer, op, &at, what)
             })
         })?
@@ -401,7 +386,7 @@ impl<'w> Raw<'w> {
     /// As [`Raw::get`].
     pub fn fence(self, peer: u32, window: Window) -> Result<u64, Error> {
         self.call(move |core| {
-            core.start("fence", peer, window.rail, None, |rail, way, op| {
+            core.start("fence", peer, window.rail, |rail, way, op| {
                 rail.fence(FenceScope::Peer(way.peer), op)
             })
         })?
@@ -510,7 +495,6 @@ impl Core {
         name: &'static str,
         peer: u32,
         other: u16,
-        memory: Option<RegionSlice>,
         post: impl FnOnce(&mut crate::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
     ) -> Result<u64, Error> {
         let way = self.ways_to(peer)?.iter().copied().find(|way| way.other == other);
@@ -528,14 +512,7 @@ impl Core {
         match post(rail, way, op) {
             Ok(()) => {
                 self.one_sided.last = number;
-                self.one_sided.open.insert(
-                    op.0,
-                    Operation {
-                        name,
-                        peer,
-                        _memory: memory,
-                    },
-                );
+                self.one_sided.open.insert(op.0, Operation { name, peer });
                 Ok(number)
             }
             Err(Refused::Full) => Err(Error::Full {

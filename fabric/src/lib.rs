@@ -22,7 +22,8 @@
 //!   keys) means something on that rail only.
 //! * A **[`Region`](memory::Region)** lives as long as anybody holds it or a slice of it: a user, a message in
 //!   flight, an exposure. A **loan** ([`memory::ConstLoan`], [`memory::MutLoan`]) is a user's memory and lives
-//!   as long as its request; `engine`'s scopes see to that.
+//!   as long as its request; `engine`'s scopes see to that. Safe code makes no loan of a region, nor of anything else
+//!   that ends.
 //! * What arrives is lent for the length of a call ([`message::Inbound`], [`datagram::Frame`]), and may be changed
 //!   by its sender meanwhile: [`memory::SharedBytes`] is copied first and judged afterwards.
 //! * A **[`Map`](map::Map)** is owned by what it is for; those who only look hold it by `Arc`

@@ -2,14 +2,16 @@
 //!
 //! * [`SharedBytes`]: bytes that a peer process or a device may still write. Never a `&[u8]`; copied out once.
 //! * [`ConstLoan`], [`MutLoan`]: a user's buffer, on loan to the stack between the start of a request and its end.
-//!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out.
+//!   The borrow itself is kept by `engine`'s `scope` module; the stack below only copies in and out. A loan has no
+//!   lifetime, so making one is `unsafe`, unless the memory lives for ever.
 //! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
-//!   one-sided access ever reaches.
+//!   one-sided access ever reaches. No loan is made of it: whoever uses it holds a slice.
 //!
 //! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
 //! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
 //! Each byte is fetched once: reads into arrays are volatile, and behind a copy stands an empty assembly statement
 //! that takes the copy's address, so that the optimiser cannot look at the source again instead of at the copy.
+//! The same holds between threads of one process: two of them may write one [`Region`], as two processes may.
 
 mod copy;
 mod region;
@@ -169,13 +171,22 @@ impl ConstLoan {
     ///
     /// # Safety
     /// They must stay readable, and nobody may write them, for as long as this loan or a copy of it is used:
-    /// until the request that it was given to has ended.
+    /// until the request or operation that it was given to has ended, or its exposure was withdrawn.
     #[inline]
     pub const unsafe fn new(start: *const u8, length: usize) -> Self {
         Self { start, length }
     }
 
     /// Lends bytes that live for ever.
+    ///
+    /// ```compile_fail,E0597
+    /// use doorbell_fabric::memory::ConstLoan;
+    /// let loan = {
+    ///     let bytes = [7; 8];
+    ///     ConstLoan::of_static(&bytes)
+    /// };
+    /// assert_eq!(loan.len(), 8);
+    /// ```
     #[inline]
     pub const fn of_static(bytes: &'static [u8]) -> Self {
         Self {
@@ -250,10 +261,36 @@ impl MutLoan {
     ///
     /// # Safety
     /// They must stay writable, and belong to the stack alone, for as long as this loan or a copy of it is used:
-    /// until the request that it was given to has ended. Copies of one loan stay on one thread at a time.
+    /// until the request or operation that it was given to has ended, or its exposure was withdrawn. Copies of one loan stay on one thread at a time.
     #[inline]
     pub const unsafe fn new(start: *mut u8, length: usize) -> Self {
         Self { start, length }
+    }
+
+    /// Lends memory that lives for ever, and gives it up for ever: what is in it is reached through the loan from now
+    /// on. For tests and measurements, which leak it.
+    ///
+    /// ```
+    /// use doorbell_fabric::memory::MutLoan;
+    /// let loan = MutLoan::of_static(vec![0; 4].leak());
+    /// assert_eq!(loan.write(1, b"lent"), 3);
+    /// assert_eq!(loan.as_shared().to_vec(), b"\0len");
+    /// ```
+    ///
+    /// ```compile_fail,E0597
+    /// use doorbell_fabric::memory::MutLoan;
+    /// let loan = {
+    ///     let mut bytes = [7; 8];
+    ///     MutLoan::of_static(&mut bytes)
+    /// };
+    /// assert_eq!(loan.len(), 8);
+    /// ```
+    #[inline]
+    pub const fn of_static(bytes: &'static mut [u8]) -> Self {
+        Self {
+            start: bytes.as_mut_ptr(),
+            length: bytes.len(),
+        }
     }
 
     /// How many bytes fit.

@@ -205,6 +205,14 @@ impl<'a> Inbound<'a> {
         let at_rest = (at + near).saturating_sub(self.first.len());
         near + into.write_shared(into_at + near, self.rest.skip(at_rest))
     }
+
+    /// As [`Inbound::copy_to_loan`], into a region, and at most `most` bytes.
+    #[inline]
+    pub fn copy_to_region(&self, at: usize, into: &RegionSlice, into_at: usize, most: usize) -> usize {
+        let near = into.write_shared(into_at, self.first.skip(at).take(most));
+        let at_rest = (at + near).saturating_sub(self.first.len());
+        near + into.write_shared(into_at + near, self.rest.skip(at_rest).take(most - near))
+    }
 }
 
 /// Why a call took nothing. A value, not an error: the layer above decides.
@@ -265,6 +273,91 @@ pub enum Exposure {
     Read(ConstLoan),
     /// Borrowed memory, to be written by peers through this process.
     Write(MutLoan),
+}
+
+/// Where a get puts what it reads. It stays with the operation until that has ended.
+///
+/// A loan has to be made by somebody who promises that the memory stays ([`MutLoan::new`]); a region's slice promises
+/// it by itself:
+///
+/// ```
+/// use doorbell_fabric::memory::Region;
+/// use doorbell_fabric::message::Landing;
+/// let landing = Landing::Region(Region::new(16)?.slice(4, 8).unwrap());
+/// assert_eq!(landing.part(6, 8).len(), 2);
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
+///
+/// ```compile_fail,E0308
+/// use doorbell_fabric::memory::Region;
+/// use doorbell_fabric::message::Landing;
+/// let landing = Landing::Loan(Region::new(16)?.whole()); // a slice is not a loan, nor can one be had of it
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub enum Landing {
+    /// Borrowed memory.
+    Loan(MutLoan),
+    /// A slice of an owned region, which is kept alive.
+    Region(RegionSlice),
+}
+
+impl Landing {
+    /// No room.
+    pub const EMPTY: Self = Self::Loan(MutLoan::EMPTY);
+
+    /// How many bytes fit.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Loan(loan) => loan.len(),
+            Self::Region(slice) => slice.len(),
+        }
+    }
+
+    /// Whether nothing fits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part from `at`, at most `length` bytes; shorter (or empty) at the end.
+    #[inline]
+    pub fn part(&self, at: usize, length: usize) -> Self {
+        match self {
+            Self::Loan(loan) => Self::Loan(loan.part(at, length)),
+            Self::Region(slice) => {
+                let at = at.min(slice.len());
+                slice
+                    .slice(at, length.min(slice.len() - at))
+                    .map_or(Self::EMPTY, Self::Region)
+            }
+        }
+    }
+
+    /// The address: for a driver's system call or device, which keeps the landing while it fills it.
+    #[inline]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        match self {
+            Self::Loan(loan) => loan.as_mut_ptr(),
+            Self::Region(slice) => slice.as_mut_ptr(),
+        }
+    }
+
+    /// Writes `bytes` at offset `at`; returns how many fitted.
+    #[inline]
+    pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
+        match self {
+            Self::Loan(loan) => loan.write_shared(at, bytes),
+            Self::Region(slice) => slice.write_shared(at, bytes),
+        }
+    }
+
+    /// Writes plain bytes at offset `at`; returns how many fitted.
+    #[inline]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> usize {
+        self.write_shared(at, SharedBytes::of(bytes))
+    }
 }
 
 /// A 64-bit atomic at the target, naturally aligned; the operation completes with the old value.
@@ -371,7 +464,7 @@ pub trait Message: Rail {
     ///
     /// # Errors
     /// [`Refused`] when nothing was started.
-    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused>;
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused>;
 
     /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the bytes
     /// are at the target.

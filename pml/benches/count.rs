@@ -5,7 +5,7 @@
 use std::env;
 use std::hint::black_box;
 
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{RailId, Rank};
 
 mod null;
@@ -15,10 +15,9 @@ fn main() {
     let what = arguments.next().unwrap_or_else(|| "receive".to_owned());
     let count: u64 = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(1);
     let payload: usize = arguments.next().and_then(|bytes| bytes.parse().ok()).unwrap_or(8);
-    let memory = Region::new(128).expect("128 bytes");
     let (from, into) = (
-        memory.whole().as_const().part(0, payload),
-        memory.whole().as_mut().part(64, payload),
+        ConstLoan::of_static(vec![0; payload].leak()),
+        MutLoan::of_static(vec![0; payload].leak()),
     );
     let mut pml = null::pml(7, payload);
     for _ in 0..count {

@@ -1,7 +1,7 @@
 //! What the PML adds to one short message, the driver taken out (design, section 10: at most 100 ns for the pair).
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{RailId, Rank};
 use std::hint::black_box;
 
@@ -9,10 +9,9 @@ mod null;
 
 fn messages(criterion: &mut Criterion) {
     for payload in [8, 64] {
-        let memory = Region::new(128).expect("128 bytes");
         let (from, into) = (
-            memory.whole().as_const().part(0, payload),
-            memory.whole().as_mut().part(64, payload),
+            ConstLoan::of_static(vec![0; payload].leak()),
+            MutLoan::of_static(vec![0; payload].leak()),
         );
         let mut group = criterion.benchmark_group(format!("pml/{payload}"));
         let mut pml = null::pml(7, payload);
@@ -45,7 +44,7 @@ fn messages(criterion: &mut Criterion) {
     }
 }
 
-fn receive(pml: &mut doorbell_pml::Pml<null::NullRail>, into: doorbell_fabric::memory::MutLoan) {
+fn receive(pml: &mut doorbell_pml::Pml<null::NullRail>, into: MutLoan) {
     let request = pml
         .recv_loan(Rank(1).into(), 0, 7, 0, black_box(into))
         .expect("posted");

@@ -5,7 +5,7 @@
 //! order cost no search.
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
-use doorbell_fabric::message::Inbound;
+use doorbell_fabric::message::{Inbound, Landing};
 
 use crate::args::{Payload, Strided, Target};
 use crate::error::PmlError;
@@ -90,7 +90,7 @@ impl Origin {
         match self {
             Self::Nothing => 0,
             Self::User(Payload::Loan(loan)) => loan.copy_to(to_usize(offset), to),
-            Self::User(Payload::Region(slice)) => slice.as_const().copy_to(to_usize(offset), to),
+            Self::User(Payload::Region(slice)) => slice.copy_to(to_usize(offset), to),
             Self::Own(buffer, used) => {
                 let from = buffer.bytes()[..*used].get(to_usize(offset)..).unwrap_or(&[]);
                 let length = from.len().min(to.len());
@@ -164,13 +164,20 @@ impl Target {
         self.len() == 0
     }
 
-    /// The room, when it is one piece.
-    pub(crate) fn contiguous(&self) -> Option<MutLoan> {
-        match self {
-            Self::Loan(loan) => Some(*loan),
-            Self::Region(slice) => Some(slice.as_mut()),
-            Self::Parts(_) | Self::Strided(_) => None,
-        }
+    /// Whether the room is one piece.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        matches!(self, Self::Loan(_) | Self::Region(_))
+    }
+
+    /// `length` bytes from `at`, for one-sided access; `None` when the room is several pieces, or shorter.
+    pub(crate) fn landing(&self, at: u64, length: u64) -> Option<Landing> {
+        let (at, length) = (to_usize(at), to_usize(length));
+        let part = match self {
+            Self::Loan(loan) => Landing::Loan(loan.part(at, length)),
+            Self::Region(slice) => Landing::Region(slice.slice(at, length)?),
+            Self::Parts(_) | Self::Strided(_) => return None,
+        };
+        (part.len() == length).then_some(part)
     }
 
     /// As [`Payload::checked`].
@@ -207,9 +214,13 @@ impl Target {
         at: usize,
         most: usize,
     ) -> usize {
-        if let Some(room) = self.contiguous() {
-            let part = room.part(to_usize(offset), most);
-            return inbound.copy_to_loan(at, &part, 0);
+        match self {
+            Self::Loan(loan) => {
+                let part = loan.part(to_usize(offset), most);
+                return inbound.copy_to_loan(at, &part, 0);
+            }
+            Self::Region(slice) => return inbound.copy_to_region(at, slice, to_usize(offset), most),
+            Self::Parts(_) | Self::Strided(_) => {}
         }
         let mut done = 0;
         while done < most {
@@ -292,7 +303,7 @@ pub(crate) fn to_usize(offset: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doorbell_fabric::memory::{Region, SharedBytes};
+    use doorbell_fabric::memory::SharedBytes;
     use proptest::prelude::*;
 
     fn strided(base: ConstLoan, block: usize, stride: usize, count: usize) -> Payload {
@@ -340,20 +351,19 @@ mod tests {
             pieces in prop::collection::vec(0usize..15, 1..12),
         ) {
             let stride = block + gap;
-            let region = Region::new(stride * count).unwrap();
             let bytes: Vec<u8> = (0..stride * count).map(|at| at as u8).collect();
-            region.write(0, &bytes);
-            let from = strided(region.whole().as_const(), block, stride, count).checked().unwrap();
+            let base = ConstLoan::of_static(bytes.clone().leak());
+            let from = strided(base, block, stride, count).checked().unwrap();
             let total = block * count;
             let expected: Vec<u8> =
                 (0..total).map(|at| bytes[at / block * stride + at % block]).collect();
 
             // A target of pieces in reverse order of memory, plus one that surely suffices.
-            let room = Region::new(pieces.iter().sum::<usize>() + total).unwrap();
+            let room = MutLoan::of_static(vec![0; pieces.iter().sum::<usize>() + total].leak());
             let mut end = room.len();
             let mut list: Vec<MutLoan> = Vec::new();
             for length in pieces.iter().copied().chain([total]) {
-                list.push(room.whole().as_mut().part(end - length, length));
+                list.push(room.part(end - length, length));
                 end -= length;
             }
             let target = Target::Parts(list.clone().into_boxed_slice()).checked().unwrap();
@@ -373,7 +383,7 @@ mod tests {
             }
             let mut received = Vec::new();
             for piece in &list {
-                received.extend(piece.as_const().as_shared().to_vec());
+                received.extend(piece.as_shared().to_vec());
             }
             received.truncate(total);
             prop_assert_eq!(received, expected);

@@ -22,16 +22,17 @@
 //! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
-//! use doorbell_fabric::memory::Region;
+//! use doorbell_fabric::memory::MutLoan;
 //! use doorbell_pml::{Pml, PmlConfig, Rank, Sent, Source};
 //! # fn with_rails_of_some_kind<M: doorbell_fabric::message::Message>() -> Result<(), doorbell_pml::PmlError> {
 //! let mut pml: Pml<M> = Pml::new(PmlConfig::new(Rank(0), 1, 0x5eed))?;
-//! let memory = Region::new(16).expect("16 bytes");
-//! let receive = pml.recv_loan(Source::Any, 0, 7, 0, memory.whole().as_mut())?;
+//! let room = MutLoan::of_static(vec![0; 16].leak());
+//! let receive = pml.recv_loan(Source::Any, 0, 7, 0, room)?;
 //! // To ourselves: no rail is needed.
 //! pml.inject(Rank(0), 0, 7, b"hello")?;
 //! let status = pml.test(receive).expect("it has arrived")?;
 //! assert_eq!((status.source, status.length), (Rank(0), 5));
+//! assert_eq!(room.as_shared().take(5).to_vec(), b"hello");
 //! # Ok(())
 //! # }
 //! # with_rails_of_some_kind::<doorbell_sim::SimRail>().unwrap();

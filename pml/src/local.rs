@@ -97,8 +97,7 @@ impl Core {
                 self.deliver(found, envelope, &Inbound::whole(loan.as_shared()), 0);
             }
             Origin::User(Payload::Region(slice)) => {
-                let loan = slice.as_const();
-                self.deliver(found, envelope, &Inbound::whole(loan.as_shared()), 0);
+                self.deliver(found, envelope, &Inbound::whole(slice.as_shared()), 0);
             }
             Origin::Own(buffer, used) => {
                 let bytes = SharedBytes::of(&buffer.bytes()[..*used]);

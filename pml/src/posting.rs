@@ -62,7 +62,7 @@ impl<M: Message> Pml<M> {
     pub fn recv_multi(&mut self, args: MultiArgs) -> Result<RequestId, PmlError> {
         self.check_source(args.from)?;
         let target = args.target.checked()?;
-        if target.contiguous().is_none() {
+        if !target.is_contiguous() {
             return Err(PmlError::BadLayout {
                 block: 0,
                 stride: 0,
@@ -138,13 +138,11 @@ impl<M: Message> Pml<M> {
         slot.marks = if notify { mark::NOTIFY } else { 0 };
         slot.context = context;
         slot.tag = tag;
-        slot.room = MutLoan::EMPTY;
-        match target.contiguous() {
-            Some(room) => slot.room = room,
-            None => slot.marks |= mark::SCATTERED,
-        }
-        if !matches!(target, Target::Loan(_)) {
-            slot.marks |= mark::RECORD;
+        if let Target::Loan(room) = target {
+            slot.room = room;
+        } else {
+            slot.room = MutLoan::EMPTY;
+            slot.marks |= mark::APART | mark::RECORD;
             let record = self.core.requests.record(id.index());
             record.target = Some(target);
             record.until = u64::MAX;
@@ -158,7 +156,7 @@ impl Core {
     pub(crate) fn capacity(&self, index: usize) -> u64 {
         let slot = self.requests.peek(index);
         match &self.requests.peek_record(index).target {
-            Some(target) if slot.marks & mark::SCATTERED != 0 => target.len(),
+            Some(target) if slot.marks & mark::APART != 0 => target.len(),
             _ => slot.room.len() as u64,
         }
     }

@@ -4,7 +4,8 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Inbound;
 use doorbell_matching::{Entry, MatchKey, Pattern, Posted};
 
-use crate::args::{Delivery, Status};
+use crate::args::{Delivery, Status, Target};
+use crate::convertor::to_usize;
 use crate::core::Core;
 use crate::peer::{ENVELOPE, about};
 use crate::rank::{Rank, Source};
@@ -141,13 +142,13 @@ impl Core {
     pub(crate) fn begin(&mut self, index: usize, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         let (slot, record) = self.requests.both(index);
         let capacity = match &record.target {
-            Some(target) if slot.marks & mark::SCATTERED != 0 => target.len(),
+            Some(target) if slot.marks & mark::APART != 0 => target.len(),
             _ => slot.room.len() as u64,
         };
         let until = envelope.length.min(capacity);
         let body = until.min(envelope.body as u64);
         match &record.target {
-            Some(target) if slot.marks & mark::SCATTERED != 0 => {
+            Some(target) if slot.marks & mark::APART != 0 => {
                 target.scatter(&mut record.cursor, 0, inbound, at, body as usize);
             }
             _ => {
@@ -178,9 +179,13 @@ impl Core {
         let index = found.request.index();
         let (slot, record) = self.requests.both(index);
         record.filled += found.length;
-        let room = slot.room.part(found.offset as usize, found.length as usize);
+        let (offset, length) = (to_usize(found.offset), to_usize(found.length));
+        let room = slot.room.part(offset, length);
         if envelope.kind == kind::MATCH {
-            inbound.copy_to_loan(at, &room, 0);
+            match &record.target {
+                Some(Target::Region(slice)) => inbound.copy_to_region(at, slice, offset, length),
+                _ => inbound.copy_to_loan(at, &room, 0),
+            };
             let delivery = Delivery {
                 request: found.request,
                 offset: found.offset,
@@ -192,6 +197,10 @@ impl Core {
             self.deliveries.push_back((delivery, envelope.charge()));
         } else {
             record.children += 1;
+            let part = match &record.target {
+                Some(Target::Region(slice)) => slice.slice(offset, length).map(Target::Region),
+                _ => None,
+            };
             let context = slot.context;
             let (child, slot) = self.requests.take();
             slot.state = State::Fragments;
@@ -201,7 +210,11 @@ impl Core {
             slot.tag = envelope.tag;
             slot.length = envelope.length;
             slot.room = room;
+            if part.is_some() {
+                slot.marks |= mark::APART;
+            }
             let record = self.requests.record(child.index());
+            record.target = part;
             record.parent = Some(found.request);
             record.parent_at = found.offset;
             self.begin(child.index(), envelope, inbound, at);

@@ -115,8 +115,8 @@ pub(crate) mod mark {
     pub(crate) const ABORTED: u8 = 16;
     /// Synchronous send.
     pub(crate) const SYNC: u8 = 32;
-    /// Its layout is in the record, not in `room`.
-    pub(crate) const SCATTERED: u8 = 64;
+    /// Its room is in the record, not in `room`: a layout, or a region, which only its slice may be reached through.
+    pub(crate) const APART: u8 = 64;
     /// A multi-receive.
     pub(crate) const MULTI: u8 = 128;
 }
@@ -135,7 +135,7 @@ pub(crate) struct Slot {
     pub(crate) tag: u64,
     /// Length of the message.
     pub(crate) length: u64,
-    /// Receive into one piece: the room.
+    /// Receive into one borrowed piece: the room.
     pub(crate) room: MutLoan,
     /// Receive: the entry that is linked.
     pub(crate) entry: Option<EntryHandle>,
@@ -147,7 +147,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 pub(crate) struct Record {
     /// Send: the bytes.
     pub(crate) origin: Origin,
-    /// Receive: the layout, or the region to be kept alive.
+    /// Receive: the layout, or the region, which is kept alive until the slot is free.
     pub(crate) target: Option<Target>,
     pub(crate) cursor: Cursor,
     /// The request at the other side.

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use doorbell_fabric::caps::Features;
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_pml::{
     MultiArgs, Payload, Pml, Protocol, Rank, RecvArgs, SendArgs, SendMode, Sent, Source, Target,
 };
@@ -78,8 +78,9 @@ fn finish<M: doorbell_fabric::message::Message>(pml: &mut Pml<M>, sent: Sent) {
 /// One test, because the counter counts all threads.
 #[test]
 fn steady_state_allocates_nothing() {
-    let (from, into) = (Region::new(100_000).unwrap(), Region::new(100_000).unwrap());
-    let (out, room) = (from.whole().as_const(), into.whole().as_mut());
+    let room = MutLoan::of_static(vec![0; 100_000].leak());
+    let out = ConstLoan::of_static(&[7; 100_000]);
+    let into = Region::new(100_000).unwrap();
 
     for length in [0, 8, 64, 4000] {
         let mut pair = Pair::new(features(false, false), |_| ());
@@ -153,6 +154,38 @@ fn steady_state_allocates_nothing() {
                 }
             });
         }
+    }
+
+    // Out of regions and into regions, whose slices go along: short, long by fragments, long by a get.
+    for (length, get) in [(64, false), (100_000, false), (100_000, true)] {
+        let mut pair = Pair::new(features(get, false), |_| ());
+        steady("regions", || {
+            let args = RecvArgs {
+                from: Rank(0).into(),
+                context: 0,
+                tag: 1,
+                ignore: 0,
+                target: Target::Region(into.whole()),
+                notify: false,
+            };
+            let request = pair.b.recv(args).unwrap();
+            let payload = match get {
+                true => Payload::Loan(out),
+                false => Payload::Region(into.slice(0, length).unwrap()),
+            };
+            let args = SendArgs {
+                to: Rank(1),
+                context: 0,
+                tag: 1,
+                payload,
+                mode: SendMode::Standard,
+                notify: false,
+            };
+            let sent = pair.a.send(args).unwrap();
+            pair.settle();
+            finish(&mut pair.a, sent);
+            pair.b.test(request).unwrap().unwrap();
+        });
     }
 
     let mut pair = Pair::new(features(false, false), |config| config.window = 8 << 10);

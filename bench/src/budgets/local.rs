@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use doorbell_fabric::clock::Clock;
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{RailId, Rank};
 use doorbell_ring::spsc;
 
@@ -82,9 +82,9 @@ const PAYLOAD: usize = 8;
 /// # Errors
 /// When the PML refuses what it must not refuse.
 pub fn pml_nanos(clock: &Clock) -> Result<f64, BenchError> {
-    let memory = Region::new(2 * PAYLOAD)?;
-    let from = memory.whole().as_const().part(0, PAYLOAD);
-    let into = memory.whole().as_mut().part(PAYLOAD, PAYLOAD);
+    // A few bytes per measurement, leaked: a loan without anybody's promise has to live for ever.
+    let from = ConstLoan::of_static(&[7; PAYLOAD]);
+    let into = MutLoan::of_static(vec![0; PAYLOAD].leak());
     let failed = |error: doorbell_pml::PmlError| BenchError::Thread {
         what: "the PML without a driver",
         reason: error.to_string(),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
-use doorbell_fabric::memory::{ConstLoan, RegionSlice};
+use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Remote, RemoteKey};
 
 use crate::map::{WordsOf, words};
@@ -133,7 +133,7 @@ impl Leases {
     pub(crate) fn grant(
         &mut self,
         to: Option<(PeerIndex, u64)>,
-        memory: ConstLoan,
+        (address, length): (usize, usize),
         keep: Option<RegionSlice>,
     ) -> Result<Option<RemoteKey>, RailError> {
         let random = self.random.next()?;
@@ -144,8 +144,8 @@ impl Leases {
         let key = random & !(2 * LEASES as u64 - 1) | LEASES as u64 | u64::from(entry);
         let first = ENTRY * usize::from(entry);
         self.words.store(first + 1, to.map_or(0, |(_, holder)| holder));
-        self.words.store(first + 2, memory.address() as u64);
-        self.words.store(first + 3, memory.len() as u64);
+        self.words.store(first + 2, address as u64);
+        self.words.store(first + 3, length as u64);
         let place = keep.as_ref().and_then(Place::of);
         self.words.store(
             first + 4,

@@ -9,8 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
-use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{OpError, OpId, PeerIndex, Remote};
+use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 
 use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
@@ -140,7 +139,7 @@ struct Pull {
     op: OpId,
     peer: PeerIndex,
     from: Remote,
-    into: MutLoan,
+    into: Landing,
     done: usize,
     number: u64,
     /// Decided at the first piece, so that many reads at a time do not throw out each other's maps.
@@ -195,7 +194,7 @@ impl Pulls {
         self.running.is_empty() && self.ended.is_empty()
     }
 
-    pub(crate) fn start(&mut self, op: OpId, peer: PeerIndex, from: Remote, into: MutLoan) {
+    pub(crate) fn start(&mut self, op: OpId, peer: PeerIndex, from: Remote, into: Landing) {
         self.started += 1;
         self.running.push_back(Pull {
             op,

@@ -3,12 +3,13 @@
 use std::io;
 
 use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::message::Landing;
 
 /// Copies from `address` of process `pid` into `into`; returns how many bytes came.
 ///
 /// # Errors
 /// As process_vm_readv(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address.
-pub(crate) fn read_process(pid: i32, address: u64, into: &MutLoan) -> io::Result<usize> {
+pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),
@@ -17,7 +18,7 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &MutLoan) -> io::Result
         iov_base: std::ptr::without_provenance_mut(address as usize),
         iov_len: into.len(),
     };
-    // SAFETY: the kernel writes at most `into.len()` bytes to `into`, which the loan promises to be writable; the
+    // SAFETY: the kernel writes at most `into.len()` bytes to `into`, which the landing keeps or its loan promises to be writable; the
     // remote range is checked by the kernel against the other process and never touched here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
@@ -28,7 +29,7 @@ pub(crate) fn read_nonce(pid: i32, address: u64) -> Option<[u8; 16]> {
     let mut nonce = [0; 16];
     // SAFETY: the loan is used within this call only, while `nonce` is borrowed by nothing else.
     let into = unsafe { MutLoan::new(nonce.as_mut_ptr(), nonce.len()) };
-    (read_process(pid, address, &into).ok()? == into.len()).then_some(nonce)
+    (read_process(pid, address, &Landing::Loan(into)).ok()? == into.len()).then_some(nonce)
 }
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod tests {
         let mut byte = 0u8;
         // SAFETY: lent for one call.
         let into = unsafe { MutLoan::new(&raw mut byte, 1) };
+        let into = Landing::Loan(into);
         assert_eq!(
             read_process(pid, 8, &into).unwrap_err().raw_os_error(),
             Some(libc::EFAULT)

@@ -264,7 +264,7 @@ fn a_pull_brings_the_bytes_and_a_withdrawn_lease_brings_none() {
         .unwrap();
     let target = Region::new(1 << 20).unwrap();
     world.rails[1]
-        .get(PeerIndex(0), OpId(1), &remote, target.whole().as_mut())
+        .get(PeerIndex(0), OpId(1), &remote, Landing::Region(target.whole()))
         .unwrap();
     world.until("the pull", |world| !world.seen[1].ended.is_empty());
     assert_eq!(world.seen[1].ended, [(OpId(1), Ok(0))]);
@@ -274,7 +274,7 @@ fn a_pull_brings_the_bytes_and_a_withdrawn_lease_brings_none() {
 
     let part = remote.part(1000, 24).unwrap();
     assert_eq!(
-        world.rails[1].get(PeerIndex(0), OpId(2), &part, target.whole().as_mut()),
+        world.rails[1].get(PeerIndex(0), OpId(2), &part, Landing::Region(target.whole())),
         Err(Refused::BadMemory)
     );
     world.rails[0].withdraw(RemoteKey(remote.key.get()));
@@ -283,7 +283,7 @@ fn a_pull_brings_the_bytes_and_a_withdrawn_lease_brings_none() {
             PeerIndex(0),
             OpId(3),
             &part,
-            target.slice(0, 24).unwrap().as_mut(),
+            Landing::Region(target.slice(0, 24).unwrap()),
         )
         .unwrap();
     world.until("the refusal", |world| world.seen[1].ended.len() == 2);
@@ -297,7 +297,7 @@ fn a_pull_brings_the_bytes_and_a_withdrawn_lease_brings_none() {
             PeerIndex(0),
             OpId(4),
             &forged.part(0, 8).unwrap(),
-            target.slice(0, 8).unwrap().as_mut(),
+            Landing::Region(target.slice(0, 8).unwrap()),
         )
         .unwrap();
     world.until("the refusal", |world| world.seen[1].ended.len() == 3);
@@ -321,7 +321,7 @@ fn a_lease_withdrawn_in_the_middle_is_noticed() {
         .unwrap();
     let target = Region::new(1 << 20).unwrap();
     world.rails[1]
-        .get(PeerIndex(0), OpId(1), &remote, target.whole().as_mut())
+        .get(PeerIndex(0), OpId(1), &remote, Landing::Region(target.whole()))
         .unwrap();
     let mut seen = Seen::default();
     world.rails[1].poll(1, &mut seen);

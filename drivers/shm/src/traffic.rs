@@ -5,8 +5,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{MutLoan, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Look, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Look, Message,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
@@ -184,9 +184,9 @@ impl Message for ShmRail {
     }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
-        let (loan, keep) = match memory {
-            Exposure::Region(slice) => (slice.as_const(), Some(slice)),
-            Exposure::Read(loan) => (loan, None),
+        let (place, keep) = match memory {
+            Exposure::Region(slice) => ((slice.address(), slice.len()), Some(slice)),
+            Exposure::Read(loan) => ((loan.address(), loan.len()), None),
             Exposure::Write(_) => return Err(Refused::Unsupported),
         };
         if access != Access::Read || !self.capabilities.features.get {
@@ -207,13 +207,13 @@ impl Message for ShmRail {
         };
         let key = self
             .leases
-            .grant(to, loan, keep)
+            .grant(to, place, keep)
             .map_err(|_| Refused::Full)?
             .ok_or(Refused::Full)?;
         Ok(Remote {
             key: key.0.into(),
-            address: (loan.address() as u64).into(),
-            length: (loan.len() as u64).into(),
+            address: (place.0 as u64).into(),
+            length: (place.1 as u64).into(),
         })
     }
 
@@ -222,7 +222,7 @@ impl Message for ShmRail {
     }
 
     /// Without contact to the peer yet, it is made, and the read waits for it.
-    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
         if known.down.is_some() {
             return Err(Refused::PeerDown);

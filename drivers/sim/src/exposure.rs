@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use doorbell_fabric::memory::{ConstLoan, MutLoan};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Access, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
 
 use crate::onesided::{Phase, What};
@@ -10,7 +10,7 @@ use crate::state::Net;
 use crate::trace::Happened;
 
 /// Memory under a key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Exposed {
     memory: Exposure,
     access: Access,
@@ -50,22 +50,24 @@ impl Exposed {
         inside && self.access.allows(wanted) && self.to.is_none_or(|to| to == from)
     }
 
-    pub(crate) fn source(&self, address: u64, length: u64) -> ConstLoan {
-        let at = (address - self.address) as usize;
-        match &self.memory {
-            Exposure::Region(slice) => slice.as_const().part(at, length as usize),
-            Exposure::Read(loan) => loan.part(at, length as usize),
-            Exposure::Write(loan) => loan.as_const().part(at, length as usize),
-        }
+    /// The bytes of a range that was found allowed.
+    pub(crate) fn bytes(&self, address: u64, length: u64) -> SharedBytes<'_> {
+        let all = match &self.memory {
+            Exposure::Region(slice) => slice.as_shared(),
+            Exposure::Read(loan) => loan.as_shared(),
+            Exposure::Write(loan) => loan.as_shared(),
+        };
+        all.skip((address - self.address) as usize).take(length as usize)
     }
 
-    pub(crate) fn target(&self, address: u64, length: u64) -> MutLoan {
+    /// Writes to a range that was found allowed.
+    pub(crate) fn write(&self, address: u64, bytes: SharedBytes<'_>) {
         let at = (address - self.address) as usize;
         match &self.memory {
-            Exposure::Region(slice) => slice.as_mut().part(at, length as usize),
-            Exposure::Read(_) => MutLoan::EMPTY,
-            Exposure::Write(loan) => loan.part(at, length as usize),
-        }
+            Exposure::Region(slice) => slice.write_shared(at, bytes),
+            Exposure::Read(_) => 0,
+            Exposure::Write(loan) => loan.write_shared(at, bytes),
+        };
     }
 }
 
@@ -146,14 +148,11 @@ impl Net {
 
     /// What an operation that is stopped in the middle has done: the first half of its bytes.
     fn move_half(&mut self, place: u32, exposed: &Exposed) {
-        let op = &self.ops[place];
-        let (what, address, half) = (op.what, op.address, op.length / 2);
-        match what {
-            What::Get => {
-                let source = exposed.source(address, half);
-                self.read_into_op(place, source);
-            }
-            What::Put => self.write_from_op(place, exposed.target(address, half)),
+        let op = &mut self.ops[place];
+        let half = op.length / 2;
+        match op.what {
+            What::Get => op.read(exposed, half),
+            What::Put => op.write(exposed, half),
             What::Atomic(_) => {}
         }
     }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{FenceScope, OpError, OpId, Refused};
+use doorbell_fabric::message::{FenceScope, Landing, OpError, OpId, Refused};
 
 use crate::onesided::{Completion, Op, Phase};
 use crate::state::Net;
@@ -71,7 +70,7 @@ impl Net {
             self.nics[nic as usize].completions.push_back(Completion {
                 id: fence.id,
                 outcome,
-                into: MutLoan::EMPTY,
+                into: Landing::EMPTY,
                 data: Arc::default(),
             });
         }

@@ -186,7 +186,7 @@ impl Net {
             let bytes = Arc::make_mut(&mut frame.bytes);
             let at = bytes.len();
             bytes.resize(at + slice.len(), 0);
-            slice.as_const().copy_to(0, &mut bytes[at..]);
+            slice.copy_to(0, &mut bytes[at..]);
         }
         let (length, dropped) = (frame.bytes.len(), frame.dropped);
         self.stats(nic).frames_sent += 1;

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
-use doorbell_fabric::message::{Access, AtomicOp, Body, OpError, OpId, PeerIndex, Refused, Remote};
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::{Access, AtomicOp, Body, Landing, OpError, OpId, PeerIndex, Refused, Remote};
 use doorbell_fabric::time::Time;
 
 use crate::agenda::Due;
@@ -52,7 +52,7 @@ pub(crate) struct Op {
     /// What a put brings, or what a get brought.
     pub(crate) data: Arc<Vec<u8>>,
     pub(crate) source: Option<RegionSlice>,
-    pub(crate) into: MutLoan,
+    pub(crate) into: Landing,
     /// When the request has left the initiator's NIC.
     pub(crate) leaves: Time,
     pub(crate) phase: Phase,
@@ -66,25 +66,30 @@ pub(crate) struct Op {
 pub(crate) struct Completion {
     pub(crate) id: OpId,
     pub(crate) outcome: Result<u64, OpError>,
-    pub(crate) into: MutLoan,
+    pub(crate) into: Landing,
     pub(crate) data: Arc<Vec<u8>>,
 }
 
-impl Net {
-    pub(crate) fn read_into_op(&mut self, place: u32, source: ConstLoan) {
-        let data = Arc::make_mut(&mut self.ops[place].data);
+impl Op {
+    /// Gets the first `length` bytes.
+    pub(crate) fn read(&mut self, from: &Exposed, length: u64) {
+        let source = from.bytes(self.address, length);
+        let data = Arc::make_mut(&mut self.data);
         data.resize(source.len(), 0);
         source.copy_to(0, data);
     }
 
-    pub(crate) fn write_from_op(&self, place: u32, target: MutLoan) {
-        let op = &self.ops[place];
-        match &op.source {
-            Some(slice) => target.write_shared(0, slice.as_const().as_shared().take(target.len())),
-            None => target.write(0, &op.data[..target.len().min(op.data.len())]),
+    /// Puts the first `length` bytes.
+    pub(crate) fn write(&self, to: &Exposed, length: u64) {
+        let bytes = match &self.source {
+            Some(slice) => slice.as_shared(),
+            None => SharedBytes::of(&self.data),
         };
+        to.write(self.address, bytes.take(length as usize));
     }
+}
 
+impl Net {
     /// Common checks of get, put and atomic.
     fn check_op(&self, nic: u32, peer: PeerIndex, offered: bool, length: u64) -> Result<(), Refused> {
         if !offered {
@@ -106,7 +111,7 @@ impl Net {
         peer: PeerIndex,
         id: OpId,
         from: &Remote,
-        into: MutLoan,
+        into: Landing,
     ) -> Result<(), Refused> {
         let offered = self.config.capabilities.features.get;
         self.check_op(nic, peer, offered, from.length.get())?;
@@ -131,7 +136,7 @@ impl Net {
         if to.length.get() != from.len() as u64 {
             return Err(Refused::BadMemory);
         }
-        self.post(nic, peer, id, What::Put, to, from, MutLoan::EMPTY);
+        self.post(nic, peer, id, What::Put, to, from, Landing::EMPTY);
         Ok(())
     }
 
@@ -148,7 +153,7 @@ impl Net {
         if at.length.get() != 8 || !at.address.get().is_multiple_of(8) {
             return Err(Refused::BadMemory);
         }
-        self.post(nic, peer, id, What::Atomic(what), at, Body::Empty, MutLoan::EMPTY);
+        self.post(nic, peer, id, What::Atomic(what), at, Body::Empty, Landing::EMPTY);
         Ok(())
     }
 
@@ -164,7 +169,7 @@ impl Net {
         what: What,
         remote: &Remote,
         body: Body<'_>,
-        into: MutLoan,
+        into: Landing,
     ) {
         let mut data = self.buffer();
         let source = fill(&mut data, &[], body);
@@ -256,21 +261,17 @@ impl Net {
 
     fn execute(&mut self, place: u32) {
         // Withdrawing gives an outcome, so a key that is missing here means that its NIC has ended.
-        let Some(exposed) = self.exposed_for(place) else {
+        let Some(exposed) = self.exposed_for(place).cloned() else {
             return;
         };
-        let op = &self.ops[place];
-        let (source, target) = (
-            exposed.source(op.address, op.length),
-            exposed.target(op.address, op.length),
-        );
+        let op = &mut self.ops[place];
         let (to, nic, what, length) = (op.to, op.nic, op.what, op.length as usize);
         let initiator = self.lives[self.nics[nic as usize].life as usize].incarnation.0;
         let identity = (initiator, op.id.0);
         let life = self.nics[to as usize].life as usize;
         let outcome = match (what, self.lives[life].executed.outcomes.get(&identity)) {
             (What::Get, _) => {
-                self.read_into_op(place, source);
+                op.read(&exposed, op.length);
                 0
             }
             (_, Some(&outcome)) => {
@@ -279,10 +280,10 @@ impl Net {
                 return;
             }
             (What::Put, None) => {
-                self.write_from_op(place, target);
+                op.write(&exposed, op.length);
                 0
             }
-            (What::Atomic(atomic), None) => apply(atomic, source, target),
+            (What::Atomic(atomic), None) => apply(atomic, &exposed, op.address),
         };
         if what != What::Get {
             self.lives[life].executed.add(identity, outcome);
@@ -326,7 +327,7 @@ impl Net {
         let completion = Completion {
             id: op.id,
             outcome,
-            into: op.into,
+            into: std::mem::replace(&mut op.into, Landing::EMPTY),
             data,
         };
         let (nic, to, id, length) = (op.nic, op.to, op.id.0, op.length as usize);
@@ -383,9 +384,9 @@ impl Net {
 }
 
 /// Executes an atomic; the network's lock makes it one.
-fn apply(what: AtomicOp, source: ConstLoan, target: MutLoan) -> u64 {
+fn apply(what: AtomicOp, on: &Exposed, address: u64) -> u64 {
     let mut bytes = [0; 8];
-    source.copy_to(0, &mut bytes);
+    on.bytes(address, 8).copy_to(0, &mut bytes);
     let old = u64::from_ne_bytes(bytes);
     let new = match what {
         AtomicOp::Add(by) => old.wrapping_add(by),
@@ -401,6 +402,6 @@ fn apply(what: AtomicOp, source: ConstLoan, target: MutLoan) -> u64 {
             }
         }
     };
-    target.write(0, &new.to_ne_bytes());
+    on.write(address, SharedBytes::of(&new.to_ne_bytes()));
     old
 }

@@ -4,10 +4,10 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice, SharedBytes};
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
+    OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -170,8 +170,8 @@ impl Message for SimRail {
                     bytes,
                     region,
                 } => {
-                    let rest = region.as_ref().map_or(ConstLoan::EMPTY, RegionSlice::as_const);
-                    sink.message(peer, Inbound::split(SharedBytes::of(&bytes), rest.as_shared()));
+                    let rest = region.as_ref().map_or(SharedBytes::EMPTY, RegionSlice::as_shared);
+                    sink.message(peer, Inbound::split(SharedBytes::of(&bytes), rest));
                     drop(bytes);
                     net = self.handle.net.lock();
                     net.delivered(key);
@@ -206,10 +206,7 @@ impl Message for SimRail {
             };
             match region {
                 None => each(MsgId(id), &bytes),
-                Some(slice) => each(
-                    MsgId(id),
-                    &[&bytes[..], &slice.as_const().as_shared().to_vec()].concat(),
-                ),
+                Some(slice) => each(MsgId(id), &[&bytes[..], &slice.as_shared().to_vec()].concat()),
             }
             self.handle.net.lock().recycle(bytes);
         }
@@ -223,7 +220,7 @@ impl Message for SimRail {
         self.handle.net.lock().withdraw(self.handle.nic, key);
     }
 
-    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         self.handle.net.lock().get(self.handle.nic, peer, op, from, into)
     }
 

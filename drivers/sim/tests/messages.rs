@@ -5,8 +5,8 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{
-    Access, AtomicOp, Body, Exposure, FenceScope, Message, MsgId, OpError, OpId, PeerIndex, Refused, Remote,
-    RemoteKey,
+    Access, AtomicOp, Body, Exposure, FenceScope, Landing, Message, MsgId, OpError, OpId, PeerIndex, Refused,
+    Remote, RemoteKey,
 };
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
@@ -440,7 +440,7 @@ fn a_withdrawal_at_any_time_is_never_a_half_success() {
         there.write(0, &[1; 1000]);
         let remote = exposed(&mut two, &there, Access::ReadWrite);
         two.a
-            .get(two.to_b, OpId(1), &remote, here.whole().as_mut())
+            .get(two.to_b, OpId(1), &remote, Landing::Region(here.whole()))
             .unwrap();
         two.a
             .put(
@@ -613,11 +613,11 @@ fn tables_are_bounded_and_say_so() {
     assert_eq!(more, Err(Refused::Full));
     two.b.withdraw(RemoteKey(remote.key.get()));
     let remote = exposed(&mut two, &region, Access::Read);
-    let into = region.whole().as_mut();
-    two.a.get(two.to_b, OpId(1), &remote, into).unwrap();
+    let into = || Landing::Region(region.whole());
+    two.a.get(two.to_b, OpId(1), &remote, into()).unwrap();
     two.a.fence(FenceScope::Rail, OpId(2)).unwrap();
-    assert_eq!(two.a.get(two.to_b, OpId(3), &remote, into), Err(Refused::Full));
+    assert_eq!(two.a.get(two.to_b, OpId(3), &remote, into()), Err(Refused::Full));
     assert_eq!(two.a.fence(FenceScope::Rail, OpId(4)), Err(Refused::Full));
     two.play();
-    assert_eq!(two.a.get(two.to_b, OpId(3), &remote, into), Ok(()));
+    assert_eq!(two.a.get(two.to_b, OpId(3), &remote, into()), Ok(()));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{ConstLoan, MutLoan, SharedBytes};
+use super::{MutLoan, SharedBytes};
 use crate::error::RailError;
 use crate::map::{Map, Object, Protection};
 use crate::message::AtomicOp;
@@ -36,7 +36,7 @@ impl RegionInner {
         }
     }
 
-    /// Not to be used longer than `self` lives.
+    /// Not to be used longer than `self` lives, so it does not leave this file.
     #[inline]
     fn room(&self) -> MutLoan {
         MutLoan {
@@ -109,6 +109,32 @@ impl Region {
 }
 
 /// A part of a [`Region`], which it keeps alive.
+///
+/// There is no loan of it: where a loan would do, the slice itself goes along
+/// ([`Body::Region`](crate::message::Body::Region), [`Landing::Region`](crate::message::Landing::Region),
+/// [`Exposure::Region`](crate::message::Exposure::Region)), so that the memory is mapped for as long as anybody can
+/// reach it. A look at its bytes ends before the slice does:
+///
+/// ```compile_fail,E0597
+/// use doorbell_fabric::memory::Region;
+/// let bytes = {
+///     let slice = Region::new(8)?.whole();
+///     slice.as_shared() // the region would be unmapped here
+/// };
+/// assert_eq!(bytes.len(), 8);
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
+///
+/// ```
+/// use doorbell_fabric::memory::Region;
+/// use doorbell_fabric::message::Landing;
+/// let landing = {
+///     let slice = Region::new(8)?.whole();
+///     Landing::Region(slice) // goes along
+/// };
+/// assert_eq!(landing.write(0, b"all eight"), 8);
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RegionSlice {
     region: Region,
@@ -167,7 +193,11 @@ impl RegionSlice {
     /// Writes `bytes` at offset `at` of the slice; returns how many fitted.
     #[inline]
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
-        self.as_mut().write_shared(at, bytes)
+        self.region
+            .inner
+            .room()
+            .part(self.at, self.length)
+            .write_shared(at, bytes)
     }
 
     /// Writes plain bytes at offset `at` of the slice; returns how many fitted.
@@ -202,17 +232,15 @@ impl RegionSlice {
         })
     }
 
-    /// The bytes as a loan to be read. The caller keeps the slice (or a clone) for as long as the loan is used;
-    /// after that the address may not be mapped any more. Where no loan is needed, [`RegionSlice::as_shared`] and
-    /// the copying calls keep the slice by themselves.
+    /// The address of its first byte, as a number: for telling it to a peer.
     #[inline]
-    pub fn as_const(&self) -> ConstLoan {
-        self.as_mut().as_const()
+    pub fn address(&self) -> usize {
+        self.as_mut_ptr().addr()
     }
 
-    /// The bytes as a loan to be written; as [`RegionSlice::as_const`].
+    /// The address of its first byte: for a driver's system call or device, which keeps the slice while it uses it.
     #[inline]
-    pub fn as_mut(&self) -> MutLoan {
-        self.region.inner.room().part(self.at, self.length)
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.region.inner.map.as_ptr().wrapping_add(self.at)
     }
 }

@@ -5,10 +5,10 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{MutLoan, SharedBytes};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
+    OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -133,7 +133,7 @@ impl Message for NullRail {
         Err(Refused::Unsupported)
     }
     fn withdraw(&mut self, _: RemoteKey) {}
-    fn get(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: Landing) -> Result<(), Refused> {
         Err(Refused::Unsupported)
     }
     fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {

@@ -2,6 +2,7 @@
 
 use doorbell_fabric::message::{Inbound, OpError};
 
+use crate::args::Target;
 use crate::core::Core;
 use crate::counters::Drops;
 use crate::intervals::Rejected;
@@ -25,7 +26,7 @@ impl Core {
         record.seq = envelope.seq;
         record.rail = envelope.rail;
         slot.context = envelope.context;
-        let whole = slot.marks & mark::SCATTERED == 0;
+        let whole = record.target.as_ref().is_none_or(Target::is_contiguous);
         let done = record.moved >= record.until;
         if lost {
             self.finish(index, Outcome::PeerLost);
@@ -148,7 +149,7 @@ impl Core {
             }
         }
         match &record.target {
-            Some(target) if slot.marks & mark::SCATTERED != 0 => {
+            Some(target) if slot.marks & mark::APART != 0 => {
                 target.scatter(&mut record.cursor, offset, inbound, FRAG_LEN, length);
             }
             _ => {

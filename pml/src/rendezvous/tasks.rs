@@ -1,7 +1,7 @@
 //! The parts of a rendezvous that need a rail: reads, writes, exposures, fragments.
 
 use doorbell_fabric::memory::ConstLoan;
-use doorbell_fabric::message::{Access, Body, Exposure, Message, MsgId, PeerIndex, Refused};
+use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, MsgId, PeerIndex, Refused};
 use zerocopy::IntoBytes;
 
 use crate::args::{Payload, Target};
@@ -64,9 +64,14 @@ impl<M: Message> Pml<M> {
         let (slot, record) = self.core.requests.both(id.index());
         let length = (record.until - record.moved).min(most);
         let from = record.remote.and_then(|remote| remote.part(record.moved, length));
-        // `until` is within the room, whose length is a usize.
-        let into = slot.room.part(record.moved as usize, length as usize);
-        let Some(from) = from else {
+        let into = match &record.target {
+            Some(target) => target.landing(record.moved, length),
+            // `until` is within the room.
+            None => Some(Landing::Loan(
+                slot.room.part(to_usize(record.moved), to_usize(length)),
+            )),
+        };
+        let Some((from, into)) = from.zip(into) else {
             self.core.fall_back(id.index());
             return Step::Finished;
         };

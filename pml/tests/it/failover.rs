@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::memory::Region;
 use doorbell_pml::{Aborted, LostReason, PmlError, Protocol, Rank, Sent, Source};
 use doorbell_sim::{Change, SimConfig};
 
-use crate::world::{World, bytes, empty, filled, pattern, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
 
 fn two_rails(seed: u64, protocol: Protocol, config: SimConfig) -> World {
     World::with_planes(2, 2, seed, config, |pml| pml.protocol = protocol)
@@ -19,8 +18,8 @@ fn survive(seed: u64, protocol: Protocol, death: impl Fn(&World) -> Change) {
     config.faults.reorder = 0.2;
     let mut world = two_rails(seed, protocol, config);
     let length = |at: u64| [8, 64, 3000, 20_000, 90_000][(at % 5) as usize];
-    let from: Vec<Region> = (0..40).map(|at| filled(length(at), at)).collect();
-    let into: Vec<Region> = (0..40).map(|at| empty(length(at))).collect();
+    let from: Vec<Memory> = (0..40).map(|at| filled(length(at), at)).collect();
+    let into: Vec<Memory> = (0..40).map(|at| empty(length(at))).collect();
     let receives: Vec<_> = into[..20]
         .iter()
         .map(|into| world.recv(1, Rank(0), 1, into))
@@ -150,7 +149,7 @@ fn spread_uses_all_rails_and_keeps_the_order() {
     let mut config = sim(true, true, true);
     config.faults.reorder = 0.3;
     let mut world = World::with_planes(2, 3, 5, config, |pml| pml.spread = true);
-    let from: Vec<Region> = (0..100)
+    let from: Vec<Memory> = (0..100)
         .map(|at| filled(if at % 9 == 0 { 50_000 } else { 24 }, at))
         .collect();
     let sends: Vec<Sent> = from.iter().map(|from| world.send(0, 1, 1, from)).collect();
@@ -172,7 +171,7 @@ fn peer_lost_ends_what_names_the_peer_and_nothing_else() {
         let mut config = sim(true, true, true);
         config.queue_depth = 8;
         let mut world = World::new(3, config, |pml| pml.protocol = protocol);
-        let long: Vec<Region> = (0..20).map(|at| filled(100_000, at)).collect();
+        let long: Vec<Memory> = (0..20).map(|at| filled(100_000, at)).collect();
         let (a, b, c) = (empty(8), empty(8), empty(100_000));
         world.pmls[1].inject(Rank(0), 0, 77, b"kept one").unwrap();
         world.passes(10);

@@ -1,12 +1,11 @@
 //! What receives, probes and endings can do, one test each.
 
-use doorbell_fabric::memory::Region;
 use doorbell_pml::{
     Aborted, MultiArgs, Payload, PmlError, Protocol, Rank, RequestId, SendArgs, SendMode, Sent, Source,
     Target, Waiting,
 };
 
-use crate::world::{World, bytes, empty, filled, pattern, recv_args, send_args, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, recv_args, send_args, sim};
 
 const LONG: usize = 100_000;
 
@@ -14,7 +13,7 @@ fn pair() -> World {
     World::new(2, sim(true, true, true), |_| ())
 }
 
-fn multi(from: impl Into<Source>, tag: u64, buffer: &Region, min_free: u64) -> MultiArgs {
+fn multi(from: impl Into<Source>, tag: u64, buffer: &Memory, min_free: u64) -> MultiArgs {
     MultiArgs {
         from: from.into(),
         context: 0,
@@ -29,7 +28,7 @@ fn multi(from: impl Into<Source>, tag: u64, buffer: &Region, min_free: u64) -> M
 #[test]
 fn any_source_takes_messages_of_all_ranks() {
     let mut world = World::new(4, sim(true, true, true), |_| ());
-    let into: Vec<Region> = (0..3).map(|_| empty(8)).collect();
+    let into: Vec<Memory> = (0..3).map(|_| empty(8)).collect();
     let requests: Vec<RequestId> = into
         .iter()
         .map(|into| world.recv(0, Source::Any, 1, into))
@@ -61,7 +60,7 @@ fn ignore_masks_leave_tag_bits_open() {
         (0, u64::MAX, 0x1_0000_0007),
     ] {
         let request = world.pmls[1]
-            .recv_loan(Source::Any, 0, tag, ignore, into.whole().as_mut())
+            .recv_loan(Source::Any, 0, tag, ignore, into.room())
             .unwrap();
         assert_eq!(world.wait(1, request).unwrap().tag, expected);
         assert_eq!(bytes(&into), pattern(8, expected));
@@ -73,7 +72,7 @@ fn contexts_are_apart() {
     let mut world = pair();
     let into = [empty(8), empty(8)];
     let receive = |world: &mut World, context: u16| {
-        let room = into[usize::from(context)].whole().as_mut();
+        let room = into[usize::from(context)].room();
         world.pmls[1]
             .recv_loan(Source::Any, context, 0, u64::MAX, room)
             .unwrap()
@@ -220,7 +219,7 @@ fn multi_receive_takes_long_messages_and_cuts_the_last() {
         let request = world.pmls[1]
             .recv_multi(multi(Source::Any, 3, &buffer, 1))
             .unwrap();
-        let from: Vec<Region> = (0..3).map(|at| filled(LONG, at)).collect();
+        let from: Vec<Memory> = (0..3).map(|at| filled(LONG, at)).collect();
         let sends: Vec<Sent> = from.iter().map(|from| world.send(0, 1, 3, from)).collect();
         assert_eq!(world.wait(1, request).unwrap().length, 250_000);
         let mut deliveries: Vec<_> = std::iter::from_fn(|| world.pmls[1].next_delivery()).collect();
@@ -335,7 +334,7 @@ fn cancel_ends_a_send_while_nothing_has_left() {
     let mut config = sim(true, true, true);
     config.queue_depth = 2;
     let mut world = World::new(2, config, |_| ());
-    let from: Vec<Region> = (0..5).map(|at| filled(8, at)).collect();
+    let from: Vec<Memory> = (0..5).map(|at| filled(8, at)).collect();
     let sent: Vec<Sent> = from.iter().map(|from| world.send(0, 1, 1, from)).collect();
     assert_eq!(sent[..2], [Sent::Done, Sent::Done]);
     let Sent::Pending(third) = sent[2] else {
@@ -376,7 +375,7 @@ fn self_send_in_every_order_and_layout() {
         }
     }
     let from = filled(30, 1);
-    let loan = from.whole().as_const();
+    let loan = from.loan();
     let parts = Payload::Parts(Box::new([loan.part(20, 10), loan.part(0, 20)]));
     let _ = world.pmls[0].send(send_args(0, 1, parts)).unwrap();
     let into = empty(20);
@@ -433,7 +432,7 @@ fn synchronous_self_send_waits_for_its_receive_and_can_be_cancelled_or_discarded
 #[test]
 fn completions_come_in_the_order_of_their_ends_for_those_who_asked() {
     let mut world = pair();
-    let into: Vec<Region> = (0..3).map(|_| empty(8)).collect();
+    let into: Vec<Memory> = (0..3).map(|_| empty(8)).collect();
     let mut requests = Vec::new();
     for (tag, into) in into.iter().enumerate() {
         let mut args = recv_args(Rank(0), tag as u64, Target::Region(into.whole()));
@@ -616,7 +615,7 @@ fn ranks_outside_the_job_and_bad_settings_are_refused() {
         world.pmls[0].inject(Rank(2), 0, 0, b"x"),
         Err(PmlError::NoSuchRank { rank: 2, size: 2 })
     ));
-    let refused = world.pmls[0].recv_loan(Rank(9).into(), 0, 0, 0, into.whole().as_mut());
+    let refused = world.pmls[0].recv_loan(Rank(9).into(), 0, 0, 0, into.room());
     assert!(matches!(refused, Err(PmlError::NoSuchRank { rank: 9, size: 2 })));
     let mut config = doorbell_pml::PmlConfig::new(Rank(0), 2, 1);
     let mut alone = doorbell_pml::Pml::<doorbell_sim::SimRail>::new(config.clone()).unwrap();

@@ -6,10 +6,10 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{MutLoan, SharedBytes};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpError,
-    OpId, PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
+    OpError, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -113,7 +113,7 @@ impl Message for FeedRail {
                 Body::Parts(parts) => parts
                     .iter()
                     .for_each(|part| bytes.extend(part.as_shared().to_vec())),
-                Body::Region(slice) => bytes.extend(slice.as_const().as_shared().to_vec()),
+                Body::Region(slice) => bytes.extend(slice.as_shared().to_vec()),
             }
             self.sent.push(bytes);
         }
@@ -171,7 +171,7 @@ impl Message for FeedRail {
 
     fn withdraw(&mut self, _: RemoteKey) {}
 
-    fn get(&mut self, _: PeerIndex, op: OpId, _: &Remote, _: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, _: PeerIndex, op: OpId, _: &Remote, _: Landing) -> Result<(), Refused> {
         let outcome = if op.0.is_multiple_of(2) {
             Ok(0)
         } else {

@@ -2,7 +2,7 @@
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Features;
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{MutLoan, Region};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
@@ -91,6 +91,7 @@ fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
 /// Keeps requests of every kind open, so that hostile frames meet them.
 struct Bait {
     memory: Region,
+    lent: MutLoan,
     open: Vec<RequestId>,
 }
 
@@ -119,7 +120,7 @@ impl Bait {
                         .unwrap(),
                 ),
                 2 => {
-                    let parts = vec![room.as_mut().part(0, 100), room.as_mut().part(200, 50_000)];
+                    let parts = vec![self.lent.part(0, 100), self.lent.part(200, room.len())];
                     self.open.push(
                         pml.recv(recv_args(Source::Any, tag, Target::Parts(parts.into())))
                             .unwrap(),
@@ -158,7 +159,8 @@ fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
         lives += 1;
         let mut pml = victim();
         let mut bait = Bait {
-            memory: empty(200_000),
+            memory: empty(200_000).region().clone(),
+            lent: empty(200_000).room(),
             open: Vec::new(),
         };
         let mut seq = 0u32;

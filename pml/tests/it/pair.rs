@@ -12,8 +12,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Message, MsgId, OpError,
-    OpId, PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
+    OpError, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -141,17 +141,17 @@ impl Message for PairRail {
         let mut frame = wire.spare.pop().unwrap_or_else(|| Vec::with_capacity(16 << 10));
         frame.clear();
         frame.extend_from_slice(head);
-        let mut add = |loan: &ConstLoan| {
+        let mut add = |bytes: SharedBytes<'_>| {
             let at = frame.len();
-            frame.resize(at + loan.len(), 0);
-            loan.copy_to(0, &mut frame[at..]);
+            frame.resize(at + bytes.len(), 0);
+            bytes.copy_to(0, &mut frame[at..]);
         };
         match body {
             Body::Empty => {}
             Body::Bytes(bytes) => frame.extend_from_slice(bytes),
-            Body::Loan(loan) => add(&loan),
-            Body::Parts(parts) => parts.iter().for_each(add),
-            Body::Region(slice) => add(&slice.as_const()),
+            Body::Loan(loan) => add(loan.as_shared()),
+            Body::Parts(parts) => parts.iter().for_each(|part| add(part.as_shared())),
+            Body::Region(slice) => add(slice.as_shared()),
         }
         wire.frames[1 - self.side].push_back(frame);
         self.accepted += 1;
@@ -212,7 +212,7 @@ impl Message for PairRail {
         wire.writable.retain(|(known, _)| *known != key.0);
     }
 
-    fn get(&mut self, _: PeerIndex, op: OpId, from: &Remote, into: MutLoan) -> Result<(), Refused> {
+    fn get(&mut self, _: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         let wire = self.wire.borrow();
         let found = wire.readable.iter().find(|(key, _)| *key == from.key.get());
         let outcome = match found {

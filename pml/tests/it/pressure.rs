@@ -1,9 +1,8 @@
 //! Back-pressure: bounded memory at the receiver, and never a deadlock.
 
-use doorbell_fabric::memory::Region;
 use doorbell_pml::{Rank, Sent, Waiting};
 
-use crate::world::{World, bytes, empty, filled, pattern, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
 
 fn tight() -> World {
     World::new(2, sim(false, false, true), |config| {
@@ -43,7 +42,7 @@ fn a_flood_and_a_long_message_against_it_do_not_deadlock() {
     // Rank 0 sends a flood, then receives; rank 1 sends a long message first, and only then receives the flood.
     for length in [1000, 100_000] {
         let mut world = tight();
-        let from: Vec<Region> = (0..2000).map(|at| filled(500, at)).collect();
+        let from: Vec<Memory> = (0..2000).map(|at| filled(500, at)).collect();
         let flood: Vec<Sent> = from.iter().map(|from| world.send(0, 1, 1, from)).collect();
         let (there, here) = (filled(length, 9), empty(length));
         let receive = world.recv(0, Rank(1), 2, &here);
@@ -90,7 +89,7 @@ fn a_full_rail_keeps_the_order() {
     let mut config = sim(true, true, true);
     config.queue_depth = 3;
     let mut world = World::new(2, config, |_| ());
-    let from: Vec<Region> = (0..200)
+    let from: Vec<Memory> = (0..200)
         .map(|at| filled(if at % 5 == 0 { 20_000 } else { 16 }, at))
         .collect();
     let sends: Vec<Sent> = from.iter().map(|from| world.send(0, 1, 1, from)).collect();

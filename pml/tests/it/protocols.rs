@@ -1,11 +1,11 @@
 //! Each protocol in turn, in both directions of layout, and each fallback.
 
-use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_fabric::message::Message;
 use doorbell_pml::{Payload, PmlError, Protocol, Rank, Sent, Source, Strided, Target};
 use doorbell_sim::SimConfig;
 
-use crate::world::{World, bytes, empty, filled, pattern, recv_args, send_args, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, recv_args, send_args, sim};
 use crate::wrap::{Forger, Withdrawer};
 
 const LONG: usize = 100_000;
@@ -168,13 +168,13 @@ fn synchronous_send_completes_only_after_the_match() {
 }
 
 /// A region seen as blocks with gaps, and what those blocks hold.
-fn blocks(region: &Region, block: usize, stride: usize) -> (Strided<ConstLoan>, Vec<u8>) {
+fn blocks(region: &Memory, block: usize, stride: usize) -> (Strided<ConstLoan>, Vec<u8>) {
     let count = (region.len() - block) / stride + 1;
     let all = bytes(region);
     let data = (0..count)
         .flat_map(|at| all[at * stride..at * stride + block].to_vec())
         .collect();
-    let base = region.whole().as_const();
+    let base = region.loan();
     (
         Strided {
             base,
@@ -186,9 +186,9 @@ fn blocks(region: &Region, block: usize, stride: usize) -> (Strided<ConstLoan>, 
     )
 }
 
-fn room_of(strided: &Strided<ConstLoan>, region: &Region) -> Strided<MutLoan> {
+fn room_of(strided: &Strided<ConstLoan>, region: &Memory) -> Strided<MutLoan> {
     Strided {
-        base: region.whole().as_mut(),
+        base: region.room(),
         block: strided.block,
         stride: strided.stride,
         count: strided.count,
@@ -225,7 +225,7 @@ fn iovec_and_strided_in_both_directions() {
             let (strided, data) = blocks(&from, 12, 17);
             let parts: Vec<ConstLoan> = pieces(length, 7)
                 .iter()
-                .map(|(at, part)| from.whole().as_const().part(*at, *part))
+                .map(|(at, part)| from.loan().part(*at, *part))
                 .collect();
             // strided to one piece
             let into = empty(data.len());
@@ -237,7 +237,7 @@ fn iovec_and_strided_in_both_directions() {
             world.wait_sent(0, sent).unwrap();
             assert_eq!(bytes(&into), data);
             // one piece to strided
-            let packed = Region::new(data.len()).unwrap();
+            let packed = empty(data.len());
             packed.write(0, &data);
             let spread = empty(length);
             let target = Target::Strided(room_of(&strided, &spread));
@@ -250,7 +250,7 @@ fn iovec_and_strided_in_both_directions() {
             let apart = empty(length);
             let rooms: Vec<MutLoan> = pieces(length, 4)
                 .iter()
-                .map(|(at, part)| apart.whole().as_mut().part(*at, *part))
+                .map(|(at, part)| apart.room().part(*at, *part))
                 .collect();
             let request = world.pmls[1]
                 .recv(recv_args(Source::Any, 3, Target::Parts(rooms.into())))
@@ -272,7 +272,7 @@ fn a_rail_that_gathers_costs_no_copy_of_ours() {
         for length in [3000, 30_000] {
             let (from, into) = (filled(length, 2), empty(length));
             let parts: Vec<ConstLoan> = (0..3)
-                .map(|at| from.whole().as_const().part(at * length / 3, length / 3))
+                .map(|at| from.loan().part(at * length / 3, length / 3))
                 .collect();
             let request = world.recv(1, Rank(0), 1, &into);
             let sent = world.pmls[0]
@@ -334,12 +334,12 @@ fn rails_out_of_order_keep_the_order_of_messages() {
     config.faults.reorder = 0.4;
     let mut world = World::new(2, config, |_| ());
     let mut requests = Vec::new();
-    let memory: Vec<Region> = (0..300).map(|_| empty(6000)).collect();
+    let memory: Vec<Memory> = (0..300).map(|_| empty(6000)).collect();
     for into in &memory {
         requests.push(world.recv(1, Rank(0), 1, into));
     }
     let mut sends = Vec::new();
-    let payloads: Vec<Region> = (0..300)
+    let payloads: Vec<Memory> = (0..300)
         .map(|at| filled(if at % 7 == 0 { 6000 } else { 8 + at }, at as u64))
         .collect();
     for from in &payloads {

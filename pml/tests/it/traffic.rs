@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 
-use doorbell_fabric::memory::Region;
 use doorbell_pml::{Protocol, Rank, RequestId, Sent, Source};
 use proptest::prelude::*;
 
-use crate::world::{Dice, World, empty, filled, pattern, sim};
+use crate::world::{Dice, Memory, World, empty, filled, pattern, sim};
 
 struct Receive {
     request: RequestId,
-    into: Region,
+    into: Memory,
     from: Source,
     tag: u64,
     ignore: u64,
@@ -21,7 +20,7 @@ struct Receive {
 
 struct Sending {
     sent: Sent,
-    memory: Region,
+    memory: Memory,
     tag: u64,
 }
 
@@ -165,7 +164,7 @@ fn run(seed: u64, ranks: u32, planes: usize, protocol: Protocol, reorder: f64, s
 fn post(world: &mut World, list: &mut Vec<Receive>, rank: usize, from: Source, tag: u64, ignore: u64) {
     let into = empty(MOST + 8);
     let request = world.pmls[rank]
-        .recv_loan(from, 0, tag, ignore, into.whole().as_mut())
+        .recv_loan(from, 0, tag, ignore, into.room())
         .unwrap();
     list.push(Receive {
         request,

@@ -1,8 +1,9 @@
 //! Several ranks in one thread, on the simulator's virtual clock.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
 use doorbell_fabric::message::Message;
 use doorbell_fabric::rail::Rail;
 use doorbell_pml::{
@@ -126,13 +127,13 @@ impl<M: Message> World<M> {
         }
     }
 
-    pub(crate) fn send(&mut self, from: usize, to: u32, tag: u64, memory: &Region) -> Sent {
+    pub(crate) fn send(&mut self, from: usize, to: u32, tag: u64, memory: &Memory) -> Sent {
         self.pmls[from]
-            .send_loan(Rank(to), 0, tag, memory.whole().as_const())
+            .send_loan(Rank(to), 0, tag, memory.loan())
             .unwrap()
     }
 
-    pub(crate) fn ssend(&mut self, from: usize, to: u32, tag: u64, memory: &Region) -> Sent {
+    pub(crate) fn ssend(&mut self, from: usize, to: u32, tag: u64, memory: &Memory) -> Sent {
         let args = SendArgs {
             mode: SendMode::Synchronous,
             ..send_args(to, tag, Payload::Region(memory.whole()))
@@ -145,10 +146,10 @@ impl<M: Message> World<M> {
         rank: usize,
         from: impl Into<Source>,
         tag: u64,
-        memory: &Region,
+        memory: &Memory,
     ) -> RequestId {
         self.pmls[rank]
-            .recv_loan(from.into(), 0, tag, 0, memory.whole().as_mut())
+            .recv_loan(from.into(), 0, tag, 0, memory.room())
             .unwrap()
     }
 
@@ -186,11 +187,64 @@ pub(crate) fn recv_args(from: impl Into<Source>, tag: u64, target: Target) -> Re
     }
 }
 
+/// Memory of a test. A test lends it, which is safe because it is leaked; or it asks for a region, and from then on the
+/// region holds the bytes.
+pub(crate) struct Memory {
+    lent: MutLoan,
+    region: OnceCell<Region>,
+}
+
+impl Memory {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self {
+            lent: MutLoan::of_static(bytes.leak()),
+            region: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lent.len()
+    }
+
+    pub(crate) fn room(&self) -> MutLoan {
+        assert!(self.region.get().is_none(), "a region holds these bytes");
+        self.lent
+    }
+
+    pub(crate) fn loan(&self) -> ConstLoan {
+        self.room().as_const()
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        self.region.get_or_init(|| {
+            let region = Region::new(self.len()).unwrap();
+            region.whole().write_shared(0, self.lent.as_shared());
+            region
+        })
+    }
+
+    pub(crate) fn whole(&self) -> RegionSlice {
+        self.region().whole()
+    }
+
+    pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
+        match self.region.get() {
+            Some(region) => region.read(at, to),
+            None => self.lent.as_shared().copy_to(at, to),
+        };
+    }
+
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        match self.region.get() {
+            Some(region) => region.write(at, bytes),
+            None => self.lent.write(at, bytes),
+        };
+    }
+}
+
 /// Memory with bytes that tell where they come from.
-pub(crate) fn filled(length: usize, salt: u64) -> Region {
-    let region = Region::new(length).unwrap();
-    region.write(0, &pattern(length, salt));
-    region
+pub(crate) fn filled(length: usize, salt: u64) -> Memory {
+    Memory::of(pattern(length, salt))
 }
 
 pub(crate) fn pattern(length: usize, salt: u64) -> Vec<u8> {
@@ -203,12 +257,14 @@ pub(crate) fn pattern(length: usize, salt: u64) -> Vec<u8> {
         .collect()
 }
 
-pub(crate) fn empty(length: usize) -> Region {
-    Region::new(length).unwrap()
+pub(crate) fn empty(length: usize) -> Memory {
+    Memory::of(vec![0; length])
 }
 
-pub(crate) fn bytes(region: &Region) -> Vec<u8> {
-    region.whole().as_const().as_shared().to_vec()
+pub(crate) fn bytes(memory: &Memory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.len()];
+    memory.read(0, &mut bytes);
+    bytes
 }
 
 /// The simulator's settings with other optional operations.

@@ -4,10 +4,9 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Message, MsgId, OpId, PeerIndex,
-    Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
+    PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -133,7 +132,7 @@ macro_rules! twisted {
                 peer: PeerIndex,
                 op: OpId,
                 from: &Remote,
-                into: MutLoan,
+                into: Landing,
             ) -> Result<(), Refused> {
                 self.inner_mut().get(peer, op, from, into)
             }

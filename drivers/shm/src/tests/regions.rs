@@ -45,7 +45,7 @@ fn pull(world: &mut World, remote: &Remote) -> (Result<u64, OpError>, Vec<u8>, u
     let before = memory(world).mapped;
     world.seen[1] = Seen::default();
     world.rails[1]
-        .get(PeerIndex(0), OpId(1), remote, target.whole().as_mut())
+        .get(PeerIndex(0), OpId(1), remote, Landing::Region(target.whole()))
         .unwrap();
     world.until("the pull", |world| !world.seen[1].ended.is_empty());
     let mut got = vec![0; target.len()];
@@ -96,7 +96,7 @@ fn a_region_withdrawn_in_the_middle_of_a_mapped_read_is_noticed() {
     let remote = expose(&mut world, &source, 0, LONG);
     let target = Region::new(LONG).unwrap();
     world.rails[1]
-        .get(PeerIndex(0), OpId(1), &remote, target.whole().as_mut())
+        .get(PeerIndex(0), OpId(1), &remote, Landing::Region(target.whole()))
         .unwrap();
     world.rails[1].poll(1, &mut Seen::default());
     assert_eq!(memory(&world).mapped, 1);

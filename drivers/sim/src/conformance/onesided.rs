@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use doorbell_fabric::event::EventKind;
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{ConstLoan, Region};
 use doorbell_fabric::message::{
-    Access, AtomicOp, Body, Exposure, FenceScope, Message, OpError, OpId, Refused, Remote, RemoteKey,
+    Access, AtomicOp, Body, Exposure, FenceScope, Landing, Message, OpError, OpId, Refused, Remote, RemoteKey,
 };
 
 use super::Pair;
@@ -112,7 +112,7 @@ fn get<R: Message>(pair: &mut Pair<R>, op: u64, from: &Remote, into: &Region, at
         .slice(at, from.length.get() as usize)
         .expect("inside the region");
     run(pair, OpId(op), |pair, op| {
-        pair.a.get(pair.to_b, op, from, into.as_mut())
+        pair.a.get(pair.to_b, op, from, Landing::Region(into.clone()))
     })
 }
 
@@ -135,7 +135,7 @@ pub fn get_reads_exactly_what_was_exposed<R: Message>(pair: &mut Pair<R>) {
             pair.to_b,
             OpId(1),
             &remote,
-            here.slice(0, 8).expect("inside").as_mut(),
+            Landing::Region(here.slice(0, 8).expect("inside")),
         );
         assert_eq!(refused, Err(Refused::Unsupported));
         return;
@@ -280,9 +280,34 @@ pub fn nothing_outside_the_exposure_is_reached<R: Message>(pair: &mut Pair<R>) {
         pair.to_b,
         OpId(99),
         &remote,
-        here.slice(0, 8).expect("inside").as_mut(),
+        Landing::Region(here.slice(0, 8).expect("inside")),
     );
     assert_eq!(longer, Err(Refused::BadMemory), "lengths are equal");
+}
+
+/// The region that a get fills goes along: its owner need not keep it.
+pub fn a_get_keeps_the_region_that_it_fills<R: Message>(pair: &mut Pair<R>) {
+    let there = region(1);
+    let Some(remote) = expose(pair, &there, Access::Read) else {
+        return;
+    };
+    for round in 0..20 {
+        let here = region(2);
+        let object = std::os::fd::AsFd::as_fd(here.object())
+            .try_clone_to_owned()
+            .expect("a descriptor");
+        let into = Landing::Region(here.whole());
+        drop(here);
+        assert_eq!(pair.a.get(pair.to_b, OpId(round), &remote, into), Ok(()));
+        pair.until("the operation ends", |pair| {
+            pair.at_a.ended.iter().any(|&(op, _)| op == OpId(round))
+        });
+        // What was written into memory that nobody has mapped any more, by its object.
+        let mut bytes = vec![0; SIZE];
+        let file = std::fs::File::from(object);
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("a region has its length");
+        assert!(bytes == pattern(SIZE, 1), "filled, though only the get held it");
+    }
 }
 
 /// A key is needed, and what it was exposed for is what it allows.
@@ -316,7 +341,7 @@ pub fn a_wrong_key_or_access_reaches_nothing<R: Message>(pair: &mut Pair<R>) {
         bytes_of(&here) == pattern(SIZE, 2) && bytes_of(&there) == pattern(SIZE, 1),
         "nothing moved"
     );
-    let loan = Exposure::Read(there.whole().as_const());
+    let loan = Exposure::Read(ConstLoan::of_static(&[1; SIZE]));
     let refused = pair
         .b()
         .expose(loan, Access::ReadWrite, None)
@@ -344,7 +369,7 @@ pub fn withdrawn_memory_is_reached_by_nobody<R: Message>(pair: &mut Pair<R>) {
     // Withdrawn right after the start: it has happened before, or it ends as an error.
     let again = expose(pair, &there, Access::Read).expect("exposed before");
     assert_ne!(again.key, remote.key, "a fresh key for each exposure");
-    let into = here.whole().as_mut();
+    let into = Landing::Region(here.whole());
     assert_eq!(pair.a.get(pair.to_b, OpId(3), &again, into), Ok(()));
     pair.b().withdraw(RemoteKey(again.key.get()));
     there.write(0, &pattern(SIZE, 5));
@@ -405,7 +430,7 @@ pub fn a_fence_comes_after_everything_before_it<R: Message>(pair: &mut Pair<R>) 
         if let Some(remote) = &remote {
             let part = remote.part(8 * round, 8).expect("inside");
             while posted < 5 {
-                let into = here.slice(8 * posted as usize, 8).expect("inside").as_mut();
+                let into = Landing::Region(here.slice(8 * posted as usize, 8).expect("inside"));
                 match pair.a.get(pair.to_b, OpId(first + posted), &part, into) {
                     Ok(()) => posted += 1,
                     Err(refused) => {
@@ -438,9 +463,9 @@ pub fn operations_open_at_a_crash_end_once_each<R: Message>(pair: &mut Pair<R>) 
         return;
     };
     pair.turn();
-    let into = here.whole().as_mut();
+    let into = || Landing::Region(here.whole());
     for op in 1..=4 {
-        assert_eq!(pair.a.get(pair.to_b, OpId(op), &remote, into), Ok(()));
+        assert_eq!(pair.a.get(pair.to_b, OpId(op), &remote, into()), Ok(()));
     }
     pair.crash_b();
     pair.until("every operation ends", |pair| pair.at_a.ended.len() >= 4);
@@ -448,7 +473,9 @@ pub fn operations_open_at_a_crash_end_once_each<R: Message>(pair: &mut Pair<R>) 
     pair.until("the crash is told", |pair| {
         pair.events.iter().any(|event| down(event.kind))
     });
-    let refused = run(pair, OpId(9), |pair, op| pair.a.get(pair.to_b, op, &remote, into));
+    let refused = run(pair, OpId(9), |pair, op| {
+        pair.a.get(pair.to_b, op, &remote, into())
+    });
     assert_eq!(refused, End::Refused(Refused::PeerDown));
     pair.settle();
     let mut ended: Vec<u64> = pair.at_a.ended.iter().map(|&(op, _)| op.0).collect();
