@@ -101,13 +101,13 @@ impl fmt::Display for Waiting {
 #[non_exhaustive]
 pub enum Error {
     /// A setting or variable that does not exist.
-    #[error("there is no {kind} `{given}`{place}; the nearest is `{nearest}`")]
+    #[error("there is no {kind} `{given}`{place}{}", crate::config::suggestion(nearest))]
     UnknownName {
         /// What kind of name.
         kind: &'static str,
         /// The name.
         given: String,
-        /// The nearest that exists.
+        /// The one that was probably meant, or empty.
         nearest: String,
         /// Where it stands, or empty.
         place: String,

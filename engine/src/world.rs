@@ -514,8 +514,8 @@ impl World {
     pub(crate) fn complain(&self, waiting: &Waiting) {
         match self.hook.try_borrow_mut().as_deref_mut() {
             Ok(Some(hook)) => hook(waiting),
-            // Nobody can be told that nobody can be told.
-            _ => _ = writeln!(std::io::stderr(), "doorbell: {waiting}"),
+            // In one write, because several ranks may say something at once; nobody can be told that nobody can be told.
+            _ => _ = std::io::stderr().write_all(format!("doorbell: {waiting}\n").as_bytes()),
         }
     }
 }

@@ -77,12 +77,12 @@ pub struct Help {
 #[non_exhaustive]
 pub enum RailError {
     /// The name starts with no known kind of driver.
-    #[error("`{given}` names no kind of rail; the nearest is `{nearest}` (kinds: {})", KINDS.join(", "))]
+    #[error("`{given}` names no kind of rail{} (kinds: {})", suggestion(nearest), KINDS.join(", "))]
     UnknownKind {
         /// What was given.
         given: String,
-        /// The nearest valid kind.
-        nearest: &'static str,
+        /// The valid kind that was probably meant, when one is near enough.
+        nearest: Option<&'static str>,
     },
     /// A kind that this build does not contain, or an object that the driver cannot use.
     #[error("rail `{rail}` cannot be used: {reason}; {remedy}")]
@@ -186,14 +186,22 @@ pub enum RailError {
     },
 }
 
+fn suggestion(nearest: &Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; the nearest is `{name}`"))
+}
+
 impl RailError {
     /// An unknown kind, with the nearest valid one.
     pub fn unknown_kind(given: &str) -> Self {
         let kind = given.split(':').next().unwrap_or(given);
+        // Further away than about a third of its length, a guess helps nobody.
+        let near = kind.chars().count().div_ceil(3);
         let nearest = KINDS
             .into_iter()
-            .min_by_key(|known| strsim::damerau_levenshtein(kind, known))
-            .unwrap_or(KINDS[0]);
+            .map(|known| (strsim::damerau_levenshtein(kind, known), known))
+            .filter(|(distance, _)| *distance <= near)
+            .min_by_key(|(distance, _)| *distance)
+            .map(|(_, known)| known);
         Self::UnknownKind {
             given: given.to_owned(),
             nearest,
@@ -368,6 +376,17 @@ fn system_help(source: &io::Error) -> Option<Help> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_kind_is_suggested_when_it_is_near() {
+        assert!(
+            RailError::unknown_kind("shmem:0")
+                .to_string()
+                .contains("the nearest is `shm`")
+        );
+        let far = RailError::unknown_kind("qqqqqqqq").to_string();
+        assert!(!far.contains("nearest") && far.contains("kinds: shm"), "{far}");
+    }
 
     /// One of each variant; a new one is added here because `order` does not compile without it.
     fn one_of_each() -> Vec<RailError> {

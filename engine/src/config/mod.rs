@@ -20,7 +20,7 @@ pub use setting::{Origin, Setting};
 pub use value::{Mode, Protocol, Rails, Size, Wait};
 
 use setting::AnySetting;
-pub(crate) use value::nearest;
+pub(crate) use value::{nearest, suggestion};
 
 /// One line of `doorbell info --config`.
 #[derive(Clone, Debug, Serialize)]

@@ -214,7 +214,7 @@ macro_rules! words {
                     $($word => Ok(Self::$variant),)*
                     other => {
                         let nearest = nearest(other, [$($word),*].into_iter());
-                        Err(format!("one of {}; the nearest is `{nearest}`", Self::UNIT))
+                        Err(format!("one of {}{}", Self::UNIT, suggestion(nearest)))
                     }
                 }
             }
@@ -227,13 +227,29 @@ macro_rules! words {
     (@join $first:literal $($rest:literal)*) => { concat!($first $(, "|", $rest)*) };
 }
 
-/// The name among `known` that is nearest to `given`.
+/// The name among `known` that was probably meant by `given`, or nothing: further away than about a third of its
+/// length, a guess helps nobody. What all variables begin with counts as no likeness.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+    let bare = |name: &str| {
+        name.to_ascii_lowercase()
+            .trim_start_matches("doorbell_")
+            .to_owned()
+    };
+    let given = bare(given);
+    let near = given.chars().count().div_ceil(3);
     known
-        .min_by_key(|name| {
-            strsim::damerau_levenshtein(&given.to_ascii_lowercase(), &name.to_ascii_lowercase())
-        })
-        .unwrap_or("")
+        .map(|name| (strsim::damerau_levenshtein(&given, &bare(name)), name))
+        .filter(|(distance, _)| *distance <= near)
+        .min_by_key(|(distance, _)| *distance)
+        .map_or("", |(_, name)| name)
+}
+
+/// The end of a sentence that names what was probably meant.
+pub(crate) fn suggestion(nearest: &str) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    format!("; the nearest is `{nearest}`")
 }
 
 words! {
@@ -318,6 +334,10 @@ mod tests {
     fn words_name_the_nearest() {
         assert_eq!(Wait::read("Balanced").unwrap(), Wait::Balanced);
         assert!(Wait::read("slep").unwrap_err().contains("nearest is `sleep`"));
+        assert!(!Wait::read("quickly").unwrap_err().contains("nearest"));
+        let variables = ["DOORBELL_SIZE", "DOORBELL_RANK"];
+        assert_eq!(nearest("DOORBELL_SIZ", variables.into_iter()), "DOORBELL_SIZE");
+        assert_eq!(nearest("DOORBELL_ZZZZZ", variables.into_iter()), "");
         assert_eq!(Option::<Wait>::read("auto").unwrap(), None);
         assert_eq!(Option::<u32>::read("7").unwrap(), Some(7));
     }
