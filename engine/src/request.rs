@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Awaited, Error};
-use crate::progress::{Envelope, Ticket};
+use crate::progress::{Envelope, Held, Ticket};
 use crate::scope::Lent;
 use crate::types::Status;
 use crate::world::World;
@@ -40,7 +40,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Those of the request; [`Error::Timeout`]. After a timeout the request is ended (with borrowed memory) or runs
-    /// on by itself (with a region).
+    /// on by itself (with a region). [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
     pub fn wait(self) -> Result<Status, Error> {
         let limit = self.world.limit();
         self.wait_within(limit)
@@ -57,11 +57,18 @@ impl<'a> Request<'a> {
     pub(crate) fn finish(&mut self, limit: Duration) -> Result<Status, Error> {
         match self.phase {
             Phase::Open(ticket) => {
-                let outcome = self.world.wait_ticket(ticket, limit, || self.awaited());
-                if matches!(outcome, Err(Error::Timeout(_) | Error::Busy)) {
-                    return Err(self.give_up(outcome));
+                // Without the engine nothing can be ended: in a hook the request goes on, and its scope waits for it.
+                let mut held = self.world.front().hold()?;
+                let outcome = held.wait(ticket, limit, || self.awaited(), &mut |waiting| {
+                    self.world.complain(waiting)
+                });
+                match outcome {
+                    Err(Error::Timeout(waiting)) => {
+                        self.give_up(&mut held, ticket);
+                        Err(Error::Timeout(waiting))
+                    }
+                    outcome => self.settle(outcome),
                 }
-                self.settle(outcome)
             }
             Phase::Done(status) => Ok(status),
             Phase::Over => Err(Error::Cancelled),
@@ -70,13 +77,12 @@ impl<'a> Request<'a> {
 
     /// After a timeout: borrowed memory goes back to its owner at once, owned memory may go on being used.
     #[cold]
-    fn give_up(&mut self, outcome: Result<Status, Error>) -> Error {
-        if let (Some(lent), Phase::Open(ticket)) = (&self.lent, self.phase) {
-            self.world.front().end(ticket);
+    fn give_up(&mut self, held: &mut Held<'_>, ticket: Ticket) {
+        if let Some(lent) = &self.lent {
+            held.end(ticket);
             lent.settle(self.world);
             self.phase = Phase::Over;
         }
-        outcome.err().unwrap_or(Error::Cancelled)
     }
 
     /// Looks once, making progress: `None` while it is under way. The outcome is told once; a success can be asked for

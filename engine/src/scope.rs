@@ -6,10 +6,11 @@
 //! > **A loan is not used any more when the borrow that it was made of ends.**
 //!
 //! It is kept in two ways. A blocking call owns a [`Loaned`] guard, which ends the request before the call returns,
-//! whatever way it returns. A request of a [`Scope`] is written into the world's ledger; [`World::scope`] does not
-//! return (nor unwind) before every entry of the scope has ended or was ended by force. Neither depends on the user's
-//! handles: they may be dropped, leaked or forgotten. "Ended" means that the PML has let go of the memory
-//! (`Pml::test`, or `Pml::abort` with the answer `Now`), or that the thread that held it has ended.
+//! whatever way it returns; the guard holds the engine from before the loan is made, so that it can. A request of a
+//! [`Scope`] is written into the world's ledger; [`World::scope`] does not return (nor unwind) before every entry of the
+//! scope has ended or was ended by force. Neither depends on the user's handles: they may be dropped, leaked or
+//! forgotten. "Ended" means that the PML has let go of the memory (`Pml::test`, or `Pml::abort` with the answer `Now`),
+//! or that the thread that held it has ended.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -19,7 +20,7 @@ use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{MessageId, Payload, Strided, Target};
 
 use crate::error::{Awaited, Error};
-use crate::progress::{Envelope, Front, Ticket};
+use crate::progress::{Envelope, Held, Ticket};
 use crate::request::{Phase, Request};
 use crate::types::{Source, Status, Tag};
 use crate::world::{USER, World};
@@ -35,36 +36,61 @@ pub struct Stride {
     pub count: usize,
 }
 
-/// A request of a blocking call. Dropped while open (error, panic), it is ended before the drop returns.
+/// The requests of a blocking call: one send, one receive at most. Dropped while one is open (error, panic), it is
+/// ended before the drop returns.
 struct Loaned<'w> {
-    front: &'w Front,
-    open: Option<Ticket>,
+    world: &'w World,
+    held: Held<'w>,
+    sending: Option<Ticket>,
+    receiving: Option<Ticket>,
 }
 
 impl<'w> Loaned<'w> {
-    fn new(front: &'w Front, ticket: Ticket) -> Self {
-        Self {
-            front,
-            open: Some(ticket),
-        }
+    /// Nothing is lent before this has succeeded.
+    fn hold(world: &'w World) -> Result<Self, Error> {
+        Ok(Self {
+            world,
+            held: world.front().hold()?,
+            sending: None,
+            receiving: None,
+        })
     }
 
-    fn finish(mut self, world: &World, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
-        let Some(ticket) = self.open else {
+    /// Waits for the send, when one is open.
+    fn sent(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
+        let Some(ticket) = self.sending else {
+            return Ok(());
+        };
+        let outcome = self.wait(ticket, limit, what);
+        if !matches!(outcome, Err(Error::Timeout(_))) {
+            self.sending = None;
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Waits for the receive.
+    fn received(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
+        let Some(ticket) = self.receiving else {
             return Err(Error::Cancelled);
         };
-        let outcome = world.wait_ticket(ticket, limit, what);
-        if !matches!(outcome, Err(Error::Timeout(_) | Error::Busy)) {
-            self.open = None;
+        let outcome = self.wait(ticket, limit, what);
+        if !matches!(outcome, Err(Error::Timeout(_))) {
+            self.receiving = None;
         }
         outcome
+    }
+
+    fn wait(&mut self, ticket: Ticket, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
+        let world = self.world;
+        self.held
+            .wait(ticket, limit, what, &mut |waiting| world.complain(waiting))
     }
 }
 
 impl Drop for Loaned<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.open.take() {
-            self.front.end(ticket);
+        for ticket in [self.sending.take(), self.receiving.take()].into_iter().flatten() {
+            self.held.end(ticket);
         }
     }
 }
@@ -93,15 +119,9 @@ pub(crate) fn send(world: &World, envelope: Envelope, data: &[u8], limit: Durati
 #[cold]
 #[inline(never)]
 fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Duration) -> Result<(), Error> {
-    match world.front().send_loan(envelope, loan)? {
-        None => Ok(()),
-        Some(ticket) => {
-            let loaned = Loaned::new(world.front(), ticket);
-            loaned
-                .finish(world, limit, || envelope.awaited_send())
-                .map(|_| ())
-        }
-    }
+    let mut loaned = Loaned::hold(world)?;
+    loaned.sending = loaned.held.send_loan(envelope, loan)?;
+    loaned.sent(limit, || envelope.awaited_send())
 }
 
 /// Receives into `into` and waits for it.
@@ -124,8 +144,9 @@ pub(crate) fn recv(
 #[cold]
 #[inline(never)]
 fn recv_slowly(world: &World, envelope: Envelope, loan: MutLoan, limit: Duration) -> Result<Status, Error> {
-    let loaned = Loaned::new(world.front(), world.front().recv_loan(envelope, loan)?);
-    loaned.finish(world, limit, || envelope.awaited_receive())
+    let mut loaned = Loaned::hold(world)?;
+    loaned.receiving = Some(loaned.held.recv_loan(envelope, loan)?);
+    loaned.received(limit, || envelope.awaited_receive())
 }
 
 /// Receives a claimed message into `into` and waits for it.
@@ -138,11 +159,9 @@ pub(crate) fn recv_claimed(
 ) -> Result<Status, Error> {
     // SAFETY: as in `recv`.
     let loan = unsafe { lend_mut(into) };
-    let loaned = Loaned::new(
-        world.front(),
-        world.front().recv_claimed(message, Target::Loan(loan))?,
-    );
-    loaned.finish(world, limit, || envelope.awaited_receive())
+    let mut loaned = Loaned::hold(world)?;
+    loaned.receiving = Some(loaned.held.recv_claimed(message, Target::Loan(loan))?);
+    loaned.received(limit, || envelope.awaited_receive())
 }
 
 /// Sends and receives at the same time: one step of a collective operation. Returns the length received.
@@ -153,34 +172,27 @@ pub(crate) fn exchange(
     limit: Duration,
     what: impl Fn(u32) -> Awaited,
 ) -> Result<usize, Error> {
-    let front = world.front();
-    let receiving = match recv {
-        Some((envelope, into)) => {
-            // SAFETY: as in `recv`; the guard is a local of this call.
-            let loan = unsafe { lend_mut(into) };
-            Some((
-                Loaned::new(front, front.recv_loan(envelope, loan)?),
-                envelope.peer(),
-            ))
-        }
-        None => None,
-    };
-    let sending = match send {
-        Some((envelope, data)) => {
-            // SAFETY: as in `send`; the guard is a local of this call.
-            let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-            front
-                .send_loan(envelope, loan)?
-                .map(|ticket| (Loaned::new(front, ticket), envelope.peer()))
-        }
-        None => None,
-    };
-    let received = match receiving {
-        Some((loaned, peer)) => loaned.finish(world, limit, || what(peer))?.len,
+    let mut loaned = Loaned::hold(world)?;
+    let (to, from) = (
+        send.as_ref().map(|(envelope, _)| envelope.peer()),
+        recv.as_ref().map(|(envelope, _)| envelope.peer()),
+    );
+    if let Some((envelope, into)) = recv {
+        // SAFETY: as in `recv`; the guard is a local of this call.
+        let loan = unsafe { lend_mut(into) };
+        loaned.receiving = Some(loaned.held.recv_loan(envelope, loan)?);
+    }
+    if let Some((envelope, data)) = send {
+        // SAFETY: as in `send`; the guard is a local of this call.
+        let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        loaned.sending = loaned.held.send_loan(envelope, loan)?;
+    }
+    let received = match from {
+        Some(peer) => loaned.received(limit, || what(peer))?.len,
         None => 0,
     };
-    if let Some((loaned, peer)) = sending {
-        loaned.finish(world, limit, || what(peer))?;
+    if let Some(peer) = to {
+        loaned.sent(limit, || what(peer))?;
     }
     Ok(received)
 }
@@ -268,6 +280,8 @@ pub(crate) fn run<'env, T>(
     limit: Duration,
     work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    // In a hook no request could be started, and at the end none ended: see `cannot_take_back`.
+    drop(world.front().hold()?);
     let serial = world.ledger().scopes.get() + 1;
     world.ledger().scopes.set(serial);
     let scope = Scope {
@@ -292,6 +306,26 @@ pub(crate) fn run<'env, T>(
     let left = scope.wait(limit).and(scope.collect());
     drop(closing);
     result.and_then(|value| left.map(|()| value))
+}
+
+/// A scope ends with loans out, and somebody on this thread holds the core. This cannot come about: `run` begins only
+/// when nobody holds it, everybody who takes hold of it later is a call from inside the scope, so that it has returned or
+/// unwound by now, and the handle is a local of that call, which nobody else gets to keep or leak.
+///
+/// It is checked all the same, and ends the process, since nothing less would be sound. To return (or unwind) is to give
+/// memory back that a rail may still write. To wait is for ever: the one who holds the core is below us on this stack, and
+/// goes on when we have returned. The memory cannot be leaked instead: it is the caller's, on its stack perhaps. (The
+/// standard library ends the process, too, where `thread::scope` could not keep its promise.)
+#[cold]
+#[inline(never)]
+fn cannot_take_back() -> ! {
+    use std::io::Write as _;
+    // Nobody can be told that nobody can be told.
+    let _ = std::io::stderr().write_all(
+        b"doorbell: a scope ends with buffers lent to requests that cannot be ended, because the engine is in use \
+          below it; this is an error in doorbell, and going on would corrupt memory\n",
+    );
+    std::process::abort()
 }
 
 /// Keeps the promise on every way out of the scope.
@@ -333,7 +367,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn send_piece(&'scope self, envelope: Envelope, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
         // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-        let ticket = self.world.front().send_loan(envelope, loan)?;
+        let ticket = self.world.front().hold()?.send_loan(envelope, loan)?;
         Ok(self.sent(envelope, data.len(), ticket))
     }
 
@@ -397,7 +431,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (length, start) = (into.len(), into.as_mut_ptr());
         // SAFETY: `into` is borrowed exclusively for `'scope`, and `run` ends the request before `'scope` ends.
         let loan = unsafe { MutLoan::new(start, length) };
-        let ticket = self.world.front().recv_loan(envelope, loan)?;
+        let ticket = self.world.front().hold()?.recv_loan(envelope, loan)?;
         Ok(self.request(envelope, false, ticket, Some((start, length))))
     }
 
@@ -508,7 +542,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Takes the outcome of every request that has ended, and ends the others. Returns the first error.
     fn collect(&self) -> Result<(), Error> {
-        let (front, ledger) = (self.world.front(), self.world.ledger());
+        if self.open.get() == 0 {
+            return Ok(());
+        }
+        let ledger = self.world.ledger();
+        let mut held = self.world.front().hold().unwrap_or_else(|_| cannot_take_back());
         let mut first = Ok(());
         let mut from = 0;
         while self.open.get() > 0 {
@@ -516,13 +554,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 break;
             };
             from = slot as usize + 1;
-            match if front.is_done(ticket) {
-                front.test(ticket)
-            } else {
-                None
-            } {
+            match held.take_done(ticket) {
                 Some(outcome) => first = first.and(outcome.map(|_| ())),
-                None => front.end(ticket),
+                None => held.end(ticket),
             }
             ledger.strike(slot);
             self.open.set(self.open.get() - 1);
@@ -550,3 +584,6 @@ impl<'a> Request<'a> {
         Ok((status, unsafe { std::slice::from_raw_parts_mut(start, length) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

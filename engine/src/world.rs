@@ -13,7 +13,7 @@ use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
-use crate::progress::{Envelope, Front, Look, Ticket};
+use crate::progress::{Envelope, Front, Look};
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
@@ -273,7 +273,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// The error of `work`, else the first error of a request that nobody waited for; [`Error::Timeout`].
+    /// The error of `work`, else the first error of a request that nobody waited for; [`Error::Timeout`];
+    /// [`Error::Busy`] in a hook, and then `work` is not called.
     pub fn scope<'env, T>(
         &'env self,
         work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
@@ -480,18 +481,6 @@ impl World {
         self.limit
     }
 
-    /// Waits for one request.
-    #[inline]
-    pub(crate) fn wait_ticket(
-        &self,
-        ticket: Ticket,
-        limit: Duration,
-        what: impl Fn() -> Awaited,
-    ) -> Result<Status, Error> {
-        self.front
-            .wait(ticket, limit, what, &mut |waiting| self.complain(waiting))
-    }
-
     /// Waits until `done` finds something.
     pub(crate) fn wait_look<R>(
         &self,
@@ -513,7 +502,8 @@ impl World {
     #[cold]
     pub(crate) fn complain(&self, waiting: &Waiting) {
         match self.hook.try_borrow_mut().as_deref_mut() {
-            Ok(Some(hook)) => hook(waiting),
+            // Not while a panic unwinds through a scope that still waits: a second one would end the process.
+            Ok(Some(hook)) if !std::thread::panicking() => hook(waiting),
             // In one write, because several ranks may say something at once; nobody can be told that nobody can be told.
             _ => _ = std::io::stderr().write_all(format!("doorbell: {waiting}\n").as_bytes()),
         }

@@ -13,7 +13,7 @@ mod link;
 mod pause;
 mod watch;
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::time::Duration;
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
@@ -172,7 +172,19 @@ pub(crate) enum Front {
 }
 
 impl Front {
-    /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Front::send_loan`] is the
+    /// Holds the engine for as long as a blocking call's memory is lent to it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] in the middle of another call: in a hook.
+    #[inline]
+    pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
+        match self {
+            Self::Inline(core) => Ok(Held::Inline(core.try_borrow_mut().map_err(|_| Error::Busy)?)),
+            Self::Dedicated(link) => Ok(Held::Dedicated(link)),
+        }
+    }
+
+    /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Held::send_loan`] is the
     /// way that always works.
     #[inline]
     pub(crate) fn send_now(&self, envelope: Envelope, loan: ConstLoan) -> bool {
@@ -189,32 +201,6 @@ impl Front {
             core.now_and_then();
         }
         sent
-    }
-
-    /// Starts a send out of one borrowed piece. `None`: done already.
-    #[inline]
-    pub(crate) fn send_loan(&self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
-        match self {
-            Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                let sent = if envelope.synchronous {
-                    let args = SendArgs {
-                        notify: false,
-                        ..envelope.send(Payload::Loan(loan))
-                    };
-                    core.pml.send(args)?
-                } else {
-                    core.pml
-                        .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)?
-                };
-                core.pml.flush();
-                core.now_and_then();
-                Ok(ticket_of(sent))
-            }
-            Self::Dedicated(link) => link
-                .start_request(|cell| Command::Send { cell, envelope, loan })
-                .map(Some),
-        }
     }
 
     /// Starts a send out of a region.
@@ -254,25 +240,6 @@ impl Front {
         }
     }
 
-    /// Starts a receive into one borrowed piece.
-    #[inline]
-    pub(crate) fn recv_loan(&self, envelope: Envelope, loan: MutLoan) -> Result<Ticket, Error> {
-        match self {
-            Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                let id = core.pml.recv_loan(
-                    envelope.source(),
-                    envelope.context,
-                    envelope.tag,
-                    envelope.ignore,
-                    loan,
-                )?;
-                Ok(Ticket(id.to_bits()))
-            }
-            Self::Dedicated(link) => link.start_request(|cell| Command::Recv { cell, envelope, loan }),
-        }
-    }
-
     /// Starts a receive into a region.
     pub(crate) fn recv_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<Ticket, Error> {
         match self {
@@ -301,19 +268,6 @@ impl Front {
         }
     }
 
-    /// Starts receiving a claimed message.
-    pub(crate) fn recv_claimed(&self, message: MessageId, target: Target) -> Result<Ticket, Error> {
-        match self {
-            Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                Ok(Ticket(core.pml.recv_claimed(message, target, false)?.to_bits()))
-            }
-            Self::Dedicated(link) => link.start_request(|cell| {
-                Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
-            }),
-        }
-    }
-
     /// Receives a message that comes soon and fits, without a request (inline mode only). When it returns, the memory
     /// is not touched any more; `None` says nothing about the message, and a receive is then posted.
     #[inline]
@@ -322,33 +276,6 @@ impl Front {
             Self::Inline(core) => core.try_borrow_mut().ok()?.recv_soon(envelope, loan),
             Self::Dedicated(_) => None,
         }
-    }
-
-    /// Waits for one request and takes its outcome.
-    ///
-    /// # Errors
-    /// Those of the request; [`Error::Timeout`], and then it is still open.
-    #[inline]
-    pub(crate) fn wait(
-        &self,
-        ticket: Ticket,
-        limit: Duration,
-        what: impl Fn() -> Awaited,
-        notice: &mut dyn FnMut(&Waiting),
-    ) -> Result<Status, Error> {
-        match self {
-            Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                core.wait(limit, what, notice, |core| {
-                    core.is_done(ticket).then(|| core.take(ticket))
-                })?
-            }
-            Self::Dedicated(link) => link.wait(limit, what, notice, |link| {
-                link.is_done(ticket).then(|| link.take(ticket))
-            })?,
-        }
-        // A ticket is taken once, by its only owner; should that be wrong, it is an error and not a hang.
-        .unwrap_or(Err(Error::Cancelled))
     }
 
     /// Waits until `done` finds something, looking at as many requests as it likes.
@@ -389,7 +316,7 @@ impl Front {
             }
             Self::Dedicated(link) => {
                 let ticket = link.start_request(|cell| Command::Watch { cell, envelope })?;
-                let found = self.wait(ticket, limit, what, notice);
+                let found = Held::Dedicated(link).wait(ticket, limit, what, notice);
                 if matches!(found, Err(Error::Timeout(_))) {
                     link.end(ticket);
                 }
@@ -441,20 +368,6 @@ impl Front {
                 core.take(ticket)
             }
             Self::Dedicated(link) => link.take(ticket),
-        }
-    }
-
-    /// Ends a request: when it returns, nothing of ours touches its memory any more.
-    #[cold]
-    pub(crate) fn end(&self, ticket: Ticket) {
-        match self {
-            Self::Inline(core) => match core.try_borrow_mut() {
-                Ok(mut core) => core.end(ticket),
-                // Somebody below us holds the core and was left by a panic or a callback that called back: memory
-                // that cannot be taken back must not be returned to its owner.
-                Err(_) => std::process::abort(),
-            },
-            Self::Dedicated(link) => link.end(ticket),
         }
     }
 
@@ -514,6 +427,111 @@ impl Front {
         match self {
             Self::Inline(core) => core.get_mut().close(limit),
             Self::Dedicated(link) => link.close(limit),
+        }
+    }
+}
+
+/// The engine, held by one call on this thread. Inline it is the core itself, and holding it is how memory is lent
+/// to it: who holds it can end what was started, whatever happens in between, because nothing else can have it.
+pub(crate) enum Held<'w> {
+    Inline(RefMut<'w, Core>),
+    Dedicated(&'w Link),
+}
+
+impl Held<'_> {
+    /// Starts a send out of one borrowed piece. `None`: done already.
+    #[inline]
+    pub(crate) fn send_loan(&mut self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
+        match self {
+            Self::Inline(core) => {
+                let sent = if envelope.synchronous {
+                    let args = SendArgs {
+                        notify: false,
+                        ..envelope.send(Payload::Loan(loan))
+                    };
+                    core.pml.send(args)?
+                } else {
+                    core.pml
+                        .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)?
+                };
+                core.pml.flush();
+                core.now_and_then();
+                Ok(ticket_of(sent))
+            }
+            Self::Dedicated(link) => link
+                .start_request(|cell| Command::Send { cell, envelope, loan })
+                .map(Some),
+        }
+    }
+
+    /// Starts a receive into one borrowed piece.
+    #[inline]
+    pub(crate) fn recv_loan(&mut self, envelope: Envelope, loan: MutLoan) -> Result<Ticket, Error> {
+        match self {
+            Self::Inline(core) => {
+                let id = core.pml.recv_loan(
+                    envelope.source(),
+                    envelope.context,
+                    envelope.tag,
+                    envelope.ignore,
+                    loan,
+                )?;
+                Ok(Ticket(id.to_bits()))
+            }
+            Self::Dedicated(link) => link.start_request(|cell| Command::Recv { cell, envelope, loan }),
+        }
+    }
+
+    /// Starts receiving a claimed message.
+    pub(crate) fn recv_claimed(&mut self, message: MessageId, target: Target) -> Result<Ticket, Error> {
+        match self {
+            Self::Inline(core) => Ok(Ticket(core.pml.recv_claimed(message, target, false)?.to_bits())),
+            Self::Dedicated(link) => link.start_request(|cell| {
+                Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
+            }),
+        }
+    }
+
+    /// Waits for one request and takes its outcome.
+    ///
+    /// # Errors
+    /// Those of the request; [`Error::Timeout`], and then it is still open.
+    #[inline]
+    pub(crate) fn wait(
+        &mut self,
+        ticket: Ticket,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<Status, Error> {
+        match self {
+            Self::Inline(core) => core.wait(limit, what, notice, |core| {
+                core.is_done(ticket).then(|| core.take(ticket))
+            })?,
+            Self::Dedicated(link) => link.wait(limit, what, notice, |link| {
+                link.is_done(ticket).then(|| link.take(ticket))
+            })?,
+        }
+        // A ticket is taken once, by its only owner; should that be wrong, it is an error and not a hang.
+        .unwrap_or(Err(Error::Cancelled))
+    }
+
+    /// The outcome of a request, when it has ended.
+    pub(crate) fn take_done(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
+        match self {
+            Self::Inline(core) => core.is_done(ticket).then(|| core.take(ticket)).flatten(),
+            Self::Dedicated(link) => Look::is_done(&mut &**link, ticket)
+                .then(|| link.take(ticket))
+                .flatten(),
+        }
+    }
+
+    /// Ends a request: when it returns, nothing of ours touches its memory any more.
+    #[cold]
+    pub(crate) fn end(&mut self, ticket: Ticket) {
+        match self {
+            Self::Inline(core) => core.end(ticket),
+            Self::Dedicated(link) => link.end(ticket),
         }
     }
 }
