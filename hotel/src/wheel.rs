@@ -89,7 +89,7 @@ impl Wheel {
     }
 
     /// Puts a room that is in no slot into the one for its deadline.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place(&mut self, room: u32, deadline: u64) {
         let when = deadline.max(self.cursor);
         let level = Level::of(when - self.cursor);
@@ -107,7 +107,7 @@ impl Wheel {
     }
 
     /// Takes a room out of its slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, room: u32) {
         let Link { next, prev } = self.links[(ENDS + room) as usize];
         self.links[prev as usize].next = next;
@@ -200,14 +200,14 @@ impl Wheel {
         best
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark(&mut self, end: u32) {
         let level = end / SLOTS;
         self.occupied[level as usize & 31] |= 1 << (end % SLOTS);
         self.levels |= 1 << level;
     }
 
-    #[inline]
+    #[inline(always)]
     fn unmark(&mut self, end: u32) {
         let level = end / SLOTS;
         let word = &mut self.occupied[level as usize & 31];
