@@ -68,6 +68,15 @@ impl Core {
         }
     }
 
+    /// Bytes that were counted, and then did not arrive in the message that they were counted with.
+    pub(crate) fn uncharge(&mut self, rank: u32, bytes: u64) {
+        let hot = &mut self.hot[rank as usize];
+        hot.charged = hot.charged.saturating_sub(bytes);
+        if !self.peers[rank as usize].sends.is_empty() {
+            self.list(rank);
+        }
+    }
+
     /// Whether an announcement without bytes may leave.
     #[inline]
     pub(crate) fn may_announce(&self, rank: u32) -> bool {

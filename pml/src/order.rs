@@ -4,8 +4,11 @@ use doorbell_fabric::message::Inbound;
 
 use crate::core::Core;
 use crate::peer::about;
+use crate::rendezvous::receiver::ack;
+use crate::request::{RequestId, State};
 use crate::seq::{Place, Seq};
 use crate::unexpected::{Envelope, HOLE, Station};
+use crate::wire::{flag, kind};
 
 impl Core {
     /// A message of the MATCH class has arrived: takes it, holds it, or drops it as a duplicate. Its bytes start
@@ -21,8 +24,42 @@ impl Core {
                 }
             }
             Place::Ahead(distance) => self.hold(envelope, inbound, at, distance),
-            Place::Behind => self.counters.drops.duplicate += 1,
+            Place::Behind => self.duplicate(envelope),
         }
+    }
+
+    /// A message that is here already. When it came whole and comes again as an announcement, nobody waits for its
+    /// bytes; its sender is told so, unless it is the announcement that came twice.
+    #[cold]
+    fn duplicate(&mut self, envelope: &Envelope) {
+        self.counters.drops.duplicate += 1;
+        if envelope.kind != kind::RNDV || envelope.flags & flag::AGAIN == 0 || self.awaits(envelope) {
+            return;
+        }
+        let all = envelope.length;
+        let nobody = RequestId::from_bits(0);
+        let head = ack(
+            envelope.context,
+            envelope.tag,
+            envelope.seq,
+            envelope.sender,
+            nobody,
+            all,
+            all,
+        );
+        self.tell(envelope.rank, head);
+    }
+
+    /// Whether this announcement itself is kept, or its bytes are under way.
+    fn awaits(&self, envelope: &Envelope) -> bool {
+        let under_way = (0..self.requests.count()).any(|index| {
+            let slot = self.requests.peek(index);
+            let receives = matches!(slot.state, State::Fragments | State::Getting | State::PutExposed);
+            receives
+                && slot.peer == envelope.rank
+                && self.requests.peek_record(index).remote_request == envelope.sender
+        });
+        under_way || self.unexpected.holds(envelope.rank, envelope.sender)
     }
 
     #[cold]
@@ -36,7 +73,7 @@ impl Core {
         if held.len() <= place {
             held.resize(place + 1, HOLE);
         } else if held[place] != HOLE {
-            self.counters.drops.duplicate += 1;
+            self.duplicate(envelope);
             return;
         }
         let index = self.record(Station::Held, envelope, inbound, at);

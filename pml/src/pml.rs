@@ -129,11 +129,12 @@ impl<M: Message> Pml<M> {
         (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
     }
 
-    /// All rails, to be armed before sleeping.
+    /// All rails, to be armed before sleeping. The next pass polls each of them, whatever that costs.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = (RailId, &mut M)> {
-        (0..)
-            .map(RailId)
-            .zip(self.rails.iter_mut().map(|slot| &mut slot.rail))
+        (0..).map(RailId).zip(self.rails.iter_mut().map(|slot| {
+            slot.expect();
+            &mut slot.rail
+        }))
     }
 
     /// The settings.

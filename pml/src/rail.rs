@@ -13,7 +13,7 @@ use crate::pml::Pml;
 use crate::request::{State, mark};
 use crate::wire::{
     self, AckHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN,
-    RNDV_LEN, RndvHeader, head_len, kind,
+    RNDV_LEN, RndvHeader, flag, head_len, kind,
 };
 
 /// A rail of this PML: its number in the order of `add_rail`.
@@ -58,6 +58,11 @@ impl<M: Message> RailSlot<M> {
         }
         self.idle += 1;
         self.idle >= self.every
+    }
+
+    /// The next pass polls it: it is about to be armed, and what wakes the sleeper must not wait for its turn.
+    pub(crate) fn expect(&mut self) {
+        self.idle = self.every;
     }
 
     /// It was polled; what it found says whether the next pass polls it again.
@@ -257,6 +262,7 @@ impl<M: Message> Pml<M> {
         let announcement = RndvHeader {
             matching: MatchHeader {
                 kind: kind::RNDV,
+                flags: flag::AGAIN,
                 ..header
             },
             length: (body.len() as u64).into(),
@@ -277,6 +283,7 @@ impl<M: Message> Pml<M> {
         self.core.own_bytes += body.len();
         let record = self.core.requests.record(id.index());
         record.seq = header.seq.get();
+        record.again = true;
         record.origin = Origin::Own(buffer, body.len());
         Ok(())
     }

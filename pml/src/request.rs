@@ -152,6 +152,8 @@ pub(crate) struct Record {
     pub(crate) cursor: Cursor,
     /// The request at the other side.
     pub(crate) remote_request: u64,
+    /// Send: the message was sent whole before, and counted with all its bytes.
+    pub(crate) again: bool,
     /// Sequence number of the message.
     pub(crate) seq: u32,
     /// The rail that one-sided access uses.

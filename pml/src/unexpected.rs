@@ -122,6 +122,14 @@ impl Unexpected {
         self.entries[index as usize].station = station;
     }
 
+    /// Whether an announcement of that request is recorded.
+    pub(crate) fn holds(&self, rank: u32, sender: u64) -> bool {
+        self.entries.iter().any(|entry| {
+            !matches!(entry.station, Station::Free(_))
+                && (entry.envelope.rank, entry.envelope.sender) == (rank, sender)
+        })
+    }
+
     /// The public name of a claimed message.
     pub(crate) fn name(&self, index: u32) -> u64 {
         u64::from(index) | u64::from(self.entries[index as usize].generation) << 32

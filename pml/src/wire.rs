@@ -58,6 +58,9 @@ pub(crate) mod kind {
 pub(crate) mod flag {
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
+    /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it is to be
+    /// answered all the same, by ACK of all its bytes, because its sender keeps them until it is.
+    pub(crate) const AGAIN: u8 = 0x20;
     /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
     pub(crate) const TO_RECEIVER: u8 = 0x40;
 }

@@ -36,6 +36,10 @@ impl Core {
         record.remote_request = header.receiver.get();
         record.moved = offset;
         record.until = until;
+        if std::mem::take(&mut record.again) && offset < length {
+            // Its bytes did not arrive with it, so the receiver will not count them.
+            self.uncharge(rank, length);
+        }
         if aborted {
             if offset < until {
                 self.give_up(index);

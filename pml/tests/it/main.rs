@@ -1,9 +1,12 @@
 //! The PML over the simulator: every feature by name, rails that die, random traffic, hostile frames.
 
+mod ending;
 mod failover;
 mod features;
 mod feed;
 mod hostile;
+mod narrow;
+mod polling;
 mod pressure;
 mod protocols;
 mod traffic;

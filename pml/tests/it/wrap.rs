@@ -19,12 +19,60 @@ pub(crate) struct Forger(pub(crate) SimRail);
 /// Withdraws what it exposed as soon as the announcement has left.
 pub(crate) struct Withdrawer(pub(crate) SimRail);
 
-/// What the two do to an exposure, and to its withdrawal.
+/// Says other things of itself, and counts its polls.
+pub(crate) struct Tuned {
+    pub(crate) rail: SimRail,
+    pub(crate) can: Capabilities,
+    pub(crate) cost: PollCost,
+    pub(crate) polls: u32,
+}
+
+impl Tuned {
+    pub(crate) fn new(rail: SimRail) -> Self {
+        Self {
+            can: *rail.capabilities(),
+            cost: rail.poll_cost(),
+            rail,
+            polls: 0,
+        }
+    }
+}
+
+/// What they do to an exposure and to its withdrawal, and what they say of themselves.
 trait Twist {
     fn inner(&self) -> &SimRail;
     fn inner_mut(&mut self) -> &mut SimRail;
-    fn exposed(&mut self, remote: Remote) -> Remote;
-    fn true_key(key: RemoteKey) -> RemoteKey;
+    fn exposed(&mut self, remote: Remote) -> Remote {
+        remote
+    }
+    fn true_key(key: RemoteKey) -> RemoteKey {
+        key
+    }
+    fn can(&self) -> &Capabilities {
+        self.inner().capabilities()
+    }
+    fn cost(&self) -> PollCost {
+        self.inner().poll_cost()
+    }
+    fn polled(&mut self) {}
+}
+
+impl Twist for Tuned {
+    fn inner(&self) -> &SimRail {
+        &self.rail
+    }
+    fn inner_mut(&mut self) -> &mut SimRail {
+        &mut self.rail
+    }
+    fn can(&self) -> &Capabilities {
+        &self.can
+    }
+    fn cost(&self) -> PollCost {
+        self.cost
+    }
+    fn polled(&mut self) {
+        self.polls += 1;
+    }
 }
 
 impl Twist for Forger {
@@ -56,9 +104,6 @@ impl Twist for Withdrawer {
         self.0.withdraw(RemoteKey(remote.key.get()));
         remote
     }
-    fn true_key(key: RemoteKey) -> RemoteKey {
-        key
-    }
 }
 
 macro_rules! twisted {
@@ -68,7 +113,7 @@ macro_rules! twisted {
                 self.inner().name()
             }
             fn capabilities(&self) -> &Capabilities {
-                self.inner().capabilities()
+                self.can()
             }
             fn address(&self) -> RailAddress {
                 self.inner().address()
@@ -86,7 +131,7 @@ macro_rules! twisted {
                 self.inner_mut().disarm()
             }
             fn poll_cost(&self) -> PollCost {
-                self.inner().poll_cost()
+                self.cost()
             }
             fn event(&mut self) -> Option<RailEvent> {
                 self.inner_mut().event()
@@ -107,6 +152,7 @@ macro_rules! twisted {
                 self.inner_mut().flush()
             }
             fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+                self.polled();
                 self.inner_mut().poll(budget, sink)
             }
             fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
@@ -157,3 +203,4 @@ macro_rules! twisted {
 
 twisted!(Forger);
 twisted!(Withdrawer);
+twisted!(Tuned);
