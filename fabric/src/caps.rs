@@ -28,11 +28,12 @@ pub struct Limits {
     pub message: usize,
     /// Up to here, head and body together, a message costs the rail no more than its smallest one.
     pub inline: usize,
-    /// Largest message that is better sent at once than by rendezvous.
+    /// Largest message, head included, that is better sent at once than by rendezvous.
     pub eager: usize,
     /// Best size of one fragment of a long transfer.
     pub fragment: usize,
-    /// From this size on, a one-sided get is better than fragments. Meaningless without the feature.
+    /// From this size on, head included as in `eager`, a one-sided get is better than fragments. Meaningless without the
+    /// feature.
     pub get_from: usize,
     /// Most pieces of a gathered body (a count).
     pub parts: usize,

@@ -133,7 +133,8 @@ impl Path {
     pub(crate) fn wants_get(&self, protocol: Protocol, length: u64) -> bool {
         let get = self.can.features.get;
         match protocol {
-            Protocol::Auto => get && length >= self.can.limits.get_from as u64,
+            // Both limits are of a whole message, so that no length falls between them and goes by fragments.
+            Protocol::Auto => get && length + wire::MATCH_LEN as u64 >= self.can.limits.get_from as u64,
             Protocol::Get => get,
             Protocol::Put | Protocol::Fragments => false,
         }
