@@ -17,6 +17,7 @@ use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all};
 use crate::raw::OneSided;
+use crate::seen::Seen;
 use crate::world::{Hook, World};
 
 /// Joins the job that the environment describes (`DOORBELL_RANK`, `DOORBELL_SIZE`, `DOORBELL_ROOT`; a launcher sets
@@ -287,12 +288,15 @@ impl World {
             pml.add_rail(rail);
         }
         let (selections, ways) = connect_all(&mut pml, &config, &candidates, rank, &table)?;
+        let seen = Seen::create(*config.counters.place.get(), rank, &pml)?;
+        let counters = seen.as_ref().map(|seen| seen.path().to_owned());
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
             pml,
             clock,
             patience: Patience::of(&config.progress, crowded(rank, &table, dedicated)),
             quiet: *config.wait.quiet.get(),
+            seen,
             rank,
             size,
             ways,
@@ -308,7 +312,9 @@ impl World {
         } else {
             Front::Inline(std::cell::RefCell::new(core))
         };
-        Ok(Self::assemble(front, rank, config, table, selections, hook))
+        Ok(Self::assemble(
+            front, rank, config, table, selections, counters, hook,
+        ))
     }
 }
 

@@ -33,6 +33,7 @@ pub mod raw;
 mod request;
 #[allow(unsafe_code)]
 mod scope;
+mod seen;
 mod types;
 mod within;
 mod world;

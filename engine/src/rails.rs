@@ -13,7 +13,7 @@ use doorbell_fabric::message::{
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_shm::{ShmConfig, ShmRail};
+use doorbell_shm::{ShmConfig, ShmRail, Tally};
 use doorbell_sim::SimRail;
 
 use crate::bootstrap::RailEntry;
@@ -56,6 +56,15 @@ impl AnyRail {
     /// What selection judges, for a rail that is open already.
     pub(crate) fn candidate(&self) -> Candidate {
         Candidate::usable(self.name().clone(), *self.capabilities())
+    }
+
+    /// What it counts, when it does.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        match self {
+            Self::Shm(rail) => Some(rail.tally()),
+            // The network counts for all its rails together.
+            Self::Sim(_) => None,
+        }
     }
 
     fn incarnation(&self) -> Incarnation {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use doorbell_fabric::memory::{Region, RegionSlice};
@@ -47,6 +48,7 @@ pub struct World {
     config: Config,
     table: Vec<Hello>,
     selections: Vec<Selection>,
+    counters: Option<PathBuf>,
     ledger: Ledger,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
@@ -86,6 +88,7 @@ impl World {
         config: Config,
         table: Vec<Hello>,
         selections: Vec<Selection>,
+        counters: Option<PathBuf>,
         hook: Option<Hook>,
     ) -> Self {
         let limit = *config.wait.deadline.get();
@@ -95,6 +98,7 @@ impl World {
             config,
             table,
             selections,
+            counters,
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
@@ -448,6 +452,13 @@ impl World {
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn counters(&self) -> Result<Counters, Error> {
         self.front.call(|core| *core.pml.counters())
+    }
+
+    /// Where other programs of the same user read this rank's counters while it lives
+    /// (`doorbell_fabric::counters::Reader`); `None` with `counters.place = off`. What they see is at most a
+    /// millisecond and 64 calls old, as long as the rank makes calls.
+    pub fn counter_file(&self) -> Option<&Path> {
+        self.counters.as_deref()
     }
 
     /// The interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided operations.

@@ -72,6 +72,7 @@ mod ready;
 mod rx;
 #[allow(unsafe_code)]
 mod sys;
+mod tally;
 mod traffic;
 mod tx;
 mod wire;
@@ -81,3 +82,4 @@ mod tests;
 
 pub use config::ShmConfig;
 pub use rail::ShmRail;
+pub use tally::Tally;

@@ -189,6 +189,11 @@ impl Pulls {
         self.running.len() + self.ended.len() + self.fences.len() < MOST
     }
 
+    /// Reads started so far.
+    pub(crate) fn started(&self) -> u64 {
+        self.started
+    }
+
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.ended.is_empty()

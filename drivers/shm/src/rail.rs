@@ -25,6 +25,7 @@ use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
 use crate::rx::Rx;
 use crate::sys;
+use crate::tally::Tally;
 use crate::tx::{Contact, Tx};
 use crate::wire::Id;
 
@@ -99,6 +100,8 @@ pub struct ShmRail {
     next_look: Time,
     likely_until: Time,
     pub(crate) refused: u64,
+    /// What went through lanes that are gone.
+    pub(crate) past: Tally,
     closed: bool,
 }
 
@@ -160,6 +163,7 @@ impl ShmRail {
             next_look: Time::ZERO,
             likely_until: Time::ZERO + LIKELY,
             refused: 0,
+            past: Tally::default(),
             closed: false,
         };
         rail.watch(&rail.listener, Token::Listener)?;
@@ -221,6 +225,7 @@ impl ShmRail {
         }
         peer.down = Some(reason);
         peer.ending = None;
+        self.past.add(peer);
         peer.buried = peer.tx.take();
         peer.rx = None;
         peer.memory = None;

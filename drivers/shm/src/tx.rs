@@ -72,6 +72,11 @@ impl Tx {
         self.lane.geometry()
     }
 
+    /// Messages put into the lane so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.lane.committed()
+    }
+
     /// The receiver answered: from here on its consumption and its attention count.
     pub(crate) fn welcomed(&mut self, control: Area, far: Far) -> Result<(), RailError> {
         self.lane.set_control(control).map_err(ring)?;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use setting::{Origin, Setting};
-pub use value::{Mode, Protocol, Rails, Size, Wait};
+pub use value::{CounterPlace, Mode, Protocol, Rails, Size, Wait};
 
 use setting::AnySetting;
 pub(crate) use value::{nearest, suggestion};
@@ -131,6 +131,11 @@ settings! {
             "Bytes of messages nobody asked for yet that a rank keeps for each peer before it holds the sender back.";
         protocol: Protocol = Protocol::Auto, "DOORBELL_PROTOCOL",
             "Which protocol carries messages; anything but auto is for tests and measurements.";
+    }
+    /// What others may see.
+    counters: Seeing {
+        place: CounterPlace = CounterPlace::Memory, "DOORBELL_COUNTERS",
+            "Where a rank's counters can be read while it runs; in memory nothing is left behind.";
     }
     /// The shared-memory rail.
     shm: Shm {

@@ -275,6 +275,16 @@ words! {
 }
 
 words! {
+    /// Whether others may see the counters of a rank.
+    CounterPlace {
+        /// In memory of the rank, found through `/proc` by the same user: gone with the process, however that ends.
+        Memory = "memory",
+        /// Nowhere.
+        Off = "off",
+    }
+}
+
+words! {
     /// Which protocol carries a message; anything but `auto` is for tests and measurements.
     Protocol {
         /// By size and by what the rail can do.

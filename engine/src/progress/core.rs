@@ -18,6 +18,7 @@ use super::{Envelope, Look, Ticket};
 use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
 use crate::raw::OneSided;
+use crate::seen::Seen;
 use crate::types::{Source, Status};
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
     pub(crate) quiet: Duration,
+    /// What others may see.
+    pub(crate) seen: Option<Seen>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// Of each rank, in the order of preference.
@@ -77,7 +80,22 @@ impl Core {
             // Nothing happens in a simulated network unless somebody moves its clock.
             net.advance_to_next_event();
         }
-        self.pml.progress(self.clock.now())
+        let now = self.clock.now();
+        self.progress_at(now)
+    }
+
+    /// One bounded pass with everything, at a time that is known.
+    pub(crate) fn progress_at(&mut self, now: Time) -> Work {
+        self.show(now);
+        self.pml.progress(now)
+    }
+
+    /// Lets others see the counters, now and then.
+    #[inline]
+    fn show(&mut self, now: Time) {
+        if let Some(seen) = &mut self.seen {
+            seen.update(now, &self.pml);
+        }
     }
 
     /// One bounded pass for a caller that looks again and again; now and then with the clock.
@@ -103,7 +121,9 @@ impl Core {
         }
         self.tests = self.tests.wrapping_add(1);
         if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
-            self.pml.housekeep(self.clock.now());
+            let now = self.clock.now();
+            self.show(now);
+            self.pml.housekeep(now);
         }
         let looks = self.patience.spins.min(SOON);
         let status = self
@@ -193,14 +213,14 @@ impl Core {
     ) -> Result<(), Error> {
         match turn {
             Turn::Again => {}
-            Turn::Housekeep(now) => _ = self.pml.progress(now),
+            Turn::Housekeep(now) => _ = self.progress_at(now),
             Turn::Yield(now) => {
-                if self.pml.progress(now) == 0 {
+                if self.progress_at(now) == 0 {
                     thread::yield_now();
                 }
             }
             Turn::Sleep(now, until) => {
-                if self.pml.progress(now) == 0 {
+                if self.progress_at(now) == 0 {
                     self.sleep(now, until, None);
                 }
             }
@@ -225,6 +245,9 @@ impl Core {
             let next = net.next_event().map_or(until, |event| event.min(until));
             net.advance_to(next);
             return;
+        }
+        if let Some(seen) = &self.seen {
+            seen.store(&self.pml);
         }
         if !self.sleep_armed(until.since(now), extra) {
             thread::yield_now();
@@ -357,7 +380,11 @@ impl Core {
         let by = self.clock.now() + limit;
         loop {
             let now = self.clock.now();
-            if self.pml.close(now, by) || now >= by {
+            let closed = self.pml.close(now, by);
+            if let Some(seen) = &self.seen {
+                seen.store(&self.pml);
+            }
+            if closed || now >= by {
                 return;
             }
             match &self.clock {

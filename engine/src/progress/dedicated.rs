@@ -222,9 +222,9 @@ impl Desk {
             }
             match waiter.turn(work > 0) {
                 Turn::Again | Turn::Quiet(_) | Turn::Expired(_) => {}
-                Turn::Housekeep(now) => _ = self.core.pml.progress(now),
+                Turn::Housekeep(now) => _ = self.core.progress_at(now),
                 Turn::Yield(now) => {
-                    if self.core.pml.progress(now) == 0 {
+                    if self.core.progress_at(now) == 0 {
                         thread::yield_now();
                     }
                 }
@@ -235,7 +235,7 @@ impl Desk {
 
     #[cold]
     fn sleep(&mut self, now: Time, until: Time, mailbox: &Receiver<Command>) {
-        if self.core.pml.progress(now) > 0 || !self.ending.is_empty() || !self.watches.is_empty() {
+        if self.core.progress_at(now) > 0 || !self.ending.is_empty() || !self.watches.is_empty() {
             return;
         }
         let shared = Arc::clone(&self.shared);

@@ -1,0 +1,191 @@
+//! What others may see of a rank while it runs: its counter file.
+//!
+//! The PML and the rails count in their own memory. Now and then, when housekeeping has the time at hand anyway, the
+//! totals are stored into the words of the file: relaxed stores by the one thread that counts, nothing else. So a file
+//! is at most [`EVERY`] and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
+//! and a message costs nothing for being seen.
+
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_fabric::counters::{Counter, CounterFile, Gauge, Place, Plan};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Counters, Drops, Pml};
+
+use crate::config::CounterPlace;
+use crate::error::Error;
+use crate::rails::AnyRail;
+
+/// Time between two updates.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// A value of the PML: its name, its unit, its value.
+type Named = (&'static str, &'static str, u64);
+
+/// The file, and its words in the order of the plan.
+pub(crate) struct Seen {
+    file: CounterFile,
+    pml: Vec<Counter>,
+    live: Gauge,
+    rails: Vec<[Counter; RAIL.len()]>,
+    next: Time,
+}
+
+/// What each rail that counts has, behind its name.
+const RAIL: [(&str, &str); 4] = [
+    ("sent", "messages"),
+    ("received", "messages"),
+    ("pulls", "operations"),
+    ("refused", "connections"),
+];
+
+impl Seen {
+    /// Makes the file of `rank`, where the setting says so.
+    ///
+    /// # Errors
+    /// When the system has no memory or descriptors left.
+    pub(crate) fn create(place: CounterPlace, rank: u32, pml: &Pml<AnyRail>) -> Result<Option<Self>, Error> {
+        if place == CounterPlace::Off {
+            return Ok(None);
+        }
+        let named = named(&Counters::default());
+        let counting: Vec<String> = pml
+            .rails()
+            .filter(|(_, rail)| rail.tally().is_some())
+            .map(|(_, rail)| doorbell_fabric::rail::Rail::name(rail).to_string())
+            .collect();
+        let mut plan = named
+            .iter()
+            .fold(Plan::new(), |plan, (name, unit, _)| plan.counter(name, unit));
+        plan = plan.gauge("pml.live_requests", "requests");
+        for rail in &counting {
+            plan = RAIL.iter().fold(plan, |plan, (name, unit)| {
+                plan.counter(&format!("{rail}.{name}"), unit)
+            });
+        }
+        let file = CounterFile::create(&Place::Memory, rank, &plan)?;
+        let mut rails = Vec::new();
+        for rail in &counting {
+            let word = |(name, _): (&str, &str)| file.counter(&format!("{rail}.{name}"));
+            let [sent, received, pulls, refused] = RAIL.map(word);
+            rails.push([sent?, received?, pulls?, refused?]);
+        }
+        Ok(Some(Self {
+            pml: named
+                .iter()
+                .map(|(name, ..)| file.counter(name))
+                .collect::<Result<_, _>>()?,
+            live: file.gauge("pml.live_requests")?,
+            rails,
+            file,
+            next: Time::ZERO,
+        }))
+    }
+
+    /// Where others find it.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Stores the totals, when it is time.
+    #[inline]
+    pub(crate) fn update(&mut self, now: Time, pml: &Pml<AnyRail>) {
+        if now >= self.next {
+            self.next = now + EVERY;
+            self.store(pml);
+        }
+    }
+
+    /// Stores the totals.
+    #[cold]
+    pub(crate) fn store(&self, pml: &Pml<AnyRail>) {
+        for (word, (.., total)) in self.pml.iter().zip(named(pml.counters())) {
+            word.set(total);
+        }
+        self.live.set(pml.live_requests() as u64);
+        let tallies = pml.rails().filter_map(|(_, rail)| rail.tally());
+        for (words, tally) in self.rails.iter().zip(tallies) {
+            let totals = [tally.sent, tally.received, tally.pulls, tally.refused];
+            words.iter().zip(totals).for_each(|(word, total)| word.set(total));
+        }
+    }
+}
+
+/// Every value of the PML by name. A new one does not compile before it stands here.
+fn named(counters: &Counters) -> [Named; 34] {
+    let Counters {
+        sent_eager,
+        sent_rndv,
+        sent_rget,
+        sent_self,
+        sends_queued,
+        arrived,
+        matched,
+        unexpected,
+        held,
+        frags_sent,
+        frags_received,
+        gets,
+        puts,
+        fallbacks,
+        window_full,
+        credits_sent,
+        credits_received,
+        packed_bytes,
+        resent,
+        paths_down,
+        peers_lost,
+        drops,
+    } = *counters;
+    let Drops {
+        runt,
+        unknown_kind,
+        unknown_peer,
+        duplicate,
+        too_far_ahead,
+        stale_request,
+        wrong_peer,
+        wrong_state,
+        wrong_identity,
+        bad_range,
+        repeated_bytes,
+        lost_peer,
+        unknown_operation,
+    } = drops;
+    [
+        ("pml.sent_eager", "messages", sent_eager),
+        ("pml.sent_rndv", "messages", sent_rndv),
+        ("pml.sent_rget", "messages", sent_rget),
+        ("pml.sent_self", "messages", sent_self),
+        ("pml.sends_queued", "messages", sends_queued),
+        ("pml.arrived", "messages", arrived),
+        ("pml.matched", "messages", matched),
+        ("pml.unexpected", "messages", unexpected),
+        ("pml.held", "messages", held),
+        ("pml.frags_sent", "fragments", frags_sent),
+        ("pml.frags_received", "fragments", frags_received),
+        ("pml.gets", "operations", gets),
+        ("pml.puts", "operations", puts),
+        ("pml.fallbacks", "transfers", fallbacks),
+        ("pml.window_full", "messages", window_full),
+        ("pml.credits_sent", "reports", credits_sent),
+        ("pml.credits_received", "reports", credits_received),
+        ("pml.packed_bytes", "bytes", packed_bytes),
+        ("pml.resent", "messages", resent),
+        ("pml.paths_down", "paths", paths_down),
+        ("pml.peers_lost", "peers", peers_lost),
+        ("pml.drop.runt", "arrivals", runt),
+        ("pml.drop.unknown_kind", "arrivals", unknown_kind),
+        ("pml.drop.unknown_peer", "arrivals", unknown_peer),
+        ("pml.drop.duplicate", "arrivals", duplicate),
+        ("pml.drop.too_far_ahead", "arrivals", too_far_ahead),
+        ("pml.drop.stale_request", "arrivals", stale_request),
+        ("pml.drop.wrong_peer", "arrivals", wrong_peer),
+        ("pml.drop.wrong_state", "arrivals", wrong_state),
+        ("pml.drop.wrong_identity", "arrivals", wrong_identity),
+        ("pml.drop.bad_range", "arrivals", bad_range),
+        ("pml.drop.repeated_bytes", "bytes", repeated_bytes),
+        ("pml.drop.lost_peer", "arrivals", lost_peer),
+        ("pml.drop.unknown_operation", "arrivals", unknown_operation),
+    ]
+}

@@ -1,0 +1,150 @@
+//! The counter file of a rank: read from outside while it runs, and gone with it.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{MODES, config, job};
+use doorbell::World;
+use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
+
+/// The role of a process that a test starts.
+const ROLE: &str = "DOORBELL_TEST_SEEN_ROLE";
+
+fn look(path: &Path) -> Snapshot {
+    Reader::open(path).unwrap().read().unwrap()
+}
+
+fn number(snapshot: &Snapshot, name: &str) -> u64 {
+    match snapshot.value(name) {
+        Some(Value::Counter(number) | Value::Gauge(number)) => *number,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn own(world: &World, name: &str) -> u64 {
+    number(&look(world.counter_file().unwrap()), name)
+}
+
+/// Calls until the file says so: within a millisecond and some calls, but a test waits longer before it complains.
+fn until(world: &World, name: &str, least: u64) {
+    let started = Instant::now();
+    while own(world, name) < least {
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{name} stays {}",
+            own(world, name)
+        );
+        world.progress();
+    }
+}
+
+const ROUNDS: u64 = 500;
+
+#[test]
+fn others_see_what_the_pml_and_the_rail_count() {
+    for mode in MODES {
+        job(2, &config(mode), |world| {
+            let path = world.counter_file().unwrap().to_owned();
+            let other = 1 - world.rank();
+            let mut buffer = [0; 100_000];
+            for at in 0..ROUNDS {
+                let len = if at % 100 == 0 { buffer.len() } else { 8 };
+                if world.rank() == 0 {
+                    world.send(other, 1, &buffer[..len]).unwrap();
+                } else {
+                    world.recv(other, 1, &mut buffer).unwrap();
+                }
+            }
+            if world.rank() == 0 {
+                until(&world, "pml.sent_eager", ROUNDS * 99 / 100);
+                until(&world, "pml.sent_rget", ROUNDS / 100);
+                until(&world, "shm.sent", ROUNDS);
+            } else {
+                until(&world, "pml.arrived", ROUNDS);
+                until(&world, "shm.received", ROUNDS);
+                until(&world, "shm.pulls", ROUNDS / 100);
+            }
+            world.barrier().unwrap();
+            let snapshot = look(&path);
+            assert_eq!(snapshot.rank, world.rank());
+            assert_eq!(snapshot.process, std::process::id());
+            assert!(find(None).contains(&path), "{path:?} is not found");
+            // All that the PML counts is there, and as it says.
+            let counters = world.counters().unwrap();
+            assert!(number(&snapshot, "pml.sent_eager") <= counters.sent_eager);
+            assert_eq!(number(&snapshot, "pml.drop.duplicate"), 0);
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_takes_nothing_from_the_totals() {
+    let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+    let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+    for at in 0..100 {
+        zero.send(1, at, b"x").unwrap();
+    }
+    let mut byte = [0; 1];
+    for at in 0..100 {
+        one.recv(0, at, &mut byte).unwrap();
+        one.send(0, at, b"y").unwrap();
+        zero.recv(1, at, &mut byte).unwrap();
+    }
+    until(&zero, "shm.sent", 100);
+    until(&zero, "shm.received", 100);
+    drop(one);
+    until(&zero, "pml.peers_lost", 1);
+    assert!(own(&zero, "shm.sent") >= 100 && own(&zero, "shm.received") >= 100);
+}
+
+#[test]
+fn with_off_there_is_no_file() {
+    let mut config = doorbell::Config::default();
+    config.set("counters.place", "off").unwrap();
+    let worlds = doorbell::local(2, &config).unwrap();
+    assert!(worlds.iter().all(|world| world.counter_file().is_none()));
+    worlds[0].send(1, 1, b"unseen").unwrap();
+    worlds[1].recv(0, 1, &mut [0; 8]).unwrap();
+}
+
+/// What the started process does; without a role, this is no test.
+#[test]
+fn child() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let world = doorbell::init().unwrap();
+    for at in 0..7 {
+        world.send(0, at, b"to myself").unwrap();
+    }
+    println!("\ncounters {}", world.counter_file().unwrap().display());
+    // Waits, and so sleeps, until it is killed.
+    let _ = world.recv(0, 99, &mut [0; 8]);
+}
+
+#[test]
+fn a_rank_that_is_killed_leaves_nothing() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "killed")
+        .env("DOORBELL_DEADLINE", "60 s")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let path = lines.find_map(|line| line.unwrap().strip_prefix("counters ").map(PathBuf::from));
+    let path = path.expect("the child says where");
+    let started = Instant::now();
+    while number(&look(&path), "pml.sent_self") < 7 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        std::thread::yield_now();
+    }
+    assert!(find(None).contains(&path));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!path.exists() && !find(None).contains(&path));
+}
