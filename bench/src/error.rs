@@ -1,6 +1,5 @@
 //! What can stop a measurement, with the object, the cause and what to do next.
 
-use std::io;
 use std::path::PathBuf;
 
 use doorbell_fabric::error::Exit;
@@ -27,7 +26,7 @@ pub enum BenchError {
         reason: String,
     },
     /// The world could not be made, or a message was lost with its peer.
-    #[error("{source}; {}", .source.remedy())]
+    #[error("{}", told(.source))]
     World {
         /// The engine's error.
         #[from]
@@ -68,14 +67,6 @@ pub enum BenchError {
     /// The shared page of the bare exchange could not be had.
     #[error("the page for the bare cache-line exchange could not be shared: {0}")]
     Bare(#[from] doorbell_fabric::error::RailError),
-    /// A report could not be written.
-    #[error("could not write `{}`: {source}; check that the folder exists and has room", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
     /// A plot of a kind that is not offered.
     #[error("`{}` cannot be plotted to: give a name that ends in .svg or .html", path.display())]
     PlotKind {
@@ -111,4 +102,44 @@ pub enum BenchError {
         /// Why.
         reason: String,
     },
+}
+
+/// An error of the engine as one sentence: what failed, and what to do next unless it says so already.
+pub fn told(error: &doorbell::Error) -> String {
+    const SHOWS_RAILS: &str = "`doorbell info`";
+    let text = error.to_string();
+    let remedy = error.remedy();
+    // A rail's error ends with its own remedy.
+    let said = matches!(error, doorbell::Error::Rail(_))
+        || text.contains(remedy)
+        || (remedy.contains(SHOWS_RAILS) && text.contains(SHOWS_RAILS));
+    if said { text } else { format!("{text}; {remedy}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::error::RailError;
+    use std::io;
+
+    #[test]
+    fn a_remedy_is_said_once() {
+        let io = doorbell::Error::Io {
+            step: "listen",
+            object: "@root".into(),
+            source: io::Error::other("no"),
+            remedy: "ask again",
+        };
+        assert_eq!(told(&io), "could not listen (@root): no; ask again");
+        let rail = doorbell::Error::Rail(RailError::NoRail {
+            peer: "rank 1".into(),
+            reasons: "none".into(),
+        });
+        assert_eq!(told(&rail).matches("doorbell info").count(), 1);
+        let none = doorbell::Error::NoRail {
+            peer: 1,
+            reasons: "shm: off".into(),
+        };
+        assert!(told(&none).ends_with("; `doorbell info` lists every rail with its verdict and reason"));
+    }
 }

@@ -78,6 +78,7 @@ pub fn measure(
         kind: plan.kind,
         rail,
         window: plan.window,
+        posted: plan.posted,
         started_unix_ms: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),

@@ -1,9 +1,20 @@
 //! What a load needs from the two ranks it runs between: one trait, so that the loops can be tested without a rail.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::BenchError;
 
 /// Longest control message, in bytes.
 pub const CONTROL_MAX: usize = 1 << 24;
+
+/// How the messages of a stream are kept under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Messages outstanding.
+    pub window: usize,
+    /// Whether each message is a request, however short: where not, short ones are blocking calls.
+    pub posted: bool,
+}
 
 /// One rank's side of a pair. The two sides never speak at once except where a method says so.
 pub trait Link {
@@ -28,18 +39,18 @@ pub trait Link {
     /// When the peer is lost, the wait's deadline passes, or the message is longer than `into`.
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError>;
 
-    /// Sends `body` `count` times with at most `window` messages outstanding.
+    /// Sends `body` `count` times with at most the flow's window of messages outstanding.
     ///
     /// # Errors
     /// As [`Link::send`].
-    fn stream_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError>;
+    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError>;
 
-    /// Receives `count` messages, at most `window` receives posted ahead. The messages land in
+    /// Receives `count` messages, at most the flow's window of receives posted ahead. The messages land in
     /// `sinks` in turn, each `bytes` long.
     ///
     /// # Errors
     /// As [`Link::recv`].
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError>;
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<(), BenchError>;
 
     /// Sends a control message, off the measured path.
     ///
@@ -93,15 +104,15 @@ impl Sinks {
 /// The bytes that rank `from` sends in messages of `bytes` bytes: every position and every sender differs.
 pub fn pattern(from: u32, bytes: usize) -> Vec<u8> {
     let mut state = (u64::from(from) << 32 | bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..bytes)
-        .map(|_| {
-            // xorshift64: cheap, never zero, no two senders alike.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
+    let mut pattern = vec![0; bytes];
+    for word in pattern.chunks_mut(size_of::<u64>()) {
+        // xorshift64: cheap, never zero, no two senders alike.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+    pattern
 }
 
 #[cfg(test)]

@@ -62,12 +62,14 @@ pub struct Plan {
     pub kind: Kind,
     /// Message sizes, in this order.
     pub sizes: Vec<Size>,
-    /// Measured time per size; warm-up and reference come on top.
+    /// Time per size, looks at the references included; warm-up and preparation of buffers come on top.
     pub seconds: f64,
     /// Samples per size instead of a time.
     pub samples: Option<u64>,
     /// Messages outstanding, for `stream` and `rate`.
     pub window: usize,
+    /// Whether short messages of streams are non-blocking requests, too.
+    pub posted: bool,
     /// Whether the bare exchange is measured beside the load.
     pub reference: bool,
 }
@@ -86,6 +88,7 @@ impl Plan {
             seconds: 0.5,
             samples: None,
             window: kind.default_window(),
+            posted: false,
             reference: true,
         }
     }

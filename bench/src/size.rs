@@ -41,6 +41,9 @@ impl FromStr for Size {
             given: text.to_owned(),
             reason,
         };
+        if text.starts_with('-') {
+            return Err(bad("it is below one byte"));
+        }
         let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(split);
         let shift = match unit.trim().to_ascii_lowercase().as_str() {
@@ -103,7 +106,7 @@ mod tests {
             ("eight", "unit is unknown"),
             ("", "not a number"),
             ("8q", "unit is unknown"),
-            ("-8", "unit is unknown"),
+            ("-8", "below one byte"),
             ("99999999999999999999", "not a number"),
             ("18446744073709551615Ki", "above 1 GiB"),
         ] {

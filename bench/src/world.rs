@@ -7,7 +7,7 @@ use doorbell::{Region, World};
 use doorbell_fabric::select::Choice;
 
 use crate::error::BenchError;
-use crate::link::{CONTROL_MAX, Link, Sinks};
+use crate::link::{CONTROL_MAX, Flow, Link, Sinks};
 
 /// Tag of the measured messages.
 const DATA: u64 = 0xda7a;
@@ -104,8 +104,13 @@ impl Link for WorldLink<'_> {
         Ok(self.world.recv(self.peer, DATA, into)?.len)
     }
 
-    fn stream_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
-        if body.len() <= TAKEN_AT_ONCE {
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        Flow { window, posted }: Flow,
+    ) -> Result<(), BenchError> {
+        if body.len() <= TAKEN_AT_ONCE && !posted {
             return (0..count).try_for_each(|_| Ok(self.world.send(self.peer, DATA, body)?));
         }
         if body.len() >= REGIONS_FROM {
@@ -121,9 +126,14 @@ impl Link for WorldLink<'_> {
         Ok(())
     }
 
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError> {
+    fn stream_in(
+        &mut self,
+        sinks: &mut Sinks,
+        count: u64,
+        Flow { window, posted }: Flow,
+    ) -> Result<(), BenchError> {
         let (world, peer) = (self.world, self.peer);
-        if sinks.bytes() <= TAKEN_AT_ONCE {
+        if sinks.bytes() <= TAKEN_AT_ONCE && !posted {
             let many = sinks.count();
             let mut at = 0;
             return (0..count).try_for_each(|_| {

@@ -3,7 +3,6 @@
 //! Measurements between two processes are made by this program's own `pingpong`, `rate` and `stream`: what is judged
 //! is what every user can measure. Everything is repeated in turn, so that the machine's moods meet all rows alike.
 
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use doorbell_bench::bare::Band;
@@ -12,13 +11,13 @@ use doorbell_bench::budgets::{
 };
 use doorbell_bench::error::BenchError;
 use doorbell_bench::pin;
-use doorbell_bench::report::{Report, write_to};
+use doorbell_bench::report::Report;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
 
 use crate::cli::BudgetsArgs;
 use crate::error::ToolError;
-use crate::out;
+use crate::{out, outputs};
 
 /// A bare exchange slower than this, in nanoseconds, is a bad base, and not a good result.
 const BAD_BASE_NS: f64 = 400.0;
@@ -65,6 +64,12 @@ const RATE_NEAR: Budget = Budget {
 const RATE_FAR: Budget = Budget {
     name: "message rate, 8 B, far",
     bound: Bound::None,
+    ..RATE_NEAR
+};
+const RATE_POSTED: Budget = Budget {
+    name: "message rate, 8 B, posted",
+    bound: Bound::None,
+    how: "the same with 512 non-blocking sends and receives outstanding and waited for together, near or far",
     ..RATE_NEAR
 };
 const BANDWIDTH: Budget = Budget {
@@ -123,6 +128,7 @@ struct Samples {
     far: Vec<f64>,
     rate_near: Vec<f64>,
     rate_far: Vec<f64>,
+    rate_posted: Vec<f64>,
     bandwidth: Vec<f64>,
     dedicated: Vec<f64>,
     mailbox: Vec<f64>,
@@ -138,21 +144,28 @@ struct Samples {
 
 /// `doorbell budgets`.
 pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
+    let named: Vec<outputs::Named<'_>> = args
+        .json
+        .as_deref()
+        .map(|name| ("--json", name))
+        .into_iter()
+        .collect();
+    outputs::check(&named)?;
     let cores = pin::allowed();
     let clock = Clock::start();
     let mut samples = Samples::default();
     for repetition in 1..=args.repetitions {
-        progress(&format!("repetition {repetition} of {}", args.repetitions));
+        out::pass(&format!("repetition {repetition} of {}", args.repetitions));
         between_processes(&cores, &mut samples)?;
         in_process(&clock, &cores, &mut samples)?;
     }
-    progress("");
+    out::pass("");
     let verdicts = Verdicts::new(judge(&samples, &cores));
-    if let Some(name) = &args.json {
-        write_to(name, &verdicts.json(), &mut std::io::stdout().lock())?;
-    }
-    if args.json.as_deref() != Some(Path::new("-")) {
+    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
         out::print(&verdicts.table())?;
+    }
+    if let Some(name) = &args.json {
+        outputs::write(name, &verdicts.json(), &mut std::io::stdout().lock())?;
     }
     let exit = if verdicts.missed() {
         Exit::Verdict
@@ -160,14 +173,6 @@ pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
         Exit::Done
     };
     Ok(exit.into())
-}
-
-/// One line on a terminal, overwritten by the next.
-fn progress(text: &str) {
-    if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        use std::io::Write;
-        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-    }
 }
 
 fn between_processes(cores: &[usize], samples: &mut Samples) -> Result<(), ToolError> {
@@ -190,6 +195,8 @@ fn between_processes(cores: &[usize], samples: &mut Samples) -> Result<(), ToolE
         (Some(Band::Far), Some(rate)) => samples.rate_far.push(rate),
         _ => {}
     }
+    let posted = child(&["rate", "--posted", "512", "--sizes", "8", "--seconds", "0.2"])?;
+    samples.rate_posted.extend(posted.results[0].messages_per_second);
     let stream = child(&["stream", "--sizes", "1Mi", "--seconds", "0.2"])?;
     samples.bandwidth.extend(stream.results[0].reference.memcpy_share);
     if cores.len() >= DEDICATED_CORES {
@@ -257,6 +264,7 @@ fn judge(samples: &Samples, cores: &[usize]) -> Vec<Judged> {
         MAILBOX.judge(&samples.mailbox, alone.clone()),
         RATE_NEAR.judge(&samples.rate_near, band(&samples.rate_near, "near")),
         RATE_FAR.judge(&samples.rate_far, band(&samples.rate_far, "far")),
+        RATE_POSTED.judge(&samples.rate_posted, alone.clone()),
         BANDWIDTH.judge(&samples.bandwidth, alone.clone()),
         PML.judge(&samples.pml, None),
         RING.judge(&samples.ring, None),

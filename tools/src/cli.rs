@@ -1,10 +1,21 @@
 //! The command line: one place for names, defaults, help and examples.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
+
+/// With which number a command ends: the same words in the help of each.
+macro_rules! exits {
+    () => {
+        "\
+Exit status: 0 done; 1 the verdict is no; 2 wrong usage or configuration; 3 a rail cannot be used; 4 a peer was lost; \
+5 a deadline passed; 6 the system refused; 128 + n a rank was ended by signal n. Of several ranks, the first that \
+fails decides; a program of `run` may end with numbers of its own (126: it cannot be run, 127: it is not there).\n\n"
+    };
+}
 
 /// Processes of a job exchange tagged messages from user space.
 #[derive(Debug, Parser)]
@@ -13,9 +24,10 @@ use doorbell_fabric::name::RailName;
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 done, 1 the verdict is no, 2 wrong usage or configuration, 3 a rail cannot be used, \
-                  4 a peer was lost, 5 a deadline passed, 6 the system refused.\n\n\
-                  Examples:\n  doorbell info\n  doorbell pingpong\n  doorbell run -n 4 -- ./my-program --its-flag"
+    after_help = concat!(
+        exits!(),
+        "Examples:\n  doorbell info\n  doorbell pingpong\n  doorbell run -n 4 -- ./my-program --its-flag"
+    )
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -29,26 +41,32 @@ pub(crate) enum Command {
     /// Show the rails of this machine, and why each can or cannot be used
     Info(InfoArgs),
     /// Measure latency: one message to and fro
-    #[command(after_help = "\
+    #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
-Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n\
+Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n", exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
-doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'")]
-    Pingpong(MeasureArgs),
+doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'"))]
+    Pingpong(PingpongArgs),
     /// Measure bandwidth: messages in one direction, a window outstanding
-    #[command(after_help = "\
+    #[command(after_help = concat!(exits!(), "\
 Examples:\n  doorbell stream\n  doorbell stream --sizes 64Ki,1Mi --window 16 --no-cma\n  \
-doorbell stream --csv stream.csv --plot stream.html")]
-    Stream(MeasureArgs),
-    /// Measure messages per second: small ones, a large window
-    #[command(after_help = "\
-Examples:\n  doorbell rate\n  doorbell rate --sizes 8,64,1Ki --window 1024\n  doorbell rate --json rate.json")]
-    Rate(MeasureArgs),
+doorbell stream --csv stream.csv --plot stream.html"))]
+    Stream(StreamArgs),
+    /// Measure messages per second: small ones, in one direction
+    #[command(after_help = concat!("\
+Messages up to 4 KiB are sent and received by blocking calls, which is the fastest way: the rail's own queue keeps \
+them under way. `--posted N` has N non-blocking requests outstanding on each side instead, as benchmarks of MPI do; \
+each then costs a request more than the same message by blocking calls.\n\n", exits!(), "\
+Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json"))]
+    Rate(RateArgs),
     /// Measure what the design promises, and judge it
     Budgets(BudgetsArgs),
     /// What `run` starts instead of the program itself
     #[command(hide = true)]
     ExecRank(ExecArgs),
+    /// What `run` leaves beside the ranks, to end them when the launcher cannot
+    #[command(hide = true)]
+    KeepJob(KeepArgs),
 }
 
 /// Binding of ranks to cores.
@@ -64,21 +82,25 @@ pub(crate) enum Bind {
 
 /// Start N ranks of a program on this machine
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Each rank finds DOORBELL_RANK, DOORBELL_SIZE and DOORBELL_ROOT in its environment. The first rank that fails decides \
 the exit status (128 + n for signal n); the others are ended then. Rank 0 reads the standard input when it is not a \
 terminal.\n\n\
+When the job fails, or the launcher is killed, what the ranks started is ended with them: all of a rank's process \
+group, and every process of this user that still has the job's DOORBELL_ROOT in its environment. Out of reach are \
+processes that left both, that run as another user, or where /proc cannot be read. Processes that a job leaves behind \
+when it ends well are left alone.\n\n", exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
-doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'")]
+doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'"))]
 pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 1024
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
     /// Rails to be used or refused, most wanted first; all usable ones when none is named
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = seconds)]
     pub(crate) timeout: Option<f64>,
     /// Binding of ranks to cores
     #[arg(long, value_enum, default_value_t = Bind::Auto)]
@@ -96,8 +118,8 @@ pub(crate) struct RunArgs {
 
 /// Show the rails of this machine, and why each can or cannot be used
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.drivers[].kind'")]
+#[command(after_help = concat!(exits!(), "\
+Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
 pub(crate) struct InfoArgs {
     /// As JSON
     #[arg(long)]
@@ -136,17 +158,15 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_enum, default_value_t = ModeArg::Inline)]
     pub(crate) mode: ModeArg,
     /// Message sizes: bytes, or with Ki, Mi, Gi
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) sizes: Vec<Size>,
-    /// Measured time per size, in seconds; warm-up and reference come on top
-    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "samples", default_value_t = 0.5)]
+    /// Time for each size, in seconds; a warm-up of up to half a second each comes on top
+    #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, conflicts_with = "samples",
+          default_value_t = 0.5)]
     pub(crate) seconds: f64,
     /// Samples per size instead of a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub(crate) samples: Option<u64>,
-    /// Messages outstanding (stream: 64, rate: 512)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) window: Option<u32>,
     /// Shared memory without the system's call for copies between processes
     #[arg(long)]
     pub(crate) no_cma: bool,
@@ -154,7 +174,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     pub(crate) no_reference: bool,
     /// The two cores, as in `--cores 0,1`
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
+          value_parser = core)]
     pub(crate) cores: Vec<usize>,
     /// Write the report as JSON; `-` is the standard output, instead of the table
     #[arg(long, value_name = "FILE")]
@@ -162,28 +183,58 @@ pub(crate) struct MeasureArgs {
     /// Write the rows as CSV; `-` is the standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a picture (.svg) or a page with pictures and table (.html)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// `doorbell pingpong`.
+#[derive(Debug, Args)]
+pub(crate) struct PingpongArgs {
+    #[command(flatten)]
+    pub(crate) all: MeasureArgs,
     /// Write percentile distributions as text, for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
     /// Write the histograms as an interval log, without loss
     #[arg(long, value_name = "FILE")]
     pub(crate) hlog: Option<PathBuf>,
-    /// Write a picture (.svg) or a page with pictures and table (.html)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
+}
+
+/// `doorbell stream`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamArgs {
+    #[command(flatten)]
+    pub(crate) all: MeasureArgs,
+    /// Messages outstanding
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=65_536))]
+    pub(crate) window: u32,
+}
+
+/// `doorbell rate`.
+#[derive(Debug, Args)]
+pub(crate) struct RateArgs {
+    #[command(flatten)]
+    pub(crate) all: MeasureArgs,
+    /// Messages outstanding
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 512, value_parser = whole::<u32>(1..=65_536))]
+    pub(crate) window: u32,
+    /// Have N non-blocking sends and receives outstanding instead of blocking calls
+    #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "window", value_parser = whole::<u32>(1..=65_536))]
+    pub(crate) posted: Option<u32>,
 }
 
 /// Measure what the design promises, and judge it
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Ratios are measured within one run, in interleaved repetitions; the exit status is 1 when a budget is missed.\n\n\
-Examples:\n  doorbell budgets\n  doorbell budgets --json -\n  doorbell budgets --repetitions 16")]
+#[command(after_help = concat!("\
+Ratios are measured within one run, in interleaved repetitions; the verdict is no when a budget is missed.\n\n", exits!(), "\
+Examples:\n  doorbell budgets\n  doorbell budgets --json -\n  doorbell budgets --repetitions 16"))]
 pub(crate) struct BudgetsArgs {
     /// Write the verdicts as JSON; `-` is the standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Interleaved repetitions
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 8, value_parser = whole::<u32>(1..=1000))]
     pub(crate) repetitions: u32,
 }
 
@@ -204,6 +255,14 @@ pub(crate) struct ExecArgs {
     pub(crate) args: Vec<std::ffi::OsString>,
 }
 
+/// What a keeper keeps.
+#[derive(Debug, Args)]
+pub(crate) struct KeepArgs {
+    /// The job's DOORBELL_ROOT
+    #[arg(long)]
+    pub(crate) root: String,
+}
+
 /// A rail's name; the error names the nearest valid kind.
 fn rail(text: &str) -> Result<RailName, String> {
     text.parse()
@@ -212,11 +271,39 @@ fn rail(text: &str) -> Result<RailName, String> {
 
 /// A time in seconds, above zero and at most a week.
 fn seconds(text: &str) -> Result<f64, String> {
-    const WEEK: f64 = 7.0 * 86_400.0;
+    time(text, 7.0 * 86_400.0, "a week")
+}
+
+/// A time in seconds, above zero and at most an hour.
+fn an_hour(text: &str) -> Result<f64, String> {
+    time(text, 3600.0, "an hour")
+}
+
+fn time(text: &str, most: f64, name: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= WEEK => Ok(value),
-        _ => Err("give seconds above 0, such as 0.5 or 60".to_owned()),
+        Ok(value) if value > 0.0 && value <= most => Ok(value),
+        _ => Err(format!(
+            "give seconds above 0 and at most {name}, such as 0.5 or 60"
+        )),
     }
+}
+
+/// A whole number within a range.
+fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// The number of a core.
+fn core(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "give two cores by their numbers, as in `--cores 0,1`".to_owned())
 }
 
 #[cfg(test)]
@@ -230,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_shows_examples() {
+    fn every_command_shows_examples_and_exit_statuses() {
         let mut commands = Cli::command();
         for command in commands
             .get_subcommands_mut()
@@ -238,6 +325,9 @@ mod tests {
         {
             let help = command.render_long_help().to_string();
             assert!(help.contains("Examples:"), "{}", command.get_name());
+            // Wrapped to the terminal's width.
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
         }
     }
 

@@ -49,15 +49,13 @@ fn as_json(found: &Discovery) -> Result<String, ToolError> {
     Ok(text + "\n")
 }
 
-/// One line for each rail and for each kind without one.
+/// One line for each rail and for each kind without one, wrapped when a person reads it.
 fn rails(found: &Discovery) -> String {
-    let mut text = format!(
-        "doorbell {}\n\n{:<18} {:<10} {}\n",
-        env!("CARGO_PKG_VERSION"),
-        "rail",
-        "verdict",
-        "why"
-    );
+    let width = out::known_width().unwrap_or(usize::MAX);
+    let mut text = format!("doorbell {}\n\n", env!("CARGO_PKG_VERSION"));
+    let line =
+        |text: &mut String, rail: &str, verdict: &str, why: &str| line(text, width, [rail, verdict, why]);
+    line(&mut text, "rail", "verdict", "why");
     for report in &found.kinds {
         match &report.outcome {
             Outcome::Probed if report.candidates.is_empty() => {
@@ -79,13 +77,28 @@ fn rails(found: &Discovery) -> String {
             line(&mut text, candidate.rail.as_str(), verdict, &why);
         }
     }
-    text.push_str("\n`--config` shows every setting, `--json` everything that was found out\n");
+    text.push('\n');
+    let more = "`--config` shows every setting, `--json` everything that was found out";
+    out::wrap(&mut text, more, 0, 0, width);
     text
 }
 
-fn line(text: &mut String, rail: &str, verdict: &str, why: &str) {
-    // Writing into memory cannot fail.
-    let _ = writeln!(text, "{rail:<18} {verdict:<10} {why}");
+/// A rail, its verdict, and the reason beside them or, on a narrow terminal, below them.
+fn line(text: &mut String, width: usize, [rail, verdict, why]: [&str; 3]) {
+    const BESIDE: usize = 18 + 1 + 10 + 1;
+    const BELOW: usize = 4;
+    let head = format!("{rail:<18} {verdict:<10}");
+    if width < 2 * BESIDE {
+        text.push_str(head.trim_end());
+        text.push('\n');
+        text.extend(std::iter::repeat_n(' ', BELOW));
+        out::wrap(text, why, BELOW, BELOW, width);
+    } else {
+        text.push_str(&head);
+        text.push(' ');
+        let column = BESIDE.max(head.chars().count() + 1);
+        out::wrap(text, why, column, BESIDE, width);
+    }
 }
 
 fn judged(candidate: &Candidate) -> (&'static str, String) {
@@ -118,18 +131,19 @@ fn settings(config: &Config) -> String {
     let widest = |cell: fn(&doorbell::config::Listed) -> usize| listed.iter().map(cell).max().unwrap_or(0);
     let name = widest(|line| line.name.len());
     let value = widest(|line| line.value.chars().count()).min(24);
+    let width = out::known_width().unwrap_or(usize::MAX);
+    let indent = if width < 2 * name { 4 } else { name + 2 };
     let mut text = String::new();
     for line in &listed {
+        // Writing into memory cannot fail.
         let _ = writeln!(
             text,
             "{:<name$}  {:<value$}  {}",
             line.name, line.value, line.origin
         );
-        let _ = writeln!(
-            text,
-            "{:<name$}  {} ({}; {})",
-            "", line.help, line.unit, line.variable
-        );
+        text.extend(std::iter::repeat_n(' ', indent));
+        let about = format!("{} ({}; {})", line.help, line.unit, line.variable);
+        out::wrap(&mut text, &about, indent, indent, width);
     }
     text
 }

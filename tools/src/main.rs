@@ -7,8 +7,10 @@ mod error;
 mod info;
 mod measure;
 mod out;
+mod outputs;
 mod run;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -16,6 +18,7 @@ use clap::error::ErrorKind;
 use doorbell_fabric::error::Exit;
 
 use crate::cli::{Cli, Command};
+use crate::error::ToolError;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -30,9 +33,15 @@ fn main() -> ExitCode {
         Command::Rate(args) => measure::rate(&args),
         Command::Budgets(args) => budgets::budgets(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
+        Command::KeepJob(args) => run::keep_job(&args),
     };
+    end(done)
+}
+
+fn end(done: Result<ExitCode, ToolError>) -> ExitCode {
     match done {
         Ok(code) => code,
+        // The reader has what it wanted.
         Err(error) if error.is_closed_pipe() => Exit::Done.into(),
         Err(error) => {
             out::say(&format!("doorbell: {error}"));
@@ -44,11 +53,12 @@ fn main() -> ExitCode {
 /// What the command line's parser has to say: help and version are results, everything else is wrong usage.
 fn refuse(said: &clap::Error) -> ExitCode {
     let shown = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    // A reader that went away is no reason to fail.
-    let _ = said.print();
+    let printed = said.print();
     if shown {
-        Exit::Done.into()
+        let flushed = printed.and_then(|()| io::stdout().flush());
+        end(flushed.map(|()| Exit::Done.into()).map_err(ToolError::Output))
     } else {
+        // Whom should it be told, if not here?
         Exit::Usage.into()
     }
 }

@@ -1,6 +1,6 @@
 //! `doorbell pingpong`, `stream` and `rate`: starts its two ranks itself, or is one of the ranks of `doorbell run`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,42 +9,80 @@ use doorbell_bench::job::{Cores, measure as measure_job};
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
 use doorbell_bench::plan::{Kind, Plan};
-use doorbell_bench::report::{Report, csv, hgrm, hlog, table, write_plot, write_to};
+use doorbell_bench::report::{Picture, Report, csv, hgrm, hlog, table};
 use doorbell_bench::size::Size;
 use doorbell_fabric::error::Exit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{MeasureArgs, ModeArg};
+use crate::cli::{MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
-use crate::out;
 use crate::run::{Launch, Output, launch};
+use crate::{out, outputs};
 
 /// Ranks of a measurement that starts its own.
 const PAIR: u32 = 2;
 /// Each rank's two threads need a core of their own in dedicated mode.
 const DEDICATED_CORES: usize = 4;
 
+/// What a command line asks for.
+struct Asked<'a> {
+    plan: Plan,
+    args: &'a MeasureArgs,
+    /// Outputs that only latencies have.
+    hgrm: Option<&'a Path>,
+    hlog: Option<&'a Path>,
+}
+
 /// `doorbell pingpong`.
-pub(crate) fn pingpong(args: &MeasureArgs) -> Result<ExitCode, ToolError> {
-    measure(Kind::Pingpong, args)
+pub(crate) fn pingpong(args: &PingpongArgs) -> Result<ExitCode, ToolError> {
+    measure(&Asked {
+        plan: plan(Kind::Pingpong, &args.all),
+        args: &args.all,
+        hgrm: args.hgrm.as_deref(),
+        hlog: args.hlog.as_deref(),
+    })
 }
 
 /// `doorbell stream`.
-pub(crate) fn stream(args: &MeasureArgs) -> Result<ExitCode, ToolError> {
-    measure(Kind::Stream, args)
+pub(crate) fn stream(args: &StreamArgs) -> Result<ExitCode, ToolError> {
+    let plan = Plan {
+        window: args.window as usize,
+        ..plan(Kind::Stream, &args.all)
+    };
+    measure(&one_way(plan, &args.all))
 }
 
 /// `doorbell rate`.
-pub(crate) fn rate(args: &MeasureArgs) -> Result<ExitCode, ToolError> {
-    measure(Kind::Rate, args)
+pub(crate) fn rate(args: &RateArgs) -> Result<ExitCode, ToolError> {
+    let plan = Plan {
+        window: args.posted.unwrap_or(args.window) as usize,
+        posted: args.posted.is_some(),
+        ..plan(Kind::Rate, &args.all)
+    };
+    measure(&one_way(plan, &args.all))
 }
 
-fn measure(kind: Kind, args: &MeasureArgs) -> Result<ExitCode, ToolError> {
-    let plan = plan(kind, args);
-    plan.check()?;
-    outputs(args)?;
-    if std::env::var_os("DOORBELL_RANK").is_some() {
-        return be_rank(&plan, args);
+fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
+    Asked {
+        plan,
+        args,
+        hgrm: None,
+        hlog: None,
+    }
+}
+
+fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
+    let args = asked.args;
+    asked.plan.check()?;
+    if let Some(name) = &args.plot {
+        Picture::of(name)?;
+    }
+    let rank = std::env::var_os("DOORBELL_RANK");
+    if rank.is_none() || rank.as_deref() == Some(OsStr::new("0")) {
+        outputs::check(&asked.outputs())?;
+    }
+    if rank.is_some() {
+        return be_rank(asked);
     }
     // Before two processes find the same fault.
     let config = builder(args, None).resolve()?;
@@ -73,31 +111,26 @@ fn plan(kind: Kind, args: &MeasureArgs) -> Plan {
         },
         seconds: args.seconds,
         samples: args.samples,
-        window: args.window.map_or(defaults.window, |window| window as usize),
         reference: !args.no_reference,
-        kind,
+        ..defaults
     }
 }
 
-/// Checks the names of the outputs before anything is measured.
-fn outputs(args: &MeasureArgs) -> Result<(), ToolError> {
-    let names = [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.plot];
-    let to_stdout = names
-        .iter()
-        .filter(|name| name.as_deref() == Some(Path::new("-")))
-        .count();
-    if to_stdout > 1 {
-        return Err(ToolError::Usage(
-            "only one output can be the standard output (`-`)".to_owned(),
-        ));
+impl Asked<'_> {
+    /// The outputs, by their flags.
+    fn outputs(&self) -> Vec<outputs::Named<'_>> {
+        let args = self.args;
+        let all = [
+            ("--json", args.json.as_deref()),
+            ("--csv", args.csv.as_deref()),
+            ("--hgrm", self.hgrm),
+            ("--hlog", self.hlog),
+            ("--plot", args.plot.as_deref()),
+        ];
+        all.into_iter()
+            .filter_map(|(flag, name)| Some((flag, name?)))
+            .collect()
     }
-    let plots = |name: &Path| name.extension().is_some_and(|end| end == "svg" || end == "html");
-    if let Some(name) = args.plot.as_deref().filter(|name| !plots(name)) {
-        return Err(ToolError::Bench(doorbell_bench::error::BenchError::PlotKind {
-            path: name.to_owned(),
-        }));
-    }
-    Ok(())
 }
 
 /// The cores of the two ranks; not bound from outside when each needs two of them.
@@ -143,18 +176,18 @@ fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builde
     builder
 }
 
-fn be_rank(plan: &Plan, args: &MeasureArgs) -> Result<ExitCode, ToolError> {
-    let cores = own_cores(args);
-    let world = builder(args, cores.progress).build()?;
+fn be_rank(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
+    let cores = own_cores(asked.args);
+    let world = builder(asked.args, cores.progress).build()?;
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }
     let shown = world.rank() == 0 && io::stderr().is_terminal();
-    let mut bar = Bar::new(shown);
-    let measured = measure_job(&world, plan, cores, &mut bar);
+    let mut bar = Bar::new(shown, &asked.plan);
+    let measured = measure_job(&world, &asked.plan, cores, &mut bar);
     bar.bar.finish_and_clear();
     if let Some(report) = measured? {
-        show(&report, args)?;
+        show(&report, asked)?;
     }
     world.close();
     Ok(Exit::Done.into())
@@ -163,6 +196,17 @@ fn be_rank(plan: &Plan, args: &MeasureArgs) -> Result<ExitCode, ToolError> {
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.
 fn own_cores(args: &MeasureArgs) -> Cores {
     let dedicated = args.mode == ModeArg::Dedicated;
+    let rank = std::env::var("DOORBELL_RANK")
+        .ok()
+        .and_then(|rank| rank.parse::<usize>().ok());
+    // Named cores are used or refused, also by ranks of a job that somebody else launched.
+    if let (Some(rank), [even, odd]) = (rank, &args.cores[..]) {
+        let core = Some(if rank % 2 == 0 { *even } else { *odd });
+        return Cores {
+            main: core,
+            progress: core.filter(|_| dedicated),
+        };
+    }
     if let Some(core) = pin::bound() {
         return Cores {
             main: Some(core),
@@ -170,9 +214,6 @@ fn own_cores(args: &MeasureArgs) -> Cores {
         };
     }
     let allowed = pin::allowed();
-    let rank = std::env::var("DOORBELL_RANK")
-        .ok()
-        .and_then(|rank| rank.parse::<usize>().ok());
     let first = rank
         .map(|rank| 2 * rank)
         .filter(|first| dedicated && first + 1 < allowed.len());
@@ -182,71 +223,121 @@ fn own_cores(args: &MeasureArgs) -> Cores {
     }
 }
 
-/// Writes every output that was asked for; the table, unless something else went to the standard output.
-fn show(report: &Report, args: &MeasureArgs) -> Result<(), ToolError> {
-    let mut out = io::stdout().lock();
-    let mut table_wanted = true;
-    type View = fn(&Report) -> String;
-    let outputs: [(&Option<PathBuf>, View); 4] = [
-        (&args.json, Report::json),
-        (&args.csv, csv),
-        (&args.hgrm, hgrm),
-        (&args.hlog, hlog),
-    ];
-    for (name, view) in outputs {
-        if let Some(name) = name {
-            write_to(name, &view(report), &mut out)?;
-            table_wanted &= name != Path::new("-");
-        }
+/// Writes the table, unless something else goes to the standard output, and every output that was asked for: one that
+/// fails does not take the others with it.
+fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
+    let outputs = asked.outputs();
+    let mut done = Ok(());
+    if !outputs.iter().any(|(_, name)| outputs::is_stdout(name)) {
+        done = out::print(&table(report, out::width()));
     }
-    if let Some(name) = &args.plot {
-        write_plot(report, name, &mut out)?;
+    for (flag, name) in outputs {
+        let text = match flag {
+            "--json" => Ok(report.json()),
+            "--csv" => Ok(csv(report)),
+            "--hgrm" => Ok(hgrm(report)),
+            "--hlog" => Ok(hlog(report)),
+            _ => Picture::of(name).and_then(|picture| picture.draw(report)),
+        };
+        let written = text
+            .map_err(ToolError::from)
+            .and_then(|text| outputs::write(name, &text, &mut io::stdout().lock()));
+        done = done.and(written);
     }
-    drop(out);
-    if table_wanted {
-        out::print(&table(report, out::width()))?;
-    }
-    Ok(())
+    done
 }
 
 /// The progress bar, on the standard error and only when a person looks at it.
 struct Bar {
     bar: ProgressBar,
+    /// Seconds that one size takes, when that is known.
+    each: Option<f64>,
+    size: String,
     done: u64,
+    of: u64,
 }
 
 /// Steps of the bar for one size.
 const STEPS: u64 = 100;
+/// A warm-up and the preparation of buffers take about this many seconds.
+const BEFORE: f64 = 0.1;
 
 impl Bar {
-    fn new(shown: bool) -> Self {
+    fn new(shown: bool, plan: &Plan) -> Self {
         let target = if shown {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
         };
-        let style = ProgressStyle::with_template("{msg:>8} [{bar:40}] {percent:>3} %  {eta} left");
+        let style = ProgressStyle::with_template("{prefix:>8} [{bar:40}] {percent:>3} %  {msg}");
         let bar = ProgressBar::with_draw_target(Some(1), target);
         bar.set_style(
             style
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("=> "),
         );
-        Self { bar, done: 0 }
+        Self {
+            bar,
+            each: plan.samples.is_none().then_some(plan.seconds + BEFORE),
+            size: String::new(),
+            done: 0,
+            of: plan.sizes.len() as u64,
+        }
+    }
+
+    /// Shows where it stands and how long it takes from here.
+    fn show(&mut self, position: u64) {
+        let left = match self.each {
+            Some(each) => each * (self.of * STEPS).saturating_sub(position) as f64 / STEPS as f64,
+            None => self.bar.eta().as_secs_f64(),
+        };
+        self.bar.set_prefix(self.size.clone());
+        self.bar.set_message(about(left));
+        self.bar.set_position(position);
+    }
+}
+
+/// A time to come, in words.
+fn about(seconds: f64) -> String {
+    match seconds.ceil() as u64 {
+        seconds @ 0..120 => format!("about {seconds} s left"),
+        seconds => format!("about {} min left", seconds.div_ceil(60)),
     }
 }
 
 impl Progress for Bar {
     fn size(&mut self, index: usize, of: usize, bytes: usize) {
         self.done = index as u64 * STEPS;
+        self.of = of as u64;
         self.bar.set_length(of as u64 * STEPS);
-        self.bar.set_position(self.done);
-        if let Some(size) = Size::new(bytes) {
-            self.bar.set_message(size.to_string());
-        }
+        self.size = Size::new(bytes).map_or_else(String::new, |size| size.to_string());
+        self.show(self.done);
     }
 
     fn share(&mut self, done: f64) {
-        self.bar.set_position(self.done + (done * STEPS as f64) as u64);
+        self.show(self.done + (done * STEPS as f64) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_what_the_plan_says() {
+        let plan = Plan {
+            seconds: 20.0,
+            ..Plan::new(Kind::Stream)
+        };
+        let mut bar = Bar::new(false, &plan);
+        bar.size(0, 2, 8);
+        assert_eq!(bar.bar.message(), "about 41 s left");
+        bar.size(1, 2, 64);
+        bar.share(0.5);
+        assert_eq!(
+            (bar.bar.message(), bar.bar.prefix()),
+            ("about 11 s left".into(), "64 B".into())
+        );
+        assert_eq!(about(461.0), "about 8 min left");
     }
 }

@@ -14,13 +14,31 @@ pub(crate) fn print(text: &str) -> Result<(), ToolError> {
 
 /// Says one line on the standard error, where a failure to do so has nobody to be told to.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    // In one write: several ranks may say something at once.
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Shows a passing line on the standard error when a person looks at it: the next one is written over it.
+pub(crate) fn pass(line: &str) {
+    let mut err = io::stderr().lock();
+    if err.is_terminal() {
+        let _ = err.write_all(format!("\r\x1b[K{line}").as_bytes());
+    }
 }
 
 /// The width for tables: the terminal's, `COLUMNS`, or wide when the output is not read by a person.
 pub(crate) fn width() -> usize {
     const UNKNOWN: usize = 120;
-    let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    known_width().unwrap_or(UNKNOWN)
+}
+
+/// The width to wrap at: `COLUMNS`, or the terminal's; none when the output goes elsewhere.
+pub(crate) fn known_width() -> Option<usize> {
+    const LEAST: usize = 40;
+    let asked = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .filter(|columns: &usize| *columns > 0);
     let seen = || {
         let out = io::stdout();
         let size = out
@@ -29,5 +47,38 @@ pub(crate) fn width() -> usize {
             .flatten()?;
         (size.ws_col > 0).then_some(usize::from(size.ws_col))
     };
-    asked.or_else(seen).unwrap_or(UNKNOWN).max(40)
+    asked.or_else(seen).map(|width| width.max(LEAST))
+}
+
+/// Adds `words` to `text`, whose last line is `column` wide already: wrapped between words, further lines indented.
+pub(crate) fn wrap(text: &mut String, words: &str, mut column: usize, indent: usize, width: usize) {
+    for (index, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > width {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if index > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_wrapped_and_none_is_lost() {
+        let mut text = "head: ".to_owned();
+        wrap(&mut text, "one two three four averyveryverylongword x", 6, 2, 14);
+        assert_eq!(
+            text,
+            "head: one two\n  three four\n  averyveryverylongword\n  x\n"
+        );
+    }
 }

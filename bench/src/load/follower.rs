@@ -3,7 +3,7 @@
 use super::{Answer, Order, POISON, Session, json};
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
-use crate::link::{Link, Sinks, pattern};
+use crate::link::{Flow, Link, Sinks, pattern};
 
 /// Follows the leader's orders until `Quit`. `tell` makes the text for [`Session::hear_follower`].
 ///
@@ -13,14 +13,17 @@ pub fn follow<L: Link>(
     session: &mut Session<'_, L>,
     mut tell: impl FnMut() -> Vec<u8>,
 ) -> Result<(), BenchError> {
+    let mut buffers = Buffers::default();
     loop {
         let said = session.link.hear()?;
         let order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
         match order {
             Order::Page { pid, descriptor } => page(session, Place { pid, descriptor })?,
             Order::Bare { rounds } => bare(session, rounds)?,
-            Order::Echo { bytes, exchanges } => echo(session, bytes, exchanges)?,
-            Order::Sink { bytes, count, window } => sink(session, bytes, count, window)?,
+            Order::Echo { bytes, exchanges } => echo(session, buffers.of(session, bytes), exchanges)?,
+            Order::Sink { bytes, count, flow } => {
+                sink(session, buffers.of(session, bytes), count, flow)?;
+            }
             Order::Tell => {
                 ready(session)?;
                 session.link.tell(&tell())?;
@@ -54,36 +57,74 @@ fn bare<L: Link>(session: &mut Session<'_, L>, rounds: u32) -> Result<(), BenchE
     session.bare.as_mut().map_or(Ok(()), |bare| bare.pong(rounds))
 }
 
-fn echo<L: Link>(session: &mut Session<'_, L>, bytes: usize, exchanges: u64) -> Result<(), BenchError> {
-    let ours = pattern(session.link.rank(), bytes);
-    let theirs = pattern(session.link.peer(), bytes);
-    let mut into = vec![POISON; bytes];
+/// The buffers of one size, kept from order to order: filling them anew may take longer than the order itself.
+#[derive(Debug, Default)]
+struct Buffers {
+    bytes: usize,
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+    into: Vec<u8>,
+    sinks: Option<(usize, Sinks)>,
+}
+
+impl Buffers {
+    fn of<L: Link>(&mut self, session: &Session<'_, L>, bytes: usize) -> &mut Self {
+        if self.bytes != bytes {
+            *self = Self {
+                bytes,
+                theirs: pattern(session.link.peer(), bytes),
+                ..Self::default()
+            };
+        }
+        self
+    }
+
+    /// The sinks of a window, poisoned, and what they are to hold in the end.
+    fn sinks(&mut self, window: usize) -> (&mut Sinks, &[u8]) {
+        let kept = self.sinks.take().filter(|(of, _)| *of == window);
+        let (_, sinks) = self
+            .sinks
+            .insert(kept.unwrap_or_else(|| (window, Sinks::new(self.bytes, window))));
+        sinks.buffers().iter_mut().for_each(|sink| sink.fill(POISON));
+        (sinks, &self.theirs)
+    }
+}
+
+fn echo<L: Link>(
+    session: &mut Session<'_, L>,
+    buffers: &mut Buffers,
+    exchanges: u64,
+) -> Result<(), BenchError> {
+    let bytes = buffers.bytes;
+    if buffers.ours.len() != bytes {
+        buffers.ours = pattern(session.link.rank(), bytes);
+        buffers.into = vec![POISON; bytes];
+    }
+    buffers.into.fill(POISON);
+    let (ours, theirs, into) = (&buffers.ours, &buffers.theirs, &mut buffers.into);
     ready(session)?;
     for _ in 0..exchanges {
-        let found = session.link.recv(&mut into)?;
-        session.link.send(&ours)?;
+        let found = session.link.recv(into)?;
+        session.link.send(ours)?;
         if found != bytes {
-            return session.check(&into[..found], &theirs);
+            return session.check(&into[..found], theirs);
         }
     }
-    session.check(&into, &theirs)
+    session.check(into, theirs)
 }
 
 fn sink<L: Link>(
     session: &mut Session<'_, L>,
-    bytes: usize,
+    buffers: &mut Buffers,
     count: u64,
-    window: usize,
+    flow: Flow,
 ) -> Result<(), BenchError> {
-    let theirs = pattern(session.link.peer(), bytes);
-    let mut sinks = Sinks::new(bytes, window);
-    sinks.buffers().iter_mut().for_each(|sink| sink.fill(POISON));
+    let (sinks, theirs) = buffers.sinks(flow.window);
     ready(session)?;
-    session.link.stream_in(&mut sinks, count, window)?;
+    session.link.stream_in(sinks, count, flow)?;
     session.link.send(&[1])?;
     let used = sinks.count().min(usize::try_from(count).unwrap_or(usize::MAX));
-    for sink in &sinks.buffers()[..used] {
-        session.check(sink, &theirs)?;
-    }
-    Ok(())
+    sinks.buffers()[..used]
+        .iter()
+        .try_for_each(|sink| session.check(sink, theirs))
 }

@@ -7,7 +7,7 @@ use super::stream::Stream;
 use super::warm::Warming;
 use super::{Progress, Session};
 use crate::error::BenchError;
-use crate::link::Link;
+use crate::link::{Flow, Link};
 use crate::plan::{Kind, Plan};
 use crate::stats::{Percentiles, Spread, mean};
 
@@ -43,27 +43,37 @@ fn one_size<L: Link>(
 ) -> Result<Row, BenchError> {
     let mut load = match plan.kind {
         Kind::Pingpong => Load::Pingpong(Pingpong::new(session.link, bytes)),
-        Kind::Stream | Kind::Rate => Load::Stream(Stream::new(session.link, bytes, plan.window)),
+        Kind::Stream | Kind::Rate => {
+            let flow = Flow {
+                window: plan.window,
+                posted: plan.posted,
+            };
+            Load::Stream(Stream::new(session.link, bytes, flow))
+        }
     };
-    let warming = warm(session, &mut load)?;
-    let mut slices = Slices::new(Target {
-        nanos: plan.seconds * 1e9,
-        samples: plan.samples,
-    });
+    let warming = warm(session, &mut load, bytes)?;
+    let target = plan
+        .samples
+        .map_or(Target::Time(plan.seconds * 1e9), Target::Samples);
+    let mut slices = Slices::new(target);
     let mut each = warming.best();
+    let start = session.clock.ticks();
+    let clock = session.clock;
+    let elapsed = || clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
     let mut before = session.reference()?;
-    while !slices.done() {
-        let slice = load.slice(session, each, plan.samples)?;
+    while !slices.done(elapsed()) {
+        let left = slices.left(elapsed());
+        let slice = load.slice(session, each, left, plan.samples)?;
         // The band may have changed since the warm-up: the next slice is planned with what this one took.
         each = mean(&slice.rounds).unwrap_or(each);
         let after = session.reference()?;
         slices.take(before, slice, after);
         before = after;
-        progress.share(slices.share());
+        progress.share(slices.share(elapsed()));
     }
+    let exchanges = load.round_of(each, slices.left(0.0));
     let (heap, reference) = slices.finish();
     let pair = [session.link.rank(), session.link.peer()];
-    let exchanges = load.round_of(each);
     let mut row = Row {
         bytes: bytes as u64,
         pair,
@@ -79,8 +89,8 @@ fn one_size<L: Link>(
     Ok(row)
 }
 
-fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load) -> Result<Warming, BenchError> {
-    let mut warming = Warming::default();
+fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load, bytes: usize) -> Result<Warming, BenchError> {
+    let mut warming = Warming::new(bytes);
     while let Some(exchanges) = warming.next() {
         let nanos = match load {
             Load::Pingpong(load) => load.block(session, exchanges)?,
@@ -96,18 +106,19 @@ impl Load {
         &mut self,
         session: &mut Session<'_, L>,
         each: f64,
+        left: f64,
         wanted: Option<u64>,
     ) -> Result<Slice, BenchError> {
         match self {
-            Self::Pingpong(load) => load.slice(session, each, wanted),
-            Self::Stream(load) => load.slice(session, each, wanted),
+            Self::Pingpong(load) => load.slice(session, each, left, wanted),
+            Self::Stream(load) => load.slice(session, each, left, wanted),
         }
     }
 
-    fn round_of(&self, each: f64) -> u64 {
+    fn round_of(&self, each: f64, left: f64) -> u64 {
         match self {
-            Self::Pingpong(_) => Pingpong::round_of(each),
-            Self::Stream(load) => load.messages(each),
+            Self::Pingpong(_) => Pingpong::round_of(each, left),
+            Self::Stream(load) => load.messages(each, left),
         }
     }
 }

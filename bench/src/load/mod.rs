@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
-use crate::link::Link;
+use crate::link::{Flow, Link};
 
 pub use follower::follow;
 pub use leader::lead;
@@ -64,7 +64,7 @@ pub(crate) enum Order {
     /// Return that many messages of that size.
     Echo { bytes: usize, exchanges: u64 },
     /// Receive that many messages, then send one byte.
-    Sink { bytes: usize, count: u64, window: usize },
+    Sink { bytes: usize, count: u64, flow: Flow },
     /// Send a text of your own, made by the caller.
     Tell,
     /// The end.
@@ -176,10 +176,10 @@ impl<'a, L: Link> Session<'a, L> {
 
     /// Checks that the last message of a loop is what the other side sends.
     fn check(&self, found: &[u8], expected: &[u8]) -> Result<(), BenchError> {
-        let same = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
-        if found.len() == expected.len() && same == found.len() {
+        if found == expected {
             return Ok(());
         }
+        let same = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
         Err(BenchError::Damaged {
             from: self.link.peer(),
             expected: expected.len(),

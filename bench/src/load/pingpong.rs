@@ -45,24 +45,26 @@ impl Pingpong {
         Ok(nanos)
     }
 
-    /// The number of exchanges of a round when one takes `each` nanoseconds.
-    pub(crate) fn round_of(each: f64) -> u64 {
+    /// The number of exchanges of a round when one takes `each` nanoseconds and a slice may take `left`.
+    pub(crate) fn round_of(each: f64, left: f64) -> u64 {
         if each * ROUND as f64 <= ROUND_NANOS {
             ROUND
         } else {
-            fitting(ROUND_NANOS, each, 10, ROUND)
+            let least = fitting(left / 2.0, each, 1, 10);
+            fitting(ROUND_NANOS.min(left / 2.0), each, least, ROUND)
         }
     }
 
-    /// One slice, given the expected time of an exchange and the samples still wanted.
+    /// One slice, given the expected time of an exchange, the nanoseconds left and the samples still wanted.
     pub(crate) fn slice<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         each: f64,
+        left: f64,
         wanted: Option<u64>,
     ) -> Result<Slice, BenchError> {
-        let round = Self::round_of(each);
-        let pairs = fitting(SLICE_NANOS, each * (2 * round) as f64, 1, 1_000);
+        let round = Self::round_of(each, left);
+        let pairs = fitting(SLICE_NANOS.min(left), each * (2 * round) as f64, 1, 1_000);
         let pairs = wanted.map_or(pairs, |samples| pairs.min(samples.div_ceil(round).max(1)));
         self.begin(session, pairs * 2 * round)?;
         let mut slice = Slice {

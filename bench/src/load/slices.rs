@@ -1,8 +1,9 @@
 //! A row is made of slices of some tens of milliseconds, each between two looks at the bare exchange.
 //!
 //! The two cores of a virtual machine move between "near" and "far" within seconds. A slice whose two looks are of
-//! different bands is thrown away and repeated; the others are collected per band, so that no row mixes them. The
-//! first band with enough wins; when none gets there within the cap, the fuller one is taken and marked.
+//! different bands is thrown away; the others are collected per band, so that no row mixes them. A row by time ends
+//! with its time, a row by samples with the first band that has enough, or at a cap; the fuller band is shown, and
+//! marked when the row did not stay in it.
 
 use crate::bare::Band;
 use crate::stats::{Recorder, median};
@@ -47,23 +48,11 @@ pub(crate) struct Heap {
 
 /// When a row has enough.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub(crate) nanos: f64,
-    pub(crate) samples: Option<u64>,
-}
-
-impl Target {
-    /// What so much time or so many samples are worth.
-    fn part(&self, nanos: f64, samples: u64) -> f64 {
-        match self.samples {
-            Some(wanted) => samples as f64 / wanted as f64,
-            None => nanos / self.nanos,
-        }
-    }
-
-    fn share(&self, heap: &Heap) -> f64 {
-        self.part(heap.nanos, heap.samples)
-    }
+pub(crate) enum Target {
+    /// When so many nanoseconds have passed, everything included.
+    Time(f64),
+    /// When it holds so many samples, all of one band.
+    Samples(u64),
 }
 
 /// The slices of one row.
@@ -75,14 +64,18 @@ pub(crate) struct Slices {
     last: Option<f64>,
     taken: u32,
     repeated: u32,
-    /// What the slices that were thrown away would have been worth, as a share of the target.
-    wasted: f64,
+    /// Samples and measured nanoseconds of all slices, also of those that were thrown away.
+    all: (u64, f64),
 }
 
-/// A row takes at most this many times the target, repeats and both bands together.
+/// A row takes at most this many times the samples asked for, repeats and both bands together.
 const CAP: f64 = 5.0;
-/// Slices that a row may take before the cap counts: short rows have few.
+/// Slices that a row may take before the cap counts, or while it has none that could be kept: short rows have few.
 const SLICES_MIN: u32 = 12;
+/// A row whose slices of one band are less than this share of all did not stay in it.
+const STEADY: f64 = 0.5;
+/// A slice shorter than this is not worth its looks at the bare exchange.
+const SLICE_MIN_NANOS: f64 = 4e6;
 
 impl Slices {
     pub(crate) fn new(target: Target) -> Self {
@@ -93,7 +86,7 @@ impl Slices {
             last: None,
             taken: 0,
             repeated: 0,
-            wasted: 0.0,
+            all: (0, 0.0),
         }
     }
 
@@ -102,11 +95,12 @@ impl Slices {
         self.first = self.first.or(before);
         self.last = after.or(self.last);
         self.taken += 1;
+        self.all.0 += slice.samples;
+        self.all.1 += slice.nanos;
         let bands = (before.map(Band::of), after.map(Band::of));
         let heap = match bands {
             (Some(a), Some(b)) if a != b => {
                 self.repeated += 1;
-                self.wasted += self.target.part(slice.nanos, slice.samples);
                 return;
             }
             (Some(Band::Near), _) => &mut self.heaps[0],
@@ -125,32 +119,59 @@ impl Slices {
         }
     }
 
-    /// The share that is done, 0 to 1.
-    pub(crate) fn share(&self) -> f64 {
-        self.heaps
-            .iter()
-            .map(|heap| self.target.share(heap))
-            .fold(0.0, f64::max)
-            .min(1.0)
+    /// The nanoseconds that are left after `elapsed`; endless when samples are counted.
+    pub(crate) fn left(&self, elapsed: f64) -> f64 {
+        match self.target {
+            // A slice more, when the row has none yet.
+            Target::Time(nanos) => (nanos - elapsed).max(SLICE_MIN_NANOS),
+            Target::Samples(_) => f64::INFINITY,
+        }
+    }
+
+    /// The share that is done after `elapsed` nanoseconds, 0 to 1.
+    pub(crate) fn share(&self, elapsed: f64) -> f64 {
+        let done = match self.target {
+            Target::Time(nanos) => elapsed / nanos,
+            Target::Samples(wanted) => self.fullest() as f64 / wanted as f64,
+        };
+        done.min(1.0)
+    }
+
+    fn fullest(&self) -> u64 {
+        self.heaps.iter().map(|heap| heap.samples).max().unwrap_or(0)
     }
 
     /// Whether there is enough, or no sense in going on.
-    pub(crate) fn done(&self) -> bool {
-        let kept: f64 = self.heaps.iter().map(|heap| self.target.share(heap)).sum();
-        self.share() >= 1.0 || (self.taken >= SLICES_MIN && kept + self.wasted >= CAP)
+    pub(crate) fn done(&self, elapsed: f64) -> bool {
+        match self.target {
+            Target::Time(nanos) => {
+                let over = elapsed + SLICE_MIN_NANOS >= nanos && self.taken > 0;
+                over && (self.fullest() > 0 || self.taken >= SLICES_MIN)
+            }
+            Target::Samples(wanted) => {
+                let most = wanted as f64 * CAP;
+                self.fullest() >= wanted || (self.taken >= SLICES_MIN && self.all.0 as f64 >= most)
+            }
+        }
     }
 
     /// The fuller band's heap, and the reference of the row.
     pub(crate) fn finish(self) -> (Heap, Reference) {
-        let unsteady = self.share() < 1.0;
-        let target = self.target;
-        let fuller = |a: &(usize, Heap), b: &(usize, Heap)| target.share(&a.1).total_cmp(&target.share(&b.1));
+        let worth = |heap: &Heap| match self.target {
+            Target::Time(_) => heap.nanos,
+            Target::Samples(_) => heap.samples as f64,
+        };
+        let fuller = |a: &(usize, Heap), b: &(usize, Heap)| worth(&a.1).total_cmp(&worth(&b.1));
         let (index, heap) = self
             .heaps
             .into_iter()
             .enumerate()
             .max_by(fuller)
             .unwrap_or_default();
+        let unsteady = match self.target {
+            Target::Time(_) => heap.nanos < STEADY * self.all.1,
+            Target::Samples(wanted) => heap.samples < wanted,
+        };
         let speeds: Vec<f64> = heap.memcpy.iter().map(|m| m.bytes_per_second).collect();
         let shares: Vec<f64> = heap.memcpy.iter().map(|m| m.share).collect();
         let reference = Reference {
@@ -185,18 +206,13 @@ mod tests {
         }
     }
 
-    const TARGET: Target = Target {
-        nanos: 3.0,
-        samples: None,
-    };
-
     #[test]
     fn a_slice_whose_band_changed_is_repeated() {
-        let mut slices = Slices::new(TARGET);
+        let mut slices = Slices::new(Target::Samples(30));
         slices.take(Some(50.0), slice(100.0), Some(250.0));
-        assert_eq!(slices.share(), 0.0);
+        assert_eq!(slices.share(1e9), 0.0);
         (0..3).for_each(|_| slices.take(Some(50.0), slice(60.0), Some(50.0)));
-        assert!(slices.done());
+        assert!(slices.done(0.0));
         let (heap, reference) = slices.finish();
         assert_eq!((heap.samples, heap.recorder.samples()), (30, 3));
         assert_eq!((reference.repeated, reference.unsteady), (1, false));
@@ -205,20 +221,19 @@ mod tests {
 
     #[test]
     fn bands_are_not_mixed() {
-        let mut slices = Slices::new(TARGET);
+        let mut slices = Slices::new(Target::Time(1e9));
         (0..2).for_each(|_| slices.take(Some(50.0), slice(60.0), Some(52.0)));
         (0..3).for_each(|_| slices.take(Some(250.0), slice(280.0), Some(250.0)));
         let (heap, reference) = slices.finish();
         assert_eq!(heap.rounds, [560.0; 3]);
-        assert_eq!(reference.band, Some(Band::Far));
+        assert_eq!((reference.band, reference.unsteady), (Some(Band::Far), false));
     }
 
     #[test]
     fn a_band_that_never_stays_ends_the_row_and_marks_it() {
-        let quarter = Target { nanos: 4.0, ..TARGET };
-        let mut slices = Slices::new(quarter);
+        let mut slices = Slices::new(Target::Samples(40));
         let mut taken = 0;
-        while !slices.done() {
+        while !slices.done(0.0) {
             slices.take(Some(50.0), slice(60.0), Some(250.0));
             taken += 1;
         }
@@ -227,15 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn time_ends_a_row_whatever_was_thrown_away() {
+        let mut slices = Slices::new(Target::Time(1e9));
+        assert!(!slices.done(2e9), "a row without a slice says nothing");
+        (0..2).for_each(|_| slices.take(Some(50.0), slice(60.0), Some(250.0)));
+        assert!(
+            !slices.done(2e9),
+            "a row without a slice that counts says nothing"
+        );
+        slices.take(Some(50.0), slice(60.0), Some(50.0));
+        assert!(!slices.done(0.9e9));
+        assert!(slices.done(1e9));
+        assert!((slices.left(0.4e9) - 0.6e9).abs() < 1.0 && slices.share(0.4e9) == 0.4);
+        assert!(slices.finish().1.unsteady, "one of three slices was kept");
+        let mut never = Slices::new(Target::Time(1e9));
+        (0..SLICES_MIN).for_each(|_| never.take(Some(50.0), slice(60.0), Some(250.0)));
+        assert!(never.done(1e9));
+    }
+
+    #[test]
     fn without_a_reference_everything_is_one_heap() {
-        let mut slices = Slices::new(Target {
-            nanos: 1.0,
-            samples: Some(20),
-        });
+        let mut slices = Slices::new(Target::Samples(20));
         slices.take(None, slice(1.0), None);
-        assert!(!slices.done());
+        assert!(!slices.done(0.0));
         slices.take(None, slice(1.0), None);
-        assert!(slices.done());
+        assert!(slices.done(0.0));
         let (heap, reference) = slices.finish();
         assert_eq!((heap.samples, reference.ratio, reference.band), (20, None, None));
     }

@@ -7,7 +7,7 @@ use super::slices::{Memcpy, Slice};
 use super::warm::fitting;
 use super::{Order, Session};
 use crate::error::BenchError;
-use crate::link::{Link, Sinks, pattern};
+use crate::link::{Flow, Link, Sinks, pattern};
 use crate::stats::{Recorder, mean};
 
 /// The buffers of one size.
@@ -15,7 +15,7 @@ use crate::stats::{Recorder, mean};
 pub(crate) struct Stream {
     out: Vec<u8>,
     sinks: Sinks,
-    window: usize,
+    flow: Flow,
 }
 
 /// A slice takes about this many nanoseconds.
@@ -28,11 +28,11 @@ const COPIED: usize = 32 << 20;
 const COPIES_MAX: usize = 20_000;
 
 impl Stream {
-    pub(crate) fn new<L: Link>(link: &L, bytes: usize, window: usize) -> Self {
+    pub(crate) fn new<L: Link>(link: &L, bytes: usize, flow: Flow) -> Self {
         Self {
             out: pattern(link.rank(), bytes),
-            sinks: Sinks::new(bytes, window),
-            window,
+            sinks: Sinks::new(bytes, flow.window),
+            flow,
         }
     }
 
@@ -45,11 +45,11 @@ impl Stream {
         session.order(Order::Sink {
             bytes: self.out.len(),
             count,
-            window: self.window,
+            flow: self.flow,
         })?;
         let mut answer = [0];
         let start = session.clock.ticks();
-        session.link.stream_out(&self.out, count, self.window)?;
+        session.link.stream_out(&self.out, count, self.flow)?;
         session.link.recv(&mut answer)?;
         let ticks = session.clock.ticks().saturating_sub(start);
         session.check(&answer, &[1])?;
@@ -57,20 +57,25 @@ impl Stream {
     }
 
     /// Messages in a block when one takes `each` nanoseconds: many windows, so that the answer at the end is
-    /// nothing beside them.
-    pub(crate) fn messages(&self, each: f64) -> u64 {
-        let least = (self.window as u64 * 2).max(64);
-        fitting(SLICE_NANOS / BLOCKS as f64, each, least, 50_000_000)
+    /// nothing beside them, unless the nanoseconds that are left for the slice are too few for that.
+    pub(crate) fn messages(&self, each: f64, left: f64) -> u64 {
+        const MOST: u64 = 50_000_000;
+        let block = left / BLOCKS as f64;
+        let least = (self.flow.window as u64 * 2)
+            .max(64)
+            .min(fitting(block, each, 1, MOST));
+        fitting(block.min(SLICE_NANOS / BLOCKS as f64), each, least, MOST)
     }
 
-    /// One slice, given the expected time of a message and the messages still wanted.
+    /// One slice, given the expected time of a message, the nanoseconds left and the messages still wanted.
     pub(crate) fn slice<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         each: f64,
+        left: f64,
         wanted: Option<u64>,
     ) -> Result<Slice, BenchError> {
-        let count = self.messages(each);
+        let count = self.messages(each, left);
         let count = wanted.map_or(count, |messages| count.min(messages.div_ceil(BLOCKS).max(1)));
         let before = self.memcpy(session);
         let mut slice = Slice {
@@ -97,7 +102,7 @@ impl Stream {
 
     /// Copies messages of this size into the same number of buffers that a receiver uses; bytes per second.
     fn memcpy<L: Link>(&mut self, session: &Session<'_, L>) -> f64 {
-        let copies = (COPIED / self.out.len()).clamp(8, COPIES_MAX);
+        let copies = (COPIED / self.out.len()).clamp(1, COPIES_MAX);
         let start = session.clock.ticks();
         let count = self.sinks.count();
         for copy in 0..copies {

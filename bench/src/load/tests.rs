@@ -6,7 +6,7 @@ use doorbell_fabric::clock::Clock;
 
 use super::{Session, follow, lead};
 use crate::error::BenchError;
-use crate::link::{Link, Sinks};
+use crate::link::{Flow, Link, Sinks};
 use crate::plan::{Kind, Plan};
 use crate::size::Size;
 
@@ -49,10 +49,10 @@ impl Link for Channels {
         into[..body.len()].copy_from_slice(&body);
         Ok(body.len())
     }
-    fn stream_out(&mut self, body: &[u8], count: u64, _: usize) -> Result<(), BenchError> {
+    fn stream_out(&mut self, body: &[u8], count: u64, _: Flow) -> Result<(), BenchError> {
         (0..count).try_for_each(|_| self.send(body))
     }
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, _: usize) -> Result<(), BenchError> {
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
         for n in 0..count as usize {
             let at = n % sinks.count();
             self.recv(&mut sinks.buffers()[at])?;

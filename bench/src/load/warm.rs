@@ -9,6 +9,8 @@ pub(crate) struct Warming {
     best: f64,
     idle: u32,
     nanos: f64,
+    /// Exchanges of the first block, and of each at least.
+    first: u64,
 }
 
 /// A block that is less than this share better than the best does not count as improvement.
@@ -21,16 +23,26 @@ const BLOCKS_MAX: u32 = 60;
 const NANOS_MAX: f64 = 400e6;
 /// Exchanges of the first block.
 const FIRST: u64 = 4;
+/// Messages from this size on take so long that one of them is a block.
+const LONG: usize = 16 << 20;
 /// Later blocks aim at this many nanoseconds.
 const BLOCK_NANOS: f64 = 4e6;
 
 impl Warming {
+    /// For messages of `bytes` bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            first: if bytes < LONG { FIRST } else { 1 },
+            ..Self::default()
+        }
+    }
+
     /// How many exchanges the next block takes; `None` when warm or at a cap.
     pub(crate) fn next(&self) -> Option<u64> {
         let done = self.idle >= STEADY || self.record.blocks >= BLOCKS_MAX || self.nanos >= NANOS_MAX;
         (!done).then(|| match self.record.last_ns {
-            None => FIRST,
-            Some(last) => fitting(BLOCK_NANOS, last, FIRST, 100_000),
+            None => self.first,
+            Some(last) => fitting(BLOCK_NANOS, last, self.first, 100_000),
         })
     }
 
@@ -76,7 +88,7 @@ mod tests {
 
     #[test]
     fn it_ends_when_improvement_stops() {
-        let mut warming = Warming::default();
+        let mut warming = Warming::new(8);
         let times = [500.0, 300.0, 200.0, 110.0, 101.0, 100.0];
         let mut blocks = 0;
         while let Some(exchanges) = warming.next() {
@@ -91,7 +103,7 @@ mod tests {
 
     #[test]
     fn it_ends_by_its_caps_when_it_never_settles() {
-        let mut warming = Warming::default();
+        let mut warming = Warming::new(8);
         let mut each = 1e9;
         while let Some(exchanges) = warming.next() {
             warming.block(exchanges, each * exchanges as f64);
@@ -104,7 +116,7 @@ mod tests {
     proptest! {
         #[test]
         fn strange_times_end_too(times in prop::collection::vec(prop::num::f64::ANY, 1..100)) {
-            let mut warming = Warming::default();
+            let mut warming = Warming::new(8);
             let mut at = 0;
             while let Some(exchanges) = warming.next() {
                 prop_assert!(exchanges >= 1);

@@ -4,7 +4,7 @@ use super::Report;
 use crate::load::Row;
 
 /// The names of the fields.
-const HEAD: [&str; 24] = [
+const HEAD: [&str; 25] = [
     "kind",
     "rail",
     "rank_a",
@@ -29,6 +29,7 @@ const HEAD: [&str; 24] = [
     "share_of_memcpy",
     "hiccups",
     "unsteady",
+    "posted",
 ];
 
 /// The rows as CSV (RFC 4180).
@@ -43,7 +44,7 @@ pub fn csv(report: &Report) -> String {
     String::from_utf8(bytes).expect("fields are text")
 }
 
-fn line(report: &Report, row: &Row) -> [String; 24] {
+fn line(report: &Report, row: &Row) -> [String; 25] {
     let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
     let half = row.half_rtt_ns;
     let reference = &row.reference;
@@ -74,6 +75,7 @@ fn line(report: &Report, row: &Row) -> [String; 24] {
         number(reference.memcpy_share),
         row.hiccups.count.to_string(),
         reference.unsteady.to_string(),
+        report.posted.to_string(),
     ]
 }
 

@@ -7,8 +7,6 @@ mod html;
 mod plot;
 mod table;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +37,9 @@ pub struct Report {
     pub rail: String,
     /// Messages outstanding; 1 for `pingpong`.
     pub window: usize,
+    /// Whether short messages were non-blocking requests, that many at once, instead of blocking calls.
+    #[serde(default)]
+    pub posted: bool,
     /// Milliseconds since 1970 when the run began.
     pub started_unix_ms: u64,
     /// Where and how it ran, with the doubts.
@@ -79,44 +80,42 @@ impl Report {
     }
 }
 
-/// Writes `text` to a file, or to `out` when the name is `-`.
-///
-/// # Errors
-/// When the file cannot be written; a closed `out` is the caller's matter.
-pub fn write_to(path: &Path, text: &str, out: &mut dyn Write) -> Result<(), BenchError> {
-    let failed = |source: io::Error| BenchError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    if path == Path::new("-") {
-        return out
-            .write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(failed);
-    }
-    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.flush())
-        .map_err(failed)
+/// The sort of picture that a name asks for by its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Picture {
+    /// `.svg`: the percentile curve and the curve by size; for streams only the latter.
+    Svg,
+    /// `.html`: a self-contained page with all pictures and the table.
+    Html,
 }
 
-/// Writes a plot: a picture for `.svg` (the percentile curve, or for streams the curve by size), a self-contained
-/// page with all pictures and the table for `.html`.
-///
-/// # Errors
-/// When the name ends otherwise, or the file cannot be written.
-pub fn write_plot(report: &Report, path: &Path, out: &mut dyn Write) -> Result<(), BenchError> {
-    let text = match path.extension().and_then(|end| end.to_str()) {
-        Some("svg") if report.kind == Kind::Pingpong => plot::both(report)?,
-        Some("svg") => by_size(report)?,
-        Some("html") => html(report)?,
-        _ => {
-            return Err(BenchError::PlotKind {
+impl Picture {
+    /// By the end of a file's name, in capitals or not.
+    ///
+    /// # Errors
+    /// When the name ends otherwise.
+    pub fn of(path: &Path) -> Result<Self, BenchError> {
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        match end.to_ascii_lowercase().as_str() {
+            "svg" => Ok(Self::Svg),
+            "html" => Ok(Self::Html),
+            _ => Err(BenchError::PlotKind {
                 path: path.to_owned(),
-            });
+            }),
         }
-    };
-    write_to(path, &text, out)
+    }
+
+    /// The picture of a report, as text.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn draw(self, report: &Report) -> Result<String, BenchError> {
+        match self {
+            Self::Svg if report.kind == Kind::Pingpong => plot::both(report),
+            Self::Svg => by_size(report),
+            Self::Html => html(report),
+        }
+    }
 }
 
 /// Bytes or messages per second with a unit that keeps three digits before the point.
@@ -176,26 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_of_another_kind_is_refused_and_files_are_written_whole() {
-        let folder = tempfile::tempdir().unwrap();
+    fn a_picture_is_chosen_by_its_name_in_capitals_or_not() {
         let report = samples::pingpong();
-        let error = write_plot(&report, &folder.path().join("x.png"), &mut Vec::new()).unwrap_err();
+        let error = Picture::of(Path::new("x.png")).unwrap_err();
         assert!(error.to_string().contains(".svg or .html"), "{error}");
-        let path = folder.path().join("x.svg");
-        write_plot(&report, &path, &mut Vec::new()).unwrap();
-        assert!(
-            std::fs::read_to_string(path)
-                .unwrap()
-                .trim_end()
-                .ends_with("</svg>")
-        );
-        let error = write_to(&folder.path().join("no/x"), "x", &mut Vec::new()).unwrap_err();
-        assert!(
-            error.to_string().contains("check that the folder exists"),
-            "{error}"
-        );
-        let mut out = Vec::new();
-        write_to(Path::new("-"), "text", &mut out).unwrap();
-        assert_eq!(out, b"text");
+        let svg = Picture::of(Path::new("X.SVG")).unwrap().draw(&report).unwrap();
+        assert!(svg.trim_end().ends_with("</svg>"));
+        assert_eq!(Picture::of(Path::new("x.Html")).unwrap(), Picture::Html);
     }
 }

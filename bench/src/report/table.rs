@@ -218,8 +218,13 @@ fn notes(report: &Report, width: usize, text: &mut String) {
     };
     paragraph(text, width, "", unit);
     if report.kind != Kind::Pingpong {
+        let calls = match (report.posted, report.kind) {
+            (true, _) => "non-blocking sends and receives outstanding",
+            (false, Kind::Rate) => "messages outstanding, up to 4 KiB by blocking sends and receives",
+            (false, _) => "messages outstanding",
+        };
         let window = format!(
-            "{} messages outstanding; ×memcpy: share of what one copy per message allows on one core",
+            "{} {calls}; ×memcpy: share of what one copy per message allows on one core",
             report.window
         );
         paragraph(text, width, "", &window);

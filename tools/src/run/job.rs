@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::error::Exit;
 use rustix::process::{Pid, PidfdFlags, Resource, Signal};
 
+use super::keep::{Keeper, Kept};
 use super::prefix::Lines;
 use super::watch::{Signals, wait};
 use super::{Launch, Output};
@@ -44,6 +45,9 @@ enum About {
 struct Job {
     ranks: Vec<Rank>,
     signals: Signals,
+    root: String,
+    /// Dropped when all is done: what it is there for cannot happen any more.
+    keeper: Keeper,
     /// The exit status of the job, once it is decided.
     verdict: Option<u8>,
     timeout: Option<(Instant, Duration)>,
@@ -61,25 +65,35 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         what: "catch signals",
         source,
     })?;
+    let root = root_name().map_err(|source| ToolError::System {
+        what: "make a random name",
+        source,
+    })?;
+    let keeper = Keeper::start(&root).map_err(|source| ToolError::System {
+        what: "start the process that ends what ranks leave behind (check `ulimit -u` and `ulimit -n`)",
+        source,
+    })?;
     let mut job = Job {
         ranks: Vec::with_capacity(launch.ranks as usize),
         signals,
+        root,
+        keeper,
         verdict: None,
         timeout: launch.timeout.map(|time| (Instant::now() + time, time)),
         kill_at: None,
         passed_on: 0,
         over: None,
     };
-    let root = root_name().map_err(|source| ToolError::System {
-        what: "make a random name",
-        source,
-    })?;
     for rank in 0..launch.ranks {
-        match start(launch, rank, &root) {
-            Ok(started) => job.ranks.push(started),
+        match start(launch, rank, &job.root) {
+            Ok(started) => {
+                job.keeper.watch(started.group);
+                job.ranks.push(started);
+            }
             Err(error) => {
                 job.signal(Signal::KILL);
                 job.ranks.iter_mut().for_each(|rank| drop(rank.child.wait()));
+                job.sweep();
                 return Err(error);
             }
         }
@@ -88,6 +102,13 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         what: "wait for the ranks",
         source,
     })?;
+    if job.verdict.is_some_and(|code| code != 0) {
+        job.sweep();
+    }
+    if job.passed_on > 0 {
+        // What a rank was about to overwrite on the terminal.
+        out::pass("");
+    }
     Ok(ExitCode::from(job.verdict.unwrap_or(0)))
 }
 
@@ -169,17 +190,40 @@ impl Job {
                 match about {
                     About::Signals => self.pass_on(),
                     About::End(index) => self.ended(index)?,
-                    About::Out(index) => pass(&mut self.ranks[index].out, &mut io::stdout()),
-                    About::Err(index) => pass(&mut self.ranks[index].err, &mut io::stderr()),
+                    About::Out(index) => {
+                        let passed = pass(&mut self.ranks[index].out, &mut io::stdout());
+                        self.written(passed);
+                    }
+                    About::Err(index) => {
+                        // An output for errors that fails has nobody to be told to.
+                        let _ = pass(&mut self.ranks[index].err, &mut io::stderr());
+                    }
                 }
             }
             self.deadlines();
         }
-        for rank in &mut self.ranks {
-            finish(&mut rank.out, &mut io::stdout());
-            finish(&mut rank.err, &mut io::stderr());
+        for index in 0..self.ranks.len() {
+            let finished = finish(&mut self.ranks[index].out, &mut io::stdout());
+            self.written(finished);
+            let _ = finish(&mut self.ranks[index].err, &mut io::stderr());
         }
         Ok(())
+    }
+
+    /// Output that is lost fails the job. A reader that went away has what it wanted: its rank gets the SIGPIPE that
+    /// it would have had without us.
+    fn written(&mut self, result: io::Result<()>) {
+        let Err(error) = result else { return };
+        if error.kind() != io::ErrorKind::BrokenPipe && self.verdict.is_none() {
+            self.verdict = Some(Exit::System.number());
+            self.end(&format!("could not write to the standard output: {error}"));
+        }
+    }
+
+    /// Ends what the ranks of a failed job have started and left behind.
+    fn sweep(&self) {
+        let groups = self.ranks.iter().map(|rank| rank.group).collect();
+        Kept::new(&self.root, groups).end(GRACE);
     }
 
     /// Every rank has ended, and so has its output or our patience with it.
@@ -197,8 +241,8 @@ impl Job {
 
     /// Waits for the next thing to happen.
     fn look(&self) -> io::Result<(Vec<About>, Vec<bool>)> {
-        let mut about = vec![About::Signals; 2];
-        let mut descriptors: Vec<BorrowedFd<'_>> = self.signals.descriptors().to_vec();
+        let mut descriptors: Vec<BorrowedFd<'_>> = self.signals.descriptors().collect();
+        let mut about = vec![About::Signals; descriptors.len()];
         for (index, rank) in self.ranks.iter().enumerate() {
             if !rank.ended {
                 about.push(About::End(index));
@@ -222,8 +266,27 @@ impl Job {
     /// A signal to the launcher is meant for the job; sent again, it means it.
     fn pass_on(&mut self) {
         for signal in self.signals.arrived() {
+            if signal == Signal::TSTP {
+                self.pause();
+                continue;
+            }
             self.passed_on += 1;
             self.signal(if self.passed_on > 1 { Signal::KILL } else { signal });
+            if signal == Signal::HUP {
+                // The terminal is gone: nobody is left to send it again.
+                self.kill_at = Some(Instant::now() + GRACE);
+            }
+        }
+    }
+
+    /// Stops the ranks and then ourselves, until the shell has us go on.
+    fn pause(&mut self) {
+        let stopped = Instant::now();
+        self.signal(Signal::STOP);
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        self.signal(Signal::CONT);
+        if let Some((at, _)) = &mut self.timeout {
+            *at += stopped.elapsed();
         }
     }
 
@@ -258,11 +321,14 @@ impl Job {
     /// Ends the ranks that are left, and says why.
     fn end(&mut self, reason: &str) {
         let left = self.ranks.iter().filter(|rank| !rank.ended).count();
+        let other = if left < self.ranks.len() { "other " } else { "" };
         let rest = match left {
             0 => String::new(),
-            1 => "; ending the other rank".to_owned(),
-            n => format!("; ending the other {n} ranks"),
+            1 => format!("; ending the {other}rank"),
+            n => format!("; ending the {other}{n} ranks"),
         };
+        // A rank may have shown something there that was to be overwritten.
+        out::pass("");
         out::say(&format!("doorbell: {reason}{rest}"));
         self.signal(Signal::TERM);
         self.kill_at = Some(Instant::now() + GRACE);
@@ -294,26 +360,22 @@ impl Job {
     }
 }
 
-/// Passes on what there is to read. At the end of the stream, or when our own output is closed, the stream is
-/// dropped: in the second case the rank gets the SIGPIPE that it would have had without us.
-fn pass<S: Read>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) {
-    let Some((source, lines)) = stream else { return };
-    let mut buffer = [0; 16 << 10];
-    let done = match source.read(&mut buffer) {
-        Ok(0) => true,
-        Ok(count) => lines.push(&buffer[..count], out).is_err(),
-        Err(error) => error.kind() != io::ErrorKind::Interrupted,
+/// Passes on what there is to read. At the end of the stream, or when our own output is closed or full, the stream is
+/// dropped.
+fn pass<S: Read>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) -> io::Result<()> {
+    let Some((source, lines)) = stream else {
+        return Ok(());
     };
-    if done {
-        finish(stream, out);
+    let mut buffer = [0; 16 << 10];
+    match source.read(&mut buffer) {
+        Ok(count @ 1..) => lines.push(&buffer[..count], out).inspect_err(|_| *stream = None),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Ok(0) | Err(_) => finish(stream, out),
     }
 }
 
-fn finish<S>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) {
-    if let Some((_, mut lines)) = stream.take() {
-        // Output that is closed has nobody to be told to.
-        let _ = lines.end(out);
-    }
+fn finish<S>(stream: &mut Option<(S, Lines)>, out: &mut impl Write) -> io::Result<()> {
+    stream.take().map_or(Ok(()), |(_, mut lines)| lines.end(out))
 }
 
 /// The number that the shell would show.

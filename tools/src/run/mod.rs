@@ -4,15 +4,18 @@
 //! ```text
 //!   doorbell run ──┬── exec-rank (dies with the launcher, binds its core) ══exec══► rank 0
 //!    one thread,   ├── exec-rank ═════════════════════════════════════════exec══► rank 1
-//!    one poll loop └── …
+//!    one poll loop ├── …
+//!                  └── keep-job (sleeps; when the launcher is killed, it ends what the ranks started)
 //! ```
 //!
 //! A rank that ends with anything but 0 ends the job: the others get SIGTERM, and SIGKILL after a grace. Each rank
 //! leads a process group of its own, so that what it started is ended with it. When the launcher itself is killed,
-//! the kernel kills the ranks (the parent-death signal that `exec-rank` asks for).
+//! the kernel kills the ranks (the parent-death signal that `exec-rank` asks for), and the keeper kills what they
+//! started: the module `keep` says what it can find and what not.
 
 mod exec;
 mod job;
+mod keep;
 mod prefix;
 mod watch;
 
@@ -26,6 +29,7 @@ use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
 
 pub(crate) use exec::exec_rank;
+pub(crate) use keep::keep_job;
 
 /// What becomes of the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

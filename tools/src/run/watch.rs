@@ -7,39 +7,51 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 /// The signals that the launcher passes on.
 #[derive(Debug)]
-pub(super) struct Signals {
-    interrupt: UnixStream,
-    terminate: UnixStream,
-}
+pub(super) struct Signals(Vec<(Signal, UnixStream)>);
 
 impl Signals {
-    /// From now on the two signals are caught.
+    /// From now on the signals are caught. The first two are, even when whoever started us ignores them: a job can be
+    /// ended. The others stay ignored then, as `nohup` and shells without job control want it.
     pub(super) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: caught(SIGINT)?,
-            terminate: caught(SIGTERM)?,
-        })
+        let ignored = ignored();
+        let all = [
+            (SIGINT, Signal::INT),
+            (SIGTERM, Signal::TERM),
+            (SIGHUP, Signal::HUP),
+            (SIGQUIT, Signal::QUIT),
+            (SIGTSTP, Signal::TSTP),
+        ];
+        all.into_iter()
+            .filter(|(number, _)| matches!(*number, SIGINT | SIGTERM) || ignored >> (number - 1) & 1 == 0)
+            .map(|(number, signal)| Ok((signal, caught(number)?)))
+            .collect::<io::Result<_>>()
+            .map(Self)
     }
 
     /// The descriptors to wait for.
-    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.interrupt.as_fd(), self.terminate.as_fd()]
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|(_, stream)| stream.as_fd())
     }
 
     /// The signals that arrived since the last call.
     pub(super) fn arrived(&mut self) -> Vec<Signal> {
-        let both = [
-            (&mut self.interrupt, Signal::INT),
-            (&mut self.terminate, Signal::TERM),
-        ];
-        both.into_iter()
-            .filter_map(|(stream, signal)| drained(stream).then_some(signal))
+        self.0
+            .iter_mut()
+            .filter_map(|(signal, stream)| drained(stream).then_some(*signal))
             .collect()
     }
+}
+
+/// The signals that this process ignores, as a mask; none when the system does not tell.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 fn caught(signal: i32) -> io::Result<UnixStream> {

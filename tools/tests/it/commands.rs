@@ -1,7 +1,11 @@
 //! Every command: help with examples, output that parses, errors of one sentence, exit statuses.
 
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::{doorbell, sentence};
 use serde_json::Value;
@@ -22,7 +26,9 @@ fn help_shows_examples_and_version_the_version() {
         let out = doorbell().args([command, "--help"]).assert().success();
         let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
         assert!(
-            text.contains("Examples:") && text.contains(&format!("doorbell {command}")),
+            text.contains("Examples:")
+                && text.contains(&format!("doorbell {command}"))
+                && text.contains("128 + n"),
             "{text}"
         );
     }
@@ -38,7 +44,7 @@ fn help_shows_examples_and_version_the_version() {
 
 #[test]
 fn wrong_usage_names_the_nearest_right_one() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["pinpong"], "pingpong"),
         (&["pingpong", "--size", "8"], "--sizes"),
         (&["pingpong", "--rail", "shmem"], "shm"),
@@ -52,6 +58,19 @@ fn wrong_usage_names_the_nearest_right_one() {
         (&["pingpong", "--plot", "x.png"], ".svg or .html"),
         (&["pingpong", "--json", "-", "--csv", "-"], "only one output"),
         (&["stream", "--cores", "0,99999"], "99999"),
+        (&["stream", "--cores", "a,b"], "two cores by their numbers"),
+        (&["pingpong", "--sizes", "-1"], "below one byte"),
+        (&["pingpong", "--seconds", "-1"], "above 0"),
+        (&["pingpong", "--samples", "x"], "a whole number from 1"),
+        (&["run", "-n", "x", "--", "true"], "a whole number from 1 to 1024"),
+        (
+            &["budgets", "--repetitions", "-2"],
+            "a whole number from 1 to 1000",
+        ),
+        (&["pingpong", "--window", "5"], "--window"),
+        (&["stream", "--hgrm", "x"], "--hgrm"),
+        (&["stream", "--posted", "5"], "--posted"),
+        (&["rate", "--posted", "5", "--window", "5"], "cannot be used with"),
     ];
     for (args, word) in cases {
         let out = doorbell().args(args).assert().code(2);
@@ -258,8 +277,72 @@ fn under_run_the_ranks_work_in_pairs() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
-    let out = doorbell()
+fn outputs_that_cannot_be_written_are_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().to_str().unwrap();
+    let file = format!("{here}/x");
+    let begun = Instant::now();
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["pingpong", "--json", "/no/such/folder/x.json"],
+            "/no/such/folder/x.json",
+        ),
+        (&["stream", "--csv", here], "is a folder"),
+        (&["pingpong", "--hlog", "/no/x"], "--hlog"),
+        (&["rate", "--plot", "/no/x.svg"], "--plot"),
+        (&["pingpong", "--json", &file, "--csv", &file], "same file"),
+        (&["budgets", "--json", "/no/x"], "folder does not exist"),
+    ];
+    for (args, word) in cases {
+        let mut command = doorbell();
+        command.args(args);
+        if args[0] != "budgets" {
+            command.args(["--sizes", "8", "--seconds", "60"]);
+        }
+        let out = command.assert().code(2);
+        let said = sentence(&out.get_output().stderr);
+        assert!(
+            said.contains(word) && said.trim().lines().count() == 1,
+            "{args:?}: {said}"
+        );
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let program = assert_cmd::cargo::cargo_bin("doorbell");
+    for args in [
+        &["info"][..],
+        &["--help"],
+        &["pingpong", "--help"],
+        &["run", "-n", "2", "--", "echo", "hi"],
+        &["pingpong", "--sizes", "8", "--samples", "10", "--json", "-"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = Command::new(&program)
+            .args(args)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let said = sentence(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(6), "{args:?}: {said}");
+        assert!(
+            said.contains("could not write to the standard output"),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn each_line_of_a_diagnosis_leaves_in_one_write() {
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    ours.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let program = assert_cmd::cargo::cargo_bin("doorbell");
+    // Both ranks wait, and say so.
+    let status = Command::new(&program)
         .args([
             "pingpong",
             "--sizes",
@@ -267,11 +350,123 @@ fn a_file_that_cannot_be_written_is_named() {
             "--samples",
             "10",
             "--json",
-            "/no/such/folder/x.json",
+            "/dev/full",
+        ])
+        .env("DOORBELL_QUIET", "1 us")
+        .stdout(Stdio::null())
+        .stderr(OwnedFd::from(theirs))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(6));
+    let mut packet = [0; 4096];
+    let mut packets = Vec::new();
+    // The other end is closed by now: what was written is here, and then nothing.
+    ours.set_nonblocking(true).unwrap();
+    while let Ok(count @ 1..) = ours.recv(&mut packet) {
+        packets.push(String::from_utf8_lossy(&packet[..count]).into_owned());
+    }
+    assert!(packets.len() >= 2, "{packets:?}");
+    for packet in packets {
+        assert!(
+            packet.starts_with("doorbell: ") && packet.ends_with('\n') && packet.lines().count() == 1,
+            "{packet:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_rail_is_the_first_thing_said() {
+    for args in [
+        &["pingpong"][..],
+        &[
+            "run",
+            "-n",
+            "2",
+            "--no-prefix",
+            "--",
+            env!("CARGO_BIN_EXE_doorbell"),
+            "pingpong",
+        ],
+    ] {
+        let out = doorbell()
+            .args(args)
+            .env("DOORBELL_RAILS", "udp:nosuch0")
+            .assert()
+            .code(3);
+        let said = sentence(&out.get_output().stderr);
+        let first = said.lines().next().unwrap();
+        assert!(first.starts_with("doorbell: rail `udp:nosuch0`"), "{said}");
+        assert!(!said.contains("cache-line"), "{said}");
+        assert_eq!(first.matches("; ").count(), 1, "one remedy: {first}");
+    }
+}
+
+#[test]
+fn a_far_name_is_not_suggested() {
+    let out = doorbell()
+        .arg("info")
+        .env("DOORBELL_ZZZZZZZ", "1")
+        .assert()
+        .code(2);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("DOORBELL_ZZZZZZZ") && !said.contains("nearest"),
+        "{said}"
+    );
+}
+
+#[test]
+fn info_fits_a_narrow_terminal() {
+    for args in [&["info"][..], &["info", "--config"]] {
+        let out = doorbell().args(args).env("COLUMNS", "60").assert().success();
+        let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= 60, "{widest}: {text}");
+    }
+    let out = doorbell().arg("info").env("COLUMNS", "40").assert().success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+}
+
+#[test]
+fn a_measurement_takes_the_time_that_it_was_given() {
+    // Each of these messages takes long: as many as for short ones would take many times the time.
+    for (args, least, most) in [
+        (&["stream", "--sizes", "64Mi", "--seconds", "1"][..], 0.9, 4.0),
+        (&["pingpong", "--sizes", "64Mi", "--seconds", "1"], 0.9, 4.0),
+        (&["pingpong", "--sizes", "8,4Ki", "--seconds", "1"], 1.8, 4.5),
+    ] {
+        let begun = Instant::now();
+        doorbell().args(args).assert().success();
+        let took = begun.elapsed().as_secs_f64();
+        assert!(least < took && took < most, "{args:?}: {took} s");
+    }
+}
+
+#[test]
+fn a_rate_can_be_measured_with_posted_requests() {
+    let out = doorbell()
+        .args([
+            "rate",
+            "--posted",
+            "128",
+            "--sizes",
+            "8",
+            "--seconds",
+            "0.1",
+            "--json",
+            "-",
         ])
         .assert()
-        .code(6);
-    assert!(sentence(&out.get_output().stderr).contains("/no/such/folder/x.json"));
+        .success();
+    let report = json(&out.get_output().stdout);
+    assert!(schema().is_valid(&report));
+    assert_eq!(
+        (report["posted"].as_bool(), report["window"].as_u64()),
+        (Some(true), Some(128))
+    );
+    let rate = report["results"][0]["messages_per_second"].as_f64();
+    assert!(rate.unwrap() > 0.0);
 }
 
 #[test]

@@ -112,7 +112,10 @@ fn a_job_beyond_its_time_is_ended() {
         .assert()
         .code(5);
     let said = sentence(&out.get_output().stderr);
-    assert!(said.contains("did not end within 0.5 s"), "{said}");
+    assert!(
+        said.contains("did not end within 0.5 s; ending the 2 ranks"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -249,6 +252,124 @@ fn ranks_do_not_outlive_a_killed_launcher() {
     let (mut child, pids) = started("echo $$; exec sleep 100", 3);
     child.kill().unwrap();
     child.wait().unwrap();
+    assert!(all_gone(&pids));
+}
+
+#[test]
+fn what_ranks_started_does_not_outlive_a_killed_launcher() {
+    // In the rank's group; in a session of its own and reparented; in the group without the environment.
+    let script = "sleep 100 & a=$!; setsid sh -c 'sleep 100 & echo $!' > $0.b.$$; env -i sleep 100 & c=$!; \
+                  echo $a $(cat $0.b.$$) $c $$; exec sleep 100";
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args(["run", "--no-prefix", "-n", "2", "--", "sh", "-c", script])
+        .arg(folder.path().join("pid"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut pids: Vec<u32> = Vec::new();
+    for _ in 0..2 {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        pids.extend(line.split_whitespace().map(|word| word.parse::<u32>().unwrap()));
+    }
+    assert_eq!(pids.len(), 8);
+    assert!(pids.iter().all(|number| !is_gone(*number)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(all_gone(&pids), "{pids:?}");
+}
+
+#[test]
+fn what_ranks_started_is_ended_with_a_failed_job_and_left_alone_otherwise() {
+    for (code, gone) in [(3, true), (0, false)] {
+        let script = format!("setsid sleep 30 >/dev/null 2>&1 & echo $!; sleep 0.2; exit {code}");
+        let out = run_sh(1, &["--no-prefix"], &script).assert().code(code);
+        let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+        let number = text.trim().parse().unwrap();
+        assert_eq!(is_gone(number), gone);
+        let _ = kill_process(pid(number), Signal::KILL);
+    }
+}
+
+/// A measurement that would take a minute, under way; signals are as a terminal's shell leaves them.
+fn measuring() -> (Child, Vec<u32>) {
+    let child = Command::new("env")
+        .arg("--default-signal")
+        .arg(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args(["pingpong", "--sizes", "8", "--seconds", "60"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let tasks = format!("/proc/{0}/task/{0}/children", child.id());
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = std::fs::read_to_string(&tasks).unwrap_or_default();
+        let pids: Vec<u32> = text
+            .split_whitespace()
+            .map(|word| word.parse().unwrap())
+            .collect();
+        // The keeper and two ranks, past the start of their program.
+        let ready = |number: &u32| {
+            let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            !line.split(|byte| *byte == 0).any(|word| word == b"exec-rank")
+        };
+        if pids.len() == 3 && pids.iter().all(ready) {
+            std::thread::sleep(Duration::from_millis(300));
+            return (child, pids);
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_measurement_ends_whole_by_every_signal() {
+    for (signal, code) in [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+    ] {
+        let (mut child, pids) = measuring();
+        kill_process(pid(child.id()), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(all_gone(&pids));
+    }
+    let (mut child, pids) = measuring();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(all_gone(&pids));
+}
+
+#[test]
+fn a_job_is_stopped_and_continued_with_its_launcher() {
+    let (mut child, pids) = measuring();
+    let all = |state: char| {
+        let until = Instant::now() + Duration::from_secs(10);
+        let stopped = |number: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('T'))
+                == (state == 'T')
+        };
+        // The keeper, first of them, sleeps on.
+        while !pids[1..].iter().chain([&child.id()]).all(stopped) {
+            assert!(Instant::now() < until, "{state}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    kill_process(pid(child.id()), Signal::TSTP).unwrap();
+    all('T');
+    kill_process(pid(child.id()), Signal::CONT).unwrap();
+    all('R');
+    assert!(child.try_wait().unwrap().is_none());
+    kill_process(pid(child.id()), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(all_gone(&pids));
 }
 

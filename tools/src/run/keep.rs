@@ -1,0 +1,200 @@
+//! The keeper: a sleeping process beside the launcher that ends what the ranks started when the launcher is killed.
+//!
+//! The kernel ends the ranks with the launcher (their parent-death signal), and what they started lives on. The
+//! keeper holds the other end of a pipe: its end without a word means that the launcher is gone. Then every process
+//! is ended that belongs to the job: by the process group of a rank, or by the job's name in its environment, which
+//! is inherited over `fork`, `setsid` and daemons' double forks alike. Out of reach: a process that left both, one of
+//! another user, and a machine without /proc.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::error::Exit;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::cli::KeepArgs;
+use crate::error::ToolError;
+
+/// The launcher's last word when it looked after everything itself.
+const DONE: &str = "done";
+/// A process that cannot be ended, such as one in the middle of a system call, is given up after this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The launcher's side.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    child: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Starts the keeper of a job.
+    pub(super) fn start(root: &str) -> io::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["keep-job", "--root", root])
+            // Not in reach of what is sent to the launcher's group, nor of the keeper of a job around this one.
+            .process_group(0)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipe = child.stdin.take();
+        Ok(Self { child, pipe })
+    }
+
+    /// From now on a rank's process group belongs to the job.
+    pub(super) fn watch(&mut self, group: Pid) {
+        self.tell(&group.as_raw_nonzero().to_string());
+    }
+
+    fn tell(&mut self, word: &str) {
+        if let Some(pipe) = &mut self.pipe {
+            // A keeper that was killed keeps nothing; the job itself does not need it.
+            let _ = pipe.write_all(format!("{word}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.tell(DONE);
+        self.pipe = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// `keep-job`: waits for the launcher's end.
+pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
+    let mut groups = Vec::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        if line == DONE {
+            return Ok(Exit::Done.into());
+        }
+        groups.extend(line.parse().ok().and_then(Pid::from_raw));
+    }
+    let until = Instant::now() + PATIENCE;
+    let kept = Kept::new(&args.root, groups);
+    while kept.signal(Signal::KILL) > 0 && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    Ok(Exit::Done.into())
+}
+
+/// What tells the processes of a job from others.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// What stands in their environment.
+    mark: Vec<u8>,
+    /// The process groups of the ranks, and the session that they are in.
+    groups: Vec<Pid>,
+    session: Option<Pid>,
+}
+
+impl Kept {
+    pub(super) fn new(root: &str, groups: Vec<Pid>) -> Self {
+        Self {
+            mark: format!("DOORBELL_ROOT={root}").into_bytes(),
+            groups,
+            session: rustix::process::getsid(None).ok(),
+        }
+    }
+
+    /// Asks what is left of the job to end, and ends it when it has not after `grace`.
+    pub(super) fn end(&self, grace: Duration) {
+        let begun = Instant::now();
+        let mut signal = Signal::TERM;
+        while self.signal(signal) > 0 && begun.elapsed() < grace + PATIENCE {
+            std::thread::sleep(LOOK);
+            if begun.elapsed() >= grace {
+                signal = Signal::KILL;
+            }
+        }
+    }
+
+    /// Sends a signal to every process of the job; how many there were.
+    fn signal(&self, signal: Signal) -> usize {
+        let Ok(entries) = fs::read_dir("/proc") else {
+            return 0;
+        };
+        let own = rustix::process::getpid();
+        entries
+            .flatten()
+            .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+            .filter(|pid| *pid != own && self.is_ours(*pid))
+            .filter(|pid| {
+                // The descriptor first, and another look: the number may have passed to another process.
+                let Ok(process) = rustix::process::pidfd_open(*pid, PidfdFlags::empty()) else {
+                    return false;
+                };
+                self.is_ours(*pid) && rustix::process::pidfd_send_signal(process, signal).is_ok()
+            })
+            .count()
+    }
+
+    fn is_ours(&self, pid: Pid) -> bool {
+        let pid = pid.as_raw_nonzero();
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            return false;
+        };
+        let Some((state, group, session)) = fields(&stat) else {
+            return false;
+        };
+        if matches!(state, 'Z' | 'X') {
+            return false;
+        }
+        let grouped = session == self.session && group.is_some_and(|group| self.groups.contains(&group));
+        let marked = || {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|entry| entry == self.mark)
+        };
+        grouped || marked()
+    }
+}
+
+/// State, process group and session out of /proc/PID/stat, whose second field may hold anything.
+fn fields(stat: &str) -> Option<(char, Option<Pid>, Option<Pid>)> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let mut number = |skipped| fields.nth(skipped)?.parse().ok().and_then(Pid::from_raw);
+    Some((state, number(1), number(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_of_processes_do_not_confuse() {
+        let found = fields("7 (a) S 1 (x) S 3 42 41 0 -1\n");
+        assert_eq!(found, Some(('S', Pid::from_raw(42), Pid::from_raw(41))));
+        assert_eq!(fields("7 (sh"), None);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_environment_alone() {
+        let root = format!("@doorbell-test-{}", std::process::id());
+        let mut child = Command::new("setsid")
+            .args(["sh", "-c", "trap '' TERM; echo; while :; do sleep 0.05; done"])
+            .env("DOORBELL_ROOT", &root)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        io::BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let other = Kept::new("@doorbell-of-somebody-else", Vec::new());
+        assert_eq!(other.signal(Signal::KILL), 0);
+        Kept::new(&root, Vec::new()).end(Duration::from_millis(100));
+        assert!(!child.wait().unwrap().success());
+    }
+}
