@@ -11,7 +11,9 @@
 //! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
 //! Each byte is fetched once: reads into arrays are volatile, and behind a copy stands an empty assembly statement
 //! that takes the copy's address, so that the optimiser cannot look at the source again instead of at the copy.
-//! The same holds between threads of one process: two of them may write one [`Region`], as two processes may.
+//! The same holds between threads of one process: two of them may write one [`Region`], as two processes may. To the
+//! letter of the language's memory model that is a race, and there is no other way to share memory with a process that
+//! one does not trust; what is relied on is that the compiler gives such a load some value, which is then a private one.
 
 mod copy;
 mod region;
