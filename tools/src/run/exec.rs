@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use doorbell_bench::pin;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use crate::cli::ExecArgs;
 use crate::error::ToolError;
@@ -27,7 +27,7 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(system("ask for the death signal of the launcher"))?;
     // The launcher may have died before the request: then nobody would ever end this rank.
-    if rustix::process::getppid() != Pid::from_raw(args.launcher as i32) {
+    if rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(args.launcher) {
         return Err(ToolError::Usage(
             "exec-rank is what `doorbell run` starts; the launcher is gone".to_owned(),
         ));

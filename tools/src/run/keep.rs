@@ -77,7 +77,7 @@ pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
         if line == DONE {
             return Ok(Exit::Done.into());
         }
-        groups.extend(line.parse().ok().and_then(Pid::from_raw));
+        groups.extend(number(&line));
     }
     let until = Instant::now() + PATIENCE;
     let kept = Kept::new(&args.root, groups);
@@ -126,7 +126,7 @@ impl Kept {
         let own = rustix::process::getpid();
         entries
             .flatten()
-            .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+            .filter_map(|entry| number(entry.file_name().to_str()?))
             .filter(|pid| *pid != own && self.is_ours(*pid))
             .filter(|pid| {
                 // The descriptor first, and another look: the number may have passed to another process.
@@ -160,11 +160,17 @@ impl Kept {
     }
 }
 
+/// The number of a process or a group; not the -1 that stands for the groups of a process on its way out.
+fn number(text: &str) -> Option<Pid> {
+    let number = text.parse().ok().filter(|number: &i32| *number > 0)?;
+    Pid::from_raw(number)
+}
+
 /// State, process group and session out of /proc/PID/stat, whose second field may hold anything.
 fn fields(stat: &str) -> Option<(char, Option<Pid>, Option<Pid>)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
-    let mut number = |skipped| fields.nth(skipped)?.parse().ok().and_then(Pid::from_raw);
+    let mut number = |skipped| fields.nth(skipped).and_then(number);
     Some((state, number(1), number(0)))
 }
 
@@ -177,6 +183,7 @@ mod tests {
         let found = fields("7 (a) S 1 (x) S 3 42 41 0 -1\n");
         assert_eq!(found, Some(('S', Pid::from_raw(42), Pid::from_raw(41))));
         assert_eq!(fields("7 (sh"), None);
+        assert_eq!(fields("7 (sh) X 1 -1 -1 0"), Some(('X', None, None)));
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn measuring() -> (Child, Vec<u32>) {
         .args(["pingpong", "--sizes", "8", "--seconds", "60"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let tasks = format!("/proc/{0}/task/{0}/children", child.id());
@@ -337,7 +337,10 @@ fn a_measurement_ends_whole_by_every_signal() {
     ] {
         let (mut child, pids) = measuring();
         kill_process(pid(child.id()), signal).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let ended = child.wait().unwrap();
+        let mut said = Vec::new();
+        child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+        assert_eq!(ended.code(), Some(code), "{}", String::from_utf8_lossy(&said));
         assert!(all_gone(&pids));
     }
     let (mut child, pids) = measuring();
