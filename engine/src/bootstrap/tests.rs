@@ -235,6 +235,76 @@ fn a_socket_file_that_a_dead_job_left_is_replaced_but_nothing_else() {
     assert_eq!(std::fs::read_to_string(root.path().unwrap()).unwrap(), "precious");
 }
 
+const FOREIGN: &str = "DOORBELL_TEST_FOREIGN_ROOT";
+
+/// Serves an address as another user; without one, this is no test.
+#[test]
+fn foreign_root() {
+    let Ok(name) = std::env::var(FOREIGN) else { return };
+    let address =
+        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name)
+            .unwrap();
+    let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    println!("\nserving");
+    let (mut guest, _) = listener.accept().unwrap();
+    // Nothing of ours is told to it: it reads the end.
+    let mut heard = Vec::new();
+    let _ = guest.read_to_end(&mut heard);
+    assert!(heard.is_empty(), "{} bytes", heard.len());
+}
+
+#[test]
+fn a_meeting_that_another_user_serves_is_left_at_once() {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+    if !rustix::process::geteuid().is_root() {
+        if let Some(path) = std::env::var_os("DOORBELL_SKIP_FILE") {
+            let mut file = std::fs::File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+                .unwrap();
+            let name = "doorbell::bootstrap::tests::a_meeting_that_another_user_serves_is_left_at_once";
+            writeln!(file, "{name}: only root can start a process of another user").unwrap();
+        }
+        return;
+    }
+    let name = format!("doorbell-test-foreign-{}", std::process::id());
+    // The test program may lie where another user cannot look.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let program = folder.path().join("foreign");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut other = Command::new(&program)
+        .args([
+            "--exact",
+            "bootstrap::tests::foreign_root",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(FOREIGN, &name)
+        .current_dir("/")
+        .uid(65_534)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "serving"));
+    let started = Instant::now();
+    let error = meet(&Root::Abstract(name), hello(1, 2), AMPLE).unwrap_err();
+    assert!(started.elapsed() < AMPLE / 4);
+    assert!(
+        error
+            .to_string()
+            .contains("another user serves the meeting at @doorbell"),
+        "{error}"
+    );
+    assert_eq!(error.exit_code(), 2);
+    assert!(other.wait().unwrap().success());
+}
+
 #[test]
 fn bad_roots_are_errors() {
     for bad in ["", "@", &"x".repeat(200), &format!("@{}", "x".repeat(200))] {
