@@ -305,7 +305,13 @@ fn measuring() -> (Child, Vec<u32>) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let tasks = format!("/proc/{0}/task/{0}/children", child.id());
+    let pids = under_way(child.id());
+    (child, pids)
+}
+
+/// The keeper and the two ranks of a launcher, when all are past the start of their program.
+fn under_way(launcher: u32) -> Vec<u32> {
+    let tasks = format!("/proc/{launcher}/task/{launcher}/children");
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         let text = std::fs::read_to_string(&tasks).unwrap_or_default();
@@ -313,16 +319,15 @@ fn measuring() -> (Child, Vec<u32>) {
             .split_whitespace()
             .map(|word| word.parse().unwrap())
             .collect();
-        // The keeper and two ranks, past the start of their program.
         let ready = |number: &u32| {
             let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
             !line.split(|byte| *byte == 0).any(|word| word == b"exec-rank")
         };
         if pids.len() == 3 && pids.iter().all(ready) {
             std::thread::sleep(Duration::from_millis(300));
-            return (child, pids);
+            return pids;
         }
-        assert!(Instant::now() < until, "{text}");
+        assert!(Instant::now() < until, "the ranks did not start: {text}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
