@@ -8,7 +8,7 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Look, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    PeerIndex, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -245,7 +245,7 @@ impl Message for AnyRail {
         each!(self, rail => Message::open(rail, address, incarnation))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
         each!(self, rail => rail.send(peer, head, body))
     }
@@ -261,8 +261,8 @@ impl Message for AnyRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
-        each!(self, rail => rail.look(peer, head, room))
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+        each!(self, rail => rail.look(peer, head, room, watch))
     }
 
     #[inline]

@@ -105,7 +105,7 @@ unsafe fn lend_mut(into: &mut [u8]) -> MutLoan {
 }
 
 /// Sends and waits until `data` may be changed again.
-#[inline]
+#[inline(always)]
 pub(crate) fn send(world: &World, envelope: Envelope, data: &[u8], limit: Duration) -> Result<(), Error> {
     // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
@@ -125,7 +125,7 @@ fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Durati
 }
 
 /// Receives into `into` and waits for it.
-#[inline]
+#[inline(always)]
 pub(crate) fn recv(
     world: &World,
     envelope: Envelope,

@@ -147,9 +147,9 @@ impl World {
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Timeout`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
-        self.usual().send(to, tag, data)
+        scope::send(self, Envelope::to(USER, to, tag, false), data, self.limit)
     }
 
     /// Sends `data` and returns when a receive at rank `to` has matched it.
@@ -174,14 +174,19 @@ impl World {
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Truncated`] when the message is longer; [`Error::Timeout`].
-    #[inline]
+    #[inline(always)]
     pub fn recv(
         &self,
         from: impl Into<Source>,
         tag: impl Into<Tag>,
         into: &mut [u8],
     ) -> Result<Status, Error> {
-        self.usual().recv(from, tag, into)
+        scope::recv(
+            self,
+            Envelope::from(USER, from.into(), tag.into()),
+            into,
+            self.limit,
+        )
     }
 
     /// Waits until a matching message is there, and leaves it there.

@@ -111,6 +111,27 @@ impl<'a> SharedBytes<'a> {
         Some(unsafe { fetch(from) })
     }
 
+    /// All bytes, when there are at most eight, as one word in memory order; zeroes behind them. No loop, and nothing
+    /// that is written narrow and read back wide: that would wait for the store buffer.
+    #[inline(always)]
+    pub fn read_short(&self) -> Option<u64> {
+        let half = |at: usize| self.read(at).map(u32::from_le_bytes).map(u64::from);
+        let byte = |at: usize| self.read(at).map(|[byte]: [u8; 1]| u64::from(byte));
+        let value = match self.length {
+            8 => return self.read(0).map(u64::from_ne_bytes),
+            // The two halves overlap: the bytes that they share are the same in both.
+            4..8 => half(0)? | half(self.length - 4)? << (8 * (self.length - 4)),
+            // As do these three.
+            1..4 => {
+                let (middle, last) = (self.length / 2, self.length - 1);
+                byte(0)? | byte(middle)? << (8 * middle) | byte(last)? << (8 * last)
+            }
+            0 => 0,
+            _ => return None,
+        };
+        Some(value.to_le())
+    }
+
     /// Copies from offset `at` into `to`; returns how many bytes there were.
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
@@ -359,6 +380,32 @@ impl MutLoan {
         }
         // SAFETY: `N` bytes are inside the loan, checked above, which `new` promised to be writable and the stack's.
         unsafe { ptr::write_unaligned(self.start.cast::<[u8; N]>(), bytes) };
+        true
+    }
+
+    /// Writes the first `length` bytes of a word in memory order; `false`, and nothing written, when they do not fit or
+    /// are more than eight. The counterpart of [`SharedBytes::read_short`].
+    #[inline(always)]
+    pub fn write_short(&self, word: u64, length: usize) -> bool {
+        if length == 8 {
+            return self.write_array(word.to_ne_bytes());
+        }
+        if length > 8 || length > self.length {
+            return false;
+        }
+        let mut rest = u64::from_le(word);
+        let mut at = 0;
+        if length & 4 != 0 {
+            self.part(at, 4).write_array((rest as u32).to_le_bytes());
+            (rest, at) = (rest >> 32, at + 4);
+        }
+        if length & 2 != 0 {
+            self.part(at, 2).write_array((rest as u16).to_le_bytes());
+            (rest, at) = (rest >> 16, at + 2);
+        }
+        if length & 1 != 0 {
+            self.part(at, 1).write_array([rest as u8]);
+        }
         true
     }
 

@@ -391,6 +391,17 @@ pub enum FenceScope {
     Rail,
 }
 
+/// How long one [`Message::look`] may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Looks, at least one.
+    pub looks: u32,
+    /// Pause instructions between two of them.
+    pub pauses: u32,
+    /// Whether the caller will probably answer: a rail may then make ready to send while it still receives.
+    pub answer: bool,
+}
+
 /// What [`Message::look`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -437,10 +448,11 @@ pub trait Message: Rail {
     /// The fast-path receive of the usNIC BTL, for a caller that waits for one message and knows its head: takes the
     /// next message of `peer` if it begins with the 16 bytes `head` (as two words in memory order), and what follows
     /// them fits `room`, where it is then. Nothing else is looked at and no other peer is served, so it never replaces
-    /// `poll`. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
+    /// `poll`. It looks again and again as `watch` says, in a loop of the rail's own, which is as tight as the rail can
+    /// make it. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
     #[inline]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
-        let _ = (peer, head, room);
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+        let _ = (peer, head, room, watch);
         Look::Other
     }
 

@@ -34,7 +34,7 @@ impl Core {
     }
 
     #[cold]
-    fn report(&mut self, rank: u32) {
+    pub(crate) fn report(&mut self, rank: u32) {
         let hot = &mut self.hot[rank as usize];
         hot.report_at = hot.consumed + self.config.window / 4;
         let head = Head::new(&CreditHeader {

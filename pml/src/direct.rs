@@ -6,9 +6,8 @@
 //! general way is taken.
 
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{Inbound, Look, Message};
+use doorbell_fabric::message::{Inbound, Look, Message, Watch};
 
-use crate::args::Status;
 use crate::core::Core;
 use crate::dispatch::NOBODY;
 use crate::peer::{ENVELOPE, about};
@@ -18,10 +17,20 @@ use crate::wire::MATCH_LEN;
 
 /// Messages received in a row, without one sent, that make a stream.
 const STREAM: u32 = 32;
-/// Pauses between two looks then: some hundred nanoseconds.
-const STREAM_PAUSES: u32 = 8;
-/// Looks between two polls of everything.
-const POLL_EVERY: u32 = 16;
+/// The looks between two polls of everything: one to two microseconds, longer than a round trip between cores that are
+/// far apart, so that an answer that comes at once is not met in the middle of a poll.
+const ANSWERING: Watch = Watch {
+    looks: 64,
+    pauses: 1,
+    answer: true,
+};
+/// The same in a stream. The pauses are longer: the sender then fills some lines in peace, instead of losing its line
+/// to a look after every message.
+const STREAMING: Watch = Watch {
+    looks: 8,
+    pauses: 8,
+    answer: false,
+};
 
 /// Who waits: lives on the stack of the waiting call, so that nothing of it is left when that call ends, however.
 #[derive(Debug)]
@@ -75,9 +84,9 @@ impl Direct {
 
 impl<M: Message> Pml<M> {
     /// Looks up to `looks` times for a message of `from` with this context and tag, and takes it into `room`, which is
-    /// not touched any more when the call returns. `None` says nothing about the message: [`Pml::recv_loan`] is the
-    /// way that always works, and from which it is found, wherever it is by then.
-    #[inline]
+    /// not touched any more when the call returns; its length. `None` says nothing about the message:
+    /// [`Pml::recv_loan`] is the way that always works, and from which it is found, wherever it is by then.
+    #[inline(always)]
     pub fn recv_directly(
         &mut self,
         from: Rank,
@@ -85,86 +94,74 @@ impl<M: Message> Pml<M> {
         tag: u64,
         room: MutLoan,
         looks: u32,
-    ) -> Option<Status> {
-        let hot = self.core.hot.get(from.index())?;
-        if hot.is(about::LOST | about::SELF) || self.core.matcher.posted_len() != 0 {
-            return None;
+    ) -> Option<usize> {
+        match self.look_directly(from, context, tag, room)? {
+            Look::Taken(length) => Some(length),
+            _ => {
+                let direct = Direct {
+                    rank: from.0,
+                    context,
+                    tag,
+                    room,
+                    length: None,
+                };
+                self.recv_by_polling(direct, looks)
+            }
         }
-        if !self.core.listed.is_empty() {
+    }
+
+    /// The next looks, with a poll of everything before each.
+    #[inline(never)]
+    fn recv_by_polling(&mut self, mut direct: Direct, looks: u32) -> Option<usize> {
+        let (from, context, tag, room) = (Rank(direct.rank), direct.context, direct.tag, direct.room);
+        for _ in 0..looks.div_ceil(ANSWERING.looks) {
             // Credits and answers do not wait for a poll that may not come for long.
             self.drain();
-        }
-        let mut direct = Direct {
-            rank: from.0,
-            context,
-            tag,
-            room,
-            length: None,
-        };
-        for look in 1..=looks {
-            // A kept message may be the one: an announcement, or one that does not fit.
-            if self.core.matcher.unexpected_load().messages != 0 {
-                return None;
-            }
-            match self.look_for(from.index(), context, tag, room) {
-                Look::Taken(length) => return Some(self.taken(from, tag, length)),
-                Look::Nothing if !look.is_multiple_of(POLL_EVERY) => {
-                    // Without a pause, loads run ahead of the one that counts and compete for the line. In a stream
-                    // (many received, nothing sent) the pause is longer: the sender then fills some lines in peace,
-                    // instead of losing its line to a look after every message.
-                    let pauses = if self.core.in_a_row > STREAM {
-                        STREAM_PAUSES
-                    } else {
-                        1
-                    };
-                    for _ in 0..pauses {
-                        std::hint::spin_loop();
-                    }
-                    continue;
-                }
-                _ => {}
-            }
             self.poll_for(1, &mut direct);
-            if let Some(length) = direct.length {
-                return Some(Status {
-                    source: from,
-                    tag,
-                    length: length as u64,
-                });
+            if direct.length.is_some() {
+                return direct.length;
+            }
+            if let Look::Taken(length) = self.look_directly(from, context, tag, room)? {
+                return Some(length);
             }
         }
         None
     }
-    /// Asks the rail that small messages go to, which is where they usually come from.
-    #[inline(always)]
-    fn look_for(&mut self, from: usize, context: u16, tag: u64, room: MutLoan) -> Look {
-        let Some(hot) = self.core.hot.get(from) else {
-            return Look::Other;
-        };
-        let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
-        match self.rails.get_mut(usize::from(hot.rail)) {
-            Some(slot) => slot.rail.look(hot.peer, head, room),
-            None => Look::Other,
-        }
-    }
 
-    /// The message was taken off the rail and is in the buffer: keeps the books.
+    /// Asks the rail that small messages go to, which is where they usually come from. `None`: this way is closed.
+    ///
+    /// Between a look and the caller's answer lies what counts for a round trip, so everything that is not for the
+    /// message in hand is done before or at another time.
     #[inline(always)]
-    fn taken(&mut self, from: Rank, tag: u64, length: usize) -> Status {
-        let hot = &mut self.core.hot[from.index()];
-        hot.advance();
-        let held = hot.is(about::HELD);
-        self.core.in_a_row = self.core.in_a_row.saturating_add(1);
-        self.core.counters.arrived += 1;
-        self.core.counters.matched += 1;
-        self.core.consume(from.0, length as u64 + ENVELOPE);
-        if held {
-            self.core.release_held(from.0);
+    fn look_directly(&mut self, from: Rank, context: u16, tag: u64, room: MutLoan) -> Option<Look> {
+        let core = &mut self.core;
+        // A kept message may be the one: an announcement, or one that does not fit.
+        let others = core.matcher.posted_len() != 0 || core.matcher.unexpected_load().messages != 0;
+        let hot = core.hot.get_mut(from.index())?;
+        if others || hot.is(about::LOST | about::SELF | about::HELD) {
+            return None;
         }
-        Status {
-            source: from,
-            tag,
-            length: length as u64,
+        if !core.listed.is_empty() {
+            return Some(Look::Other);
         }
+        let slot = self.rails.get_mut(usize::from(hot.rail))?;
+        let head = [(hot.expected | u64::from(context) << 16).to_le(), tag.to_le()];
+        let watch = if core.in_a_row > STREAM {
+            STREAMING
+        } else {
+            ANSWERING
+        };
+        let look = slot.rail.look(hot.peer, head, room, watch);
+        if let Look::Taken(length) = look {
+            hot.advance();
+            hot.consumed += length as u64 + ENVELOPE;
+            core.in_a_row = core.in_a_row.wrapping_add(1);
+            core.counters.arrived += 1;
+            core.counters.matched += 1;
+            if hot.consumed >= hot.report_at {
+                core.report(from.0);
+            }
+        }
+        Some(look)
     }
 }

@@ -29,7 +29,7 @@ impl<M: Message> Pml<M> {
         tag: u64,
         bytes: ConstLoan,
     ) -> Result<Sent, PmlError> {
-        if self.at_once(to, context, tag, bytes.len(), Body::Loan(bytes)) {
+        if self.at_once::<false>(to, context, tag, bytes.len(), Body::Loan(bytes)) {
             return Ok(Sent::Done);
         }
         self.send_slowly(Outgoing {
@@ -41,10 +41,11 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// The short half of [`Pml::send_loan`]: whether the rail took the bytes at once. If not, nothing has happened.
+    /// The short half of [`Pml::send_loan`]: whether the rail took the bytes at once, and rang its doorbell. If not,
+    /// nothing has happened.
     #[inline]
     pub fn send_at_once(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
-        self.at_once(to, context, tag, bytes.len(), Body::Loan(bytes))
+        self.at_once::<true>(to, context, tag, bytes.len(), Body::Loan(bytes))
     }
 
     /// Sends.
@@ -58,7 +59,7 @@ impl<M: Message> Pml<M> {
             SendMode::Synchronous => notify | mark::SYNC,
         };
         if let (Payload::Loan(bytes), SendMode::Standard) = (&args.payload, args.mode)
-            && self.at_once(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
+            && self.at_once::<false>(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
         {
             return Ok(Sent::Done);
         }
@@ -78,15 +79,22 @@ impl<M: Message> Pml<M> {
     /// and try again; [`PmlError::InjectTooLong`] for more bytes than may wait.
     #[inline]
     pub fn inject(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
-        if self.at_once(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
+        if self.at_once::<false>(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
             return Ok(());
         }
         self.inject_slowly(to, context, tag, bytes)
     }
 
     /// The fast path: the rail takes it now, or nothing has happened.
-    #[inline]
-    fn at_once(&mut self, to: Rank, context: u16, tag: u64, length: usize, body: Body<'_>) -> bool {
+    #[inline(always)]
+    fn at_once<const FLUSH: bool>(
+        &mut self,
+        to: Rank,
+        context: u16,
+        tag: u64,
+        length: usize,
+        body: Body<'_>,
+    ) -> bool {
         let Some(hot) = self.core.hot.get_mut(to.index()) else {
             return false;
         };
@@ -100,6 +108,9 @@ impl<M: Message> Pml<M> {
         let head = MatchHeader::plain_words(context, hot.next.0, tag);
         if slot.rail.send(hot.peer, head.as_bytes(), body).is_err() {
             return false;
+        }
+        if FLUSH {
+            slot.rail.flush();
         }
         hot.next = hot.next.next();
         hot.charged += charge;

@@ -38,7 +38,7 @@
 use crate::error::{RingError, check_capacity};
 use crate::pad::CACHE_LINE;
 use crate::storage::{Access, Area};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use crate::view::{SharedSlice, SharedSliceMut};
 
 /// Bytes of a cell.
@@ -47,6 +47,9 @@ pub const CELL_BYTES: usize = 32;
 pub const FIRST_BYTES: usize = 24;
 /// Bytes of the consumer's control block.
 pub const CONTROL_BYTES: usize = 2 * CACHE_LINE;
+
+/// Up to so many bytes, a rest is short.
+const AHEAD_BYTES: usize = 2 * CACHE_LINE;
 
 const WHAT: &str = "message lane";
 /// Offset of the attention word: in a line of its own, because the producer looks at it for every message
@@ -245,12 +248,26 @@ impl Producer {
         self.tail
     }
 
+    /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and getting it
+    /// back takes as long as getting a message across: who is about to answer has that time while it still reads what
+    /// it answers. `long`: the answer will not fit one cell.
+    #[inline(always)]
+    pub fn expect_to_send(&self, long: bool) {
+        // SAFETY: inside the cells and aligned: checked by `attach`.
+        prefetch_to_write(unsafe { self.cells.word(self.cell(self.tail)) });
+        if long {
+            let at = self.data_tail as usize & (self.geometry.data - 1);
+            // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+            prefetch_to_write(unsafe { self.data.word(at) });
+        }
+    }
+
     /// Sends a message of at most [`FIRST_BYTES`] bytes, given as the cell's three words (in memory order);
     /// `false` if the lane is full.
     ///
     /// # Errors
     /// [`RingError::TooSmall`] for a longer one, [`RingError::Corrupt`] if the consumer's index is impossible.
-    #[inline]
+    #[inline(always)]
     pub fn push_short(&mut self, len: usize, words: [u64; 3]) -> Result<bool, RingError> {
         if len > FIRST_BYTES {
             return Err(too_long(len, FIRST_BYTES));
@@ -258,8 +275,7 @@ impl Producer {
         if self.tail - self.seen >= self.geometry.cells as u64 && !self.cell_freed()? {
             return Ok(false);
         }
-        let at = self.cell(self.tail);
-        write_first(&self.cells, at, words);
+        write_first(&self.cells, self.cell(self.tail), words);
         self.commit(len);
         Ok(true)
     }
@@ -291,6 +307,7 @@ impl Producer {
             && (place.len == 0 || place.end - self.data_seen <= self.geometry.data as u64)
     }
 
+    #[cold]
     fn cell_freed(&mut self) -> Result<bool, RingError> {
         self.look()?;
         Ok(self.tail - self.seen < self.geometry.cells as u64)
@@ -415,21 +432,35 @@ pub struct Consumer {
     /// The data index after the message last peeked at.
     next_data: u64,
     published: u64,
-    data_published: u64,
+    /// From these on, the producer is told what was consumed.
+    publish_at: u64,
+    data_publish_at: u64,
+    /// Whether the last message looked for had a short rest. Then the next one may, and while it is waited for, the
+    /// line is asked for where its rest will begin: it then comes together with the cell, not after it. As long as
+    /// nothing is written there, it stays here and this costs nothing. A longer rest is fetched faster from its
+    /// beginning by the machine itself.
+    ahead: bool,
 }
 
-/// What [`Consumer::peek_expected`] saw.
+/// What [`Consumer::expect`] saw.
 #[derive(Debug, Clone, Copy)]
 pub enum Look<'a> {
     /// No message is there.
     Nothing,
     /// A message is there, but not the one asked for.
     Other,
-    /// The message asked for.
-    Expected {
-        /// Its length in bytes, at least 16.
+    /// The message asked for, all of it in its cell.
+    Short {
+        /// Its length in bytes, from 16 to [`FIRST_BYTES`].
         len: usize,
-        /// Its bytes from 16 on, as far as they are in the cell (in memory order).
+        /// Its bytes from 16 on (in memory order).
+        last: u64,
+    },
+    /// The message asked for.
+    Long {
+        /// Its length in bytes, above [`FIRST_BYTES`].
+        len: usize,
+        /// Its bytes from 16 to [`FIRST_BYTES`] (in memory order).
         last: u64,
         /// Its bytes from [`FIRST_BYTES`] on.
         rest: SharedSlice<'a>,
@@ -501,7 +532,9 @@ impl Consumer {
             data_head: 0,
             next_data: 0,
             published: 0,
-            data_published: 0,
+            publish_at: (geometry.cells as u64).div_ceil(8),
+            data_publish_at: (geometry.data / 8) as u64,
+            ahead: false,
         })
     }
 
@@ -541,45 +574,56 @@ impl Consumer {
         Ok(Some(Arrival { len, first, rest }))
     }
 
-    /// Looks for the next message, if it begins with these two words (in memory order) and is at most `most` bytes
-    /// long; one line is read, and for a longer message the place of its rest is told. After [`Look::Expected`], it is
-    /// shown in place until [`Consumer::release`]; every other message is left for [`Consumer::peek`].
+    /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and tells whether it
+    /// begins with these two words (in memory order) and is at most `most` bytes long; one line is read, and for a
+    /// longer message the place of its rest is told. After [`Look::Expected`], it is shown in place until
+    /// [`Consumer::release`]; every other message is left for [`Consumer::peek`].
+    ///
+    /// Without a pause, loads run ahead of the one that counts and compete with the producer for the line.
     #[inline(always)]
-    pub fn peek_expected(&mut self, head: [u64; 2], most: usize) -> Look<'_> {
+    pub fn expect(&mut self, head: [u64; 2], most: usize, looks: u32, pauses: u32) -> Look<'_> {
         let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
-        // Acquire: as in `peek`.
-        // SAFETY: inside the cells and aligned: checked by `attach`.
-        let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
-        if (word >> 32) as u32 != lap_mark(self.head) {
-            return Look::Nothing;
-        }
+        let rest_at = self.data_head as usize & (self.geometry.data - 1);
+        let expected = lap_mark(self.head);
+        let mut left = looks;
+        let word = loop {
+            // Acquire: as in `peek`.
+            // SAFETY: inside the cells and aligned: checked by `attach`.
+            let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
+            if (word >> 32) as u32 == expected {
+                break word;
+            }
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Look::Nothing;
+            }
+            if self.ahead {
+                // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+                prefetch_to_read(unsafe { self.data.word(rest_at) });
+            }
+            for _ in 0..pauses {
+                std::hint::spin_loop();
+            }
+        };
         let len = word as u32 as usize;
         let words = read_words(&self.cells, at);
         if len < 16 || len > most || words[0] != head[0] || words[1] != head[1] {
             return Look::Other;
         }
+        let last = words[2];
         if len <= FIRST_BYTES {
             self.next_data = self.data_head;
-            // SAFETY: no bytes at the start of the data area.
-            let rest = unsafe { self.data.view_at(0, 0) };
-            return Look::Expected {
-                len,
-                last: words[2],
-                rest,
-            };
+            return Look::Short { len, last };
         }
         if len > self.geometry.longest() {
             return Look::Other; // for `peek` to refuse
         }
         let place = place(self.geometry.data, self.data_head, len);
         self.next_data = place.end;
+        self.ahead = place.len <= AHEAD_BYTES;
         // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
         let rest = unsafe { self.data.view_at(place.at, place.len) };
-        Look::Expected {
-            len,
-            last: words[2],
-            rest,
-        }
+        Look::Long { len, last, rest }
     }
 
     /// Whether a message is there, complete or impossible: a look at one word.
@@ -598,9 +642,7 @@ impl Consumer {
     pub fn release(&mut self) {
         self.head += 1;
         self.data_head = self.next_data;
-        let cells = self.head - self.published;
-        let data = self.data_head - self.data_published;
-        if cells * 8 >= self.geometry.cells as u64 || data * 8 >= self.geometry.data as u64 {
+        if self.head >= self.publish_at || self.data_head >= self.data_publish_at {
             self.publish();
         }
     }
@@ -617,7 +659,8 @@ impl Consumer {
         // SAFETY: as above.
         unsafe { self.control.word(0) }.store(self.head, Ordering::Release);
         self.published = self.head;
-        self.data_published = self.data_head;
+        self.publish_at = self.head + (self.geometry.cells as u64).div_ceil(8);
+        self.data_publish_at = self.data_head + (self.geometry.data / 8) as u64;
         true
     }
 
@@ -635,6 +678,31 @@ impl Consumer {
         // SAFETY: size, alignment and access of the control block were checked by `attach`.
         unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Release);
     }
+}
+
+/// A hint: nothing is read or written, on no machine does anything depend on it, and where there is no way to give it,
+/// it is not given.
+#[inline(always)]
+fn prefetch_to_write(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: an address that is valid; the instruction changes nothing, and is a no-op where it is not known.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) word, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
+}
+
+/// As [`prefetch_to_write`], to be read.
+#[inline(always)]
+fn prefetch_to_read(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: an address that is valid; the instruction changes nothing.
+    unsafe {
+        std::arch::asm!("prefetcht0 [{0}]", in(reg) word, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
 }
 
 /// A cell's length and first bytes; of this side's own memory, or after the mark was seen.

@@ -6,7 +6,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{MutLoan, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Look, Message,
-    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
@@ -15,6 +15,7 @@ use crate::attend::{COLD, HOT};
 use crate::lease::holder;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
+use crate::tx::Short;
 
 /// More lanes than these are not all looked at in every poll.
 const MOST_HOT: usize = 8;
@@ -71,22 +72,19 @@ impl Message for ShmRail {
         Ok(PeerIndex(self.peers.len() as u32 - 1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
-        if head.len() > HEAD || matches!(body, Body::Parts(parts) if parts.len() > PARTS) {
-            return Err(Refused::TooLong);
+        if let Some(known) = self.peers.get_mut(peer.index())
+            && let Some(tx) = &mut known.tx
+            && let Some(message) = Short::of(head, &body)
+        {
+            let sent = tx.send_short(message);
+            if sent == Err(Refused::PeerDown) {
+                self.condemn(peer.0, DownReason::Hostile);
+            }
+            return sent;
         }
-        let Some(known) = self.peers.get_mut(peer.index()) else {
-            return Err(Refused::PeerDown);
-        };
-        let sent = match &mut known.tx {
-            Some(tx) => tx.send(head, body),
-            None => return self.send_first(peer, head, body),
-        };
-        if sent == Err(Refused::PeerDown) {
-            self.condemn(peer.0, DownReason::Hostile);
-        }
-        sent
+        self.send_other(peer, head, &body)
     }
 
     #[inline]
@@ -138,22 +136,38 @@ impl Message for ShmRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan) -> Look {
-        let Some(rx) = self
-            .peers
-            .get_mut(peer.index())
-            .and_then(|known| known.rx.as_mut())
-        else {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+        let Some(known) = self.peers.get_mut(peer.index()) else {
             return Look::Other;
         };
-        let (len, last, rest) = match rx.lane.peek_expected(head, room.len().saturating_add(HEAD_WORDS)) {
-            lane::Look::Expected { len, last, rest } => (len - HEAD_WORDS, last.to_ne_bytes(), rest),
+        let Some(rx) = &mut known.rx else {
+            return Look::Other;
+        };
+        let most = room.len().saturating_add(HEAD_WORDS);
+        let len = match rx.lane.expect(head, most, watch.looks, watch.pauses) {
+            lane::Look::Short { len, last } => {
+                if watch.answer
+                    && let Some(tx) = &known.tx
+                {
+                    tx.expect_to_send(false);
+                }
+                let len = len - HEAD_WORDS;
+                room.write_short(last, len);
+                len
+            }
+            lane::Look::Long { len, last, rest } => {
+                if watch.answer
+                    && let Some(tx) = &known.tx
+                {
+                    tx.expect_to_send(true);
+                }
+                room.write_array(last.to_ne_bytes());
+                room.write_shared(lane::FIRST_BYTES - HEAD_WORDS, SharedBytes::from(rest));
+                len - HEAD_WORDS
+            }
             lane::Look::Nothing => return Look::Nothing,
             lane::Look::Other => return Look::Other,
         };
-        if len != last.len() || !room.write_array(last) {
-            copy_other(&room, len, last, SharedBytes::from(rest));
-        }
         rx.lane.release();
         Look::Taken(len)
     }
@@ -265,12 +279,6 @@ impl Message for ShmRail {
     }
 }
 
-/// The body of a looked-for message that is not eight bytes long: what was in the cell, then the rest.
-fn copy_other(room: &MutLoan, len: usize, last: [u8; 8], rest: SharedBytes<'_>) {
-    room.write(0, last.get(..len).unwrap_or(&last));
-    room.write_shared(last.len(), rest);
-}
-
 /// Shows what is in a lane, up to `budget` messages. An error means that the lane's owner broke the rules.
 #[inline]
 fn drain<S: Arrivals>(rx: &mut Rx, peer: PeerIndex, budget: usize, sink: &mut S) -> Result<usize, ()> {
@@ -298,13 +306,28 @@ fn drain<S: Arrivals>(rx: &mut Rx, peer: PeerIndex, budget: usize, sink: &mut S)
 }
 
 impl ShmRail {
-    #[cold]
-    fn send_first(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
-        self.make_lane(peer.0)?;
-        match self.peers.get_mut(peer.index()).and_then(|peer| peer.tx.as_mut()) {
-            Some(tx) => tx.send(head, body),
-            None => Err(Refused::PeerDown),
+    /// A message that does not fit one cell, or has an uncommon head or body; or the first one.
+    #[inline(never)]
+    fn send_other(&mut self, peer: PeerIndex, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        if head.len() > HEAD || matches!(body, Body::Parts(parts) if parts.len() > PARTS) {
+            return Err(Refused::TooLong);
         }
+        let known = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
+        if known.tx.is_none() {
+            self.make_lane(peer.0)?;
+        }
+        let Some(tx) = self
+            .peers
+            .get_mut(peer.index())
+            .and_then(|known| known.tx.as_mut())
+        else {
+            return Err(Refused::PeerDown);
+        };
+        let sent = tx.send(head, body);
+        if sent == Err(Refused::PeerDown) {
+            self.condemn(peer.0, DownReason::Hostile);
+        }
+        sent
     }
 
     /// One piece of the oldest pull, and what has ended.

@@ -86,26 +86,35 @@ impl Tx {
         Ok(())
     }
 
+    /// A message of the peer was just taken, and many are answered.
+    #[inline(always)]
+    pub(crate) fn expect_to_send(&self, long: bool) {
+        self.lane.expect_to_send(long);
+    }
+
+    /// Copies a message of one cell into the lane, or takes nothing.
+    #[inline(always)]
+    pub(crate) fn send_short(&mut self, message: Short) -> Result<MsgId, Refused> {
+        let sent = self.lane.push_short(message.len, message.words);
+        self.outcome(sent)
+    }
+
     /// Copies head and body into the lane, or takes nothing.
-    #[inline]
-    pub(crate) fn send(&mut self, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
-        let body_len = body.len();
-        let len = head.len() + body_len;
-        let sent = if let (Ok(head), true) = (<&[u8; 16]>::try_from(head), body_len <= 8) {
-            // The PML's commonest head. Word by word: assembled in memory and read back wider than it was written, it
-            // would wait for the store buffer.
-            let [first, second]: [[u8; 8]; 2] = zerocopy::transmute!(*head);
-            let last = last_word(&body, body_len);
-            self.lane
-                .push_short(len, [u64::from_ne_bytes(first), u64::from_ne_bytes(second), last])
-        } else if len <= lane::FIRST_BYTES {
+    pub(crate) fn send(&mut self, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        let len = head.len() + body.len();
+        let sent = if len <= lane::FIRST_BYTES {
             let mut cell = [0; lane::FIRST_BYTES];
             cell[..head.len()].copy_from_slice(head);
-            copy_short(&body, &mut cell[head.len()..]);
+            copy_short(body, &mut cell[head.len()..]);
             self.lane.push_short(len, words(&cell))
         } else {
             self.send_long(len, head, body)
         };
+        self.outcome(sent)
+    }
+
+    #[inline(always)]
+    fn outcome(&mut self, sent: Result<bool, doorbell_ring::RingError>) -> Result<MsgId, Refused> {
         match sent {
             Ok(true) => {
                 self.notify();
@@ -116,12 +125,12 @@ impl Tx {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn send_long(
         &mut self,
         len: usize,
         head: &[u8],
-        body: Body<'_>,
+        body: &Body<'_>,
     ) -> Result<bool, doorbell_ring::RingError> {
         let Some(mut room) = self.lane.reserve(len)? else {
             return Ok(false);
@@ -249,17 +258,30 @@ fn refused(error: &doorbell_ring::RingError) -> Refused {
     }
 }
 
-/// A body of at most eight bytes as the last word of a cell.
-#[inline(always)]
-fn last_word(body: &Body<'_>, len: usize) -> u64 {
-    if let (Body::Loan(loan), 8) = (body, len)
-        && let Some(bytes) = loan.as_shared().read::<8>(0)
-    {
-        return u64::from_ne_bytes(bytes);
+/// The PML's commonest message, whole in one cell: a head of 16 bytes and at most 8 contiguous ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Short {
+    words: [u64; 3],
+    len: usize,
+}
+
+impl Short {
+    /// Taken word by word: assembled in memory and read back wider than it was written, it would wait for the store
+    /// buffer.
+    #[inline(always)]
+    pub(crate) fn of(head: &[u8], body: &Body<'_>) -> Option<Self> {
+        let [first, second]: [[u8; 8]; 2] = zerocopy::transmute!(*<&[u8; 16]>::try_from(head).ok()?);
+        let (last, len) = match body {
+            Body::Empty => (0, 0),
+            Body::Bytes(bytes) => (SharedBytes::of(bytes).read_short()?, bytes.len()),
+            Body::Loan(loan) => (loan.as_shared().read_short()?, loan.len()),
+            Body::Parts(_) | Body::Region(_) => return None,
+        };
+        Some(Self {
+            words: [u64::from_ne_bytes(first), u64::from_ne_bytes(second), last],
+            len: head.len() + len,
+        })
     }
-    let mut last = [0; 8];
-    copy_short(body, &mut last);
-    u64::from_ne_bytes(last)
 }
 
 /// The body of a message that fits one cell.

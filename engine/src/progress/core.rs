@@ -111,7 +111,7 @@ impl Core {
 
     /// The short way of a blocking receive: looks a bounded number of times, and reads no clock. `None`: not yet, or
     /// not in the simplest way; posting it is the way that always works.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv_soon(&mut self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
         let pml::Source::Rank(from) = envelope.source() else {
             return None;
@@ -126,10 +126,14 @@ impl Core {
             self.pml.housekeep(now);
         }
         let looks = self.patience.spins.min(SOON);
-        let status = self
+        let len = self
             .pml
             .recv_directly(from, envelope.context, envelope.tag, loan, looks)?;
-        Some(status.into())
+        Some(Status {
+            source: from.0,
+            tag: envelope.tag,
+            len,
+        })
     }
 
     /// Housekeeping for callers that only send: they still hear of credits, new peers and lost ones.

@@ -186,7 +186,7 @@ impl Front {
 
     /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Held::send_loan`] is the
     /// way that always works.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_now(&self, envelope: Envelope, loan: ConstLoan) -> bool {
         let Self::Inline(core) = self else { return false };
         let Ok(mut core) = core.try_borrow_mut() else {
@@ -197,7 +197,6 @@ impl Front {
                 .pml
                 .send_at_once(Rank(envelope.peer), envelope.context, envelope.tag, loan);
         if sent {
-            core.pml.flush();
             core.now_and_then();
         }
         sent
@@ -270,7 +269,7 @@ impl Front {
 
     /// Receives a message that comes soon and fits, without a request (inline mode only). When it returns, the memory
     /// is not touched any more; `None` says nothing about the message, and a receive is then posted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv_soon(&self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
         match self {
             Self::Inline(core) => core.try_borrow_mut().ok()?.recv_soon(envelope, loan),

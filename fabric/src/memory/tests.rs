@@ -196,3 +196,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn short_bytes_travel_as_one_word_in_memory_order() {
+    for length in 0..=9usize {
+        let bytes: Vec<u8> = (1..=length as u8).collect();
+        let word = SharedBytes::of(&bytes).read_short();
+        if length > 8 {
+            assert_eq!(word, None);
+            continue;
+        }
+        let mut padded = [0; 8];
+        padded[..length].copy_from_slice(&bytes);
+        assert_eq!(word, Some(u64::from_ne_bytes(padded)), "{length} bytes");
+        let mut room = [0xee; 10];
+        let loan = lend(&mut room[..length]);
+        assert!(loan.write_short(u64::from_ne_bytes(padded), length));
+        assert!(!loan.write_short(0, length + 1), "more than fits");
+        assert_eq!(
+            (&room[..length], &room[length..]),
+            (&bytes[..], &vec![0xee; 10 - length][..])
+        );
+    }
+}

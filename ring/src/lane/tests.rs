@@ -45,10 +45,11 @@ fn a_short_message_by_words_is_the_same_as_one_by_bytes() {
 
 /// What a look tells, without the borrow.
 fn look(consumer: &mut Consumer, head: [u64; 2], most: usize) -> Result<(usize, u64, Vec<u8>), bool> {
-    match consumer.peek_expected(head, most) {
+    match consumer.expect(head, most, 1, 0) {
         Look::Nothing => Err(false),
         Look::Other => Err(true),
-        Look::Expected { len, last, rest } => Ok((len, last, rest.to_vec())),
+        Look::Short { len, last } => Ok((len, last, vec![])),
+        Look::Long { len, last, rest } => Ok((len, last, rest.to_vec())),
     }
 }
 
