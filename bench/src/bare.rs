@@ -21,14 +21,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
-/// Up to this half round trip of the bare exchange, in nanoseconds, two cores are near each other.
+/// Up to this half round trip of the bare exchange, in nanoseconds, two "cores" are the hardware threads of one core,
+/// and share its nearest cache.
+pub const SIBLING_NS: f64 = 36.0;
+/// Up to this one, two cores are near each other.
 pub const NEAR_NS: f64 = 100.0;
 
 /// How far the two cores are from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Band {
-    /// A bare half round trip of at most [`NEAR_NS`].
+    /// A bare half round trip of at most [`SIBLING_NS`].
+    Sibling,
+    /// Of at most [`NEAR_NS`].
     Near,
     /// Above it.
     Far,
@@ -37,16 +42,22 @@ pub enum Band {
 impl Band {
     /// The band of a bare half round trip.
     pub fn of(half_rtt_ns: f64) -> Self {
-        if half_rtt_ns <= NEAR_NS {
+        if half_rtt_ns <= SIBLING_NS {
+            Self::Sibling
+        } else if half_rtt_ns <= NEAR_NS {
             Self::Near
         } else {
             Self::Far
         }
     }
 
+    /// All of them, from the nearest.
+    pub const ALL: [Self; 3] = [Self::Sibling, Self::Near, Self::Far];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Sibling => "sibling",
             Self::Near => "near",
             Self::Far => "far",
         }
@@ -244,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn the_bands_meet_at_a_hundred_nanoseconds() {
+    fn every_half_round_trip_has_its_band() {
         assert_eq!(
-            (Band::of(55.0), Band::of(100.0), Band::of(250.0)),
-            (Band::Near, Band::Near, Band::Far)
+            [27.0, 36.1, 100.0, 250.0].map(Band::of),
+            [Band::Sibling, Band::Near, Band::Near, Band::Far]
         );
     }
 }

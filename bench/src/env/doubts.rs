@@ -157,10 +157,25 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
             format!("the two cores are far apart (a bare exchange takes up to {slowest:.0} ns): small messages suffer"),
         ));
     }
-    if bands.contains(&Band::Far) && bands.contains(&Band::Near) {
+    if bands.contains(&Band::Sibling) {
+        found.push(Doubt::new(
+            "sibling",
+            "the two cores are hardware threads of one core: they share its units, and its nearest cache"
+                .to_owned(),
+        ));
+    }
+    let seen: Vec<_> = Band::ALL
+        .into_iter()
+        .filter(|band| bands.contains(band))
+        .collect();
+    if seen.len() > 1 {
+        let names: Vec<_> = seen.iter().map(|band| band.name()).collect();
         found.push(Doubt::new(
             "bands",
-            "the cores moved between near and far: compare rows of one band only".to_owned(),
+            format!(
+                "the cores moved between {}: compare rows of one band only",
+                names.join(" and ")
+            ),
         ));
     }
     let unsteady = rows.iter().filter(|row| row.reference.unsteady).count();

@@ -124,7 +124,7 @@ impl Pingpong {
         Ok(session.clock.ticks_to_nanos_f64(all))
     }
 
-    #[inline]
+    #[inline(always)]
     fn exchange<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
         session.link.send(&self.out)?;
         let found = session.link.recv(&mut self.into)?;

@@ -55,11 +55,14 @@ pub(crate) enum Target {
     Samples(u64),
 }
 
+/// What is kept apart: each band, and everything when there is no reference.
+const HEAPS: [Option<Band>; 4] = [Some(Band::Sibling), Some(Band::Near), Some(Band::Far), None];
+
 /// The slices of one row.
 #[derive(Debug)]
 pub(crate) struct Slices {
     target: Target,
-    heaps: [Heap; 3],
+    heaps: [Heap; HEAPS.len()],
     first: Option<f64>,
     last: Option<f64>,
     taken: u32,
@@ -103,9 +106,10 @@ impl Slices {
                 self.repeated += 1;
                 return;
             }
-            (Some(Band::Near), _) => &mut self.heaps[0],
-            (Some(Band::Far), _) => &mut self.heaps[1],
-            (None, _) => &mut self.heaps[2],
+            (band, _) => {
+                let index = HEAPS.iter().position(|of| *of == band).unwrap_or(0);
+                &mut self.heaps[index]
+            }
         };
         heap.samples += slice.samples;
         heap.nanos += slice.nanos;
@@ -178,7 +182,7 @@ impl Slices {
             cache_line_half_rtt_ns: median(&heap.bares),
             before_ns: self.first,
             after_ns: self.last,
-            band: [Some(Band::Near), Some(Band::Far), None][index],
+            band: HEAPS[index],
             ratio: median(&heap.ratios),
             repeated: self.repeated,
             unsteady,

@@ -233,7 +233,7 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         text,
         width,
         "",
-        "bare: half round trip of a cache line between the same cores at the same time, n near, f far",
+        "bare: half round trip of a cache line between the same cores at the same time, s two threads of one core, n near, f far",
     );
 }
 
