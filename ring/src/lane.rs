@@ -576,7 +576,7 @@ impl Consumer {
 
     /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and tells whether it
     /// begins with these two words (in memory order) and is at most `most` bytes long; one line is read, and for a
-    /// longer message the place of its rest is told. After [`Look::Expected`], it is shown in place until
+    /// longer message the place of its rest is told. After [`Look::Short`] and [`Look::Long`], it is shown in place until
     /// [`Consumer::release`]; every other message is left for [`Consumer::peek`].
     ///
     /// Without a pause, loads run ahead of the one that counts and compete with the producer for the line.
@@ -693,7 +693,7 @@ fn prefetch_to_write(word: &AtomicU64) {
     let _ = word;
 }
 
-/// As [`prefetch_to_write`], to be read.
+/// As `prefetch_to_write`, to be read.
 #[inline(always)]
 fn prefetch_to_read(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
