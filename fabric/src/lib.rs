@@ -81,6 +81,7 @@ pub mod map;
 pub mod memory;
 pub mod message;
 pub mod name;
+pub mod pcapng;
 pub mod rail;
 pub mod select;
 pub mod time;
