@@ -23,4 +23,5 @@ pub mod plan;
 pub mod report;
 pub mod size;
 pub mod stats;
+pub mod verify;
 pub mod world;
