@@ -28,6 +28,8 @@ pub(crate) enum Due {
     Depart { frame: u32 },
     /// A frame reaches its receiver's NIC.
     Frame { frame: u32 },
+    /// Nothing has overtaken a frame that was held back: it goes on by itself.
+    Unhold { frame: u32, serial: u64 },
     /// A rail notices that the way to a peer closed or opened, unless it changed again in between.
     PeerNotice { nic: u32, conn: u32, turn: u32 },
     /// A rail notices that its own link closed or opened, unless it changed again in between.

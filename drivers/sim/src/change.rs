@@ -11,7 +11,7 @@ use doorbell_fabric::message::PeerIndex;
 use crate::agenda::Due;
 use crate::config::Faults;
 use crate::net::Plane;
-use crate::state::{Ended, Net};
+use crate::state::{Ended, Link, Net};
 use crate::trace::Happened;
 
 /// A change of the network, made at once by [`SimNet::change`](crate::SimNet::change) or at a time by
@@ -59,6 +59,16 @@ pub enum Change {
     },
     /// A rank's NIC is gone for good (unplugged, VF removed); the process lives on.
     NicDeath(Plane, u32),
+    /// A rank's NIC hangs: it takes no frame out of its send rings, which fill up. It still receives. Message rails
+    /// do not feel it.
+    NicStall(Plane, u32),
+    /// It goes on, with all that was posted.
+    NicResume(Plane, u32),
+    /// A rank's process stands still, as one that is stopped, or computes and does not poll: polls of its rails show
+    /// nothing, [`Job`](crate::Job) does not step it, and what arrives piles up.
+    Pause(u32),
+    /// It goes on.
+    Resume(u32),
     /// A rank's process ends without a word; its rails do nothing any more.
     RankDeath(u32),
 }
@@ -79,10 +89,15 @@ impl Net {
             return;
         }
         match change {
-            Change::Faults(_, faults) => self.planes[plane as usize].faults = faults,
+            Change::Faults(_, faults) => {
+                self.planes[plane as usize].faults = faults;
+                let inherits = |link: &&mut Link| link.plane == plane && link.faults.is_none();
+                self.links.iter_mut().filter(inherits).for_each(Link::begin_anew);
+            }
             Change::PairFaults { faults, .. } => {
                 let link = self.link(plane, from, to);
                 self.links[link as usize].faults = faults;
+                self.links[link as usize].begin_anew();
             }
             Change::PlaneDown(_) => self.planes[plane as usize].up = false,
             Change::PlaneUp(_) => self.planes[plane as usize].up = true,
@@ -91,6 +106,14 @@ impl Net {
             Change::Cut { .. } => self.set_cut(plane, from, to, true),
             Change::Heal { .. } => self.set_cut(plane, from, to, false),
             Change::NicDeath(..) => self.end_nics(Ended::Gone, |_, on, rank| (on, rank) == (plane, from)),
+            Change::NicStall(..) => self.set_stalled(plane, from, true),
+            Change::NicResume(..) => self.set_stalled(plane, from, false),
+            Change::Pause(_) => {
+                self.paused.insert(from);
+            }
+            Change::Resume(_) => {
+                self.paused.remove(&from);
+            }
             Change::RankDeath(_) => self.end_life(from),
         }
         self.look();
@@ -103,6 +126,16 @@ impl Net {
             .filter(|nic| (nic.plane, nic.rank) == (plane, rank))
         {
             nic.cable = cable;
+        }
+    }
+
+    fn set_stalled(&mut self, plane: u32, rank: u32, stalled: bool) {
+        for nic in 0..self.nics.len() as u32 {
+            let state = &mut self.nics[nic as usize];
+            if (state.plane, state.rank) == (plane, rank) {
+                state.stalled = stalled;
+                self.hand_over(nic);
+            }
         }
     }
 
@@ -125,6 +158,7 @@ impl Net {
             return;
         };
         self.lives[life as usize].alive = false;
+        self.paused.remove(&rank);
         self.end_nics(Ended::Died, |of, _, _| of == life);
     }
 
@@ -273,6 +307,14 @@ impl Net {
     }
 }
 
+impl Link {
+    /// New faults: an aim counts from the next frame, and no burst goes on.
+    fn begin_anew(&mut self) {
+        self.bursting = false;
+        self.picked = 0;
+    }
+}
+
 impl Change {
     /// Plane, first and second rank that a change is about.
     fn place(&self) -> (u32, u32, u32) {
@@ -281,10 +323,12 @@ impl Change {
             Change::PairFaults { plane, from, to, .. }
             | Change::Cut { plane, from, to }
             | Change::Heal { plane, from, to } => (plane.0, from, to),
-            Change::LinkDown(plane, rank) | Change::LinkUp(plane, rank) | Change::NicDeath(plane, rank) => {
-                (plane.0, rank, rank)
-            }
-            Change::RankDeath(rank) => (0, rank, rank),
+            Change::LinkDown(plane, rank)
+            | Change::LinkUp(plane, rank)
+            | Change::NicStall(plane, rank)
+            | Change::NicResume(plane, rank)
+            | Change::NicDeath(plane, rank) => (plane.0, rank, rank),
+            Change::Pause(rank) | Change::Resume(rank) | Change::RankDeath(rank) => (0, rank, rank),
         }
     }
 
@@ -301,6 +345,10 @@ impl Change {
             Change::Heal { .. } => 8,
             Change::NicDeath(..) => 9,
             Change::RankDeath(_) => 10,
+            Change::Pause(_) => 11,
+            Change::Resume(_) => 12,
+            Change::NicStall(..) => 13,
+            Change::NicResume(..) => 14,
         }
     }
 }

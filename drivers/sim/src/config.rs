@@ -4,22 +4,36 @@ use std::time::Duration;
 
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 
+use crate::fault::{Aim, Burst, Part, Pipe};
+
 /// What a link does to traffic, in one direction. Every probability is per frame or message, from 0 to 1.
 ///
 /// Datagrams feel all of it. Messages (the lossless contract) feel `delay`, `jitter`, `reorder`, `bandwidth` and a
-/// closed link; loss, duplication, corruption and the MTU cut are what a rail below that contract has already mended.
+/// closed link; loss, duplication, damage, aims, the MTU cut and shared pipes are what a rail below that contract has
+/// already mended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Probability that a frame is lost.
     pub loss: f64,
+    /// Losses that come in bursts, beside the single ones.
+    pub burst: Option<Burst>,
     /// Probability that a frame arrives twice; the second has a delay of its own.
     pub duplicate: f64,
     /// Probability that one to three bits of a frame are flipped.
     pub corrupt: f64,
+    /// Where they are flipped.
+    pub corrupt_part: Part,
+    /// Probability that a frame is cut off at a random length.
+    pub truncate: f64,
+    /// Probability that 1 to 64 random bytes are added to a frame, up to the NIC's MTU.
+    pub lengthen: f64,
     /// Probability that a frame or message is held back, so that later ones overtake it.
     pub reorder: f64,
     /// By how much at most it is held back.
     pub reorder_window: Duration,
+    /// When not zero, a frame is held back until 1 to so many later ones have overtaken it, instead of for a random
+    /// time; `reorder_window` (zero: a millisecond) then ends the wait of one that nothing follows.
+    pub overtake: u32,
     /// One-way delay of every frame or message.
     pub delay: Duration,
     /// Random part of the delay, from zero up to this. It alone never reorders.
@@ -30,21 +44,35 @@ pub struct Faults {
     pub bandwidth: Option<u64>,
     /// Bytes that may wait for the serialisation: above it frames are dropped, and messages are refused as `Full`.
     pub queue: usize,
+    /// A bottleneck that this direction shares with all others of the plane that name the same number.
+    pub trunk: Option<(u32, Pipe)>,
+    /// The switch's port to the receiver, shared by all who send to it (incast).
+    pub port: Option<Pipe>,
+    /// A fault for chosen frames.
+    pub aim: Option<Aim>,
 }
 
 impl Faults {
     /// A link of one microsecond that does nothing wrong.
     pub const NONE: Self = Self {
         loss: 0.0,
+        burst: None,
         duplicate: 0.0,
         corrupt: 0.0,
+        corrupt_part: Part::Anywhere,
+        truncate: 0.0,
+        lengthen: 0.0,
         reorder: 0.0,
         reorder_window: Duration::ZERO,
+        overtake: 0,
         delay: Duration::from_micros(1),
         jitter: Duration::ZERO,
         mtu: None,
         bandwidth: None,
         queue: 256 * 1024,
+        trunk: None,
+        port: None,
+        aim: None,
     };
 
     /// Everything at once, at rates that a test survives: for random traffic.

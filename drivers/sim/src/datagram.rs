@@ -199,7 +199,7 @@ impl Transmit for SimTx {
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
         let mut net = self.net.lock();
         net.run_due();
-        net.nics[self.nic as usize].queues.send[channel_index(channel)].reserve(n)
+        net.reserve(self.nic, channel, n)
     }
 
     fn post(
@@ -233,6 +233,8 @@ impl Receive for SimRx {
         for frame in self.shown[at].drain(..).flatten() {
             net.recycle(frame.bytes);
         }
+        let rank = net.nics[self.nic as usize].rank;
+        let budget = if net.paused.contains(&rank) { 0 } else { budget };
         let ring = &mut net.nics[self.nic as usize].queues.receive[at];
         let n = budget.min(ring.arrived.len());
         self.shown[at].extend(ring.arrived.drain(..n).map(Some));

@@ -14,11 +14,15 @@ use std::sync::atomic::AtomicUsize;
 use doorbell_fabric::datagram::{Channel, FrameId};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
+use doorbell_fabric::pcapng::Way;
+use doorbell_fabric::time::Time;
 
 use crate::agenda::{Due, channel_index};
-use crate::config::SimConfig;
+use crate::config::{Faults, SimConfig};
 use crate::conn::fill;
-use crate::state::{Kind, Net};
+use crate::fault::{Aim, Effect, Fate, Marks};
+use crate::pipe::Place;
+use crate::state::{Kind, Link, Net};
 use crate::trace::Happened;
 
 /// The rings of one NIC, and the peers that it can name.
@@ -63,15 +67,23 @@ pub(crate) struct Arrived {
 /// A frame in a send ring or on a link.
 #[derive(Debug)]
 pub(crate) struct FrameInFlight {
-    id: u64,
-    channel: Channel,
-    from: u32,
-    to_rank: u32,
-    link: u32,
-    bytes: Arc<Vec<u8>>,
-    region: Option<RegionSlice>,
+    pub(crate) id: u64,
+    /// Its number in the network, and that of the frame that it is a copy of (or its own).
+    pub(crate) serial: u64,
+    pub(crate) origin: u64,
+    pub(crate) channel: Channel,
+    pub(crate) from: u32,
+    pub(crate) to_rank: u32,
+    pub(crate) link: u32,
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) region: Option<RegionSlice>,
     /// The link's queue had no room for it.
-    dropped: bool,
+    pub(crate) dropped: bool,
+    /// It has been through its receiver's port.
+    pub(crate) queued: bool,
+    /// How many frames it still lets pass.
+    pub(crate) behind: u32,
+    pub(crate) marks: Marks,
 }
 
 impl Queues {
@@ -139,8 +151,11 @@ impl Net {
         ring.used += 1;
         ring.posted += 1;
         let id = ring.posted;
+        self.frames_made += 1;
         let frame = self.frames.insert(FrameInFlight {
             id,
+            serial: self.frames_made,
+            origin: self.frames_made,
             channel,
             from: nic,
             to_rank,
@@ -148,13 +163,32 @@ impl Net {
             bytes,
             region,
             dropped: false,
+            queued: false,
+            behind: 0,
+            marks: Marks::default(),
         });
         ring.waiting.push(frame);
         Ok(FrameId(id))
     }
 
-    /// Hands everything posted to the NIC: the priority channel first.
+    /// Room for `n` frames, as far as there is.
+    pub(crate) fn reserve(&mut self, nic: u32, channel: Channel, n: usize) -> usize {
+        let room = self.nics[nic as usize].queues.send[channel_index(channel)].reserve(n);
+        self.stats(nic).reserves_short += u64::from(room < n);
+        room
+    }
+
+    /// Hands everything posted to the NIC, and lets happen what is due.
     pub(crate) fn ring_doorbell(&mut self, nic: u32) {
+        self.hand_over(nic);
+        self.run_due();
+    }
+
+    /// A NIC takes what was posted, the priority channel first; one that stands still takes nothing.
+    pub(crate) fn hand_over(&mut self, nic: u32) {
+        if self.nics[nic as usize].stalled {
+            return;
+        }
         for channel in 0..2 {
             let ring =
                 |net: &mut Self| std::mem::take(&mut net.nics[nic as usize].queues.send[channel].waiting);
@@ -173,7 +207,6 @@ impl Net {
             }
             self.nics[nic as usize].queues.send[channel].waiting = waiting;
         }
-        self.run_due();
     }
 
     pub(crate) fn depart(&mut self, place: u32) {
@@ -188,60 +221,74 @@ impl Net {
             bytes.resize(at + slice.len(), 0);
             slice.copy_to(0, &mut bytes[at..]);
         }
-        let (length, dropped) = (frame.bytes.len(), frame.dropped);
+        let length = frame.bytes.len();
         self.stats(nic).frames_sent += 1;
         let plane = self.nics[nic as usize].plane;
-        let Some(to) = self.find(Kind::Datagram, plane, to_rank, None) else {
-            self.stats(nic).unreachable += 1;
-            return self.drop_frame(place, nic);
-        };
-        self.note(Happened::Frame, nic, to, id, length);
-        if dropped {
-            self.stats(nic).queue_dropped += 1;
-            return self.drop_frame(place, to);
+        let to = self.find(Kind::Datagram, plane, to_rank, None);
+        self.note(Happened::Frame, nic, to.unwrap_or(nic), id, length);
+        match self.set_out(place, to, link) {
+            Ok((leaves, effect)) => {
+                self.tap(place, nic, Way::Out, None);
+                self.multiply(place, leaves, effect);
+            }
+            Err(fate) => {
+                self.tap(place, nic, Way::Out, Some(fate));
+                self.drop_frame(place, to.unwrap_or(nic), fate);
+            }
         }
-        if self.nics[nic as usize].ended.is_some() || !self.passes(nic, to, link) {
-            self.stats(nic).unreachable += 1;
-            return self.drop_frame(place, to);
+    }
+
+    /// Whether a frame gets onto its link; then when, and what an aim does to it.
+    fn set_out(&mut self, place: u32, to: Option<u32>, link: u32) -> Result<(Time, Option<Effect>), Fate> {
+        let frame = &self.frames[place];
+        let (nic, length) = (frame.from, frame.bytes.len());
+        if frame.dropped {
+            return Err(Fate::QueueFull);
+        }
+        let open = |to| self.nics[nic as usize].ended.is_none() && self.passes(nic, to, link);
+        if !to.is_some_and(open) {
+            return Err(Fate::Unreachable);
         }
         let faults = self.faults(link);
         if faults.mtu.is_some_and(|mtu| length > mtu) {
-            self.stats(nic).cut += 1;
-            return self.drop_frame(place, to);
+            return Err(Fate::Cut);
         }
-        if self.links[link as usize].random.chance(faults.loss) {
-            self.stats(nic).lost += 1;
-            return self.drop_frame(place, to);
+        let effect = faults.aim.and_then(|aim| self.aimed(place, link, &aim));
+        if let Some(fate) = self.links[link as usize].lose(&faults) {
+            return Err(fate);
         }
-        if self.links[link as usize].random.chance(faults.duplicate) {
-            self.stats(nic).duplicated += 1;
-            let twin = self.frames[place].twin();
-            let twin = self.frames.insert(twin);
-            self.launch(twin);
+        if effect == Some(Effect::Lose) {
+            return Err(Fate::Aimed);
         }
-        self.launch(place);
+        let plane = self.links[link as usize].plane;
+        let leaves = match faults.trunk {
+            None => self.now,
+            Some((number, pipe)) => self
+                .enter(Place::Trunk(plane, number), pipe, length)
+                .ok_or(Fate::TrunkFull)?,
+        };
+        Ok((leaves, effect))
     }
 
-    /// Puts a frame (or one copy of it) on its link.
-    fn launch(&mut self, place: u32) {
-        let (nic, link) = (self.frames[place].from, self.frames[place].link);
-        let corrupt = self.faults(link).corrupt;
-        let random = &mut self.links[link as usize].random;
-        let bytes = &mut self.frames[place].bytes;
-        if !bytes.is_empty() && random.chance(corrupt) {
-            let bytes = Arc::make_mut(bytes);
-            for _ in 0..=random.below(3) {
-                let bit = random.below(bytes.len() as u64 * 8);
-                bytes[bit as usize / 8] ^= 1 << (bit % 8);
-            }
-            self.stats(nic).corrupted += 1;
+    /// What the aim of a link does to a frame.
+    fn aimed(&mut self, place: u32, link: u32, aim: &Aim) -> Option<Effect> {
+        let frame = &self.frames[place];
+        if !aim.pick.takes(frame.channel, &frame.bytes) {
+            return None;
         }
-        let at = self.transit(link, self.now);
-        self.agenda.push(at, Due::Frame { frame: place });
+        let nic = frame.from;
+        let state = &mut self.links[link as usize];
+        state.picked += 1;
+        if !aim.hits(state.picked) {
+            return None;
+        }
+        self.stats(nic).aimed += 1;
+        Some(aim.effect)
     }
 
-    fn drop_frame(&mut self, place: u32, to: u32) {
+    pub(crate) fn drop_frame(&mut self, place: u32, to: u32, fate: Fate) {
         if let Some(frame) = self.frames.remove(place) {
+            fate.count(self.stats(frame.from));
             self.note(
                 Happened::FrameDropped,
                 frame.from,
@@ -253,28 +300,48 @@ impl Net {
         }
     }
 
+    /// A frame that got as far as its receiver's port is not taken.
+    fn refuse(&mut self, place: u32, to: u32, fate: Fate) {
+        self.tap(place, to, Way::In, Some(fate));
+        self.drop_frame(place, to, fate);
+    }
+
     pub(crate) fn frame_arrives(&mut self, place: u32) {
         let frame = &self.frames[place];
         let (nic, link, to_rank, id) = (frame.from, frame.link, frame.to_rank, frame.id);
+        let (queued, length) = (frame.queued, frame.bytes.len());
         let (from_plane, from_rank) = (self.nics[nic as usize].plane, self.nics[nic as usize].rank);
         let channel = channel_index(frame.channel);
         // Whoever has the address now: a datagram does not know of lives.
         let to = self
             .find(Kind::Datagram, from_plane, to_rank, None)
             .unwrap_or(nic);
+        if let Some(port) = self.faults(link).port
+            && !queued
+        {
+            let Some(at) = self.enter(Place::Port(from_plane, to_rank), port, length) else {
+                return self.refuse(place, to, Fate::PortFull);
+            };
+            self.frames[place].queued = true;
+            self.agenda.push(at, Due::Frame { frame: place });
+            return;
+        }
         if !self.passes(nic, to, link) {
-            self.stats(nic).unreachable += 1;
-            return self.drop_frame(place, to);
+            return self.refuse(place, to, Fate::Unreachable);
         }
         let queues = &self.nics[to as usize].queues;
         let ring = &queues.receive[channel];
         if ring.arrived.len() + ring.shown >= ring.places {
-            self.stats(to).overrun += 1;
-            return self.drop_frame(place, to);
+            return self.refuse(place, to, Fate::Overrun);
         }
         let from = queues.peers.get(&from_rank).map(|&peer| PeerIndex(peer));
+        if self.nics[nic as usize].ended.is_some() {
+            self.stats(to).stale += 1;
+            self.frames[place].marks.add(Marks::STALE);
+        }
+        self.tap(place, to, Way::In, None);
         if let Some(frame) = self.frames.remove(place) {
-            self.note(Happened::FrameArrived, nic, to, id, frame.bytes.len());
+            self.note(Happened::FrameArrived, nic, to, id, length);
             self.stats(to).frames_delivered += 1;
             let arrived = Arrived {
                 from,
@@ -296,19 +363,23 @@ impl Net {
             let waiting = std::mem::take(&mut queues.send[channel].waiting);
             queues.send[channel].used -= waiting.len();
             for frame in waiting {
-                self.drop_frame(frame, nic);
+                self.stats(nic).frames_sent += 1;
+                self.drop_frame(frame, nic, Fate::Unreachable);
             }
         }
     }
 }
 
-impl FrameInFlight {
-    /// The same frame once more; bytes are shared until one of the two is corrupted.
-    fn twin(&self) -> Self {
-        Self {
-            bytes: self.bytes.clone(),
-            region: None,
-            ..*self
+impl Link {
+    /// Whether the next frame is lost at random.
+    fn lose(&mut self, faults: &Faults) -> Option<Fate> {
+        if let Some(burst) = faults.burst {
+            let turn = if self.bursting { burst.end } else { burst.begin };
+            self.bursting ^= self.random.chance(turn);
+            if self.bursting {
+                return self.random.chance(burst.loss).then_some(Fate::LostInBurst);
+            }
         }
+        self.random.chance(faults.loss).then_some(Fate::Lost)
     }
 }

@@ -179,6 +179,13 @@ impl<S> Job<S> {
                 last[rank] = Step::Done;
                 continue;
             }
+            if self.net.is_paused(rank as u32) {
+                // Its deadlines pass unseen; what it has finished stays finished.
+                if last[rank] != Step::Done {
+                    last[rank] = Step::Idle(None);
+                }
+                continue;
+            }
             let now = self.net.now();
             last[rank] = step(rank, &mut self.ranks[rank], now);
             if last[rank] == Step::Worked {

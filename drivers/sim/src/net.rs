@@ -200,6 +200,11 @@ impl SimNet {
             .is_some_and(|&life| !net.lives[life as usize].alive)
     }
 
+    /// Whether the process of `rank` stands still.
+    pub fn is_paused(&self, rank: u32) -> bool {
+        self.lock().paused.contains(&rank)
+    }
+
     /// Counts of one plane.
     pub fn stats(&self, plane: Plane) -> Stats {
         self.lock()

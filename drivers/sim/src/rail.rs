@@ -150,6 +150,9 @@ impl Message for SimRail {
         let nic = self.handle.nic;
         let mut net = self.handle.net.lock();
         net.run_due();
+        if net.paused.contains(&net.nics[nic as usize].rank) {
+            return 0;
+        }
         net.flush(nic);
         for shown in 0..budget {
             let Some(next) = net.next_for(nic) else {

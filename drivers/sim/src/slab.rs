@@ -37,6 +37,10 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    pub(crate) fn get(&self, place: u32) -> Option<&T> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
             .zip(&self.places)

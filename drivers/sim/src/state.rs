@@ -7,7 +7,7 @@
 //!   conn  = one NIC's view of one opened peer (module `conn`)
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use doorbell_fabric::event::{EventKind, RailEvent, Scope};
@@ -18,10 +18,12 @@ use crate::agenda::{Agenda, Due};
 use crate::change::Change;
 use crate::config::{Faults, SimConfig};
 use crate::conn::{Conn, Msg};
+use crate::dump::Dump;
 use crate::exposure::{Executed, Exposed};
 use crate::fence::Fence;
 use crate::frame::{FrameInFlight, Queues};
 use crate::onesided::{Completion, Op};
+use crate::pipe::Place;
 use crate::random::Random;
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -44,6 +46,13 @@ pub(crate) struct Net {
     pub(crate) messages: Slab<Msg>,
     pub(crate) ops: Slab<Op>,
     pub(crate) frames: Slab<FrameInFlight>,
+    /// Frames made, copies included.
+    pub(crate) frames_made: u64,
+    /// Until when each shared pipe is busy.
+    pub(crate) pipes: BTreeMap<Place, Time>,
+    /// Ranks whose process stands still.
+    pub(crate) paused: BTreeSet<u32>,
+    pub(crate) dump: Option<Dump>,
     pub(crate) script: Vec<Change>,
     pub(crate) trace: Trace,
     /// Keys, incarnations, and what a failure hides from its witnesses.
@@ -80,6 +89,12 @@ pub(crate) struct Link {
     pub(crate) random: Random,
     /// When the last thing that was not held back arrives: jitter alone does not reorder.
     last: Time,
+    /// It is in a burst of losses.
+    pub(crate) bursting: bool,
+    /// Frames that the aim has picked.
+    pub(crate) picked: u64,
+    /// Frames that wait until others have overtaken them.
+    pub(crate) held: Vec<u32>,
 }
 
 /// The two contracts' NICs live on a plane side by side and never hear each other.
@@ -110,6 +125,8 @@ pub(crate) struct Nic {
     pub(crate) ended: Option<Ended>,
     /// Its cable is in.
     pub(crate) cable: bool,
+    /// The device hangs: it takes no frame out of its send rings.
+    pub(crate) stalled: bool,
     /// The state of the link that was last looked at, and the number of changes seen.
     pub(crate) seen_link: bool,
     pub(crate) link_turn: u32,
@@ -152,6 +169,10 @@ impl Net {
             messages: Slab::default(),
             ops: Slab::default(),
             frames: Slab::default(),
+            frames_made: 0,
+            pipes: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            dump: None,
             script: Vec::new(),
             trace: Trace::new(config.trace_events),
             random: Random::for_part(seed, &[u64::MAX]),
@@ -198,6 +219,7 @@ impl Net {
             life,
             ended: None,
             cable: true,
+            stalled: false,
             seen_link: true,
             link_turn: 0,
             told_down: false,
@@ -253,6 +275,9 @@ impl Net {
             cut: false,
             random: Random::for_part(self.seed, &words),
             last: Time::ZERO,
+            bursting: false,
+            picked: 0,
+            held: Vec::new(),
         });
         let link = self.links.len() as u32 - 1;
         self.link_index.insert((plane, from, to), link);
@@ -288,6 +313,7 @@ impl Net {
             Due::Reply { op } => self.reply_arrives(op),
             Due::Depart { frame } => self.depart(frame),
             Due::Frame { frame } => self.frame_arrives(frame),
+            Due::Unhold { frame, serial } => self.unhold(frame, serial),
             Due::PeerNotice { nic, conn, turn } => self.notice_peer(nic, conn, turn),
             Due::LinkNotice { nic, turn } => self.notice_link(nic, turn),
             Due::Script { change } => self.change(self.script[change as usize]),
@@ -302,6 +328,11 @@ impl Net {
 
     /// When something that leaves at `leaves` arrives over `link`.
     pub(crate) fn transit(&mut self, link: u32, leaves: Time) -> Time {
+        self.passage(link, leaves).0
+    }
+
+    /// As [`Net::transit`], and whether it is held back.
+    pub(crate) fn passage(&mut self, link: u32, leaves: Time) -> (Time, bool) {
         let faults = self.faults(link);
         let state = &mut self.links[link as usize];
         let jitter = state.random.below(nanos(faults.jitter) + 1);
@@ -309,10 +340,10 @@ impl Net {
         if state.random.chance(faults.reorder) {
             let held = 1 + state.random.below(nanos(faults.reorder_window));
             self.planes[state.plane as usize].stats.reordered += 1;
-            return straight + std::time::Duration::from_nanos(held);
+            return (straight + std::time::Duration::from_nanos(held), true);
         }
         state.last = state.last.max(straight);
-        state.last
+        (state.last, false)
     }
 
     /// Bytes that wait for the serialisation of `nic` onto `link`.

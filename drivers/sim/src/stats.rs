@@ -50,20 +50,55 @@ counts! {
     operations_repeated,
     /// Frames posted.
     frames_sent,
+    /// Calls that found less room in a send ring than they asked for.
+    reserves_short,
     /// Frames (with duplicates) that reached a receive ring.
     frames_delivered,
-    /// Frames lost by the loss fault.
+    /// Frames lost at random, in bursts or alone.
     lost,
+    /// Those of them that were lost in bursts.
+    lost_in_bursts,
+    /// Frames lost because an aim says so.
+    lost_by_aim,
+    /// Frames that an aim hit, lost or not.
+    aimed,
     /// Frames that were sent twice by the duplication fault.
     duplicated,
     /// Frames (or one copy of a duplicated frame) with flipped bits.
     corrupted,
+    /// Frames (or copies) that were cut off.
+    truncated,
+    /// Frames (or copies) that bytes were added to.
+    lengthened,
+    /// Frames that an aim sent a second time, later.
+    replayed,
     /// Frames longer than the link's MTU, gone.
     cut,
     /// Frames dropped because the bytes waiting for the link exceeded its queue.
     queue_dropped,
+    /// Frames dropped at a full shared bottleneck.
+    trunk_dropped,
+    /// Frames dropped at the full port of their receiver.
+    port_dropped,
     /// Frames that found the link, the way or the receiver closed.
     unreachable,
     /// Frames that found the receive ring full.
     overrun,
+    /// Frames that reached a receive ring after their sender's NIC had ended.
+    stale,
+}
+
+impl Stats {
+    /// Frames and copies that were dropped, for whatever reason. When nothing is under way,
+    /// `frames_sent + duplicated + replayed` is this and `frames_delivered`.
+    pub fn frames_dropped(&self) -> u64 {
+        self.lost
+            + self.lost_by_aim
+            + self.cut
+            + self.queue_dropped
+            + self.trunk_dropped
+            + self.port_dropped
+            + self.unreachable
+            + self.overrun
+    }
 }

@@ -1,104 +1,18 @@
-//! Each fault of a datagram link does what it says, as often as it says: within four standard deviations.
+//! What a direction does to every frame: loss, copies, damage, order, delay, length, bandwidth, closed ways.
 
 use std::time::Duration;
 
 use doorbell_fabric::datagram::{Channel, Datagram, FrameId, Receive, Transmit};
 use doorbell_fabric::event::{EventKind, Scope};
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::{Body, PeerIndex};
+use doorbell_fabric::message::Body;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::{Change, Faults, Plane, SimConfig, SimDatagram, SimNet, Stats};
+use doorbell_sim::{Burst, Change, Faults, Part, Plane, SimConfig, SimNet, Stats};
+
+use crate::two::{Two, assert_rate, number, two};
 
 const FRAMES: u64 = 20_000;
-
-struct Two {
-    net: SimNet,
-    a: SimDatagram,
-    b: SimDatagram,
-    to_b: PeerIndex,
-    got: Vec<(Time, Vec<u8>)>,
-}
-
-fn two(seed: u64, faults: Faults) -> Two {
-    let config = SimConfig {
-        faults,
-        ..SimConfig::default()
-    };
-    let net = SimNet::new(seed, config);
-    let (mut a, b) = (net.attach_datagram(), net.attach_datagram());
-    let to_b = a.open(&b.address(), b.incarnation()).unwrap();
-    Two {
-        net,
-        a,
-        b,
-        to_b,
-        got: Vec::new(),
-    }
-}
-
-impl Two {
-    fn post(&mut self, bytes: &[u8]) -> FrameId {
-        let (tx, _) = self.a.split();
-        while tx.reserve(Channel::Data, 1) == 0 {
-            self.net.advance_to_next_event();
-        }
-        let (head, body) = bytes.split_at(bytes.len().min(8));
-        let id = tx
-            .post(Channel::Data, self.to_b, head, Body::Bytes(body))
-            .unwrap();
-        tx.doorbell();
-        id
-    }
-
-    fn take(&mut self) {
-        let (_, rx) = self.b.split();
-        loop {
-            let shown = rx.poll(Channel::Data, 64);
-            for i in 0..shown {
-                self.got
-                    .push((self.net.now(), rx.frame(Channel::Data, i).unwrap().bytes.to_vec()));
-            }
-            if shown == 0 {
-                return;
-            }
-        }
-    }
-
-    fn play(&mut self) {
-        while self.net.advance_to_next_event().is_some() {
-            self.take();
-        }
-        self.take();
-    }
-
-    /// Posts numbered frames of 32 bytes, a microsecond apart.
-    fn run(&mut self, frames: u64) -> Stats {
-        for n in 0..frames {
-            let bytes: Vec<u8> = n.to_le_bytes().repeat(4);
-            self.post(&bytes);
-            self.net.advance_to(self.net.now() + Duration::from_micros(1));
-            self.take();
-        }
-        self.play();
-        self.net.total()
-    }
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes[..8].try_into().unwrap())
-}
-
-/// Whether `hits` of `n` fits the probability `p`, within four standard deviations of the binomial distribution.
-fn assert_rate(hits: u64, n: u64, p: f64) {
-    let (mean, deviation) = (n as f64 * p, (n as f64 * p * (1.0 - p)).sqrt());
-    let off = (hits as f64 - mean).abs();
-    assert!(
-        off <= 4.0 * deviation,
-        "{hits} of {n} does not fit {p}: {mean} ± {deviation}"
-    );
-    assert!(hits > 0);
-}
 
 #[test]
 fn without_faults_everything_arrives_in_order_after_the_delay() {
@@ -439,4 +353,176 @@ fn a_segment_written_again_before_it_was_reaped_goes_out_wrong() {
         [b"late", b"late"],
         "the device reads when it sends, not when it is told to"
     );
+}
+
+#[test]
+fn losses_come_in_bursts_of_the_stated_length_and_share() {
+    let burst = Burst {
+        begin: 0.01,
+        end: 0.2,
+        loss: 1.0,
+    };
+    let mut two = two(
+        14,
+        Faults {
+            burst: Some(burst),
+            ..Faults::NONE
+        },
+    );
+    let stats = two.run(FRAMES);
+    assert_eq!(stats.lost, stats.lost_in_bursts);
+    let share = stats.lost as f64 / FRAMES as f64;
+    assert!(
+        (0.035..=0.061).contains(&share),
+        "begin / (begin + end) is 0.048: {share}"
+    );
+    let numbers: Vec<u64> = two.got.iter().map(|(_, bytes)| number(bytes)).collect();
+    let gaps: Vec<u64> = numbers
+        .windows(2)
+        .map(|pair| pair[1] - pair[0] - 1)
+        .filter(|&gap| gap > 0)
+        .collect();
+    let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+    assert!((4.0..=6.0).contains(&mean), "1 / end is 5 frames: {mean}");
+}
+
+#[test]
+fn one_direction_is_lossy_and_the_other_is_not() {
+    let mut two = two(15, Faults::NONE);
+    two.net.change(Change::PairFaults {
+        plane: Plane::FIRST,
+        from: 0,
+        to: 1,
+        faults: Some(Faults {
+            loss: 0.5,
+            ..Faults::NONE
+        }),
+    });
+    let stats = two.run(2_000);
+    assert_rate(stats.lost, 2_000, 0.5);
+    std::mem::swap(&mut two.a, &mut two.b);
+    two.to_b = two.a.open(&two.b.address(), two.b.incarnation()).unwrap();
+    let before = two.got.len();
+    assert_eq!(two.run(2_000).lost, stats.lost);
+    assert_eq!(two.got.len() - before, 2_000);
+}
+
+#[test]
+fn a_held_frame_is_overtaken_by_at_most_so_many() {
+    let faults = Faults {
+        reorder: 0.1,
+        overtake: 64,
+        ..Faults::NONE
+    };
+    let mut two = two(16, faults);
+    let stats = two.run(FRAMES);
+    assert_rate(stats.reordered, FRAMES, 0.1);
+    let numbers: Vec<u64> = two.got.iter().map(|(_, bytes)| number(bytes)).collect();
+    assert_eq!(numbers.len() as u64, FRAMES);
+    let mut most = 0;
+    let mut late = 0_u64;
+    for (at, &number) in numbers.iter().enumerate() {
+        // Frames behind it that were sent later and came earlier. Nothing is held longer than 64 + those that were
+        // held themselves when they passed.
+        let before = &numbers[at.saturating_sub(200)..at];
+        let overtakers = before.iter().filter(|&&other| other > number).count();
+        late += u64::from(overtakers > 0);
+        most = most.max(overtakers);
+    }
+    assert!((40..=75).contains(&most), "{most}");
+    assert!(late > stats.reordered * 9 / 10, "{late} of {}", stats.reordered);
+}
+
+#[test]
+fn a_held_frame_that_nothing_follows_comes_in_the_end() {
+    let faults = Faults {
+        reorder: 1.0,
+        overtake: 64,
+        reorder_window: Duration::from_micros(50),
+        ..Faults::NONE
+    };
+    let mut two = two(17, faults);
+    two.post(b"alone...");
+    two.play();
+    assert_eq!(two.got.len(), 1);
+    assert_eq!(two.got[0].0, Time::from_nanos(51_000));
+    assert_eq!(two.net.held(), 0);
+}
+
+#[test]
+fn truncation_keeps_a_true_beginning() {
+    let mut two = two(
+        18,
+        Faults {
+            truncate: 0.1,
+            ..Faults::NONE
+        },
+    );
+    let stats = two.run(FRAMES);
+    assert_rate(stats.truncated, FRAMES, 0.1);
+    let mut short = 0;
+    for (n, (_, bytes)) in (0_u64..).zip(&two.got) {
+        assert!(n.to_le_bytes().repeat(4).starts_with(bytes));
+        short += u64::from(bytes.len() < 32);
+    }
+    assert_eq!(short, stats.truncated);
+}
+
+#[test]
+fn added_bytes_stand_behind_the_true_ones_and_stay_below_the_mtu() {
+    let mut two = two(
+        19,
+        Faults {
+            lengthen: 1.0,
+            ..Faults::NONE
+        },
+    );
+    let stats = two.run(1_000);
+    assert_eq!(stats.lengthened, 1_000);
+    for (n, (_, bytes)) in (0_u64..).zip(&two.got) {
+        assert!(bytes.starts_with(&n.to_le_bytes().repeat(4)));
+        assert!((33..=96).contains(&bytes.len()), "{}", bytes.len());
+    }
+    let mtu = two.net.config().mtu;
+    two.post(&vec![0; mtu]);
+    two.play();
+    assert_eq!(two.got[1_000].1.len(), mtu);
+    assert_eq!(two.net.total().lengthened, 1_000);
+}
+
+#[test]
+fn flipped_bits_stay_in_their_part() {
+    for (part, hit) in [(Part::Head(8), 0..8), (Part::Body(24), 24..32)] {
+        let faults = Faults {
+            corrupt: 1.0,
+            corrupt_part: part,
+            ..Faults::NONE
+        };
+        let mut two = two(20, faults);
+        assert_eq!(two.run(500).corrupted, 500);
+        for (n, (_, bytes)) in (0_u64..).zip(&two.got) {
+            let sent = n.to_le_bytes().repeat(4);
+            let wrong = (0..32).filter(|&at| sent[at] != bytes[at]);
+            assert!(wrong.clone().all(|at| hit.contains(&at)), "{part:?}: {wrong:?}");
+        }
+        two.post(&[7; 4]);
+        two.play();
+        let came = &two.got[500].1;
+        assert_eq!(
+            came == &[7; 4],
+            part == Part::Body(24),
+            "a frame without such a part is left alone"
+        );
+    }
+}
+
+#[test]
+fn a_change_comes_at_its_virtual_time() {
+    let mut two = two(21, Faults::NONE);
+    let lossy = |loss| Change::Faults(Plane::FIRST, Faults { loss, ..Faults::NONE });
+    two.net.at(Time::from_nanos(100_500), lossy(1.0));
+    two.net.at(Time::from_nanos(200_500), lossy(0.0));
+    two.run(300);
+    let expected = (0..101).chain(201..300);
+    assert!(two.got.iter().map(|(_, bytes)| number(bytes)).eq(expected));
 }
