@@ -1,0 +1,362 @@
+//! The secret of a job, and the file in which it is kept.
+//!
+//! The file is one line of text, at most [`LONGEST`] bytes, readable and writable by its owner only:
+//!
+//! ```text
+//! doorbell-key 1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
+//! └ what it is  └ version           └ 32 random bytes as 64 hexadecimal digits
+//! ```
+//!
+//! Whoever has the file can join the job and read its control traffic: copy it over a channel that is as secret as the
+//! job (`scp -p`). Files that others could read, that belong to somebody else, links, pipes and devices are refused.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::error::OobError;
+
+/// Bytes of a key.
+pub const BYTES: usize = 32;
+/// Longest key file, in bytes.
+pub const LONGEST: usize = 128;
+/// How a key file begins: what it is, and its version.
+const HEAD: &str = "doorbell-key 1 ";
+/// What a key file of another version begins with.
+const ANY_HEAD: &str = "doorbell-key ";
+
+/// The secret that all processes of a job share. Wiped when dropped, never shown, compared in constant time.
+#[derive(Clone)]
+pub struct JobKey([u8; BYTES]);
+
+impl JobKey {
+    /// A new one, from the kernel's generator.
+    ///
+    /// # Errors
+    /// [`OobError::Random`].
+    pub fn generate() -> Result<Self, OobError> {
+        let mut key = Self([0; BYTES]);
+        getrandom::fill(&mut key.0).map_err(|error| OobError::Random(error.to_string()))?;
+        Ok(key)
+    }
+
+    /// A key that was made elsewhere.
+    pub fn from_bytes(bytes: [u8; BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The secret itself, for those who derive other secrets from it.
+    pub fn expose(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+
+    /// Reads a key file.
+    ///
+    /// # Errors
+    /// [`OobError::KeyOpen`] when others may read or write it, [`OobError::KeyOwner`], [`OobError::KeyFile`] when it
+    /// is a link, no plain file, too long or written otherwise, [`OobError::KeyIo`].
+    pub fn read(path: &Path) -> Result<Self, OobError> {
+        let io = |step| {
+            move |source| OobError::KeyIo {
+                step,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        let bad = |reason: &str| OobError::KeyFile {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        };
+        // Not following links, and not waiting for whoever would write into a pipe.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::LOOP) => return Err(bad("it is a link; name the file itself")),
+            Err(error) => return Err(io("open")(error.into())),
+            Ok(file) => File::from(file),
+        };
+        // Of what was opened, not of what has the name now.
+        let found = file.metadata().map_err(io("look at"))?;
+        if !found.is_file() {
+            return Err(bad("it is no plain file"));
+        }
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(OobError::KeyOwner {
+                path: path.to_owned(),
+                owner: found.uid(),
+            });
+        }
+        let mode = found.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(OobError::KeyOpen {
+                path: path.to_owned(),
+                mode,
+            });
+        }
+        let mut text = Zeroizing::new(Vec::with_capacity(LONGEST + 1));
+        file.take(LONGEST as u64 + 1)
+            .read_to_end(&mut text)
+            .map_err(io("read"))?;
+        Self::parse(&text).map_err(bad)
+    }
+
+    /// The key in the text of a key file.
+    fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        if text.len() > LONGEST {
+            return Err("it is too long");
+        }
+        let Some(digits) = text.strip_prefix(HEAD.as_bytes()) else {
+            return Err(if text.starts_with(ANY_HEAD.as_bytes()) {
+                "it is of another version of doorbell"
+            } else {
+                "it does not begin with `doorbell-key 1`"
+            });
+        };
+        let digits = digits.strip_suffix(b"\n").unwrap_or(digits);
+        if digits.len() != 2 * BYTES {
+            return Err("its key is not 64 hexadecimal digits");
+        }
+        let mut key = Self([0; BYTES]);
+        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+            let value = digit(pair[0]).zip(digit(pair[1]));
+            let (high, low) = value.ok_or("its key is not 64 hexadecimal digits")?;
+            *byte = high << 4 | low;
+        }
+        Ok(key)
+    }
+
+    fn text(&self) -> Zeroizing<String> {
+        // In one piece: growing would leave copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(LONGEST));
+        text.push_str(HEAD);
+        for byte in &self.0 {
+            for nibble in [byte >> 4, byte & 15] {
+                text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Writes a key file that only its owner can read. With `force`, a plain file that is there is replaced as a whole.
+    ///
+    /// # Errors
+    /// [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when what is there is no plain file;
+    /// [`OobError::KeyIo`], and then nothing is left behind.
+    pub fn write(&self, path: &Path, force: bool) -> Result<(), OobError> {
+        match fs::symlink_metadata(path) {
+            Ok(_) if !force => {
+                return Err(OobError::KeyExists {
+                    path: path.to_owned(),
+                });
+            }
+            Ok(found) if !found.is_file() => {
+                return Err(OobError::KeyFile {
+                    path: path.to_owned(),
+                    reason: "what is there is no plain file, and is not replaced".to_owned(),
+                });
+            }
+            _ => {}
+        }
+        self.put(path, force)
+            .map_err(|(step, source)| match source.kind() {
+                io::ErrorKind::AlreadyExists if !force => OobError::KeyExists {
+                    path: path.to_owned(),
+                },
+                _ => OobError::KeyIo {
+                    step,
+                    path: path.to_owned(),
+                    source,
+                },
+            })
+    }
+
+    /// Under another name first, so that nobody ever sees half a key under this one.
+    fn put(&self, path: &Path, force: bool) -> Result<(), (&'static str, io::Error)> {
+        let beside = beside(path).ok_or_else(|| ("make", io::Error::other("the name is no file's")))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // 0600 before the first byte is in it; the caller's umask can only take away.
+        let file = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| ("make", error.into()))?;
+        let mut file = File::from(file);
+        let written = file
+            .set_permissions(fs::Permissions::from_mode(0o600))
+            .and_then(|()| file.write_all(self.text().as_bytes()))
+            .and_then(|()| file.sync_all())
+            // A link is made only where nothing is; a renamed file replaces what is there.
+            .and_then(|()| {
+                if force {
+                    fs::rename(&beside, path)
+                } else {
+                    fs::hard_link(&beside, path)
+                }
+            })
+            .map_err(|error| ("write", error));
+        if written.is_err() || !force {
+            let _ = fs::remove_file(&beside);
+        }
+        written
+    }
+}
+
+fn beside(path: &Path) -> Option<PathBuf> {
+    path.file_name()?;
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).ok()?;
+    Some(path.with_file_name(format!(".doorbell-key-{:016x}.tmp", u64::from_le_bytes(random))))
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    // Case does not matter: people type keys, too.
+    char::from(byte).to_digit(16).map(|value| value as u8)
+}
+
+impl PartialEq for JobKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for JobKey {}
+
+impl Drop for JobKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("JobKey(secret)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_only_the_owner_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let key = JobKey::generate().unwrap();
+        key.write(&path, false).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert!(JobKey::read(&path).unwrap() == key);
+        assert!(JobKey::generate().unwrap() != key);
+        assert_eq!(format!("{key:?}"), "JobKey(secret)");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_text_is_this() {
+        let text = JobKey::from_bytes([0xa5; BYTES]).text();
+        assert_eq!(text.as_str(), format!("doorbell-key 1 {}\n", "a5".repeat(32)));
+        let upper = format!("doorbell-key 1 {}", "A5".repeat(32));
+        assert!(JobKey::parse(upper.as_bytes()).unwrap().0 == [0xa5; BYTES]);
+    }
+
+    #[test]
+    fn a_key_is_replaced_only_when_that_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let (old, new) = (JobKey::generate().unwrap(), JobKey::generate().unwrap());
+        old.write(&path, false).unwrap();
+        assert!(matches!(new.write(&path, false), Err(OobError::KeyExists { .. })));
+        assert!(JobKey::read(&path).unwrap() == old);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        new.write(&path, true).unwrap();
+        assert!(JobKey::read(&path).unwrap() == new);
+        let link = folder.path().join("link");
+        symlink("key", &link).unwrap();
+        assert!(matches!(new.write(&link, true), Err(OobError::KeyFile { .. })));
+        assert!(matches!(
+            new.write(folder.path(), true),
+            Err(OobError::KeyFile { .. })
+        ));
+        let nowhere = folder.path().join("missing/key");
+        assert!(matches!(new.write(&nowhere, true), Err(OobError::KeyIo { .. })));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn files_that_are_not_safe_are_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        JobKey::generate().unwrap().write(&at("key"), false).unwrap();
+        for open in [0o640, 0o604, 0o620, 0o666] {
+            fs::set_permissions(at("key"), fs::Permissions::from_mode(open)).unwrap();
+            let said = JobKey::read(&at("key")).unwrap_err().to_string();
+            assert!(
+                said.contains(&format!("{open:04o}")) && said.contains("chmod 600 `"),
+                "{said}"
+            );
+        }
+        fs::set_permissions(at("key"), fs::Permissions::from_mode(0o400)).unwrap();
+        JobKey::read(&at("key")).unwrap();
+        symlink("key", at("link")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("pipe"),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        fs::write(at("huge"), vec![b'a'; 1 << 20]).unwrap();
+        fs::set_permissions(at("huge"), fs::Permissions::from_mode(0o600)).unwrap();
+        for (name, word) in [
+            ("link", "link"),
+            ("pipe", "plain"),
+            ("huge", "too long"),
+            (".", "plain"),
+            ("no", "open"),
+        ] {
+            let said = JobKey::read(&at(name)).unwrap_err().to_string();
+            assert!(said.contains(word), "{name}: {said}");
+        }
+        if rustix::process::geteuid().is_root() {
+            rustix::fs::chown(at("key"), Some(rustix::fs::Uid::from_raw(12345)), None).unwrap();
+            let said = JobKey::read(&at("key")).unwrap_err().to_string();
+            assert!(said.contains("12345") && said.contains("chmod 600"), "{said}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_keys() {
+        let good = format!("doorbell-key 1 {}\n", "0".repeat(64));
+        JobKey::parse(good.as_bytes()).unwrap();
+        for (text, word) in [
+            (String::new(), "begin"),
+            (good.replace(" 1 ", " 2 "), "another version"),
+            (good.replace('\n', "\n\n"), "64"),
+            (good.replace("00\n", "0g\n"), "64"),
+            (good.replace("00\n", "0\n"), "64"),
+            (format!("{good}{good}"), "too long"),
+        ] {
+            let said = JobKey::parse(text.as_bytes()).unwrap_err();
+            assert!(said.contains(word), "{text}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in proptest::collection::vec(any::<u8>(), 0..140), ours in any::<bool>()) {
+            let head = if ours { HEAD.as_bytes() } else { &[] };
+            let _ = JobKey::parse(&[head, &text].concat());
+        }
+    }
+}

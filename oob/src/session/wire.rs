@@ -1,0 +1,219 @@
+//! What is on the wire: a plain head before each handshake message, and the frame of a record.
+//!
+//! ```text
+//!   handshake   0        8         10     11      12        14       16
+//!               │bell-oob│ version │ kind │ flags │ purpose │ length │ Noise message (`length` bytes)
+//!   record      0        2
+//!               │ length │ Noise ciphertext of: piece kind (1 byte), bytes
+//! ```
+//!
+//! All numbers are little-endian. The caller's head is the prologue of the handshake: both sides hash it, so that one
+//! that was changed on the way fails like a wrong key.
+
+use crate::error::OobError;
+
+/// The version of all that.
+pub(super) const VERSION: u16 = 1;
+/// Bytes of a head.
+pub(super) const HEAD: usize = 16;
+/// Bytes of an incarnation: the payload of both handshake messages.
+pub(super) const PAYLOAD: usize = 8;
+/// A handshake message: ephemeral key, encrypted payload, its tag.
+pub(super) const SHAKE: usize = 32 + PAYLOAD + TAG;
+/// Bytes by which encryption makes a text longer.
+pub(super) const TAG: usize = 16;
+/// Bytes of a record's length.
+pub(super) const PREFIX: usize = 2;
+/// Longest ciphertext: the limit of Noise.
+pub(super) const CIPHERTEXT_MAX: usize = 65_535;
+/// Most bytes of a message in one record.
+pub(super) const PIECE_MAX: usize = CIPHERTEXT_MAX - TAG - 1;
+const MAGIC: [u8; 8] = *b"bell-oob";
+const KEYED: u8 = 1;
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The caller's handshake message.
+    Call,
+    /// The answer to it.
+    Answer,
+    /// There will be no session; nothing follows.
+    Refuse(Refusal),
+}
+
+/// Why there will be no session. Sent in the clear and proved by nobody: it explains a failure, and changes none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The head's version is another one.
+    Version,
+    /// The keys differ.
+    Key,
+    /// One side has a key and the other none.
+    Keyed,
+    /// The purposes differ.
+    Purpose,
+}
+
+/// What a piece of a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// The last of its message.
+    Last,
+    /// More of the same message follow.
+    More,
+    /// The sender takes leave.
+    Close,
+    /// The caller proves that it is no recording.
+    Confirm,
+}
+
+impl Kind {
+    fn number(self) -> u8 {
+        match self {
+            Self::Call => 1,
+            Self::Answer => 2,
+            Self::Refuse(Refusal::Version) => 16,
+            Self::Refuse(Refusal::Key) => 17,
+            Self::Refuse(Refusal::Keyed) => 18,
+            Self::Refuse(Refusal::Purpose) => 19,
+        }
+    }
+
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Call,
+            2 => Self::Answer,
+            16 => Self::Refuse(Refusal::Version),
+            17 => Self::Refuse(Refusal::Key),
+            18 => Self::Refuse(Refusal::Keyed),
+            19 => Self::Refuse(Refusal::Purpose),
+            _ => return None,
+        })
+    }
+}
+
+impl Piece {
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::Last => 0,
+            Self::More => 1,
+            Self::Close => 2,
+            Self::Confirm => 3,
+        }
+    }
+
+    pub(super) fn of(number: u8) -> Option<Self> {
+        [Self::Last, Self::More, Self::Close, Self::Confirm]
+            .into_iter()
+            .find(|piece| piece.number() == number)
+    }
+}
+
+/// A head that has been parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) version: u16,
+    pub(super) kind: Kind,
+    pub(super) keyed: bool,
+    pub(super) purpose: u16,
+}
+
+impl Head {
+    pub(super) fn of(kind: Kind, keyed: bool, purpose: u16) -> Self {
+        Self {
+            version: VERSION,
+            kind,
+            keyed,
+            purpose,
+        }
+    }
+
+    pub(super) fn bytes(self) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
+        bytes[10] = self.kind.number();
+        bytes[11] = if self.keyed { KEYED } else { 0 };
+        bytes[12..14].copy_from_slice(&self.purpose.to_le_bytes());
+        bytes[14..16].copy_from_slice(&self.follows().to_le_bytes());
+        bytes
+    }
+
+    /// How many bytes follow the head.
+    pub(super) fn follows(self) -> u16 {
+        match self.kind {
+            Kind::Call | Kind::Answer => SHAKE as u16,
+            Kind::Refuse(_) => 0,
+        }
+    }
+
+    /// Parses a head. Of another version, only what every version has is looked at: magic and version.
+    pub(super) fn parse(bytes: &[u8; HEAD]) -> Result<Self, OobError> {
+        let strange = |what| Err(OobError::Stranger { what });
+        if bytes[..8] != MAGIC {
+            return strange("its first bytes are not ours");
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        let purpose = u16::from_le_bytes([bytes[12], bytes[13]]);
+        if version != VERSION {
+            return Ok(Self {
+                version,
+                kind: Kind::Refuse(Refusal::Version),
+                keyed: false,
+                purpose,
+            });
+        }
+        let Some(kind) = Kind::of(bytes[10]) else {
+            return strange("a head of an unknown kind");
+        };
+        let head = Self {
+            version,
+            kind,
+            keyed: bytes[11] == KEYED,
+            purpose,
+        };
+        if bytes[11] > KEYED || u16::from_le_bytes([bytes[14], bytes[15]]) != head.follows() {
+            return strange("a head that no session has");
+        }
+        Ok(head)
+    }
+
+    /// Whether `bytes` can still become a head: strangers are known by their first byte.
+    pub(super) fn may_begin(bytes: &[u8]) -> bool {
+        let known = bytes.len().min(MAGIC.len());
+        bytes[..known] == MAGIC[..known]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_on_the_wire_are_these() {
+        let head = Head::of(Kind::Call, true, 0x0102);
+        let bytes = head.bytes();
+        assert_eq!(&bytes, b"bell-oob\x01\x00\x01\x01\x02\x01\x38\x00");
+        assert_eq!(Head::parse(&bytes).unwrap(), head);
+        let refusal = Head::of(Kind::Refuse(Refusal::Key), false, 7);
+        assert_eq!(&refusal.bytes(), b"bell-oob\x01\x00\x11\x00\x07\x00\x00\x00");
+        assert_eq!(Head::parse(&refusal.bytes()).unwrap(), refusal);
+    }
+
+    #[test]
+    fn every_changed_byte_is_seen_or_means_something_else() {
+        let head = Head::of(Kind::Answer, true, 7);
+        for at in 0..HEAD {
+            for bit in 0..8 {
+                let mut bytes = head.bytes();
+                bytes[at] ^= 1 << bit;
+                assert!(
+                    Head::parse(&bytes).is_err() || Head::parse(&bytes).unwrap() != head,
+                    "{at} {bit}"
+                );
+            }
+        }
+        assert!(Head::may_begin(b"") && Head::may_begin(b"bell") && !Head::may_begin(b"GET / HTTP/1.1"));
+    }
+}

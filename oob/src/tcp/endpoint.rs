@@ -1,0 +1,201 @@
+//! Addresses as people write them: `10.0.0.1:7117`, `[fe80::1]:7117`, `host`, `:7117`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::error::OobError;
+
+/// The port where none is named.
+pub const PORT: u16 = 7117;
+/// Addresses of one name that are tried, at most.
+const ADDRESSES_MAX: usize = 8;
+/// Longest name of a host (RFC 1035, section 2.3.4), in bytes.
+const NAME_MAX: usize = 253;
+
+/// An address and a port, or the name of a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    host: Host,
+    port: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Host {
+    Address(SocketAddr),
+    Name(String),
+}
+
+impl Endpoint {
+    /// The addresses that it stands for; names are asked about for at most `limit`.
+    ///
+    /// # Errors
+    /// [`OobError::Address`]; [`OobError::Late`].
+    pub fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, OobError> {
+        let name = match &self.host {
+            Host::Address(address) => return Ok(vec![*address]),
+            Host::Name(name) => name.clone(),
+        };
+        let bad = |reason: String| OobError::Address {
+            given: self.to_string(),
+            reason,
+        };
+        // The system's resolver knows no deadline: it may finish alone, and ends with the process.
+        let (tell, told) = mpsc::channel();
+        let port = self.port;
+        thread::Builder::new()
+            .name("doorbell-resolve".to_owned())
+            .spawn(move || {
+                let found = (name.as_str(), port).to_socket_addrs();
+                let _ = tell.send(found.map(|all| all.take(ADDRESSES_MAX).collect::<Vec<_>>()));
+            })
+            .map_err(|error| bad(format!("no thread could be started to look it up: {error}")))?;
+        match told.recv_timeout(limit) {
+            Ok(Ok(all)) if !all.is_empty() => Ok(all),
+            Ok(Ok(_)) => Err(bad("the name has no address".to_owned())),
+            Ok(Err(error)) => Err(bad(format!("the name could not be looked up ({error})"))),
+            Err(_) => Err(OobError::Late {
+                address: format!("the name service, asked for `{self}`,"),
+                step: "answer",
+                waited: limit,
+                remedy: "give the address in numbers",
+            }),
+        }
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            host: Host::Address(address),
+            port: address.port(),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = OobError;
+
+    fn from_str(text: &str) -> Result<Self, OobError> {
+        let bad = |reason: &str| {
+            Err(OobError::Address {
+                given: text.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(address.into());
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
+            return Ok(SocketAddr::new(address, PORT).into());
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            None => (text, PORT),
+            Some((host, port)) => match port.parse::<u16>() {
+                Ok(port) if port.to_string().len() == port_digits(text) => (host, port),
+                _ => return bad("its port is no number from 0 to 65535"),
+            },
+        };
+        if host.is_empty() && text.starts_with(':') {
+            return Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port).into());
+        }
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        if host.is_empty() || host.len() > NAME_MAX || !host.bytes().all(fits) || host.starts_with('-') {
+            return bad("it is neither an address nor the name of a host");
+        }
+        // `10.0.0` is a name by its letters, and nobody means it.
+        if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            return bad("it looks like an IPv4 address, and is none");
+        }
+        Ok(Self {
+            host: Host::Name(host.to_owned()),
+            port,
+        })
+    }
+}
+
+fn port_digits(text: &str) -> usize {
+    text.rsplit_once(':').map_or(0, |(_, port)| port.len())
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Address(address) => address.fmt(out),
+            Host::Name(name) => write!(out, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// Whether only processes of this host can be at that address.
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> String {
+        text.parse::<Endpoint>().unwrap().to_string()
+    }
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (text, meant) in [
+            ("10.0.0.1:99", "10.0.0.1:99"),
+            ("10.0.0.1", "10.0.0.1:7117"),
+            ("::1", "[::1]:7117"),
+            ("[fe80::1]:5", "[fe80::1]:5"),
+            ("[::]", "[::]:7117"),
+            (":80", "127.0.0.1:80"),
+            ("node-3.cluster:80", "node-3.cluster:80"),
+            ("localhost", "localhost:7117"),
+        ] {
+            assert_eq!(parsed(text), meant);
+        }
+        for text in [
+            "",
+            "host:",
+            "host:65536",
+            "host:+80",
+            "host:080",
+            "a b",
+            "10.0.0",
+            "-x",
+            "[::1",
+            "http://x",
+        ] {
+            assert!(
+                matches!(text.parse::<Endpoint>(), Err(OobError::Address { .. })),
+                "{text}"
+            );
+        }
+        assert!(
+            parsed("localhost")
+                .parse::<Endpoint>()
+                .unwrap()
+                .resolve(Duration::from_secs(5))
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn loopback_is_what_no_other_host_reaches() {
+        for (text, yes) in [
+            ("127.0.0.1:1", true),
+            ("127.3.4.5:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+        ] {
+            assert_eq!(is_loopback(&text.parse().unwrap()), yes, "{text}");
+        }
+    }
+}
