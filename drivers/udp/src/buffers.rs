@@ -1,0 +1,288 @@
+//! The buffers of one channel: a ring that the kernel fills, the frames in it, and the ones that were kept.
+//!
+//! A buffer never moves and is never freed while the rail lives. One that is kept is shared with whoever keeps it, and
+//! a fresh one takes its place in the ring; it can be filled again when nobody else has it any more, which the count
+//! of its owners tells. So nothing is given back in a `Drop`, and no buffer that is looked at is ever written.
+
+use std::sync::Arc;
+
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::Refused;
+
+type Buffer = Arc<Box<[u8]>>;
+
+/// A received frame whose buffer was taken out of the ring; dropping it lets the buffer be used again.
+#[derive(Debug)]
+pub struct UdpKept {
+    buffer: Buffer,
+    at: u32,
+    length: u32,
+}
+
+impl UdpKept {
+    /// The frame's bytes.
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        SharedBytes::of(&self.buffer[self.at as usize..][..self.length as usize])
+    }
+}
+
+/// Where a frame lies, and whose it is.
+struct Entry {
+    place: u32,
+    at: u32,
+    length: u32,
+    from: u32,
+    kept: bool,
+}
+
+/// Frames of one buffer that the record has room for from the start, as many as the kernel merges (128 from Linux 6.9).
+const RUN_MAX: usize = 128;
+
+/// One channel's buffers and frames.
+pub(crate) struct Inbox {
+    ring: Box<[Buffer]>,
+    /// The buffer that takes the place of one of which a frame was kept.
+    instead: Box<[Option<Buffer>]>,
+    any_kept: bool,
+    /// Buffers of the ring that hold something.
+    used: usize,
+    entries: Vec<Entry>,
+    /// The frames that are shown: `shown` from `first` on. Behind them wait more.
+    first: usize,
+    shown: usize,
+    size: usize,
+    /// Fresh buffers, and those that somebody may still have.
+    fresh: Vec<Buffer>,
+    lent: Vec<Buffer>,
+    made: usize,
+    spare: usize,
+}
+
+fn buffer(size: usize) -> Buffer {
+    Arc::new(vec![0; size].into())
+}
+
+impl Inbox {
+    /// `count` buffers of `size` bytes in the ring, and up to `spare` that can be kept.
+    pub(crate) fn new(count: usize, size: usize, spare: usize) -> Self {
+        let size = size.next_multiple_of(64);
+        Self {
+            ring: (0..count).map(|_| buffer(size)).collect(),
+            instead: (0..count).map(|_| None).collect(),
+            any_kept: false,
+            used: 0,
+            entries: Vec::with_capacity(count * RUN_MAX),
+            first: 0,
+            shown: 0,
+            size,
+            fresh: Vec::with_capacity(spare),
+            lent: Vec::with_capacity(spare + count),
+            made: 0,
+            spare,
+        }
+    }
+
+    /// Ends the last poll: what it showed is given back. Returns whether frames wait that were never shown.
+    #[inline]
+    pub(crate) fn turn(&mut self) -> bool {
+        self.first += self.shown;
+        self.shown = 0;
+        if self.first < self.entries.len() {
+            return true;
+        }
+        self.entries.clear();
+        self.first = 0;
+        if self.any_kept {
+            self.swap();
+        }
+        self.used = 0;
+        false
+    }
+
+    /// Puts a fresh buffer in the place of each one that was kept.
+    #[cold]
+    fn swap(&mut self) {
+        for (place, instead) in self.ring[..self.used].iter_mut().zip(&mut self.instead) {
+            if let Some(fresh) = instead.take() {
+                self.lent.push(std::mem::replace(place, fresh));
+            }
+        }
+        self.any_kept = false;
+    }
+
+    /// Frames that are neither shown nor given back.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        self.entries.len() - self.first - self.shown
+    }
+
+    /// Whether the next poll has something to show without asking the kernel.
+    pub(crate) fn has_more(&self) -> bool {
+        self.waiting() > 0
+    }
+
+    /// Shows up to `budget` of the frames that wait.
+    #[inline]
+    pub(crate) fn show(&mut self, budget: usize) -> usize {
+        self.shown = budget.min(self.entries.len() - self.first);
+        self.shown
+    }
+
+    /// Buffers that can be filled.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.ring.len() - self.used
+    }
+
+    /// The next `n` buffers, to be filled. One that is not ours alone would end the list; there is none.
+    #[inline]
+    pub(crate) fn buffers(&mut self, n: usize) -> impl Iterator<Item = &mut [u8]> {
+        let next = self.ring[self.used..].iter_mut().take(n);
+        next.map_while(|buffer| Arc::get_mut(buffer).map(|buffer| &mut buffer[..]))
+    }
+
+    /// The next buffer holds nothing that is wanted.
+    #[inline]
+    pub(crate) fn skip(&mut self) {
+        self.used += 1;
+    }
+
+    /// The next buffer holds `length` bytes in frames of `segment` bytes (the last may be shorter); returns how many.
+    #[inline]
+    pub(crate) fn fill(&mut self, length: usize, segment: usize, from: u32) -> u64 {
+        let place = self.used as u32;
+        self.used += 1;
+        let entry = |at: usize, length: usize| Entry {
+            place,
+            at: at as u32,
+            length: length as u32,
+            from,
+            kept: false,
+        };
+        if length <= segment {
+            self.entries.push(entry(0, length));
+            return 1;
+        }
+        let starts = (0..length).step_by(segment);
+        let n = starts.len();
+        self.entries
+            .extend(starts.map(|at| entry(at, segment.min(length - at))));
+        n as u64
+    }
+
+    /// The `i`th shown frame, and whose it is.
+    #[inline]
+    pub(crate) fn frame(&self, i: usize) -> Option<(&[u8], u32)> {
+        if i >= self.shown {
+            return None;
+        }
+        let entry = self.entries.get(self.first + i).filter(|entry| !entry.kept)?;
+        let buffer = self.ring.get(entry.place as usize)?;
+        Some((&buffer[entry.at as usize..][..entry.length as usize], entry.from))
+    }
+
+    /// Takes the `i`th shown frame out.
+    pub(crate) fn keep(&mut self, i: usize) -> Result<UdpKept, Refused> {
+        if i >= self.shown || self.entries[self.first + i].kept {
+            return Err(Refused::BadMemory);
+        }
+        let place = self.entries[self.first + i].place as usize;
+        if self.instead[place].is_none() {
+            self.instead[place] = Some(self.fresh_buffer().ok_or(Refused::Full)?);
+            self.any_kept = true;
+        }
+        let entry = &mut self.entries[self.first + i];
+        entry.kept = true;
+        Ok(UdpKept {
+            buffer: Arc::clone(&self.ring[place]),
+            at: entry.at,
+            length: entry.length,
+        })
+    }
+
+    /// A buffer that nobody has: one that came back, or a new one while there are fewer than allowed.
+    fn fresh_buffer(&mut self) -> Option<Buffer> {
+        if self.fresh.is_empty() {
+            let mut at = 0;
+            while at < self.lent.len() {
+                if Arc::get_mut(&mut self.lent[at]).is_some() {
+                    self.fresh.push(self.lent.swap_remove(at));
+                } else {
+                    at += 1;
+                }
+            }
+        }
+        if self.fresh.is_empty() && self.made < self.spare {
+            self.made += 1;
+            return Some(buffer(self.size));
+        }
+        self.fresh.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills the next buffer with `bytes` in frames of `segment`.
+    fn arrive(inbox: &mut Inbox, bytes: &[u8], segment: usize) {
+        let buffer = inbox.buffers(1).next().unwrap();
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        inbox.fill(bytes.len(), segment, 7);
+    }
+
+    #[test]
+    fn a_run_is_shown_within_the_budget_and_stays_until_all_is_seen() {
+        let mut inbox = Inbox::new(2, 64, 0);
+        arrive(&mut inbox, b"aabbc", 2);
+        let mut seen = Vec::new();
+        for budget in [2, 2] {
+            for i in 0..inbox.show(budget) {
+                let (bytes, from) = inbox.frame(i).unwrap();
+                assert_eq!(from, 7);
+                seen.push(bytes.to_vec());
+            }
+            assert!(inbox.frame(budget).is_none());
+            inbox.turn();
+        }
+        assert_eq!(seen, [&b"aa"[..], b"bb", b"c"]);
+        assert_eq!((inbox.room(), inbox.waiting(), inbox.show(9)), (2, 0, 0));
+    }
+
+    #[test]
+    fn a_kept_frame_is_never_written_again_and_frames_of_one_buffer_share_it() {
+        let mut inbox = Inbox::new(1, 64, 2);
+        arrive(&mut inbox, b"aabb", 2);
+        inbox.show(8);
+        let (a, b) = (inbox.keep(0).unwrap(), inbox.keep(1).unwrap());
+        assert!(inbox.frame(0).is_none() && inbox.keep(0).is_err() && inbox.keep(2).is_err());
+        for round in 0..5u8 {
+            assert!(!inbox.turn());
+            arrive(&mut inbox, &[round; 4], 4);
+            assert_eq!(inbox.show(8), 1);
+            drop(inbox.keep(0).unwrap());
+        }
+        assert_eq!(
+            (a.bytes().to_vec(), b.bytes().to_vec()),
+            (b"aa".to_vec(), b"bb".to_vec())
+        );
+        assert_eq!(inbox.made, 2, "dropped ones came back");
+        drop(a);
+        inbox.turn();
+        arrive(&mut inbox, b"x", 1);
+        inbox.show(1);
+        let x = inbox.keep(0).unwrap();
+        inbox.turn();
+        arrive(&mut inbox, b"y", 1);
+        inbox.show(1);
+        assert_eq!(
+            inbox.keep(0).unwrap_err(),
+            Refused::Full,
+            "one frame of the run and x are still out"
+        );
+        assert_eq!(inbox.frame(0).unwrap().0, b"y");
+        drop(b);
+        assert!(inbox.keep(0).is_ok());
+        drop(x);
+    }
+}

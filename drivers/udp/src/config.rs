@@ -1,0 +1,156 @@
+//! Sizes and switches of the udp rail.
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+
+use crate::sys::BATCH_MAX;
+
+/// Which of an interface's addresses a rail uses when its name gives only the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Its first IPv4 address.
+    #[default]
+    V4,
+    /// Its first IPv6 address; one that is not link-local, if there is one.
+    V6,
+}
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Which addresses of the interface.
+    pub family: Family,
+    /// The port of the priority channel; the data channel has the next one. 0: the kernel chooses both.
+    pub port: u16,
+    /// How many pairs of ports to try from `port` upwards, before the rail is refused (several ranks of one host).
+    pub pairs: u16,
+    /// Largest IP packet, in bytes, when it is to be smaller than the interface's MTU.
+    pub mtu: Option<usize>,
+    /// Longest frame, in bytes, where the MTU allows longer ones: the loopback's 64 KiB would make every buffer of the
+    /// layers above as long, and are no faster (see `examples/frames.rs`).
+    pub frame: usize,
+    /// Frames that can be posted between two doorbells on the priority channel.
+    pub priority_ring: usize,
+    /// The same on the data channel.
+    pub data_ring: usize,
+    /// Most messages received by one system call, from 1 to 64.
+    pub batch: usize,
+    /// Receive buffers that can be kept out of each channel's ring at a time; made when first needed.
+    pub spare: usize,
+    /// Peers that get connected sockets of their own, two descriptors each; later ones share the rail's own sockets.
+    pub connected: usize,
+    /// The kernel's receive buffer of each socket, in bytes.
+    pub receive_buffer: usize,
+    /// The kernel's send buffer of each socket, in bytes.
+    pub send_buffer: usize,
+    /// Runs of frames of one size to one peer are given to the kernel in one piece (`UDP_SEGMENT`), where it has that.
+    pub gso: bool,
+    /// Runs of frames are taken from the kernel in one piece (`UDP_GRO`) on the data channel, where it has that.
+    pub gro: bool,
+    /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN). Only
+    /// for devices with hardware queues: the loopback and veth have nothing to poll.
+    pub busy_poll: Option<u32>,
+}
+
+impl Default for UdpConfig {
+    fn default() -> Self {
+        Self {
+            family: Family::V4,
+            port: 0,
+            pairs: 64,
+            mtu: None,
+            frame: 16 << 10,
+            priority_ring: 64,
+            data_ring: 256,
+            batch: 32,
+            spare: 256,
+            connected: 64,
+            receive_buffer: 4 << 20,
+            send_buffer: 4 << 20,
+            gso: true,
+            gro: true,
+            busy_poll: None,
+        }
+    }
+}
+
+/// Longest UDP payload over IPv4, and what this driver uses over IPv6.
+pub(crate) const PAYLOAD_MAX: usize = 65_507;
+
+/// Shortest frame that the layers above can work with: two of their headers and something in them.
+pub(crate) const FRAME_MIN: usize = 256;
+
+impl UdpConfig {
+    /// Checks every value.
+    pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
+        let rings = [self.priority_ring, self.data_ring];
+        let reason = if rings.iter().any(|&ring| ring == 0 || ring > 1 << 14) {
+            "its send rings hold from 1 to 16384 frames"
+        } else if self.batch == 0 || self.batch > BATCH_MAX {
+            "its batch is from 1 to 64 messages"
+        } else if self.spare > 1 << 16 || self.connected > 1 << 14 {
+            "at most 65536 buffers can be kept and 16384 peers be connected"
+        } else if self.port == u16::MAX || self.pairs == 0 {
+            "a pair of ports starts at 65534 at most, and at least one pair is tried"
+        } else if self.receive_buffer > 1 << 30 || self.send_buffer > 1 << 30 {
+            "the kernel's buffers have at most 1 GiB"
+        } else {
+            return Ok(());
+        };
+        Err(unusable(name, reason, "change the udp.* settings"))
+    }
+}
+
+pub(crate) fn unusable(name: &RailName, reason: impl Into<String>, remedy: impl Into<String>) -> RailError {
+    RailError::Unusable {
+        rail: name.to_string(),
+        reason: reason.into(),
+        remedy: remedy.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_good_and_what_cannot_work_is_refused() {
+        let name: RailName = "udp:lo".parse().unwrap();
+        let good = UdpConfig::default();
+        assert!(good.check(&name).is_ok());
+        let bad = [
+            UdpConfig {
+                priority_ring: 0,
+                ..good
+            },
+            UdpConfig {
+                data_ring: 1 << 20,
+                ..good
+            },
+            UdpConfig { batch: 0, ..good },
+            UdpConfig { batch: 65, ..good },
+            UdpConfig {
+                spare: 1 << 20,
+                ..good
+            },
+            UdpConfig {
+                connected: 1 << 20,
+                ..good
+            },
+            UdpConfig { port: 65_535, ..good },
+            UdpConfig { pairs: 0, ..good },
+            UdpConfig {
+                receive_buffer: 2 << 30,
+                ..good
+            },
+            UdpConfig {
+                send_buffer: 2 << 30,
+                ..good
+            },
+        ];
+        for config in bad {
+            let error = config.check(&name).unwrap_err().to_string();
+            assert!(error.contains("udp:lo") && error.contains("settings"), "{error}");
+        }
+    }
+}

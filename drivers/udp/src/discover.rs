@@ -1,0 +1,154 @@
+//! Discovery: each interface of this machine as a candidate, with what was found out about it.
+
+use std::net::IpAddr;
+
+use doorbell_fabric::discover::{Candidate, Driver, Verdict};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+
+use crate::config::{Family, UdpConfig};
+use crate::interface::{Interface, is_up};
+use crate::rail::expected;
+use crate::{sockets, sys};
+
+/// Finds udp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
+/// address that is named. All are used only when named: an open rail listens on its interface, and nothing listens
+/// beyond the loopback that the user did not ask for; on one host shared memory is better than the loopback.
+///
+/// ```
+/// use doorbell_fabric::discover::discover;
+/// use doorbell_udp::UdpDriver;
+///
+/// let found = discover(&[&UdpDriver::default()], &[]);
+/// assert!(found.named(&"udp:lo".parse()?)?.is_usable());
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct UdpDriver {
+    /// With what rails will be opened.
+    pub config: UdpConfig,
+}
+
+impl UdpDriver {
+    fn judge(&self, name: RailName) -> Candidate {
+        let found = match Interface::find(&name, &self.config) {
+            Ok(found) => found,
+            Err(error) => return rejected(name, error).only_when_named(),
+        };
+        let candidate = match found.clone().require(&name, &self.config) {
+            Ok(usable) => Candidate::usable(name, expected(&usable, &self.config)),
+            Err(error) => rejected(name, error),
+        };
+        self.facts(candidate, &found).only_when_named()
+    }
+
+    fn facts(&self, candidate: Candidate, found: &Interface) -> Candidate {
+        let state = if is_up(found.seen.flags) { "up" } else { "down" };
+        let facts = candidate
+            .fact("interface", &found.name)
+            .fact("address", found.address)
+            .fact("mtu", format!("{} bytes", found.seen.mtu))
+            .fact("link", state);
+        match (&facts.verdict, &facts.capabilities) {
+            (Verdict::Usable, Some(can)) => {
+                let longest = format!("{} bytes", can.limits.message);
+                let facts = facts.fact("longest frame", longest);
+                match sockets::offered(found, &self.config) {
+                    Ok(granted) => facts.fact("offloads", granted.offloads()),
+                    Err(error) => facts.fact("offloads", format!("not known: {error}")),
+                }
+            }
+            _ => facts,
+        }
+    }
+}
+
+fn rejected(name: RailName, error: RailError) -> Candidate {
+    match error {
+        RailError::Unusable { reason, remedy, .. } => Candidate::rejected(name, reason, remedy),
+        error => Candidate::rejected(name, error.to_string(), error.help().next),
+    }
+}
+
+impl Driver for UdpDriver {
+    fn kind(&self) -> &'static str {
+        "udp"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        let all = sys::assigned().map_err(|source| RailError::System {
+            rail: "udp".to_owned(),
+            step: "list the interfaces",
+            source,
+            remedy: "check that the container allows netlink sockets",
+        })?;
+        let mut names: Vec<&str> = Vec::new();
+        for one in &all {
+            if !names.contains(&one.interface.as_str()) {
+                names.push(&one.interface);
+            }
+        }
+        // An interface's name may hold what a rail's name may not; such a one is reached by its address.
+        let rails = names.iter().filter_map(|name| format!("udp:{name}").parse().ok());
+        Ok(rails.map(|name| self.judge(name)).collect())
+    }
+
+    /// Rails named by address.
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let is_address = name.object().parse::<IpAddr>().is_ok();
+        is_address.then(|| self.judge(name.clone()))
+    }
+}
+
+impl UdpDriver {
+    /// A driver whose rails use `family`, otherwise as configured by default.
+    #[must_use]
+    pub fn of_family(family: Family) -> Self {
+        let config = UdpConfig {
+            family,
+            ..UdpConfig::default()
+        };
+        Self { config }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::discover::discover;
+
+    fn name(text: &str) -> RailName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_loopback_is_found_with_its_facts_and_only_by_name() {
+        let found = discover(&[&UdpDriver::default()], &[]);
+        let lo = found.named(&name("udp:lo")).unwrap();
+        assert!(lo.is_usable() && !lo.automatic && lo.wire == "udp");
+        let fact = |what: &str| {
+            lo.facts
+                .iter()
+                .find(|fact| fact.name == what)
+                .map(|fact| fact.value.as_str())
+        };
+        assert_eq!(fact("address"), Some("127.0.0.1"));
+        assert_eq!(fact("link"), Some("up"));
+        assert!(fact("offloads").is_some());
+        assert!(fact("mtu").is_some_and(|mtu| mtu.ends_with(" bytes")));
+    }
+
+    #[test]
+    fn addresses_are_candidates_when_named_and_others_are_rejected_with_the_reason() {
+        let wanted = [name("udp:127.0.0.1"), name("udp:192.0.2.77"), name("udp:nosuch0")];
+        let found = discover(&[&UdpDriver::default()], &wanted);
+        assert!(found.named(&wanted[0]).unwrap().is_usable());
+        let refused = |at: usize| found.named(&wanted[at]).unwrap_err().to_string();
+        assert!(
+            refused(1).contains("no interface has this address"),
+            "{}",
+            refused(1)
+        );
+        assert!(refused(2).contains("udp:lo"), "{}", refused(2));
+    }
+}

@@ -1,0 +1,258 @@
+//! What a rail's name means: an interface or an address of one, and what the kernel says of it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, OwnedFd};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+
+use crate::config::{FRAME_MIN, Family, PAYLOAD_MAX, UdpConfig, unusable};
+use crate::sys::{self, Assigned, Seen};
+
+/// The interface that a rail uses, and its address there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its index in this network namespace.
+    pub(crate) index: u32,
+    /// The address that is bound: this one and no other.
+    pub(crate) address: IpAddr,
+    /// Flags and MTU when this was found out.
+    pub(crate) seen: Seen,
+}
+
+/// Bytes in front of the payload: the IP header without options, and UDP's.
+pub(crate) const fn headers(address: IpAddr) -> usize {
+    match address {
+        IpAddr::V4(_) => 20 + 8,
+        IpAddr::V6(_) => 40 + 8,
+    }
+}
+
+impl Interface {
+    /// Finds what `name` names.
+    pub(crate) fn find(name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
+        let all = sys::assigned().map_err(|error| system(name, "list the interfaces", error))?;
+        let object = name.object();
+        let (interface, address) = match object.parse::<IpAddr>() {
+            Ok(address) => (holder(name, &all, address)?, address),
+            Err(_) => (object.to_owned(), first_address(name, &all, config.family)?),
+        };
+        let asked = probe_socket().and_then(|socket| {
+            let index = netdevice::name_to_index(&socket, &interface)?;
+            Ok((index, sys::interface(socket.as_fd(), &interface)?))
+        });
+        let (index, seen) = asked.map_err(|error| system(name, "ask for the interface's state", error))?;
+        Ok(Self {
+            name: interface,
+            index,
+            address,
+            seen,
+        })
+    }
+
+    /// Itself when it can carry frames now.
+    pub(crate) fn require(self, name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
+        if !is_up(self.seen.flags) {
+            let remedy = format!(
+                "`ip link set {} up`, and look at its cable or its other end",
+                self.name
+            );
+            return Err(unusable(
+                name,
+                format!("the interface {} is down", self.name),
+                remedy,
+            ));
+        }
+        if self.limit(config) < FRAME_MIN {
+            let (mtu, frame) = (self.mtu(config), config.frame);
+            let reason = format!("an MTU of {mtu} bytes and frames of {frame} leave no room for messages");
+            return Err(unusable(
+                name,
+                reason,
+                "raise the MTU to 576 or more, and udp.frame to 256 or more",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Largest IP packet.
+    pub(crate) fn mtu(&self, config: &UdpConfig) -> usize {
+        config.mtu.map_or(self.seen.mtu, |most| most.min(self.seen.mtu))
+    }
+
+    /// Longest frame.
+    pub(crate) fn limit(&self, config: &UdpConfig) -> usize {
+        let by_mtu = self.mtu(config).saturating_sub(headers(self.address));
+        by_mtu.min(config.frame).min(PAYLOAD_MAX)
+    }
+
+    /// Its address with a port, and with itself as the scope where the address needs one.
+    pub(crate) fn socket_address(&self, port: u16) -> SocketAddr {
+        scoped(SocketAddr::new(self.address, port), self.index)
+    }
+
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.seen.flags & libc::IFF_LOOPBACK as u32 != 0
+    }
+}
+
+/// A link-local address means something on one interface only: this one. What a peer published has its own number
+/// of the link, or none.
+pub(crate) fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(six) => {
+            let scope = if six.ip().is_unicast_link_local() {
+                interface
+            } else {
+                0
+            };
+            SocketAddrV6::new(*six.ip(), six.port(), 0, scope).into()
+        }
+        four => four,
+    }
+}
+
+/// Whether frames can pass: the interface is up, and the link behind it.
+pub(crate) fn is_up(flags: u32) -> bool {
+    let needed = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    flags & needed == needed
+}
+
+/// Any socket: interfaces are asked about through one.
+pub(crate) fn probe_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        flags,
+        None,
+    )?)
+}
+
+/// The interface that has `address`.
+fn holder(name: &RailName, all: &[Assigned], address: IpAddr) -> Result<String, RailError> {
+    let found = all.iter().find(|one| one.address == Some(address));
+    let found = found.map(|one| one.interface.clone());
+    found.ok_or_else(|| {
+        unusable(
+            name,
+            "no interface has this address",
+            "`ip address` shows which there are",
+        )
+    })
+}
+
+/// The first address of the wanted family of the interface that `name` names.
+fn first_address(name: &RailName, all: &[Assigned], family: Family) -> Result<IpAddr, RailError> {
+    let object = name.object();
+    if !all.iter().any(|one| one.interface == object) {
+        let mut names: Vec<&str> = all.iter().map(|one| one.interface.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let reason = if object.is_empty() {
+            "it names no interface".to_owned()
+        } else {
+            format!("there is no interface {object}, and it is not an address")
+        };
+        return Err(unusable(
+            name,
+            reason,
+            format!("name one of {}", names.join(", ")),
+        ));
+    }
+    let mine = all
+        .iter()
+        .filter(|one| one.interface == object)
+        .filter_map(|one| one.address);
+    let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+    let mut wanted: Vec<IpAddr> = match family {
+        Family::V4 => mine.filter(IpAddr::is_ipv4).collect(),
+        Family::V6 => mine.filter(IpAddr::is_ipv6).collect(),
+    };
+    // Stable: the kernel's order stands among equals.
+    wanted.sort_by_key(link_local);
+    wanted.first().copied().ok_or_else(|| {
+        let what = if family == Family::V4 { "IPv4" } else { "IPv6" };
+        let remedy = format!("`ip address add … dev {object}`, or choose the other family");
+        unusable(
+            name,
+            format!("the interface {object} has no {what} address"),
+            remedy,
+        )
+    })
+}
+
+pub(crate) fn system(name: &RailName, step: &'static str, source: io::Error) -> RailError {
+    RailError::System {
+        rail: name.to_string(),
+        step,
+        source,
+        remedy: "check `ip address`, `ulimit -n`, and what the container allows",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(text: &str, family: Family) -> Result<Interface, RailError> {
+        let config = UdpConfig {
+            family,
+            ..UdpConfig::default()
+        };
+        let name: RailName = text.parse().unwrap();
+        Interface::find(&name, &config)?.require(&name, &config)
+    }
+
+    #[test]
+    fn an_interface_and_its_address_name_the_same() {
+        let by_name = find("udp:lo", Family::V4).unwrap();
+        assert_eq!(by_name.address, IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(find("udp:127.0.0.1", Family::V6).unwrap(), by_name);
+        assert!(by_name.is_loopback() && by_name.index > 0);
+        let small = UdpConfig {
+            mtu: Some(1500),
+            ..UdpConfig::default()
+        };
+        assert_eq!((by_name.mtu(&small), by_name.limit(&small)), (1500, 1472));
+        assert!(by_name.limit(&UdpConfig::default()) <= PAYLOAD_MAX);
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_with_what_is() {
+        let refused = |text: &str| find(text, Family::V4).unwrap_err().to_string();
+        assert!(
+            refused("udp:nosuch0").contains("lo"),
+            "{}",
+            refused("udp:nosuch0")
+        );
+        assert!(
+            refused("udp").contains("names no interface"),
+            "{}",
+            refused("udp")
+        );
+        assert!(refused("udp:192.0.2.77").contains("no interface has this address"));
+        let name: RailName = "udp:lo".parse().unwrap();
+        let tiny = UdpConfig {
+            mtu: Some(100),
+            ..UdpConfig::default()
+        };
+        let error = Interface::find(&name, &tiny)
+            .unwrap()
+            .require(&name, &tiny)
+            .unwrap_err();
+        assert!(error.to_string().contains("leave no room"), "{error}");
+    }
+
+    #[test]
+    fn only_link_local_addresses_get_a_scope() {
+        let with = |text: &str| scoped(text.parse().unwrap(), 7).to_string();
+        assert_eq!(with("[fe80::1%2]:5"), "[fe80::1%7]:5");
+        assert_eq!(with("[2001:db8::1]:5"), "[2001:db8::1]:5");
+        assert_eq!(with("10.0.0.1:5"), "10.0.0.1:5");
+    }
+}

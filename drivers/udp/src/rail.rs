@@ -1,0 +1,410 @@
+//! The udp rail: how it is opened, its peers, and the contract common to all rails.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::datagram::{Datagram, Receive};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+
+use crate::config::{UdpConfig, unusable};
+use crate::hints::Hints;
+use crate::interface::{Interface, headers, scoped, system};
+use crate::link::Link;
+use crate::rx::{NOBODY, UdpRx};
+use crate::sockets::{self, Granted};
+use crate::stats::UdpStats;
+use crate::sys::Name;
+use crate::tx::{PARTS_MAX, UdpTx, Way};
+
+/// How often the link is looked at: a fifth of the bound within which its failure is acted on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Kinds of rails that put the same frames into UDP: their addresses are as good as ours.
+const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
+
+/// Datagrams over UDP sockets. See the crate's documentation.
+pub struct UdpRail {
+    name: RailName,
+    incarnation: Incarnation,
+    capabilities: Capabilities,
+    interface: Interface,
+    config: UdpConfig,
+    granted: Granted,
+    port: u16,
+    poll_cost: u32,
+    tx: UdpTx,
+    rx: UdpRx,
+    link: Link,
+    hints: Hints,
+    connected: usize,
+    /// What opening peers counted.
+    opened: UdpStats,
+    events: VecDeque<RailEvent>,
+    now: Time,
+    next_look: Time,
+}
+
+impl UdpRail {
+    /// Opens the rail `name`: `udp:eth0` (an interface; `config.family` says which of its addresses) or
+    /// `udp:10.0.0.1`, `udp:fd00::1` (an address of this machine). Only that address is bound.
+    ///
+    /// # Errors
+    /// [`RailError::Unusable`] when there is no such interface or address, it is down, its ports are taken, or a
+    /// setting is out of bounds; [`RailError::System`] when the system refuses a step.
+    pub fn open(name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
+        if name.kind() != "udp" {
+            return Err(unusable(
+                name,
+                "it is not a udp rail",
+                "name it udp:INTERFACE or udp:ADDRESS",
+            ));
+        }
+        config.check(name)?;
+        let interface = Interface::find(name, config)?.require(name, config)?;
+        let own = sockets::own(name, &interface, config)?;
+        let refused = |errno: rustix::io::Errno| system(name, "watch the sockets", errno.into());
+        let link = Link::watch(&interface).map_err(refused)?;
+        let mut life = [0; 8];
+        getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
+        let (limit, granted) = (interface.limit(config), own.granted);
+        let sockets = own.sockets.map(Arc::new);
+        let mut rx = UdpRx::new(link.socket(), limit, granted.gro, config).map_err(refused)?;
+        for (channel, socket) in sockets.iter().enumerate() {
+            rx.add(Arc::clone(socket), NOBODY, channel, granted.gro && channel == 1)
+                .map_err(refused)?;
+        }
+        Ok(Self {
+            capabilities: capabilities(&interface, config),
+            poll_cost: measure(&sockets[0]),
+            tx: UdpTx::new(sockets, limit, granted.gso, config),
+            rx,
+            link,
+            hints: Hints::default(),
+            connected: 0,
+            opened: UdpStats::default(),
+            events: VecDeque::new(),
+            now: Time::ZERO,
+            next_look: Time::ZERO,
+            port: own.port,
+            name: name.clone(),
+            incarnation: Incarnation(u64::from_ne_bytes(life)),
+            config: *config,
+            granted,
+            interface,
+        })
+    }
+
+    /// This rail's life: random, new at every opening; peers pass it to `open`.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// What the kernel granted of what the configuration asked for.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// The totals so far.
+    #[must_use]
+    pub fn stats(&self) -> UdpStats {
+        self.tx.stats.plus(self.rx.stats).plus(self.opened)
+    }
+
+    /// Frames that the kernel dropped because a receive buffer was full. Asks every socket: for now and then.
+    #[must_use]
+    pub fn kernel_drops(&self) -> u64 {
+        self.rx.kernel_drops()
+    }
+
+    /// Longest frame that the kernel believes the path to `peer` passes, in bytes; `None` when the peer has no socket of
+    /// its own. It learns from routers that refuse longer ones; it may be wrong, so the probe of the layer above decides.
+    #[must_use]
+    pub fn path_limit(&self, peer: PeerIndex) -> Option<usize> {
+        let sockets = self.tx.ways.get(peer.index())?.sockets.as_ref()?;
+        let mtu = sockets::path_mtu(sockets[1].as_fd()).ok()?;
+        let by_path = mtu.saturating_sub(headers(self.interface.address));
+        Some(by_path.min(self.capabilities.limits.message))
+    }
+
+    /// Whether `peer` has connected sockets of its own.
+    #[must_use]
+    pub fn is_connected(&self, peer: PeerIndex) -> bool {
+        self.tx
+            .ways
+            .get(peer.index())
+            .is_some_and(|way| way.sockets.is_some())
+    }
+
+    /// Whether the interface and its link are up, as far as `progress` has seen.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.link.is_up()
+    }
+
+    /// The peer's two socket addresses, if this can be one of ours.
+    fn check(&self, address: &RailAddress) -> Result<[SocketAddr; 2], RailError> {
+        let bad = |reason| RailError::BadAddress {
+            rail: self.name.to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
+        let (ip, ours) = (socket.ip(), self.interface.address);
+        let reason = if ip.is_ipv4() != ours.is_ipv4() {
+            "it is of the other family of IP addresses than this rail's"
+        } else if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
+            "it names no single host"
+        } else if ip.is_loopback() != self.interface.is_loopback() {
+            "only one of the two is a loopback address, which leads nowhere else"
+        } else if socket.port() == 0 || socket.port() == u16::MAX {
+            "a pair of ports starts between 1 and 65534"
+        } else {
+            let second = SocketAddr::new(ip, socket.port() + 1);
+            return Ok([socket, second].map(|one| scoped(one, self.interface.index)));
+        };
+        Err(bad(reason))
+    }
+
+    /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
+    /// gives no more.
+    fn connect(&mut self, to: [SocketAddr; 2]) -> Result<Option<[Arc<OwnedFd>; 2]>, RailError> {
+        if self.connected >= self.config.connected {
+            return Ok(None);
+        }
+        let mut make = |channel: usize| {
+            let port = self.port + channel as u16;
+            let strays = &mut self.opened.strays;
+            sockets::connected(&self.interface, port, to[channel], channel, &self.config, strays)
+        };
+        match (make(0), make(1)) {
+            (Ok(first), Ok(second)) => Ok(Some([first, second].map(Arc::new))),
+            (Err(error), _) | (_, Err(error)) => {
+                let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+                if error.raw_os_error().is_some_and(|code| full.contains(&code)) {
+                    return Ok(None);
+                }
+                Err(RailError::Unreachable {
+                    rail: self.name.to_string(),
+                    peer: to[0].to_string(),
+                    reason: error.to_string(),
+                    remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
+                })
+            }
+        }
+    }
+
+    fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
+        events.push_back(RailEvent { at, scope, kind });
+    }
+
+    /// What came of refused frames: events about peers.
+    fn judge(&mut self) {
+        while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
+            if self.hints.refused(peer, self.now) {
+                // From here on it counts what is heard.
+                self.rx.heard(peer);
+            }
+        }
+        let (rx, events, now) = (&mut self.rx, &mut self.events, self.now);
+        let heard = |peer| rx.heard(peer);
+        self.hints.judge(heard, |peer, kind| {
+            Self::tell(events, now, Scope::Peer(PeerIndex(peer)), kind);
+        });
+    }
+}
+
+fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
+    let limit = interface.limit(config);
+    Capabilities {
+        features: Features {
+            gather: true,
+            // UDP's own, made and checked by the kernel or the device: 16 bits.
+            checksum: true,
+            ..Features::default()
+        },
+        limits: Limits {
+            head: 128,
+            message: limit,
+            inline: 256.min(limit),
+            eager: limit,
+            fragment: limit,
+            get_from: 0,
+            parts: PARTS_MAX,
+            one_sided: 0,
+        },
+        estimate: if interface.is_loopback() {
+            Estimate {
+                latency_ns: 3_000,
+                bandwidth: 3_000_000_000,
+            }
+        } else {
+            Estimate {
+                latency_ns: 10_000,
+                bandwidth: 1_250_000_000,
+            }
+        },
+    }
+}
+
+/// What discovery shows before a rail is opened.
+pub(crate) fn expected(interface: &Interface, config: &UdpConfig) -> Capabilities {
+    capabilities(interface, config)
+}
+
+/// The cost of an empty receive, in nanoseconds: the least of a few rounds.
+fn measure(socket: &OwnedFd) -> u32 {
+    const TIMES: u32 = 32;
+    let round = |_| {
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            // Peeks: a frame that came already stays.
+            let flags = rustix::net::RecvFlags::PEEK;
+            std::hint::black_box(rustix::net::recv(socket, &mut [0u8; 1], flags)).ok();
+        }
+        start.elapsed().as_nanos() as u32 / TIMES
+    };
+    (0..4).map(round).min().unwrap_or(0).max(1)
+}
+
+impl Rail for UdpRail {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The address and the priority channel's port; the data channel has the next port. Without a scope, which means
+    /// something here only.
+    fn address(&self) -> RailAddress {
+        RailAddress::inet("udp", SocketAddr::new(self.interface.address, self.port))
+    }
+
+    fn progress(&mut self, now: Time) -> Work {
+        self.now = now;
+        let mut work = if self.tx.is_backed_up() {
+            self.tx.flush()
+        } else {
+            0
+        };
+        if !self.tx.refusals.is_empty() || !self.rx.refusals.is_empty() || self.hints.any() {
+            self.judge();
+        }
+        if now < self.next_look && !self.rx.link_changed {
+            return work;
+        }
+        self.rx.link_changed = false;
+        self.next_look = now + LOOK;
+        let before = self.events.len();
+        let events = &mut self.events;
+        let name = &self.interface.name;
+        self.link
+            .look(name, |kind| Self::tell(events, now, Scope::Rail, kind));
+        work += self.events.len() - before;
+        work
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Some(if self.rx.link_changed {
+            Time::ZERO
+        } else {
+            self.next_look
+        })
+    }
+
+    /// Everything stays in one epoll set all the time, by level: what came before the call is found by asking it once,
+    /// what comes later makes it readable.
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        self.tx.flush();
+        let waiting = self.tx.is_backed_up() || !self.events.is_empty() || self.rx.has_work();
+        Ok(if waiting {
+            Armed::Ready
+        } else {
+            Armed::Sleep(self.rx.epoll().as_fd())
+        })
+    }
+
+    fn disarm(&mut self) {}
+
+    fn poll_cost(&self) -> PollCost {
+        PollCost::SystemCall(self.poll_cost)
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        self.events.pop_front()
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.now = now;
+        self.tx.flush();
+        if self.tx.is_backed_up() && now < by {
+            return false;
+        }
+        self.tx.release();
+        self.rx.release();
+        self.hints = Hints::default();
+        true
+    }
+}
+
+impl Datagram for UdpRail {
+    type Tx = UdpTx;
+    type Rx = UdpRx;
+
+    /// Knows an address once: opening it again gives the same peer.
+    fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        let to = self.check(address)?;
+        if let Some(known) = self
+            .rx
+            .named(to[0])
+            .filter(|&peer| self.tx.ways[peer as usize].starts_at(to[0]))
+        {
+            return Ok(PeerIndex(known));
+        }
+        let peer = self.tx.ways.len() as u32;
+        let sockets = self.connect(to)?;
+        if let Some(sockets) = &sockets {
+            for (channel, socket) in sockets.iter().enumerate() {
+                self.rx
+                    .add(
+                        Arc::clone(socket),
+                        peer,
+                        channel,
+                        self.granted.gro && channel == 1,
+                    )
+                    .map_err(|errno| system(&self.name, "watch a peer's socket", errno.into()))?;
+            }
+            self.connected += 1;
+        } else {
+            self.opened.unconnected += 1;
+        }
+        to.iter().for_each(|&address| self.rx.name(address, peer));
+        let names = to.map(Name::of);
+        self.tx.ways.push(Way { names, sockets });
+        Ok(PeerIndex(peer))
+    }
+
+    #[inline]
+    fn split(&mut self) -> (&mut UdpTx, &mut UdpRx) {
+        (&mut self.tx, &mut self.rx)
+    }
+}
+
+// A rail moves to the thread that owns it.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<UdpRail>();
+    is_send::<<UdpRx as Receive>::Kept>();
+};

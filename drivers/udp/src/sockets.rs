@@ -1,0 +1,286 @@
+//! Making sockets: a pair for the rail, and a connected one for each channel of an active peer.
+//!
+//! ```text
+//!   10.0.0.1:4790  priority ─┬─ the rail's own: everybody who has no other
+//!                            ├─ connected to 10.0.0.2:4790
+//!                            └─ connected to 10.0.0.3:5000
+//!   10.0.0.1:4791  data ─────┴─ the same again
+//! ```
+//!
+//! The kernel gives a frame to the socket that fits it best: one that is connected to its sender, else the rail's
+//! own. All sockets of one port share it by `SO_REUSEPORT`, which the kernel allows to sockets of one user only. The
+//! rail's own is bound *before* it gets that option, so that a port that anybody has is a clash and not shared.
+//!
+//! Between its `bind` and its `connect`, a new socket is nobody's in particular, and the kernel may give it frames of
+//! anybody. They are thrown away after `connect`: frames may be lost, but not credited to the wrong peer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+
+use crate::config::{UdpConfig, unusable};
+use crate::interface::{Interface, system};
+use crate::sys::{get_int, set_int};
+
+/// What the kernel granted, as the rail's report shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// Runs of frames go out in one piece.
+    pub gso: bool,
+    /// Runs of frames come in in one piece, on the data channel.
+    pub gro: bool,
+    /// Bytes of the receive buffer of each socket, by the kernel's own count (it doubles what it grants).
+    pub receive_buffer: usize,
+    /// The same of the send buffer.
+    pub send_buffer: usize,
+    /// What was asked for and not granted, each with what to do.
+    pub notes: Vec<String>,
+}
+
+impl Granted {
+    /// The offloads in words.
+    #[must_use]
+    pub fn offloads(&self) -> &'static str {
+        match (self.gso, self.gro) {
+            (true, true) => "UDP_SEGMENT, UDP_GRO",
+            (true, false) => "UDP_SEGMENT",
+            (false, true) => "UDP_GRO",
+            (false, false) => "none: one frame a piece",
+        }
+    }
+}
+
+/// The rail's own two sockets.
+pub(crate) struct Own {
+    pub(crate) sockets: [OwnedFd; 2],
+    pub(crate) port: u16,
+    pub(crate) granted: Granted,
+}
+
+/// How often the kernel is asked for a pair of neighbouring ports.
+const PAIR_TRIES: u32 = 64;
+
+/// Binds the rail's own two sockets to neighbouring ports.
+pub(crate) fn own(name: &RailName, interface: &Interface, config: &UdpConfig) -> Result<Own, RailError> {
+    let bound = |port| pair(interface, port);
+    let mut last = Errno::ADDRINUSE;
+    let tries = if config.port == 0 {
+        PAIR_TRIES
+    } else {
+        u32::from(config.pairs)
+    };
+    for at in 0..tries {
+        let port = u32::from(config.port) + if config.port == 0 { 0 } else { 2 * at };
+        let Some(port) = u16::try_from(port).ok().filter(|&port| port < u16::MAX) else {
+            break;
+        };
+        match bound(port) {
+            Ok((sockets, port)) => return finish(name, sockets, port, config),
+            Err(errno) if errno == Errno::ADDRINUSE => last = errno,
+            Err(errno) => return Err(system(name, "bind a pair of ports", errno.into())),
+        }
+    }
+    let what = if config.port == 0 {
+        "of neighbouring ports is free".to_owned()
+    } else {
+        format!("of ports from {} on is free ({tries} tried)", config.port)
+    };
+    let address = interface.address;
+    Err(unusable(
+        name,
+        format!("no pair {what} at {address}: {}", io::Error::from(last)),
+        "`ss -ulnp` shows who has them; set another udp.port, or 0",
+    ))
+}
+
+/// What a data channel's socket at `interface` would be granted; the one that is asked is never bound.
+pub(crate) fn offered(interface: &Interface, config: &UdpConfig) -> io::Result<Granted> {
+    let mut granted = Granted::default();
+    set_up(
+        unbound(interface.address.is_ipv4())?.as_fd(),
+        1,
+        config,
+        &mut granted,
+    )?;
+    Ok(granted)
+}
+
+fn pair(interface: &Interface, port: u16) -> Result<([OwnedFd; 2], u16), Errno> {
+    let first = bind(interface, port, false)?;
+    let port = match port {
+        0 => port_of(&first)?,
+        port => port,
+    };
+    let next = port.checked_add(1).ok_or(Errno::ADDRINUSE)?;
+    let second = bind(interface, next, false)?;
+    Ok(([first, second], port))
+}
+
+fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
+    let address: SocketAddr = rustix::net::getsockname(socket)?.try_into()?;
+    Ok(address.port())
+}
+
+fn unbound(four: bool) -> Result<OwnedFd, Errno> {
+    let family = if four {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if !four {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+fn bind(interface: &Interface, port: u16, shared: bool) -> Result<OwnedFd, Errno> {
+    let address = interface.socket_address(port);
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    if shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn finish(name: &RailName, sockets: [OwnedFd; 2], port: u16, config: &UdpConfig) -> Result<Own, RailError> {
+    let mut granted = Granted::default();
+    for (channel, socket) in sockets.iter().enumerate() {
+        sockopt::set_socket_reuseport(socket, true)
+            .map_err(|errno| system(name, "share a port among own sockets", errno.into()))?;
+        set_up(socket.as_fd(), channel, config, &mut granted)
+            .map_err(|error| system(name, "set up a socket", error))?;
+    }
+    granted.notes.dedup();
+    Ok(Own {
+        sockets,
+        port,
+        granted,
+    })
+}
+
+/// The options that every socket of the rail gets; what was granted goes to `granted`.
+fn set_up(
+    socket: BorrowedFd<'_>,
+    channel: usize,
+    config: &UdpConfig,
+    granted: &mut Granted,
+) -> io::Result<()> {
+    never_fragment(socket)?;
+    // The kernel counts its own bookkeeping as well, doubles what is asked for, and caps it without CAP_NET_ADMIN.
+    if sockopt::set_socket_recv_buffer_size_force(socket, config.receive_buffer).is_err() {
+        sockopt::set_socket_recv_buffer_size(socket, config.receive_buffer)?;
+    }
+    if sockopt::set_socket_send_buffer_size_force(socket, config.send_buffer).is_err() {
+        sockopt::set_socket_send_buffer_size(socket, config.send_buffer)?;
+    }
+    granted.receive_buffer = sockopt::socket_recv_buffer_size(socket)?;
+    granted.send_buffer = sockopt::socket_send_buffer_size(socket)?;
+    let mut capped = |what: &str, asked: usize, got: usize, limit: &str| {
+        if got < 2 * asked {
+            granted.notes.push(format!(
+                "the kernel caps the {what} buffer at {} of {asked} bytes; raise net.core.{limit}",
+                got / 2
+            ));
+        }
+    };
+    capped(
+        "receive",
+        config.receive_buffer,
+        granted.receive_buffer,
+        "rmem_max",
+    );
+    capped("send", config.send_buffer, granted.send_buffer, "wmem_max");
+    if let Some(time) = config.busy_poll {
+        let time = i32::try_from(time).unwrap_or(i32::MAX);
+        if let Err(error) = set_int(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, time) {
+            granted
+                .notes
+                .push(format!("no busy polling ({error}); it needs CAP_NET_ADMIN"));
+        }
+    }
+    // Asking for a size of 0 changes nothing and tells whether the kernel knows the option.
+    granted.gso = config.gso && set_int(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+    if channel == 1 {
+        granted.gro = config.gro && set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    }
+    for (wanted, has, what) in [
+        (config.gso, granted.gso, "UDP_SEGMENT"),
+        (config.gro, granted.gro, "UDP_GRO"),
+    ] {
+        if wanted && !has && channel == 1 {
+            granted.notes.push(format!(
+                "the kernel has no {what}: frames go one by one; use 5.0 or later"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Frames that are too long for the path are refused here, not cut up on the way.
+fn never_fragment(socket: BorrowedFd<'_>) -> io::Result<()> {
+    if sockopt::socket_domain(socket)? == AddressFamily::INET {
+        return set_int(
+            socket,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        );
+    }
+    set_int(
+        socket,
+        libc::IPPROTO_IPV6,
+        libc::IPV6_MTU_DISCOVER,
+        libc::IPV6_PMTUDISC_DO,
+    )?;
+    set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
+}
+
+/// A socket at `port` that is connected to `peer`. Adds what it had to throw away to `strays`.
+pub(crate) fn connected(
+    interface: &Interface,
+    port: u16,
+    peer: SocketAddr,
+    channel: usize,
+    config: &UdpConfig,
+    strays: &mut u64,
+) -> io::Result<OwnedFd> {
+    let socket = bind(interface, port, true)?;
+    set_up(socket.as_fd(), channel, config, &mut Granted::default())?;
+    rustix::net::connect(&socket, &peer)?;
+    // Bounded: from here on only the peer's frames come in, and at full speed they might never end.
+    for _ in 0..1024 {
+        match rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::TRUNC) {
+            Ok(_) => *strays += 1,
+            Err(Errno::AGAIN) => break,
+            Err(_) => {}
+        }
+    }
+    Ok(socket)
+}
+
+/// Largest IP packet that the kernel believes in towards the peer of a connected socket.
+pub(crate) fn path_mtu(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let (level, option) = if sockopt::socket_domain(socket)? == AddressFamily::INET {
+        (libc::IPPROTO_IP, libc::IP_MTU)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+    };
+    Ok(usize::try_from(get_int(socket, level, option)?).unwrap_or(0))
+}

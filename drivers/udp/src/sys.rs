@@ -1,0 +1,569 @@
+//! Unsafe room: what the kernel offers for UDP and has no safe wrapper: options, interfaces, batches with segments.
+//!
+//! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows or
+//! owns; none is kept.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::size_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+/// Most messages of one `sendmmsg` or `recvmmsg`.
+pub(crate) const BATCH_MAX: usize = 64;
+
+/// Sets an option whose value is one `int`.
+pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of `value`, which lives for the call.
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), length) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Reads an option whose value is one `int`.
+pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value` and the length to `length`; both live for the call.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if done == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Frames that the kernel dropped at this socket, mostly because its buffer was full; 0 where it does not tell.
+pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
+    // SK_MEMINFO_DROPS is the ninth value (linux/sock_diag.h).
+    const DROPS: usize = 8;
+    let mut values = [0u32; DROPS + 1];
+    let mut length = size_of_val(&values) as libc::socklen_t;
+    let to = values.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most `length` bytes to `values`; both live for the call.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            to,
+            &raw mut length,
+        )
+    };
+    let told = done == 0 && length as usize == size_of_val(&values);
+    if told { u64::from(values[DROPS]) } else { 0 }
+}
+
+/// What the kernel says of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// `IFF_…` flags.
+    pub(crate) flags: u32,
+    /// In bytes, of an IP packet.
+    pub(crate) mtu: usize,
+}
+
+/// Asks for the flags and the MTU of the interface `name`, in the network namespace of the socket.
+pub(crate) fn interface(fd: BorrowedFd<'_>, name: &str) -> io::Result<Seen> {
+    let mut request = named_request(name)?;
+    ask(fd, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the call succeeded, so the kernel filled in this member of the union; any bits are a `c_short`.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    ask(fd, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: as above, for a `c_int`.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(Seen {
+        flags: u32::from(flags as u16),
+        mtu: usize::try_from(mtu).unwrap_or(0),
+    })
+}
+
+fn named_request(name: &str) -> io::Result<libc::ifreq> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    let mut ifr_name = [0; libc::IFNAMSIZ];
+    for (to, byte) in ifr_name.iter_mut().zip(name.bytes()) {
+        *to = byte as libc::c_char;
+    }
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru {
+        ifru_map: libc::__c_anonymous_ifru_map {
+            mem_start: 0,
+            mem_end: 0,
+            base_addr: 0,
+            irq: 0,
+            dma: 0,
+            port: 0,
+        },
+    };
+    Ok(libc::ifreq { ifr_name, ifr_ifru })
+}
+
+fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: both requests asked here read and write one `ifreq`, which is borrowed for the call.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// One address of one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assigned {
+    /// The interface.
+    pub(crate) interface: String,
+    /// Its address; `None` for the line that only says that the interface exists.
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// Every interface of this network namespace with its addresses, in the kernel's order.
+pub(crate) fn assigned() -> io::Result<Vec<Assigned>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: `list` is where the function puts the head of a list that is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: `next` is a node of the list, which is not freed yet.
+        let node = unsafe { *next };
+        // SAFETY: the name of a node is a C string that lives as long as the list.
+        let name = unsafe { CStr::from_ptr(node.ifa_name) };
+        found.push(Assigned {
+            interface: name.to_string_lossy().into_owned(),
+            address: inet_of(node.ifa_addr),
+        });
+        next = node.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs`; nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The address of a node of the list of `getifaddrs`, when it is an internet address.
+fn inet_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so `getifaddrs` made it point to an address, which begins with its family; it may be unaligned.
+    let family = unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) };
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that this is a `sockaddr_in`.
+            let four = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
+            Some(IpAddr::V4(Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes())))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that this is a `sockaddr_in6`.
+            let six = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
+            Some(IpAddr::V6(Ipv6Addr::from(six.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
+/// A socket address in the kernel's form: `sockaddr_in`, or `sockaddr_in6`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub(crate) struct Name {
+    bytes: [u8; size_of::<libc::sockaddr_in6>()],
+    length: u32,
+}
+
+impl Name {
+    const EMPTY: Self = Self {
+        bytes: [0; size_of::<libc::sockaddr_in6>()],
+        length: 0,
+    };
+
+    /// As the kernel wants it.
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        let mut name = Self::EMPTY;
+        let family = match address {
+            SocketAddr::V4(four) => {
+                name.bytes[4..8].copy_from_slice(&four.ip().octets());
+                name.length = size_of::<libc::sockaddr_in>() as u32;
+                libc::AF_INET
+            }
+            SocketAddr::V6(six) => {
+                name.bytes[8..24].copy_from_slice(&six.ip().octets());
+                name.bytes[24..28].copy_from_slice(&six.scope_id().to_ne_bytes());
+                name.length = size_of::<libc::sockaddr_in6>() as u32;
+                libc::AF_INET6
+            }
+        };
+        name.bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        name.bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        name
+    }
+
+    /// As everybody else wants it; `None` for a family that is neither.
+    pub(crate) fn get(&self) -> Option<SocketAddr> {
+        let bytes = &self.bytes;
+        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+        match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+            libc::AF_INET if self.length >= 8 => {
+                let ip: [u8; 4] = bytes[4..8].try_into().ok()?;
+                Some(SocketAddr::new(IpAddr::from(ip), port))
+            }
+            libc::AF_INET6 if self.length >= 28 => {
+                let ip: [u8; 16] = bytes[8..24].try_into().ok()?;
+                let scope = u32::from_ne_bytes(bytes[24..28].try_into().ok()?);
+                Some(SocketAddrV6::new(ip.into(), port, 0, scope).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Room for one control message that holds a number: the size of the segments.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control {
+    header: libc::cmsghdr,
+    value: [u8; 8],
+}
+
+const CONTROL_HEADER: usize = size_of::<libc::cmsghdr>();
+const _: () = assert!(CONTROL_HEADER == 16 && size_of::<Control>() == 24);
+
+impl Control {
+    const EMPTY: Self = Self {
+        header: libc::cmsghdr {
+            cmsg_len: 0,
+            cmsg_level: 0,
+            cmsg_type: 0,
+        },
+        value: [0; 8],
+    };
+
+    /// Cut what is sent into pieces of `size` bytes.
+    fn segments(size: u16) -> Self {
+        let mut value = [0; 8];
+        value[..2].copy_from_slice(&size.to_ne_bytes());
+        Self {
+            header: libc::cmsghdr {
+                cmsg_len: (CONTROL_HEADER + 2) as _,
+                cmsg_level: libc::SOL_UDP,
+                cmsg_type: libc::UDP_SEGMENT,
+            },
+            value,
+        }
+    }
+
+    /// The size of the pieces that were put together, if this says so in its first `length` bytes.
+    fn merged(&self, length: usize) -> Option<usize> {
+        let is = length >= CONTROL_HEADER + 4
+            && self.header.cmsg_level == libc::SOL_UDP
+            && self.header.cmsg_type == libc::UDP_GRO;
+        let size = i32::from_ne_bytes(self.value[..4].try_into().ok()?);
+        usize::try_from(size).ok().filter(|&size| is && size > 0)
+    }
+}
+
+const NO_IOVEC: libc::iovec = libc::iovec {
+    iov_base: ptr::null_mut(),
+    iov_len: 0,
+};
+
+fn no_header() -> libc::mmsghdr {
+    // SAFETY: a message header is numbers and pointers, for which zeroes are valid (no padding is read).
+    unsafe { std::mem::zeroed() }
+}
+
+/// One message to be sent: bytes, and how they are cut into frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outbound<'a> {
+    /// What to send; several frames one after the other when `segment` is not 0.
+    pub(crate) bytes: &'a [u8],
+    /// The size of each frame but the last; 0: one frame.
+    pub(crate) segment: u16,
+}
+
+/// Headers for `sendmsg` and `sendmmsg`.
+pub(crate) struct Sender {
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+}
+
+// SAFETY: the pointers inside are written before each call and read in it only; between calls they mean nothing.
+unsafe impl Send for Sender {}
+
+impl Sender {
+    pub(crate) fn new() -> Self {
+        Self {
+            headers: (0..BATCH_MAX).map(|_| no_header()).collect(),
+            vectors: vec![NO_IOVEC; BATCH_MAX].into(),
+            controls: vec![Control::EMPTY; BATCH_MAX].into(),
+        }
+    }
+
+    /// Sends `messages`, at most [`BATCH_MAX`] of them, over one socket: to `to`, or to whom it is connected. Returns how many the
+    /// kernel took; when it took none, why not.
+    pub(crate) fn send<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        to: Option<&Name>,
+        messages: impl Iterator<Item = Outbound<'a>>,
+    ) -> io::Result<usize> {
+        let mut n = 0;
+        let places = self
+            .headers
+            .iter_mut()
+            .zip(&mut self.vectors)
+            .zip(&mut self.controls);
+        for (((header, vector), control), message) in places.zip(messages) {
+            *vector = libc::iovec {
+                iov_base: message.bytes.as_ptr().cast_mut().cast(),
+                iov_len: message.bytes.len(),
+            };
+            let header = &mut header.msg_hdr;
+            header.msg_iov = ptr::from_mut(vector);
+            header.msg_iovlen = 1;
+            (header.msg_name, header.msg_namelen) = match to {
+                Some(name) => (name.bytes.as_ptr().cast_mut().cast(), name.length),
+                None => (ptr::null_mut(), 0),
+            };
+            (header.msg_control, header.msg_controllen) = if message.segment == 0 {
+                (ptr::null_mut(), 0)
+            } else {
+                *control = Control::segments(message.segment);
+                (ptr::from_mut(control).cast(), size_of::<Control>() as _)
+            };
+            n += 1;
+        }
+        let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        if n == 1 {
+            // SAFETY: the first header was written above; it points to the iovec and control message of this sender
+            // and to the caller's bytes and name, all borrowed for the call and only read by the kernel.
+            let sent = unsafe { libc::sendmsg(fd, &raw const self.headers[0].msg_hdr, flags) };
+            return if sent < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(1)
+            };
+        }
+        // SAFETY: as above for the first `n` headers; the kernel writes only their `msg_len`.
+        let sent = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), n as u32, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// What came with one call: as much as a message, its sender, and how it is cut into frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// Bytes received; more than the buffer holds when it was cut off.
+    pub(crate) length: usize,
+    /// The size of each frame but the last; 0: one frame.
+    pub(crate) segment: usize,
+    /// Whether the kernel cut something off.
+    pub(crate) cut: bool,
+}
+
+/// Headers for `recvmsg` and `recvmmsg`.
+pub(crate) struct Receiver {
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+    names: Box<[Name]>,
+}
+
+// SAFETY: as for `Sender`.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    pub(crate) fn new() -> Self {
+        Self {
+            headers: (0..BATCH_MAX).map(|_| no_header()).collect(),
+            vectors: vec![NO_IOVEC; BATCH_MAX].into(),
+            controls: vec![Control::EMPTY; BATCH_MAX].into(),
+            names: vec![Name::EMPTY; BATCH_MAX].into(),
+        }
+    }
+
+    /// Receives one message into each of `buffers`, at most [`BATCH_MAX`], for as many as there are now. Returns how
+    /// many came. Asks for the senders when `named`, and for the sizes of merged frames when `merged`.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        buffers: impl Iterator<Item = &'a mut [u8]>,
+        (named, merged): (bool, bool),
+    ) -> io::Result<usize> {
+        let mut n = 0;
+        let places = self.headers.iter_mut().zip(&mut self.vectors);
+        let places = places.zip(&mut self.controls).zip(&mut self.names);
+        for ((((header, vector), control), name), buffer) in places.zip(buffers) {
+            *vector = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let header = &mut header.msg_hdr;
+            header.msg_iov = ptr::from_mut(vector);
+            header.msg_iovlen = 1;
+            (header.msg_name, header.msg_namelen) = if named {
+                (name.bytes.as_mut_ptr().cast(), name.bytes.len() as u32)
+            } else {
+                (ptr::null_mut(), 0)
+            };
+            (header.msg_control, header.msg_controllen) = if merged {
+                (ptr::from_mut(control).cast(), size_of::<Control>() as _)
+            } else {
+                (ptr::null_mut(), 0)
+            };
+            header.msg_flags = 0;
+            n += 1;
+        }
+        let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+        if n == 1 {
+            let header = &raw mut self.headers[0].msg_hdr;
+            // SAFETY: the first header was written above. It points to this receiver's own iovec, name and control
+            // message, with their sizes, and to a buffer that is borrowed exclusively for longer than this call.
+            let got = unsafe { libc::recvmsg(fd, header, flags) };
+            let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+            self.headers[0].msg_len = got as u32;
+            return Ok(1);
+        }
+        // SAFETY: as above for the first `n` headers; no two of them share memory.
+        let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), n as u32, flags, ptr::null_mut()) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// What the `i`th message of the last call was.
+    pub(crate) fn received(&self, i: usize) -> Received {
+        let header = &self.headers[i].msg_hdr;
+        let control = header.msg_controllen;
+        let merged = (!header.msg_control.is_null()).then(|| self.controls[i].merged(control));
+        Received {
+            length: self.headers[i].msg_len as usize,
+            segment: merged.flatten().unwrap_or(0),
+            cut: header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
+        }
+    }
+
+    /// Who sent the `i`th message of the last call, when that was asked for.
+    pub(crate) fn sender(&self, i: usize) -> Option<SocketAddr> {
+        let header = &self.headers[i].msg_hdr;
+        let name = Name {
+            length: header.msg_namelen,
+            ..self.names[i]
+        };
+        name.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn names_go_to_the_kernel_and_back() {
+        for text in ["10.1.2.3:4791", "[fe80::1%3]:65535", "[::1]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(Name::of(address).get(), Some(address));
+        }
+        assert_eq!(Name::EMPTY.get(), None);
+    }
+
+    #[test]
+    fn the_loopback_is_there_and_what_is_not_is_said() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let lo = interface(socket.as_fd(), "lo").unwrap();
+        assert!(
+            lo.mtu >= 1500 && lo.flags & libc::IFF_LOOPBACK as u32 != 0,
+            "{lo:?}"
+        );
+        for name in ["", "nosuch0", "a-name-that-is-too-long", "l\0o"] {
+            let error = interface(socket.as_fd(), name).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name:?}");
+        }
+        let all = assigned().unwrap();
+        let lo = |ip: &str| Assigned {
+            interface: "lo".to_owned(),
+            address: Some(ip.parse().unwrap()),
+        };
+        assert!(all.contains(&lo("127.0.0.1")), "{all:?}");
+    }
+
+    #[test]
+    fn batches_come_out_as_they_went_in_with_their_sender() {
+        let (a, b) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        let to = Name::of(b.local_addr().unwrap());
+        let texts = [&b"one"[..], b"twotwo", b"3"];
+        let messages = texts.iter().map(|bytes| Outbound { bytes, segment: 0 });
+        assert_eq!(Sender::new().send(a.as_fd(), Some(&to), messages).unwrap(), 3);
+        let mut receiver = Receiver::new();
+        let mut buffers = [[0u8; 4]; 8];
+        let slices = buffers.iter_mut().map(|buffer| &mut buffer[..]);
+        assert_eq!(receiver.receive(b.as_fd(), slices, (true, true)).unwrap(), 3);
+        for (i, text) in texts.iter().enumerate() {
+            let one = receiver.received(i);
+            assert_eq!(
+                (one.length, one.segment, one.cut),
+                (text.len(), 0, text.len() > 4)
+            );
+            assert_eq!(receiver.sender(i), Some(a.local_addr().unwrap()));
+            assert_eq!(buffers[i][..text.len().min(4)], text[..text.len().min(4)]);
+        }
+        let slices = buffers.iter_mut().map(|buffer| &mut buffer[..]);
+        let empty = receiver.receive(b.as_fd(), slices, (true, false)).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn what_is_sent_as_segments_arrives_as_frames_or_merged() {
+        let (a, b) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        a.connect(b.local_addr().unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..250).collect();
+        let send = || {
+            let one = std::iter::once(Outbound {
+                bytes: &bytes,
+                segment: 100,
+            });
+            Sender::new().send(a.as_fd(), None, one)
+        };
+        if send().is_err() {
+            // Kernels before 4.18; the driver finds the same when it opens.
+            return;
+        }
+        let mut buffer = [0; 1000];
+        let lengths: Vec<usize> = (0..3).map(|_| b.recv(&mut buffer).unwrap()).collect();
+        assert_eq!(lengths, [100, 100, 50]);
+        if set_int(b.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
+            return;
+        }
+        send().unwrap();
+        let mut receiver = Receiver::new();
+        let slices = std::iter::once(&mut buffer[..]);
+        assert_eq!(receiver.receive(b.as_fd(), slices, (false, true)).unwrap(), 1);
+        let one = receiver.received(0);
+        assert_eq!((one.length, one.segment, one.cut), (250, 100, false));
+        assert_eq!(buffer[..250], bytes);
+        assert_eq!(get_int(b.as_fd(), libc::SOL_UDP, libc::UDP_GRO).unwrap(), 1);
+        assert_eq!(kernel_drops(b.as_fd()), 0);
+    }
+}

@@ -1,0 +1,413 @@
+//! The sending half: frames wait, one behind the other, for the doorbell; then each run of them is one message.
+//!
+//! ```text
+//!   post ─► │ 64 B │ 64 B │ 64 B │ 20 B │ 1472 B │ 1472 B │ …      one piece of memory per channel
+//!   doorbell  └── one UDP_SEGMENT message ──┘ └─── another ───┘     one sendmmsg per peer; a single frame: send
+//! ```
+//!
+//! The kernel copies, so it has let go of what it took when the call returns.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
+use doorbell_fabric::message::{Body, PeerIndex, Refused};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::config::{PAYLOAD_MAX, UdpConfig};
+use crate::stats::UdpStats;
+use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
+
+/// Most frames of one `UDP_SEGMENT` message, on every kernel that has it (64 before Linux 6.9, then 128).
+const RUN_MAX: usize = 64;
+
+/// Most pieces of a gathered body.
+pub(crate) const PARTS_MAX: usize = 64;
+
+/// Refusals that are remembered until `progress` looks at them.
+pub(crate) const REFUSALS_MAX: usize = 64;
+
+pub(crate) fn channel_index(channel: Channel) -> usize {
+    match channel {
+        Channel::Priority => 0,
+        Channel::Data => 1,
+    }
+}
+
+/// Where a peer is, on each channel.
+pub(crate) struct Way {
+    pub(crate) names: [Name; 2],
+    /// Its own sockets, when it has some.
+    pub(crate) sockets: Option<[Arc<OwnedFd>; 2]>,
+}
+
+impl Way {
+    /// Whether `address` is its priority channel's.
+    pub(crate) fn starts_at(&self, address: SocketAddr) -> bool {
+        self.names[0] == Name::of(address)
+    }
+}
+
+/// The sending half of a [`UdpRail`](crate::UdpRail).
+pub struct UdpTx {
+    pub(crate) ways: Vec<Way>,
+    pub(crate) own: Option<[Arc<OwnedFd>; 2]>,
+    queues: [Queue; 2],
+    sender: Sender,
+    limit: usize,
+    gso: bool,
+    pub(crate) stats: UdpStats,
+    /// Peers that refused a frame, since `progress` last looked.
+    pub(crate) refusals: Vec<u32>,
+}
+
+struct Post {
+    peer: u32,
+    length: u32,
+}
+
+/// What is posted on one channel and not sent yet. Memory and list start again from the front when all is sent.
+struct Queue {
+    memory: Box<[u8]>,
+    posts: Vec<Post>,
+    places: usize,
+    /// The first frame that is not sent, and its place in memory.
+    first: usize,
+    first_at: usize,
+    /// Where the next frame goes.
+    end: usize,
+    /// Posts before this one may be sent: the doorbell was rung for them.
+    rung: usize,
+    room: usize,
+    posted: u64,
+}
+
+impl Queue {
+    fn new(places: usize, limit: usize) -> Self {
+        Self {
+            memory: vec![0; places * limit].into(),
+            posts: Vec::with_capacity(places),
+            places,
+            first: 0,
+            first_at: 0,
+            end: 0,
+            rung: 0,
+            room: 0,
+            posted: 0,
+        }
+    }
+
+    #[inline]
+    fn reaped(&self) -> u64 {
+        self.posted - (self.posts.len() - self.first) as u64
+    }
+
+    /// The first `n` frames are gone.
+    #[inline]
+    fn pop(&mut self, n: usize) {
+        let gone = &self.posts[self.first..self.first + n];
+        self.first_at += gone.iter().map(|post| post.length as usize).sum::<usize>();
+        self.first += n;
+        if self.first == self.posts.len() {
+            self.posts.clear();
+            (self.first, self.first_at, self.end, self.rung) = (0, 0, 0, 0);
+        }
+    }
+
+    /// The frames that are to be sent, and their bytes.
+    #[inline]
+    fn waiting(&self) -> (&[Post], &[u8]) {
+        (
+            &self.posts[self.first..self.rung],
+            &self.memory[self.first_at..self.end],
+        )
+    }
+
+    #[inline]
+    fn is_backed_up(&self) -> bool {
+        self.rung > self.first
+    }
+}
+
+/// How many frames from the first on make one message: of one size, the last may be shorter.
+fn run(posts: &[Post], segments: bool) -> usize {
+    let (peer, size) = (posts[0].peer, posts[0].length);
+    if !segments || size == 0 {
+        return 1;
+    }
+    let most = RUN_MAX.min(PAYLOAD_MAX / size as usize).max(1);
+    let like = |post: &&Post| post.peer == peer && post.length == size;
+    let n = posts.iter().take(most).take_while(like).count();
+    let tail = |post: &Post| post.peer == peer && post.length < size && post.length > 0;
+    n + usize::from(n < most && posts.get(n).is_some_and(tail))
+}
+
+impl UdpTx {
+    pub(crate) fn new(own: [Arc<OwnedFd>; 2], limit: usize, gso: bool, config: &UdpConfig) -> Self {
+        Self {
+            ways: Vec::new(),
+            own: Some(own),
+            queues: [config.priority_ring, config.data_ring].map(|places| Queue::new(places, limit)),
+            sender: Sender::new(),
+            limit,
+            gso,
+            stats: UdpStats::default(),
+            refusals: Vec::with_capacity(REFUSALS_MAX),
+        }
+    }
+
+    /// Whether frames wait for room in the kernel.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.queues.iter().any(Queue::is_backed_up)
+    }
+
+    /// Sends what may be sent; returns how many frames went.
+    pub(crate) fn flush(&mut self) -> usize {
+        let before = self.stats.sent;
+        self.flush_channel(0);
+        self.flush_channel(1);
+        (self.stats.sent - before) as usize
+    }
+
+    #[inline]
+    fn flush_channel(&mut self, channel: usize) {
+        let mut segments = self.gso;
+        while self.queues[channel].is_backed_up() {
+            let (posts, _) = self.queues[channel].waiting();
+            let alone = posts.len() == 1 || posts[1].peer != posts[0].peer;
+            let outcome = if alone {
+                self.send_one(channel)
+            } else {
+                self.send_many(channel, segments)
+            };
+            match outcome {
+                Ok(frames) => {
+                    self.queues[channel].pop(frames);
+                    self.stats.sent += frames as u64;
+                    self.stats.send_calls += 1;
+                }
+                Err((error, ran)) => {
+                    if !self.failed(channel, &error, ran, &mut segments) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One frame, as cheaply as the kernel has it.
+    #[inline]
+    fn send_one(&mut self, channel: usize) -> Result<usize, (io::Error, bool)> {
+        let queue = &self.queues[channel];
+        let (posts, bytes) = queue.waiting();
+        let bytes = &bytes[..posts[0].length as usize];
+        let way = &self.ways[posts[0].peer as usize];
+        match &way.sockets {
+            Some(sockets) => rustix::net::send(&sockets[channel], bytes, SendFlags::empty())
+                .map(|_| 1)
+                .map_err(|errno| (errno.into(), false)),
+            None => {
+                let one = std::iter::once(Outbound { bytes, segment: 0 });
+                let own = self.own.as_ref().map(|own| own[channel].as_fd());
+                let sent = own.map_or(Ok(1), |own| self.sender.send(own, Some(&way.names[channel]), one));
+                sent.map_err(|error| (error, false))
+            }
+        }
+    }
+
+    /// All frames from the first on that go to the same peer, in as few messages as possible. On failure, also whether
+    /// the first message was a run.
+    fn send_many(&mut self, channel: usize, segments: bool) -> Result<usize, (io::Error, bool)> {
+        let queue = &self.queues[channel];
+        let (posts, bytes) = queue.waiting();
+        let peer = posts[0].peer;
+        let way = &self.ways[peer as usize];
+        let (fd, to): (BorrowedFd<'_>, Option<&Name>) = match (&way.sockets, &self.own) {
+            (Some(sockets), _) => (sockets[channel].as_fd(), None),
+            (None, Some(own)) => (own[channel].as_fd(), Some(&way.names[channel])),
+            (None, None) => return Ok(posts.len()),
+        };
+        let mut taken = [0u8; BATCH_MAX];
+        let (mut at, mut from) = (0, 0);
+        let messages = taken.iter_mut().map_while(|taken| {
+            let rest = posts
+                .get(at..)
+                .filter(|rest| rest.first().is_some_and(|post| post.peer == peer))?;
+            let n = run(rest, segments);
+            let length: usize = rest[..n].iter().map(|post| post.length as usize).sum();
+            let message = Outbound {
+                bytes: &bytes[from..from + length],
+                segment: if n > 1 { rest[0].length as u16 } else { 0 },
+            };
+            (at, from) = (at + n, from + length);
+            *taken = n as u8;
+            Some(message)
+        });
+        let outcome = self.sender.send(fd, to, messages);
+        match outcome {
+            Ok(sent) => {
+                let taken = &taken[..sent];
+                self.stats.sent_runs += taken.iter().filter(|&&n| n > 1).count() as u64;
+                Ok(taken.iter().map(|&n| usize::from(n)).sum())
+            }
+            Err(error) => Err((error, taken[0] > 1)),
+        }
+    }
+
+    /// Decides what a failed call means for the first message (`ran`: it was a run of frames). Returns whether to go on.
+    #[cold]
+    fn failed(&mut self, channel: usize, error: &io::Error, ran: bool, segments: &mut bool) -> bool {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::INTR) => return true,
+            Some(Errno::AGAIN) => {
+                self.stats.send_full += 1;
+                return false;
+            }
+            // An answer to an earlier frame; this one was not sent. The kernel tells it once.
+            Some(Errno::CONNREFUSED) => {
+                self.stats.refused += 1;
+                if self.refusals.len() < REFUSALS_MAX {
+                    let (posts, _) = self.queues[channel].waiting();
+                    self.refusals.push(posts[0].peer);
+                    return true;
+                }
+                self.stats.unsendable += 1;
+            }
+            // The device cannot cut runs up, or the path is too narrow for this run: each frame for itself then.
+            Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE)) if ran => {
+                *segments = false;
+                self.gso &= errno != Errno::IO;
+                return true;
+            }
+            Some(Errno::MSGSIZE) => self.stats.above_path_mtu += 1,
+            _ => self.stats.unsendable += 1,
+        }
+        // Frames may be lost, and this one is: the next ones may go elsewhere.
+        self.queues[channel].pop(1);
+        true
+    }
+
+    /// Gives up the sockets and everything that waits.
+    pub(crate) fn release(&mut self) {
+        for queue in &mut self.queues {
+            self.stats.unsendable += (queue.posts.len() - queue.first) as u64;
+            queue.pop(queue.posts.len() - queue.first);
+            queue.room = 0;
+        }
+        self.ways.clear();
+        self.own = None;
+    }
+}
+
+impl Transmit for UdpTx {
+    #[inline]
+    fn reserve(&mut self, channel: Channel, n: usize) -> usize {
+        let at = channel_index(channel);
+        if self.queues[at].is_backed_up() {
+            self.flush_channel(at);
+        }
+        let queue = &mut self.queues[at];
+        queue.room = n.min(queue.places - queue.posts.len());
+        queue.room
+    }
+
+    #[inline]
+    fn post(
+        &mut self,
+        channel: Channel,
+        peer: PeerIndex,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<FrameId, Refused> {
+        let length = head.len() + body.len();
+        if length > self.limit || matches!(body, Body::Parts(parts) if parts.len() > PARTS_MAX) {
+            return Err(Refused::TooLong);
+        }
+        if peer.index() >= self.ways.len() {
+            return Err(Refused::PeerDown);
+        }
+        let queue = &mut self.queues[channel_index(channel)];
+        queue.room = queue.room.checked_sub(1).ok_or(Refused::Full)?;
+        let (first, rest) = queue.memory[queue.end..queue.end + length].split_at_mut(head.len());
+        first.copy_from_slice(head);
+        fill(rest, body);
+        queue.end += length;
+        queue.posts.push(Post {
+            peer: peer.0,
+            length: length as u32,
+        });
+        queue.posted += 1;
+        Ok(FrameId(queue.posted))
+    }
+
+    #[inline]
+    fn doorbell(&mut self) {
+        for channel in 0..2 {
+            let queue = &mut self.queues[channel];
+            queue.rung = queue.posts.len();
+            if queue.rung > queue.first {
+                self.flush_channel(channel);
+            }
+        }
+    }
+
+    #[inline]
+    fn reaped(&mut self, channel: Channel) -> FrameId {
+        let at = channel_index(channel);
+        if self.queues[at].is_backed_up() {
+            self.flush_channel(at);
+        }
+        FrameId(self.queues[at].reaped())
+    }
+}
+
+#[inline]
+fn fill(to: &mut [u8], body: Body<'_>) {
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => to.copy_from_slice(bytes),
+        Body::Loan(loan) => {
+            loan.copy_to(0, to);
+        }
+        Body::Parts(parts) => {
+            let mut at = 0;
+            for part in parts {
+                at += part.copy_to(0, &mut to[at..]);
+            }
+        }
+        Body::Region(slice) => {
+            slice.copy_to(0, to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_of_one_peer_and_one_size_with_a_shorter_end() {
+        let posts = |list: &[(u32, u32)]| -> Vec<Post> {
+            list.iter().map(|&(peer, length)| Post { peer, length }).collect()
+        };
+        let cases: [(&[(u32, u32)], usize); 8] = [
+            (&[(0, 64)], 1),
+            (&[(0, 64), (0, 64), (0, 20), (0, 20)], 3),
+            (&[(0, 64), (0, 65)], 1),
+            (&[(0, 64), (1, 64)], 1),
+            (&[(0, 64), (1, 20)], 1),
+            (&[(0, 64), (0, 0)], 1),
+            (&[(0, 0), (0, 0)], 1),
+            (&[(0, 40_000), (0, 20_000)], 1),
+        ];
+        for (list, expected) in cases {
+            assert_eq!(run(&posts(list), true), expected, "{list:?}");
+            assert_eq!(run(&posts(list), false), 1);
+        }
+        assert_eq!(run(&posts(&[(0, 64); 100]), true), RUN_MAX);
+        assert_eq!(run(&posts(&[(0, 1472); 100]), true), PAYLOAD_MAX / 1472);
+    }
+}
