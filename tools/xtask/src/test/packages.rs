@@ -26,6 +26,12 @@ const PACKAGES: &[Package] = &[
         program: "strace",
         steps: &["test", "release"],
     },
+    // drivers/sim/tests reads its captures with tshark and the capinfos that comes with it
+    Package {
+        name: "tshark",
+        program: "tshark",
+        steps: &["test"],
+    },
 ];
 
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.
