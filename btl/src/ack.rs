@@ -1,0 +1,202 @@
+//! The receiving end's books: which segments have arrived, and what an acknowledgement says.
+//!
+//! While everything comes in order there is one number. A gap takes a bitmap of a window, which goes back to a shared
+//! pool when the gap has closed.
+
+use crate::counters::Drop;
+use crate::seq::Seq;
+
+/// Largest window, in segments: what a bitmap covers.
+pub(crate) const MOST: u32 = 4096;
+const WORDS: usize = MOST as usize / 64;
+
+/// One bit per segment of a window, by its number modulo the window.
+pub(crate) type Bits = [u64; WORDS];
+
+/// Bitmaps that nobody needs now. Boxed, as they go to a peer and back without being copied.
+#[allow(clippy::vec_box)]
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Vec<Box<Bits>>);
+
+/// What arrived of one peer.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    /// The first number that has not arrived.
+    next: Seq,
+    /// One after the highest that has.
+    end: Seq,
+    /// What arrived behind the gap; nothing when there is none. Bits outside of `next..end` are clear.
+    bits: Option<Box<Bits>>,
+}
+
+#[inline]
+fn place(seq: Seq) -> (usize, u32) {
+    let at = seq.0 % MOST;
+    ((at / 64) as usize, at % 64)
+}
+
+impl Arrived {
+    pub(crate) fn new(first: Seq) -> Self {
+        Self {
+            next: first,
+            end: first,
+            bits: None,
+        }
+    }
+
+    /// The last number without a gap before it.
+    #[inline]
+    pub(crate) fn ack(&self) -> Seq {
+        self.next.previous()
+    }
+
+    /// Whether something is missing before what has arrived.
+    #[inline]
+    pub(crate) fn has_gap(&self) -> bool {
+        self.bits.is_some()
+    }
+
+    /// Whether a segment is new.
+    ///
+    /// # Errors
+    /// [`Drop::Duplicate`] or [`Drop::Window`].
+    #[inline]
+    pub(crate) fn look(&self, seq: Seq, window: u32) -> Result<(), Drop> {
+        let ahead = seq.after(self.next);
+        if ahead < 0 {
+            return Err(Drop::Duplicate);
+        }
+        if ahead >= window as i32 {
+            return Err(Drop::Window);
+        }
+        let seen = |bits: &Bits| {
+            let (word, bit) = place(seq);
+            bits[word] >> bit & 1 == 1
+        };
+        match &self.bits {
+            Some(bits) if seen(bits) => Err(Drop::Duplicate),
+            _ => Ok(()),
+        }
+    }
+
+    /// A new segment, which [`Arrived::look`] has seen, is here.
+    #[inline]
+    pub(crate) fn take(&mut self, seq: Seq, spare: &mut Spare) {
+        if self.bits.is_none() && seq == self.next {
+            self.next = seq.plus(1);
+            self.end = self.next;
+            return;
+        }
+        self.take_behind_a_gap(seq, spare);
+    }
+
+    #[cold]
+    fn take_behind_a_gap(&mut self, seq: Seq, spare: &mut Spare) {
+        let bits = self
+            .bits
+            .get_or_insert_with(|| spare.0.pop().unwrap_or_else(|| Box::new([0; WORDS])));
+        let (word, bit) = place(seq);
+        bits[word] |= 1 << bit;
+        if seq.after(self.end) >= 0 {
+            self.end = seq.plus(1);
+        }
+        loop {
+            let (word, bit) = place(self.next);
+            if bits[word] >> bit & 1 == 0 {
+                break;
+            }
+            bits[word] &= !(1 << bit);
+            self.next = self.next.plus(1);
+        }
+        if self.next == self.end
+            && let Some(bits) = self.bits.take()
+        {
+            spare.0.push(bits);
+        }
+    }
+
+    /// Writes the bitmap of an acknowledgement: bit `i` for `next + i`. Returns its bytes.
+    pub(crate) fn write(&self, to: &mut [u8]) -> usize {
+        let Some(bits) = &self.bits else { return 0 };
+        let words = (self.end.after(self.next).max(0) as usize).div_ceil(64);
+        let mut written = 0;
+        for (i, bytes) in to.chunks_exact_mut(8).take(words).enumerate() {
+            let (word, bit) = place(self.next.plus(64 * i as u32));
+            let low = bits[word] >> bit;
+            let high = match bit {
+                0 => 0,
+                _ => bits[(word + 1) % WORDS] << (64 - bit),
+            };
+            // At most a window is set, so the ring never shows a bit of the far end twice but in the last word.
+            let left = self.end.after(self.next.plus(64 * i as u32)).clamp(0, 64) as u32;
+            let mask = if left == 64 { u64::MAX } else { (1 << left) - 1 };
+            bytes.copy_from_slice(&((low | high) & mask).to_le_bytes());
+            written += 8;
+        }
+        written
+    }
+
+    /// Gives the bitmap back: the peer is gone.
+    pub(crate) fn clear(&mut self, spare: &mut Spare) {
+        if let Some(mut bits) = self.bits.take() {
+            bits.fill(0);
+            spare.0.push(bits);
+        }
+        self.end = self.next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_gives_each_segment_once_and_the_right_bitmap() {
+        for first in [0, 5, 4090, u32::MAX - 70] {
+            let first = Seq(first);
+            let (mut arrived, mut spare) = (Arrived::new(first), Spare::default());
+            let mut seen = std::collections::BTreeSet::new();
+            let mut n: u32 = 1;
+            for _ in 0..3000 {
+                n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let base = (0..).find(|i| !seen.contains(i)).unwrap();
+                let i = base + (n >> 16) % 200;
+                let seq = first.plus(i);
+                assert_eq!(arrived.look(seq, 4096).is_err(), seen.contains(&i));
+                if seen.insert(i) {
+                    arrived.take(seq, &mut spare);
+                }
+                let next = (0..).find(|i| !seen.contains(i)).unwrap();
+                assert_eq!(arrived.ack(), first.plus(next).previous());
+                assert_eq!(arrived.has_gap(), seen.range(next..).next().is_some());
+                let mut bitmap = [0; 512];
+                let length = arrived.write(&mut bitmap);
+                for bit in 0..300 {
+                    let set = bitmap[..length]
+                        .get(bit / 8)
+                        .is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
+                    assert_eq!(set, seen.contains(&(next + bit as u32)), "bit {bit}");
+                }
+            }
+            assert!(arrived.look(arrived.next.plus(4096), 4096) == Err(Drop::Window));
+            assert!(arrived.look(arrived.next.previous(), 4096) == Err(Drop::Duplicate));
+        }
+    }
+
+    #[test]
+    fn a_whole_window_behind_one_gap_is_said() {
+        let first = Seq(77);
+        let (mut arrived, mut spare) = (Arrived::new(first), Spare::default());
+        (1..4096).for_each(|i| arrived.take(first.plus(i), &mut spare));
+        let mut bitmap = [0; 512];
+        assert_eq!(arrived.write(&mut bitmap), 512);
+        assert_eq!(bitmap[0], 0xfe);
+        assert!(bitmap[1..].iter().all(|&byte| byte == 0xff));
+        arrived.take(first, &mut spare);
+        assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && spare.0.len() == 1);
+        assert!(
+            spare.0[0].iter().all(|&word| word == 0),
+            "a spare bitmap is clear"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! Acknowledgements of what we sent: what has arrived is let go, what must be lost is sent again.
+//!
+//! A transmission is taken for lost when enough later ones *of the same channel* have arrived (one, until the network
+//! is seen to reorder), or when one has arrived that was made much later on any channel. The two channels overtake each
+//! other all the time, which means nothing. Only frames of kind ACK are judged by: they say everything that has arrived,
+//! where the number on a segment keeps silent about what came behind a gap.
+//!
+//! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
+
+use doorbell_fabric::memory::SharedBytes;
+
+use crate::core::Core;
+use crate::peer::about;
+use crate::segment::{NONE, State};
+use crate::seq::Seq;
+use crate::transmit::place;
+use crate::wire::Kind;
+
+/// Most patience with later transmissions.
+const PATIENCE: u16 = 512;
+/// Resends in a row, none of them in vain, after which there is less patience.
+const USEFUL: u16 = 32;
+
+impl Core {
+    /// The number on a segment.
+    #[inline]
+    pub(crate) fn on_ack(&mut self, peer: u32, ack: Seq) {
+        let state = &self.peers[peer as usize];
+        let new = ack.plus(1).after(state.una_seq);
+        if new == 0 {
+            return;
+        }
+        if self.is_ack_right(peer, ack, new) {
+            self.acknowledge(peer, new as u32);
+        }
+    }
+
+    fn is_ack_right(&mut self, peer: u32, ack: Seq, new: i32) -> bool {
+        if new < 0 {
+            self.counters.acks_old += 1;
+            return false;
+        }
+        if ack.after(self.peers[peer as usize].unsent_seq) >= 0 {
+            self.counters.acks_bad += 1;
+            return false;
+        }
+        true
+    }
+
+    /// A frame of kind ACK: number, bitmap of what came behind the gap, count of duplicates.
+    pub(crate) fn on_explicit_ack(&mut self, peer: u32, ack: Seq, duplicates: u32, bitmap: SharedBytes<'_>) {
+        let new = ack.plus(1).after(self.peers[peer as usize].una_seq);
+        if !self.is_ack_right(peer, ack, new) {
+            return;
+        }
+        self.judge_resends(peer, duplicates);
+        if new > 0 {
+            self.acknowledge(peer, new as u32);
+        }
+        let gap = !bitmap.is_empty();
+        let marked = if gap { self.mark_arrived(peer, bitmap) } else { 0 };
+        if new == 0 && marked == 0 {
+            self.counters.acks_duplicate += 1;
+            if !gap {
+                self.on_duplicate_ack(peer);
+            }
+        }
+        self.find_lost(peer, gap);
+        self.make_ready(peer);
+    }
+
+    /// Lets go of the `n` oldest segments.
+    fn acknowledge(&mut self, peer: u32, n: u32) {
+        let now = self.now;
+        let state = &mut self.peers[peer as usize];
+        let (mut newly, mut sample) = (0, None);
+        let mut index = state.una;
+        for _ in 0..n {
+            let segment = &mut self.segments[index];
+            if segment.state != State::Sacked {
+                newly += 1;
+                state.flight -= u32::from(segment.state == State::Posted);
+                let at = place(segment.channel);
+                state.seen[at] = state.seen[at].max(segment.order);
+                state.newest = state.newest.max(segment.sent_at);
+                sample = (!segment.again).then(|| now - segment.sent_at);
+            }
+            segment.state = State::Acked;
+            let (next, ends, part) = (segment.next, segment.ends, segment.kind == Kind::Chunk);
+            if ends != 0 {
+                state.watermark = ends;
+            }
+            if ends != 0 || !part {
+                // Everything up to here belongs to messages that are complete.
+                loop {
+                    let first = state.head;
+                    state.head = self.segments[first].next;
+                    state.listed -= 1;
+                    self.segments.give(first);
+                    if first == index {
+                        break;
+                    }
+                }
+            }
+            index = next;
+        }
+        state.una_seq = state.una_seq.plus(n);
+        state.una = if index == state.unsent { NONE } else { index };
+        if state.head == NONE {
+            state.tail = NONE;
+        }
+        if let Some(sample) = sample {
+            state.rtt.sample(sample);
+        }
+        self.progressed(peer, newly);
+        self.make_ready(peer);
+    }
+
+    /// `n` more segments have arrived.
+    fn progressed(&mut self, peer: u32, n: u32) {
+        let (attended, most) = (self.attended, self.config.window);
+        let noise = 2 * self.config.ack_delay.as_nanos() as u64;
+        let state = &mut self.peers[peer as usize];
+        state.waiting = attended;
+        state.rtt.answered();
+        let queueing = state.rtt.queueing(noise);
+        state.congestion.acknowledged(n, state.flight, queueing, most);
+        if state.is(about::SUSPECT) {
+            self.clear_suspicion(peer);
+        }
+    }
+
+    /// Marks what has arrived behind a gap; returns how many are news.
+    #[cold]
+    fn mark_arrived(&mut self, peer: u32, bitmap: SharedBytes<'_>) -> u32 {
+        let now = self.now;
+        let state = &mut self.peers[peer as usize];
+        let mut bytes = [0; 512];
+        let length = bitmap.copy_to(0, &mut bytes);
+        let (mut index, mut marked, mut sample) = (state.una, 0, None);
+        for bit in 0..8 * length {
+            if index == NONE || index == state.unsent {
+                break;
+            }
+            let segment = &mut self.segments[index];
+            let news = matches!(segment.state, State::Posted | State::Resend);
+            if news && bytes[bit / 8] >> (bit % 8) & 1 == 1 {
+                marked += 1;
+                state.flight -= u32::from(segment.state == State::Posted);
+                segment.state = State::Sacked;
+                let at = place(segment.channel);
+                state.seen[at] = state.seen[at].max(segment.order);
+                state.newest = state.newest.max(segment.sent_at);
+                sample = (!segment.again).then(|| now - segment.sent_at);
+            }
+            index = segment.next;
+        }
+        if let Some(sample) = sample {
+            state.rtt.sample(sample);
+        }
+        if marked > 0 {
+            self.progressed(peer, marked);
+        }
+        marked
+    }
+
+    /// Takes for lost what later transmissions have overtaken. Without a gap, only the oldest is looked at.
+    fn find_lost(&mut self, peer: u32, gap: bool) {
+        let state = &self.peers[peer as usize];
+        let patience = u64::from(state.patience);
+        let window = 2 * state.rtt.smooth().unwrap_or(0).max(self.bounds.least / 4);
+        let (seen, newest) = (state.seen, state.newest);
+        let (mut index, unsent) = (state.una, state.unsent);
+        let mut lost = 0;
+        while index != NONE && index != unsent {
+            let segment = &mut self.segments[index];
+            if segment.state == State::Posted {
+                let overtaken = seen[place(segment.channel)] >= segment.order + patience;
+                if overtaken || newest >= segment.sent_at + window {
+                    segment.state = State::Resend;
+                    self.resends.push_back(index);
+                    lost += 1;
+                } else if !gap {
+                    break;
+                }
+            }
+            index = segment.next;
+        }
+        if lost > 0 {
+            self.counters.resends_fast += u64::from(lost);
+            let state = &mut self.peers[peer as usize];
+            state.flight -= lost;
+            state.congestion.lost(lost);
+        }
+    }
+
+    /// Nothing new, and nothing behind a gap: the peer has sent again what it said before, because something reached it
+    /// a second time. If our oldest should long have arrived, it did not: it is sent again at once, once.
+    #[cold]
+    fn on_duplicate_ack(&mut self, peer: u32) {
+        let state = &self.peers[peer as usize];
+        let (una, wait) = (state.una, 2 * state.rtt.smooth().unwrap_or(u64::MAX / 4));
+        if una == NONE {
+            return;
+        }
+        let segment = &self.segments[una];
+        let overdue = self.now.saturating_sub(segment.sent_at) >= wait;
+        if segment.state == State::Posted && !segment.again && overdue {
+            self.lose(una);
+            self.counters.resends_fast += 1;
+        }
+    }
+
+    /// Takes one that is under way for lost.
+    pub(crate) fn lose(&mut self, index: u32) {
+        let segment = &mut self.segments[index];
+        segment.state = State::Resend;
+        self.peers[segment.peer as usize].flight -= 1;
+        self.resends.push_back(index);
+    }
+
+    /// Whether resends were in vain: the peer got something twice. If so, the network reorders more than we thought.
+    fn judge_resends(&mut self, peer: u32, duplicates: u32) {
+        let state = &mut self.peers[peer as usize];
+        let more = duplicates.wrapping_sub(state.duplicates_told) as i32;
+        if more > 0 {
+            state.duplicates_told = duplicates;
+            let vain = state.resent.min(more as u32);
+            state.resent -= vain;
+            if vain > 0 {
+                self.counters.resends_vain += u64::from(vain);
+                state.patience = (state.patience * 2).min(PATIENCE);
+                state.useful = 0;
+                return;
+            }
+        }
+        // An answer to what was sent after them has come by now: they were needed.
+        if state.resent > 0 && state.una == NONE {
+            state.useful = state.useful.saturating_add(state.resent.min(1000) as u16);
+            state.resent = 0;
+        }
+        if state.useful >= USEFUL && state.patience > 1 {
+            state.patience -= 1;
+            state.useful = 0;
+        }
+    }
+}

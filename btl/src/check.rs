@@ -1,0 +1,267 @@
+//! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back as they are, so that
+//! both directions are tried with both sizes before a rail is used (reference: vic, section 6.8); again when a peer
+//! that is used becomes suspect; and when a peer was idle for long, to see whether it is still there.
+
+use doorbell_fabric::datagram::{Channel, Transmit};
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::memory::SharedBytes;
+
+use crate::core::{BASIC, Core};
+use crate::peer::about;
+use crate::wire::{Kind, Ping};
+
+/// First time between two probes (ns): it doubles.
+const FIRST: u64 = 1_000_000;
+/// Bytes of a small probe: as much as a small message.
+const SMALL: usize = 64;
+/// Answers to probes that may wait; more are dropped, and asked for again.
+const PONGS: usize = 64;
+
+/// What the check has found out about the way to a peer and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// Frames of both sizes come back.
+    Works,
+    /// Only small frames come back: a link on the way has a smaller MTU than the two ends.
+    OnlySmall,
+    /// Only large frames come back: something on the way filters by size or kind.
+    OnlyLarge,
+    /// Nothing comes back: no route, a firewall, or nobody there.
+    Nothing,
+}
+
+impl Diagnosis {
+    /// What to do about it, as a sentence.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Works => "frames of both sizes pass in both directions",
+            Self::OnlySmall => {
+                "small frames pass and full ones do not: make the MTU of all links on the way equal, or lower the \
+                 rail's MTU"
+            }
+            Self::OnlyLarge => {
+                "full frames pass and small ones do not: look for a firewall or a rate limit that treats small \
+                 packets differently"
+            }
+            Self::Nothing => {
+                "no frame passes: check the route, the firewall, and that the peer's process runs and polls"
+            }
+        }
+    }
+}
+
+/// Something that is no event of the contract: for logs, and for `doorbell why`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Several time-outs in a row. The peer may be computing without polling.
+    Suspect,
+    /// It answers again.
+    Recovered,
+    /// The connectivity check came to a result.
+    Checked(Diagnosis),
+}
+
+/// Why a peer is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Before its first use.
+    First,
+    /// After several time-outs.
+    Suspect,
+    /// Nothing came of it for long.
+    Idle,
+}
+
+/// Probes of one peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Check {
+    token: u32,
+    probes: u32,
+    /// When the next probe is due (ns), and since when we probe (attended ns).
+    pub(crate) at: u64,
+    since: u64,
+    small: bool,
+    large: bool,
+    pub(crate) result: Option<Diagnosis>,
+}
+
+impl Check {
+    pub(crate) fn new(token: u32) -> Self {
+        Self {
+            token,
+            probes: 0,
+            at: 0,
+            since: 0,
+            small: false,
+            large: false,
+            result: None,
+        }
+    }
+}
+
+impl Core {
+    /// Begins to probe a peer. The first probes go out in this pass.
+    #[cold]
+    pub(crate) fn start_check(&mut self, peer: u32, why: Why) {
+        let (now, attended) = (self.now, self.attended);
+        let state = self.peer(peer);
+        if state.is(about::PROBING) || (why == Why::First && state.is(about::UP)) {
+            return;
+        }
+        state.flags |= about::PROBING;
+        state.check = Check {
+            token: state.check.token.wrapping_add(1),
+            at: now,
+            since: attended,
+            result: state.check.result,
+            ..Check::new(0)
+        };
+        if !state.is(about::PROBE) {
+            state.flags |= about::PROBE;
+            self.probes.push_back(peer);
+        }
+    }
+
+    /// Sends probes that are due, and answers those of others.
+    #[cold]
+    pub(crate) fn send_probes<T: Transmit>(&mut self, tx: &mut T) {
+        for _ in 0..self.probes.len() {
+            let Some(peer) = self.probes.pop_front() else {
+                break;
+            };
+            self.peer(peer).flags &= !about::PROBE;
+            if self.peer(peer).flags & (about::PROBING | about::DOWN) == about::PROBING
+                && !self.has_failed(peer)
+            {
+                self.probe(tx, peer);
+            }
+        }
+        while let Some((peer, token, size)) = self.pongs.pop_front() {
+            if self.post_probe(tx, peer, Kind::Pong, token, size as usize) {
+                self.counters.pongs_sent += 1;
+            }
+        }
+    }
+
+    /// Whether the check has come to a bad end, which is told.
+    fn has_failed(&mut self, peer: u32) -> bool {
+        let state = &self.peers[peer as usize];
+        let check = state.check;
+        let result = match (check.small, check.large) {
+            (true, false) => Diagnosis::OnlySmall,
+            (false, true) => Diagnosis::OnlyLarge,
+            _ => Diagnosis::Nothing,
+        };
+        let heard = state.heard > check.since;
+        let tried = check.probes >= self.config.connectivity_error_num_retries;
+        let silent = self.attended - check.since.max(state.heard);
+        let alive_elsewhere = state.alive > check.since && silent >= self.config.silence.as_nanos() as u64;
+        let over = silent >= self.config.give_up.as_nanos() as u64 || alive_elsewhere;
+        let failed = match result {
+            Diagnosis::Nothing => over || (tried && heard),
+            _ => tried,
+        };
+        if failed {
+            self.conclude(peer, result);
+            self.fail_peer(peer, DownReason::Silent);
+        }
+        failed
+    }
+
+    fn conclude(&mut self, peer: u32, result: Diagnosis) {
+        let before = self.peer(peer).check.result.replace(result);
+        if before != Some(result) {
+            self.notice(peer, Notice::Checked(result));
+        }
+    }
+
+    fn probe<T: Transmit>(&mut self, tx: &mut T, peer: u32) {
+        let most = self.config.connectivity_ack_timeout.as_nanos() as u64;
+        let now = self.now;
+        let check = &mut self.peer(peer).check;
+        let wait = FIRST.saturating_mul(1 << check.probes.min(30)).min(most);
+        check.probes += 1;
+        check.at = now.saturating_add(wait);
+        let Check {
+            token,
+            small,
+            large,
+            at,
+            ..
+        } = *check;
+        self.arm(peer, at);
+        let sizes = [(small, self.small_probe()), (large, self.mtu)];
+        for (answered, size) in sizes {
+            if !answered && self.post_probe(tx, peer, Kind::Ping, token, size) {
+                self.counters.pings_sent += 1;
+            }
+        }
+    }
+
+    /// Bytes of a small probe's frame.
+    fn small_probe(&self) -> usize {
+        SMALL.min(self.mtu)
+    }
+
+    /// Posts a probe or an answer, small ones as small messages go. `false` without room: it will be asked for again.
+    fn post_probe<T: Transmit>(
+        &mut self,
+        tx: &mut T,
+        peer: u32,
+        kind: Kind,
+        token: u32,
+        size: usize,
+    ) -> bool {
+        let channel = if size <= self.config.priority_limit {
+            Channel::Priority
+        } else {
+            Channel::Data
+        };
+        if !self.has_credit(tx, channel) {
+            return false;
+        }
+        let ping = Ping {
+            token: token.into(),
+            size: (size as u32).into(),
+        };
+        let bytes: [u8; 8] = zerocopy::transmute!(ping);
+        self.plain.fill(0);
+        self.plain[BASIC..BASIC + 8].copy_from_slice(&bytes);
+        self.post_plain(tx, channel, peer, kind, 0, size - BASIC - self.mac());
+        true
+    }
+
+    /// A probe of a peer, or the answer to one of ours.
+    #[cold]
+    pub(crate) fn on_probe(&mut self, peer: u32, kind: Kind, payload: &SharedBytes<'_>) {
+        let Some(ping) = payload
+            .read::<8>(0)
+            .map(|bytes| -> Ping { zerocopy::transmute!(bytes) })
+        else {
+            return;
+        };
+        let (token, size) = (ping.token.get(), ping.size.get() as usize);
+        if size != BASIC + payload.len() + self.mac() || size > self.mtu {
+            return self.counters.dropped(crate::counters::Drop::Malformed);
+        }
+        if kind == Kind::Ping {
+            if self.pongs.len() < PONGS {
+                self.pongs.push_back((peer, token, size as u32));
+            }
+            return;
+        }
+        let (small, large) = (size == self.small_probe(), size == self.mtu);
+        let state = self.peer(peer);
+        if !state.is(about::PROBING) || token != state.check.token {
+            return;
+        }
+        state.check.small |= small;
+        state.check.large |= large;
+        if state.check.small && state.check.large {
+            state.flags &= !about::PROBING;
+            state.flags |= about::UP;
+            self.conclude(peer, Diagnosis::Works);
+            self.make_ready(peer);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! How many segments may be under way to one peer.
+//!
+//! Slow start, then a growth of 1/32 (at least one segment) per round trip. A loss is answered once per window, and
+//! only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
+//! than one in forty segments of the window were lost. A link that drops one frame in a hundred at random is not
+//! congested, and halving the window for it would cost most of its goodput. Time-outs halve.
+
+/// The congestion window of one peer, in segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Congestion {
+    window: u32,
+    threshold: u32,
+    /// Fractions of the next segment of growth.
+    grown: u32,
+    /// Segments acknowledged, and lost, since the window began.
+    acknowledged: u32,
+    lost: u32,
+    /// How many acknowledged segments make the window that is looked at.
+    span: u32,
+}
+
+/// Growth outside of slow start: one in so many per round trip.
+const GROWTH: u32 = 32;
+
+/// A window in which more than one in so many was lost is a congested one.
+const RANDOM: u32 = 40;
+
+/// Least segments under way.
+const LEAST: u32 = 2;
+
+impl Congestion {
+    pub(crate) fn new(initial: u32) -> Self {
+        Self {
+            window: initial.max(LEAST),
+            threshold: u32::MAX,
+            grown: 0,
+            acknowledged: 0,
+            lost: 0,
+            span: initial.max(LEAST),
+        }
+    }
+
+    /// Segments that may be under way.
+    #[inline]
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round trips are
+    /// long; `most` is the window of the protocol. A window that is not used does not grow.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, n: u32, flight: u32, queueing: bool, most: u32) {
+        self.acknowledged += n;
+        if flight + n >= self.window / 2 {
+            self.grow(n, queueing, most);
+        }
+        if self.acknowledged >= self.span {
+            self.end_of_window(queueing);
+        }
+    }
+
+    #[inline]
+    fn grow(&mut self, n: u32, queueing: bool, most: u32) {
+        if self.window < self.threshold {
+            if queueing {
+                self.threshold = self.window;
+            }
+            self.window = self.window.saturating_add(n).min(most);
+        } else if !queueing {
+            self.grown += n * (self.window / GROWTH).max(1);
+            let whole = self.grown / self.window;
+            self.grown %= self.window;
+            self.window = (self.window + whole).min(most);
+        }
+    }
+
+    /// `n` segments were found lost.
+    pub(crate) fn lost(&mut self, n: u32) {
+        self.lost += n;
+    }
+
+    /// A whole window was answered: was it a congested one?
+    fn end_of_window(&mut self, queueing: bool) {
+        if self.lost > 0 {
+            let heavy = self.lost > 1 && self.lost > (self.acknowledged + self.lost) / RANDOM;
+            if heavy || queueing {
+                self.shrink(7);
+            } else if self.window < self.threshold {
+                self.threshold = self.window;
+            }
+        }
+        (self.acknowledged, self.lost, self.span) = (0, 0, self.window);
+    }
+
+    fn shrink(&mut self, tenths: u32) {
+        self.window = (self.window / 10 * tenths + self.window % 10 * tenths / 10).max(LEAST);
+        (self.threshold, self.grown) = (self.window, 0);
+    }
+
+    /// Nothing was answered in time.
+    pub(crate) fn timed_out(&mut self) {
+        self.shrink(5);
+        (self.acknowledged, self.lost, self.span) = (0, 0, self.window);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(congestion: &mut Congestion, n: usize, lost: impl Fn(u32) -> u32, queueing: bool) {
+        for _ in 0..n {
+            let window = congestion.window();
+            congestion.lost(lost(window));
+            congestion.acknowledged(window - lost(window), lost(window), queueing, 4096);
+            congestion.acknowledged(lost(window), 0, queueing, 4096);
+        }
+    }
+
+    #[test]
+    fn it_opens_fast_and_stops_at_the_window() {
+        let mut congestion = Congestion::new(32);
+        rounds(&mut congestion, 10, |_| 0, false);
+        assert_eq!(congestion.window(), 4096);
+    }
+
+    #[test]
+    fn a_random_loss_now_and_then_costs_nothing() {
+        let mut congestion = Congestion::new(32);
+        rounds(&mut congestion, 200, |window| window / 100, false);
+        assert!(congestion.window() > 300, "{congestion:?}");
+    }
+
+    #[test]
+    fn heavy_loss_or_a_queue_shrinks_it_once_per_window() {
+        for queueing in [false, true] {
+            let mut congestion = Congestion::new(1000);
+            rounds(&mut congestion, 1, |_| if queueing { 1 } else { 200 }, queueing);
+            let after = congestion.window();
+            assert!((600..1500).contains(&after), "{congestion:?}");
+            rounds(&mut congestion, 20, |window| window / 3, queueing);
+            assert!(congestion.window() < 50, "{congestion:?}");
+        }
+    }
+
+    #[test]
+    fn timeouts_halve_and_leave_two() {
+        let mut congestion = Congestion::new(64);
+        congestion.timed_out();
+        assert_eq!(congestion.window(), 32);
+        (0..20).for_each(|_| congestion.timed_out());
+        assert_eq!(congestion.window(), 2);
+    }
+
+    #[test]
+    fn an_unused_window_does_not_grow() {
+        let mut congestion = Congestion::new(64);
+        (0..1000).for_each(|_| congestion.acknowledged(1, 0, false, 4096));
+        assert_eq!(congestion.window(), 64);
+    }
+}

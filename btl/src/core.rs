@@ -1,0 +1,271 @@
+//! Everything of a BTL but its driver: the state that all rooms of the crate work on, and the small steps that several
+//! of them need.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use doorbell_fabric::domain::KeyTable;
+use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::message::{MsgId, OpError, OpId, PeerIndex};
+use doorbell_fabric::time::Time;
+use doorbell_hotel::Hotel;
+
+use crate::ack::Spare;
+use crate::chain::Chains;
+use crate::check::Notice;
+use crate::config::BtlConfig;
+use crate::counters::Counters;
+use crate::key::JobKey;
+use crate::onesided::Operations;
+use crate::peer::{Peer, about};
+use crate::reassembly::Reassemblies;
+use crate::rtt::Bounds;
+use crate::segment::Segments;
+use crate::serve::Inflow;
+use crate::stream::Stream;
+use crate::wire::MAC;
+
+/// Bytes of the basic header.
+pub(crate) const BASIC: usize = 24;
+
+/// Segments that are kept for answers to peers.
+pub(crate) const RESERVE: usize = 16;
+
+/// Notices that nobody asked for are forgotten beyond so many.
+const NOTICES: usize = 256;
+
+/// How long the owner may be late for a deadline before its absence is not counted as the peer's silence (ns).
+const LATE: u64 = 10_000_000;
+
+/// Messages that a peer that is down did not take, for `reclaim`.
+pub(crate) type Left = Vec<(MsgId, Vec<u8>)>;
+
+/// The state of a BTL.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: BtlConfig,
+    pub(crate) bounds: Bounds,
+    pub(crate) counters: Counters,
+    pub(crate) key: Option<JobKey>,
+    /// Longest frame, and bytes of a segment after the basic header, own header included.
+    pub(crate) mtu: usize,
+    pub(crate) room: usize,
+    /// Longest message that we send.
+    pub(crate) longest: usize,
+    /// Whether frames carry a CRC, and must.
+    pub(crate) crc: bool,
+
+    pub(crate) peers: Vec<Peer>,
+    /// Peers by the connection id of what they send.
+    pub(crate) connections: HashMap<u64, u32, BuildHasherDefault<Itself>>,
+    /// The connection of the last frame: the next one is often of the same.
+    pub(crate) recent: (u64, u32),
+    /// The latest peer opened at an address.
+    pub(crate) places: HashMap<u64, u32>,
+
+    pub(crate) segments: Segments,
+    pub(crate) spare: Spare,
+    pub(crate) reassemblies: Reassemblies,
+    pub(crate) streams: Chains<Stream>,
+    pub(crate) inflows: Chains<Inflow>,
+    pub(crate) operations: Operations,
+    pub(crate) exposures: KeyTable,
+    pub(crate) left: HashMap<u32, Left>,
+
+    /// The time of the last `progress` (ns), and the time that the owner has attended to this rail, which is what
+    /// silence of a peer is measured by.
+    pub(crate) now: u64,
+    pub(crate) attended: u64,
+    pub(crate) timers: Hotel<u32>,
+    /// Segments posted since the last `progress`: when that was, it will know better.
+    pub(crate) unstamped: Vec<u32>,
+
+    /// Peers with something to send; segments to be sent again; peers to be acknowledged at the end of the pass, and
+    /// later; time-outs to be judged; peers to be probed; probes to be answered.
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) resends: VecDeque<u32>,
+    pub(crate) acks_now: VecDeque<u32>,
+    pub(crate) acks_later: Vec<u32>,
+    pub(crate) timeouts: VecDeque<u32>,
+    pub(crate) probes: VecDeque<u32>,
+    pub(crate) pongs: VecDeque<(u32, u32, u32)>,
+
+    /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
+    pub(crate) credit: [usize; 2],
+    pub(crate) posted: bool,
+    /// The last pass took the short way.
+    pub(crate) short: bool,
+
+    pub(crate) completions: VecDeque<(OpId, Result<u64, OpError>)>,
+    pub(crate) events: VecDeque<RailEvent>,
+    pub(crate) notices: VecDeque<(PeerIndex, Notice)>,
+
+    /// A frame that was received, copied once: what a CRC or MAC is checked over is what is used.
+    pub(crate) private: Vec<u8>,
+    /// A frame that is not a segment, on its way out.
+    pub(crate) plain: Vec<u8>,
+    pub(crate) closing: bool,
+    pub(crate) closed: bool,
+}
+
+impl Core {
+    /// Takes the time. Absence of the owner is no silence of its peers.
+    pub(crate) fn attend(&mut self, now: Time, expected: Option<u64>) {
+        let now = now.nanos().max(self.now);
+        let passed = now - self.now;
+        let in_time = match expected {
+            Some(wake) => wake.saturating_sub(self.now).saturating_add(LATE),
+            None => u64::MAX,
+        };
+        self.attended += passed.min(in_time);
+        if passed > 0 {
+            self.stamp(now);
+            self.now = now;
+        }
+    }
+
+    /// What was posted since the last `progress` was posted by now at the latest.
+    fn stamp(&mut self, now: u64) {
+        let before = self.now;
+        while let Some(index) = self.unstamped.pop() {
+            let segment = &mut self.segments[index];
+            if segment.sent_at == before {
+                segment.sent_at = now;
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn peer(&mut self, peer: u32) -> &mut Peer {
+        &mut self.peers[peer as usize]
+    }
+
+    /// Sees to it that the peer is looked at by `deadline` (ns).
+    #[inline]
+    pub(crate) fn arm(&mut self, peer: u32, deadline: u64) {
+        let state = &mut self.peers[peer as usize];
+        match state.timer {
+            Some(_) if state.booked <= deadline => {}
+            Some(key) => {
+                if self.timers.re_book(key, deadline).is_ok() {
+                    state.booked = deadline;
+                }
+            }
+            None => {
+                // There are as many rooms as there may be peers.
+                state.timer = self.timers.check_in(peer, deadline).ok();
+                state.booked = deadline;
+            }
+        }
+    }
+
+    /// Puts a peer that can send into the list of those that do.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        if !state.is(about::READY) && state.may_send() && state.has_work() {
+            state.flags |= about::READY;
+            self.ready.push_back(peer);
+        }
+    }
+
+    /// An acknowledgement goes out at the end of this pass.
+    #[inline]
+    pub(crate) fn ack_now(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        state.flags |= about::ACK;
+        if !state.is(about::ACK_NOW) {
+            state.flags |= about::ACK_NOW;
+            self.acks_now.push_back(peer);
+        }
+    }
+
+    /// An acknowledgement goes out after a while, unless a frame takes it along before.
+    #[inline]
+    pub(crate) fn ack_later(&mut self, peer: u32) {
+        let (at, state) = (
+            self.now.saturating_add(self.config.ack_delay.as_nanos() as u64),
+            &mut self.peers[peer as usize],
+        );
+        if state.is(about::ACK) {
+            return;
+        }
+        state.flags |= about::ACK;
+        state.ack_at = at;
+        if !state.is(about::ACK_LATER) {
+            state.flags |= about::ACK_LATER;
+            self.acks_later.push(peer);
+        }
+        self.arm(peer, at);
+    }
+
+    /// All acknowledgements go out at the end of this pass: the owner is going to sleep, or ends.
+    pub(crate) fn ack_everybody(&mut self) {
+        while let Some(peer) = self.acks_later.pop() {
+            self.peer(peer).flags &= !about::ACK_LATER;
+            if self.peer(peer).is(about::ACK) {
+                self.ack_now(peer);
+            }
+        }
+    }
+
+    /// Something of the peer has arrived, and it was what it should be.
+    #[inline]
+    pub(crate) fn hear(&mut self, peer: u32) {
+        let attended = self.attended;
+        let state = self.peer(peer);
+        state.heard = attended;
+        if !state.is(about::GREETED) {
+            self.greet(peer);
+        }
+    }
+
+    #[cold]
+    fn greet(&mut self, peer: u32) {
+        self.peer(peer).flags |= about::GREETED;
+        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerUp);
+        self.replace(peer);
+        let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
+        self.arm(peer, keep_alive);
+    }
+
+    #[cold]
+    pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
+        let at = Time::from_nanos(self.now);
+        self.events.push_back(RailEvent { at, scope, kind });
+    }
+
+    #[cold]
+    pub(crate) fn notice(&mut self, peer: u32, what: Notice) {
+        if self.notices.len() == NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back((PeerIndex(peer), what));
+    }
+
+    /// Bytes of a frame's MAC.
+    #[inline]
+    pub(crate) fn mac(&self) -> usize {
+        if self.config.frame_mac { MAC } else { 0 }
+    }
+}
+
+/// Connection ids are random already. Only our own are ever inserted, so nobody can choose some that collide.
+#[derive(Default)]
+pub(crate) struct Itself(u64);
+
+impl Hasher for Itself {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id;
+    }
+}

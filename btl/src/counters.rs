@@ -1,0 +1,118 @@
+//! Counts of everything that was sent, sent again, received and dropped, by reason (reference: vic, section 6.6).
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of one BTL since it was made. Plain numbers: whoever shows them copies them.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Every count with its name, in the order of declaration.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages accepted.
+    messages_sent,
+    /// Messages shown to the upper layer.
+    messages_delivered,
+    /// Segments sent for the first time.
+    segments_sent,
+    /// Segments sent again, all reasons together.
+    resends,
+    /// Resends because a later segment of the same channel was acknowledged.
+    resends_fast,
+    /// Resends because nothing was acknowledged in time.
+    resends_timeout,
+    /// Resends that arrived a second time: the first had not been lost.
+    resends_vain,
+    /// Acknowledgements that were frames of their own.
+    acks_sent,
+    /// Acknowledgements that rode on a segment.
+    acks_carried,
+    /// Probes sent.
+    pings_sent,
+    /// Answers to probes sent.
+    pongs_sent,
+    /// Frames received, whatever they were.
+    frames_received,
+    /// Acknowledgements received that said nothing new.
+    acks_duplicate,
+    /// Acknowledgements received that were older than the last.
+    acks_old,
+    /// Acknowledgements of what was never sent: dropped.
+    acks_bad,
+    /// One-sided operations of peers that were executed.
+    operations_served,
+    /// One-sided operations of peers that were refused.
+    operations_denied,
+    /// Times that a peer became suspect.
+    suspects,
+    /// `Full` answered to the upper layer.
+    refused_full,
+    /// Frames dropped: too short for what they say.
+    dropped_short,
+    /// Frames dropped: of another version.
+    dropped_version,
+    /// Frames dropped: of no known kind.
+    dropped_kind,
+    /// Frames dropped: wrong CRC, or none where there must be one.
+    dropped_corrupt,
+    /// Frames dropped: wrong MAC, or none where there must be one.
+    dropped_forged,
+    /// Frames dropped: their connection id is of no peer's present life.
+    dropped_unknown,
+    /// Frames dropped: of a peer that is down.
+    dropped_down,
+    /// Segments dropped: they had arrived before.
+    dropped_duplicate,
+    /// Segments dropped: beyond the window.
+    dropped_window,
+    /// Segments dropped: what they say cannot be.
+    dropped_malformed,
+    /// Segments dropped, to come again: no room for another reassembly or answer.
+    dropped_room,
+}
+
+/// Why a frame is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drop {
+    Short,
+    Version,
+    Kind,
+    Corrupt,
+    Forged,
+    Unknown,
+    Down,
+    Duplicate,
+    Window,
+    Malformed,
+    Room,
+}
+
+impl Counters {
+    /// Counts a dropped frame.
+    #[cold]
+    pub(crate) fn dropped(&mut self, why: Drop) {
+        let count = match why {
+            Drop::Short => &mut self.dropped_short,
+            Drop::Version => &mut self.dropped_version,
+            Drop::Kind => &mut self.dropped_kind,
+            Drop::Corrupt => &mut self.dropped_corrupt,
+            Drop::Forged => &mut self.dropped_forged,
+            Drop::Unknown => &mut self.dropped_unknown,
+            Drop::Down => &mut self.dropped_down,
+            Drop::Duplicate => &mut self.dropped_duplicate,
+            Drop::Window => &mut self.dropped_window,
+            Drop::Malformed => &mut self.dropped_malformed,
+            Drop::Room => &mut self.dropped_room,
+        };
+        *count += 1;
+    }
+}

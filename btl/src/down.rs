@@ -1,0 +1,168 @@
+//! The end of a peer, and of ourselves.
+
+use doorbell_fabric::datagram::{Channel, Receive, Transmit};
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::message::{Arrivals, Inbound, MsgId, OpError, OpId, PeerIndex};
+
+use crate::core::{BASIC, Core, Left};
+use crate::counters::Drop;
+use crate::peer::{NOBODY, about};
+use crate::segment::NONE;
+use crate::wire::{Kind, Parsed};
+
+/// Nobody takes anything any more.
+struct Nobody;
+
+impl Arrivals for Nobody {
+    fn message(&mut self, _: PeerIndex, _: Inbound<'_>) {}
+    fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
+}
+
+impl Core {
+    /// The peer is down for good: it is told once, its operations end, and its messages wait for `reclaim`.
+    #[cold]
+    pub(crate) fn fail_peer(&mut self, peer: u32, reason: DownReason) {
+        if self.peer(peer).is(about::DOWN) {
+            return;
+        }
+        self.fail_operations(peer);
+        self.drop_inflows(peer);
+        let left = self.untaken(peer);
+        self.clear(peer);
+        if !left.is_empty() {
+            self.left.insert(peer, left);
+        }
+        let state = &mut self.peers[peer as usize];
+        let closed = if reason == DownReason::Closed {
+            about::CLOSED
+        } else {
+            0
+        };
+        let kept = about::READY | about::ACK_NOW | about::ACK_LATER | about::TIMEOUT | about::PROBE;
+        state.flags = state.flags & (kept | about::ACK | about::EXPLICIT) | about::DOWN | closed;
+        while state.reassembly != crate::reassembly::NONE {
+            let index = state.reassembly;
+            self.reassemblies.remove(&mut state.reassembly, index);
+        }
+        if closed == 0 {
+            state.arrived.clear(&mut self.spare);
+        }
+        if let Some(key) = state.timer.take() {
+            // The key was good, or the timer would be gone.
+            let _ = self.timers.check_out(key);
+        }
+        self.exposures.withdraw_peer(PeerIndex(peer));
+        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerDown(reason));
+    }
+
+    /// The messages that a peer did not take, each in one piece.
+    fn untaken(&mut self, peer: u32) -> Left {
+        let mut left = Left::new();
+        let state = &self.peers[peer as usize];
+        let known = state.watermark.max(state.given);
+        let (mut index, mut parts) = (state.head, Vec::new());
+        while index != NONE {
+            let segment = &self.segments[index];
+            if matches!(segment.kind, Kind::Frag | Kind::Chunk) {
+                let own = segment.kind.header();
+                parts.extend_from_slice(&segment.frame[BASIC + own..BASIC + segment.length as usize]);
+            }
+            if segment.ends != 0 {
+                let whole = std::mem::take(&mut parts);
+                if segment.ends > known {
+                    left.push((MsgId(segment.ends), whole));
+                }
+            }
+            index = segment.next;
+        }
+        self.peer(peer).given = self.peer(peer).last;
+        left
+    }
+
+    /// Empties a peer's list.
+    fn clear(&mut self, peer: u32) {
+        let mut index = self.peer(peer).head;
+        while index != NONE {
+            let next = self.segments[index].next;
+            self.segments.give(index);
+            index = next;
+        }
+        let state = self.peer(peer);
+        (state.head, state.una, state.unsent, state.tail) = (NONE, NONE, NONE, NONE);
+        (state.listed, state.flight) = (0, 0);
+    }
+
+    /// Gives back what a peer did not take. One that lives keeps what is under way to it, which may arrive all the same.
+    pub(crate) fn give_back(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
+        if self.peers.get(peer.index()).is_none() {
+            return;
+        }
+        let left = match self.left.remove(&peer.0) {
+            Some(left) => left,
+            None => self.untaken(peer.0),
+        };
+        for (id, bytes) in left {
+            each(id, &bytes);
+        }
+    }
+
+    /// The peer has said goodbye; when everything before it has arrived, it is gone.
+    #[cold]
+    pub(crate) fn see_off(&mut self, peer: u32) {
+        let state = &self.peers[peer as usize];
+        let all = state.bye.is_some_and(|bye| state.arrived.ack().after(bye) >= 0);
+        if all || self.closing {
+            self.ack_now(peer);
+            self.fail_peer(peer, DownReason::Closed);
+        }
+    }
+
+    /// We take nothing any more but goodbyes.
+    #[cold]
+    pub(crate) fn take_while_closing(&mut self, peer: u32, parsed: &Parsed) -> Result<bool, Drop> {
+        if parsed.kind != Kind::Bye {
+            return Err(Drop::Down);
+        }
+        let state = &mut self.peers[peer as usize];
+        state.arrived.take(parsed.sequence, &mut self.spare);
+        state.bye = Some(parsed.sequence);
+        state.flags |= about::EXPLICIT;
+        self.see_off(peer);
+        Ok(false)
+    }
+
+    /// A new life has been heard of: the old ones at its address are over.
+    #[cold]
+    pub(crate) fn replace(&mut self, peer: u32) {
+        let mut older = self.peer(peer).older;
+        while older != NOBODY {
+            self.fail_peer(older, DownReason::Died);
+            older = self.peer(older).older;
+        }
+    }
+
+    /// Says goodbye to everybody who knows us, once; `true` when all have heard it, and all that was accepted before.
+    pub(crate) fn say_goodbye<T: Transmit, R: Receive>(&mut self, tx: &mut T, rx: &mut R) -> bool {
+        self.closing = true;
+        for channel in [Channel::Priority, Channel::Data] {
+            self.receive(rx, channel, 64, &mut Nobody);
+        }
+        self.judge_timeouts();
+        let mut done = true;
+        for peer in 0..self.peers.len() as u32 {
+            let state = &self.peers[peer as usize];
+            if state.is(about::DOWN) {
+                continue;
+            }
+            let known = state.is(about::GREETED) || state.listed > 0 || state.has_work();
+            if known && !state.is(about::BYE) && self.header(peer, Kind::Bye, &[]).is_some() {
+                self.peer(peer).flags |= about::BYE;
+            }
+            let state = &self.peers[peer as usize];
+            done &= state.listed == 0 && !state.has_work() && (!known || state.is(about::BYE));
+        }
+        self.ack_everybody();
+        self.service(tx);
+        done
+    }
+}

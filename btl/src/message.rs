@@ -1,0 +1,152 @@
+//! The contract of rails that carry messages: the pass over both channels, and the way to everything else.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
+    PeerIndex, Refused, Remote, RemoteKey,
+};
+
+use crate::btl::Btl;
+use crate::core::Core;
+use crate::peer::about;
+
+impl<D: Datagram> Message for Btl<D> {
+    fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
+        self.open_peer(address, incarnation)
+    }
+
+    #[inline]
+    fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        let (tx, _) = self.driver.split();
+        self.core.accept(tx, peer, head, body)
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        let (tx, _) = self.driver.split();
+        if self.core.ready.is_empty() && self.core.probes.is_empty() {
+            self.core.ring(tx);
+        } else {
+            self.core.service(tx);
+        }
+    }
+
+    #[inline]
+    fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.core.closed {
+            return 0;
+        }
+        let (tx, rx) = self.driver.split();
+        self.core.pass(tx, rx, budget, sink)
+    }
+
+    #[inline]
+    fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
+        MsgId(
+            self.core
+                .peers
+                .get(peer.index())
+                .map_or(0, |state| state.watermark),
+        )
+    }
+
+    /// Of a peer that lives, too: what is under way to it may arrive all the same.
+    fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
+        self.core.give_back(peer, each);
+    }
+
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
+        let down = |peer: PeerIndex| {
+            let state = self.core.peers.get(peer.index());
+            state.is_none_or(|state| state.is(about::DOWN))
+        };
+        if self.core.closing || to.is_some_and(down) {
+            return Err(Refused::PeerDown);
+        }
+        self.core.exposures.expose(memory, access, to)
+    }
+
+    fn withdraw(&mut self, key: RemoteKey) {
+        self.core.exposures.withdraw(key);
+    }
+
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
+        self.core.get(peer, op, from, into)
+    }
+
+    fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
+        self.core.put(peer, op, from, to)
+    }
+
+    fn atomic(&mut self, peer: PeerIndex, op: OpId, at: &Remote, what: AtomicOp) -> Result<(), Refused> {
+        self.core.atomic(peer, op, at, what)
+    }
+
+    fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
+        self.core.fence(scope, op)
+    }
+}
+
+impl Core {
+    /// One pass. The short way first: a message that is the first thing on the priority channel is shown at once, and
+    /// all bookkeeping waits for the next pass, which is a long one (reference: vic, section 6.5).
+    #[inline]
+    fn pass<T: Transmit, R: Receive, S: Arrivals>(
+        &mut self,
+        tx: &mut T,
+        rx: &mut R,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        let mut shown = self.complete(budget, sink);
+        let mut priority = true;
+        if !self.short && shown < budget {
+            priority = rx.poll(Channel::Priority, 1) > 0;
+            if let Some(frame) = rx.frame(Channel::Priority, 0).filter(|_| priority)
+                && self.on_frame(frame.bytes, sink)
+            {
+                self.short = true;
+                self.ring(tx);
+                return shown + 1;
+            }
+        }
+        self.short = false;
+        if priority {
+            shown += self.receive(rx, Channel::Priority, budget - shown, sink);
+        }
+        shown += self.receive(rx, Channel::Data, budget - shown, sink);
+        if !self.timeouts.is_empty() && shown < budget {
+            // Everything that has arrived was looked at.
+            self.judge_timeouts();
+        }
+        self.service(tx);
+        shown + self.complete(budget - shown, sink)
+    }
+
+    /// Shows ends of operations.
+    #[inline]
+    fn complete<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut shown = 0;
+        while shown < budget
+            && let Some((op, outcome)) = self.completions.pop_front()
+        {
+            sink.completed(op, outcome);
+            shown += 1;
+        }
+        shown
+    }
+
+    /// Whether something waits for the next pass.
+    pub(crate) fn has_work(&self) -> bool {
+        let lists = [
+            &self.ready,
+            &self.resends,
+            &self.acks_now,
+            &self.timeouts,
+            &self.probes,
+        ];
+        lists.iter().any(|list| !list.is_empty()) || !self.completions.is_empty() || !self.events.is_empty()
+    }
+}

@@ -1,0 +1,86 @@
+//! The contract that is common to all rails.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::Capabilities;
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+
+use crate::btl::Btl;
+
+impl<D: Datagram> Rail for Btl<D> {
+    /// The driver's: a rail has one name.
+    fn name(&self) -> &RailName {
+        self.driver.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn address(&self) -> RailAddress {
+        self.driver.address()
+    }
+
+    /// Takes the time, and finds what is due. What is to be sent for it is sent by the next poll, when what has arrived
+    /// meanwhile was looked at.
+    fn progress(&mut self, now: Time) -> Work {
+        let expected = self.next_deadline().map(Time::nanos);
+        let work = self.driver.progress(now);
+        self.core.attend(now, expected);
+        work + self.core.tick()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let ours = self.core.timers.next_deadline().map(Time::from_nanos);
+        let both = [self.driver.next_deadline(), ours];
+        both.into_iter().flatten().min()
+    }
+
+    /// Sends the acknowledgements that wait for company: nobody will come by for a while.
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        let (tx, _) = self.driver.split();
+        self.core.ack_everybody();
+        self.core.service(tx);
+        if self.core.has_work() {
+            return Ok(Armed::Ready);
+        }
+        self.driver.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.driver.disarm();
+    }
+
+    fn poll_cost(&self) -> PollCost {
+        self.driver.poll_cost()
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        match self.core.events.pop_front() {
+            None => self.driver.event(),
+            event => event,
+        }
+    }
+
+    /// Says goodbye to every peer that knows us, after everything that was accepted before has been acknowledged.
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        if self.finished {
+            return true;
+        }
+        if !self.core.closed {
+            self.progress(now);
+            let (tx, rx) = self.driver.split();
+            let done = self.core.say_goodbye(tx, rx);
+            if !done && now < by {
+                return false;
+            }
+            self.core.closed = true;
+        }
+        self.finished = self.driver.close(now, by);
+        self.finished
+    }
+}

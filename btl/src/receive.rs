@@ -1,0 +1,256 @@
+//! Frames that arrive: every one is hostile until its connection id, its CRC or MAC, and what it says have been checked.
+//!
+//! The header is copied before it is looked at. Where a CRC or MAC is to be checked, the whole frame is copied, and what
+//! was checked is what is used. Where none is, the payload stays where it lies: its sender's device may still write it,
+//! which changes its bytes and nothing else.
+
+use doorbell_fabric::datagram::{Channel, Receive};
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
+
+use crate::core::{BASIC, Core};
+use crate::counters::Drop;
+use crate::peer::about;
+use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
+
+/// Most frames that show nothing to the upper layer, in one poll: of these, a poll without end could be made.
+const BATCH: usize = 64;
+
+impl Core {
+    /// Shows up to `budget` messages of one channel; returns how many.
+    #[inline]
+    pub(crate) fn receive<R: Receive, S: Arrivals>(
+        &mut self,
+        rx: &mut R,
+        channel: Channel,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        let (mut shown, mut left) = (0, BATCH.max(2 * budget));
+        while shown < budget && left > 0 {
+            let asked = (budget - shown).min(left).min(BATCH);
+            let n = rx.poll(channel, asked);
+            for i in 0..n {
+                if let Some(frame) = rx.frame(channel, i) {
+                    shown += usize::from(self.on_frame(frame.bytes, sink));
+                }
+            }
+            left -= n;
+            if n < asked {
+                break;
+            }
+        }
+        shown
+    }
+
+    /// One frame; whether a message was shown.
+    #[inline]
+    pub(crate) fn on_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> bool {
+        self.counters.frames_received += 1;
+        match self.take_frame(frame, sink) {
+            Ok(shown) => shown,
+            Err(why) => {
+                self.counters.dropped(why);
+                false
+            }
+        }
+    }
+
+    #[inline]
+    fn take_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> Result<bool, Drop> {
+        let parsed = parse(&frame)?;
+        let peer = match self.recent {
+            (connection, peer) if connection == parsed.connection => peer,
+            _ => self.whose(parsed.connection)?,
+        };
+        let has_mac = parsed.flags & flag::MAC != 0;
+        if !(self.crc || self.config.frame_mac || has_mac || parsed.flags & flag::CRC != 0) {
+            return self.take_payload(peer, &parsed, frame.skip(BASIC).take(parsed.length), sink);
+        }
+        let mut private = std::mem::take(&mut self.private);
+        let length = BASIC + parsed.length + if has_mac { MAC } else { 0 };
+        let result = match private.get_mut(..length) {
+            None => Err(Drop::Short),
+            Some(bytes) => {
+                frame.copy_to(0, bytes);
+                self.verify(peer, bytes).and_then(|parsed| {
+                    let payload = SharedBytes::of(&bytes[BASIC..BASIC + parsed.length]);
+                    self.take_payload(peer, &parsed, payload, sink)
+                })
+            }
+        };
+        self.private = private;
+        result
+    }
+
+    /// Whose connection this is.
+    fn whose(&mut self, connection: u64) -> Result<u32, Drop> {
+        let peer = *self.connections.get(&connection).ok_or(Drop::Unknown)?;
+        self.recent = (connection, peer);
+        Ok(peer)
+    }
+
+    /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts.
+    #[inline]
+    fn verify(&self, peer: u32, bytes: &mut [u8]) -> Result<Parsed, Drop> {
+        let parsed = parse(&SharedBytes::of(bytes))?;
+        let state = &self.peers[peer as usize];
+        let has_mac = parsed.flags & flag::MAC != 0;
+        if has_mac || self.config.frame_mac {
+            let theirs = state.macs.as_deref().map(|macs| &macs[1]).ok_or(Drop::Forged)?;
+            let (frame, tag) = bytes.split_last_chunk::<MAC>().ok_or(Drop::Short)?;
+            if !has_mac || frame.len() != BASIC + parsed.length || !theirs.holds(frame, tag) {
+                return Err(Drop::Forged);
+            }
+        } else {
+            if parsed.flags & flag::CRC == 0 || bytes.len() != BASIC + parsed.length {
+                return Err(Drop::Corrupt);
+            }
+            bytes[20..BASIC].fill(0);
+            if crc32c::crc32c(bytes) != parsed.check {
+                return Err(Drop::Corrupt);
+            }
+        }
+        // The connection was found by what the first look read; it is what this one reads.
+        match self.connections.get(&parsed.connection) {
+            Some(&whose) if whose == peer => Ok(parsed),
+            _ => Err(Drop::Unknown),
+        }
+    }
+
+    /// A frame of a peer, as good as it gets.
+    #[inline]
+    fn take_payload<S: Arrivals>(
+        &mut self,
+        peer: u32,
+        parsed: &Parsed,
+        payload: SharedBytes<'_>,
+        sink: &mut S,
+    ) -> Result<bool, Drop> {
+        if self.peers[peer as usize].is(about::DOWN) {
+            return self.take_of_the_dead(peer, parsed);
+        }
+        self.hear(peer);
+        if parsed.kind.is_segment() {
+            if let Some(ack) = parsed.ack {
+                self.on_ack(peer, ack);
+            }
+            return self.take_segment(peer, parsed, payload, sink);
+        }
+        match (parsed.kind, parsed.ack) {
+            (Kind::Ack, Some(ack)) => self.on_explicit_ack(peer, ack, parsed.sequence.0, payload),
+            (Kind::Ack, None) => return Err(Drop::Malformed),
+            (kind, _) => self.on_probe(peer, kind, &payload),
+        }
+        Ok(false)
+    }
+
+    /// Who said goodbye and did not hear our answer says it again.
+    #[cold]
+    fn take_of_the_dead(&mut self, peer: u32, parsed: &Parsed) -> Result<bool, Drop> {
+        if self.peer(peer).is(about::CLOSED) && parsed.kind == Kind::Bye {
+            self.ack_now(peer);
+        }
+        Err(Drop::Down)
+    }
+
+    #[inline]
+    fn take_segment<S: Arrivals>(
+        &mut self,
+        peer: u32,
+        parsed: &Parsed,
+        payload: SharedBytes<'_>,
+        sink: &mut S,
+    ) -> Result<bool, Drop> {
+        let (seq, window) = (parsed.sequence, self.config.window);
+        if let Err(why) = self.peers[peer as usize].arrived.look(seq, window) {
+            // It probably missed our acknowledgement.
+            let state = &mut self.peers[peer as usize];
+            state.duplicates = state.duplicates.wrapping_add(u32::from(why == Drop::Duplicate));
+            state.flags |= about::EXPLICIT;
+            self.ack_now(peer);
+            return Err(why);
+        }
+        if self.closing {
+            return self.take_while_closing(peer, parsed);
+        }
+        let shown = match parsed.kind {
+            Kind::Frag => {
+                self.counters.messages_delivered += 1;
+                sink.message(PeerIndex(peer), Inbound::whole(payload));
+                true
+            }
+            Kind::Chunk => self.on_chunk(peer, parsed, payload, sink)?,
+            Kind::Put => self.on_put(peer, payload).map(|()| false)?,
+            Kind::Get => self.on_get(peer, payload).map(|()| false)?,
+            Kind::Data => self.on_data(peer, payload).map(|()| false)?,
+            Kind::Atomic => self.on_atomic(peer, payload).map(|()| false)?,
+            Kind::End => self.on_end(peer, payload).map(|()| false)?,
+            Kind::Bye => {
+                self.peer(peer).bye = Some(seq);
+                false
+            }
+            Kind::Ack | Kind::Ping | Kind::Pong => return Err(Drop::Kind),
+        };
+        let state = &mut self.peers[peer as usize];
+        state.arrived.take(seq, &mut self.spare);
+        state.unacked += 1;
+        if state.arrived.has_gap() {
+            state.flags |= about::EXPLICIT;
+            self.ack_now(peer);
+        } else if state.unacked >= self.config.ack_every || parsed.flags & flag::URGENT != 0 {
+            self.ack_now(peer);
+        } else {
+            self.ack_later(peer);
+        }
+        if self.peers[peer as usize].bye.is_some() {
+            self.see_off(peer);
+        }
+        Ok(shown)
+    }
+
+    /// A part of a message; whether it was the last, and the message was shown.
+    fn on_chunk<S: Arrivals>(
+        &mut self,
+        peer: u32,
+        parsed: &Parsed,
+        payload: SharedBytes<'_>,
+        sink: &mut S,
+    ) -> Result<bool, Drop> {
+        let header: wire::Chunk = zerocopy::transmute!(payload.read::<12>(0).ok_or(Drop::Malformed)?);
+        let bytes = payload.skip(12);
+        let (first, total, size) = (header.first.get(), header.total.get() as usize, header.size.get());
+        let place = parsed.sequence.0.wrapping_sub(first) as usize;
+        let at = place.saturating_mul(usize::from(size));
+        let right = total <= self.config.eager_limit
+            && at < total
+            && bytes.len() == usize::from(size).min(total - at);
+        if !right {
+            return Err(Drop::Malformed);
+        }
+        let state = &mut self.peers[peer as usize];
+        let found = self
+            .reassemblies
+            .find(&mut state.reassembly, first, total as u32, size);
+        let index = found.map_err(|why| match why {
+            crate::reassembly::Missing::Room => Drop::Room,
+            crate::reassembly::Missing::Sense => Drop::Malformed,
+        })?;
+        let one = self.reassemblies.get(index);
+        let copied = bytes.copy_to(0, &mut one.bytes[at..at + bytes.len()]);
+        one.got += copied as u32;
+        if one.got < total as u32 {
+            return Ok(false);
+        }
+        self.counters.messages_delivered += 1;
+        sink.message(
+            PeerIndex(peer),
+            Inbound::whole(SharedBytes::of(&one.bytes[..total])),
+        );
+        self.reassemblies
+            .remove(&mut self.peers[peer as usize].reassembly, index);
+        // Whoever sends long messages waits for what they were about (reference: vic, section 6.4).
+        self.ack_now(peer);
+        Ok(true)
+    }
+}

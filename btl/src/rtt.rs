@@ -1,0 +1,123 @@
+//! Round-trip times, and when to send again (RFC 6298, with a floor for local networks).
+//!
+//! Times are those that the owner's `progress` gave, so a sample is as coarse as the calls of `progress` are apart. A
+//! segment that was sent more than once gives no sample (Karn's rule): nobody knows which of the two was answered.
+
+/// Estimates of one peer, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    smooth: u64,
+    variation: u64,
+    least: u64,
+    last: u64,
+    backoff: u32,
+}
+
+/// What the time-outs are kept within, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) first: u64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Rtt {
+    pub(crate) const fn new() -> Self {
+        Self {
+            smooth: 0,
+            variation: 0,
+            least: u64::MAX,
+            last: 0,
+            backoff: 0,
+        }
+    }
+
+    /// A segment that was sent once was answered after `sample`.
+    #[inline]
+    pub(crate) fn sample(&mut self, sample: u64) {
+        let sample = sample.max(1);
+        if self.smooth == 0 {
+            (self.smooth, self.variation) = (sample, sample / 2);
+        } else {
+            let off = self.smooth.abs_diff(sample);
+            self.variation = self.variation - self.variation / 4 + off / 4;
+            self.smooth = self.smooth - self.smooth / 8 + sample / 8;
+        }
+        self.least = self.least.min(sample);
+        self.last = sample;
+        self.backoff = 0;
+    }
+
+    /// Something was answered, which ends the back-off.
+    #[inline]
+    pub(crate) fn answered(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// A time-out passed: the next one is twice as long.
+    pub(crate) fn back_off(&mut self) {
+        self.backoff += 1;
+    }
+
+    /// Time-outs in a row.
+    pub(crate) fn timeouts(&self) -> u32 {
+        self.backoff
+    }
+
+    /// How long to wait for an answer.
+    #[inline]
+    pub(crate) fn timeout(&self, bounds: &Bounds) -> u64 {
+        let base = match self.smooth {
+            0 => bounds.first,
+            smooth => smooth + 4 * self.variation,
+        };
+        let base = base.clamp(bounds.least, bounds.most);
+        base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
+    }
+
+    /// The smoothed round-trip time, when there is one.
+    pub(crate) fn smooth(&self) -> Option<u64> {
+        (self.smooth > 0).then_some(self.smooth)
+    }
+
+    /// Whether the last round trips took so much longer than the shortest that a queue must stand on the way: more
+    /// than twice as long, and by more than the clock's and the acknowledgement's own delay.
+    #[inline]
+    pub(crate) fn queueing(&self, noise: u64) -> bool {
+        self.smooth > self.least.saturating_mul(2).saturating_add(noise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        first: 5_000_000,
+        least: 200_000,
+        most: 250_000_000,
+    };
+
+    #[test]
+    fn the_timeout_follows_the_samples_within_its_bounds() {
+        let mut rtt = Rtt::new();
+        assert_eq!(rtt.timeout(&BOUNDS), 5_000_000);
+        rtt.sample(10_000);
+        assert_eq!(rtt.timeout(&BOUNDS), 200_000, "the floor");
+        (0..50).for_each(|_| rtt.sample(1_000_000));
+        assert!((1_000_000..1_300_000).contains(&rtt.timeout(&BOUNDS)), "{rtt:?}");
+        assert!(rtt.queueing(100_000), "{rtt:?}");
+    }
+
+    #[test]
+    fn it_doubles_until_something_is_answered() {
+        let mut rtt = Rtt::new();
+        rtt.sample(10_000);
+        (0..3).for_each(|_| rtt.back_off());
+        assert_eq!((rtt.timeout(&BOUNDS), rtt.timeouts()), (1_600_000, 3));
+        (0..70).for_each(|_| rtt.back_off());
+        assert_eq!(rtt.timeout(&BOUNDS), 250_000_000, "the ceiling");
+        rtt.answered();
+        assert_eq!(rtt.timeout(&BOUNDS), 200_000);
+    }
+}

@@ -1,0 +1,191 @@
+//! One-sided operations of peers: checked by key and range, executed here, answered without going up.
+//!
+//! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes again. So a
+//! target executes each once, and never owes an answer that it cannot send.
+
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
+
+use crate::chain;
+use crate::core::Core;
+use crate::counters::Drop;
+use crate::stream::{Source, Stream};
+use crate::wire;
+
+/// The operation was executed.
+pub(crate) const DONE: u8 = 0;
+/// It was refused, and nothing was touched.
+pub(crate) const DENIED: u8 = 1;
+/// The memory was withdrawn in the middle of it.
+pub(crate) const WITHDRAWN: u8 = 2;
+
+/// A put of which not everything has arrived.
+#[derive(Debug)]
+pub(crate) struct Inflow {
+    op: u64,
+    total: u64,
+    got: u64,
+    /// Some of it was written; some of it was refused.
+    written: bool,
+    refused: bool,
+}
+
+impl Inflow {
+    fn status(&self) -> u8 {
+        match (self.refused, self.written) {
+            (false, _) => DONE,
+            (true, false) => DENIED,
+            (true, true) => WITHDRAWN,
+        }
+    }
+}
+
+impl Core {
+    /// Whether an answer of one segment has room.
+    fn can_answer(&mut self, peer: u32) -> Result<(), Drop> {
+        let room = self.peer(peer).listed < self.config.window && self.segments.available() > 0;
+        if room { Ok(()) } else { Err(Drop::Room) }
+    }
+
+    /// Bytes for exposed memory.
+    pub(crate) fn on_put(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+        let header: wire::Put = zerocopy::transmute!(payload.read::<40>(0).ok_or(Drop::Malformed)?);
+        let bytes = payload.skip(40);
+        let (op, total, offset) = (header.op.get(), header.total.get(), header.offset.get());
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Drop::Malformed)?;
+        if end > total {
+            return Err(Drop::Malformed);
+        }
+        self.can_answer(peer)?;
+        let whole = bytes.len() as u64 == total;
+        let inflow = if whole {
+            None
+        } else {
+            Some(self.inflow(peer, op, total)?)
+        };
+        let remote = Remote {
+            key: header.key,
+            address: header.address,
+            length: header.total,
+        };
+        // All of its range is checked each time, so that an operation that reaches outside touches nothing at all.
+        let written = match self.exposures.check(PeerIndex(peer), &remote, Access::Write) {
+            Ok(permit) => permit.write(offset as usize, bytes) == bytes.len(),
+            Err(_) => false,
+        };
+        let Some(index) = inflow else {
+            self.end_operation(peer, op, 0, if written { DONE } else { DENIED });
+            return Ok(());
+        };
+        let Some(inflow) = self.inflows.get(index) else {
+            return Err(Drop::Malformed);
+        };
+        inflow.got += bytes.len() as u64;
+        inflow.written |= written;
+        inflow.refused |= !written;
+        if inflow.got >= inflow.total {
+            let status = inflow.status();
+            let mut head = self.peer(peer).inflows;
+            self.inflows.remove(&mut head, index);
+            self.peer(peer).inflows = head;
+            self.end_operation(peer, op, 0, status);
+        }
+        Ok(())
+    }
+
+    /// The put that a segment belongs to.
+    fn inflow(&mut self, peer: u32, op: u64, total: u64) -> Result<u32, Drop> {
+        let mut head = self.peer(peer).inflows;
+        if let Some(index) = self.inflows.find(head, |inflow| inflow.op == op) {
+            let same = self
+                .inflows
+                .get(index)
+                .is_some_and(|inflow| inflow.total == total);
+            return if same { Ok(index) } else { Err(Drop::Malformed) };
+        }
+        let inflow = Inflow {
+            op,
+            total,
+            got: 0,
+            written: false,
+            refused: false,
+        };
+        let index = self.inflows.add(&mut head, inflow).ok_or(Drop::Room)?;
+        self.peer(peer).inflows = head;
+        Ok(index)
+    }
+
+    /// A request for bytes of exposed memory.
+    pub(crate) fn on_get(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+        let header: wire::Get = zerocopy::transmute!(payload.read::<32>(0).ok_or(Drop::Malformed)?);
+        self.can_answer(peer)?;
+        let remote = Remote {
+            key: header.key,
+            address: header.address,
+            length: header.length,
+        };
+        if self
+            .exposures
+            .check(PeerIndex(peer), &remote, Access::Read)
+            .is_err()
+        {
+            self.end_operation(peer, header.op.get(), 0, DENIED);
+            return Ok(());
+        }
+        let stream = Stream {
+            op: header.op.get(),
+            key: header.key.get(),
+            address: header.address.get(),
+            total: header.length.get(),
+            at: 0,
+            source: Source::Exposed,
+        };
+        let mut head = self.peer(peer).streams;
+        let added = self.streams.add(&mut head, stream);
+        self.peer(peer).streams = head;
+        added.ok_or(Drop::Room)?;
+        self.wait_for_turn(peer);
+        Ok(())
+    }
+
+    /// An atomic on exposed memory.
+    pub(crate) fn on_atomic(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+        let header: wire::Atomic = zerocopy::transmute!(payload.read::<48>(0).ok_or(Drop::Malformed)?);
+        let (first, second) = (header.first.get(), header.second.get());
+        let what = match header.what {
+            1 => AtomicOp::Add(first),
+            2 => AtomicOp::And(first),
+            3 => AtomicOp::Or(first),
+            4 => AtomicOp::Xor(first),
+            5 => AtomicOp::Swap(first),
+            6 => AtomicOp::CompareSwap {
+                expected: first,
+                desired: second,
+            },
+            _ => return Err(Drop::Malformed),
+        };
+        self.can_answer(peer)?;
+        let remote = Remote {
+            key: header.key,
+            address: header.address,
+            length: 8.into(),
+        };
+        let permit = self.exposures.check(PeerIndex(peer), &remote, Access::ReadWrite);
+        let (value, status) = match permit.and_then(|permit| permit.atomic(what)) {
+            Ok(old) => (old, DONE),
+            Err(_) => (0, DENIED),
+        };
+        self.end_operation(peer, header.op.get(), value, status);
+        Ok(())
+    }
+
+    /// The peer is gone: nothing more of its puts will come.
+    pub(crate) fn drop_inflows(&mut self, peer: u32) {
+        let mut head = self.peer(peer).inflows;
+        while head != chain::NONE {
+            let first = head;
+            self.inflows.remove(&mut head, first);
+        }
+        self.peer(peer).inflows = head;
+    }
+}

@@ -1,0 +1,155 @@
+//! Long one-sided transfers on their way out: cut into segments when the window has room for them, not before. Memory
+//! that peers read is looked up under its key for every segment, so that a withdrawal is felt at once.
+
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::{Access, PeerIndex, Remote};
+use zerocopy::IntoBytes;
+
+use crate::chain;
+use crate::core::{BASIC, Core, RESERVE};
+use crate::serve::{DENIED, DONE, WITHDRAWN};
+use crate::wire::{Data, Kind, Put};
+
+/// What is sent.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A put of a region.
+    Region(RegionSlice),
+    /// A put of bytes that were copied.
+    Copy(Vec<u8>),
+    /// The answer to a get.
+    Exposed,
+}
+
+/// One transfer.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The initiator's number of the operation.
+    pub(crate) op: u64,
+    pub(crate) key: u64,
+    pub(crate) address: u64,
+    pub(crate) total: u64,
+    pub(crate) at: u64,
+    pub(crate) source: Source,
+}
+
+impl Core {
+    /// Makes the next segment of a peer's transfers. `false` when there is none, or no room.
+    pub(crate) fn refill(&mut self, peer: u32) -> bool {
+        let first = self.peer(peer).streams;
+        if first == chain::NONE
+            || self.peer(peer).listed >= self.config.window
+            || self.segments.available() <= RESERVE / 2
+        {
+            return false;
+        }
+        let Some(stream) = self.streams.get(first) else {
+            return false;
+        };
+        let (op, key, address, total, at) = (stream.op, stream.key, stream.address, stream.total, stream.at);
+        let ended = match stream.source {
+            Source::Exposed => self.answer(peer, op, (key, address), total, at),
+            _ => self.put_next(peer, first),
+        };
+        let mut head = self.peer(peer).streams;
+        if ended {
+            self.streams.remove(&mut head, first);
+        } else {
+            self.streams.rotate(&mut head);
+        }
+        self.peer(peer).streams = head;
+        true
+    }
+
+    /// The next part of an answer; `true` after the last.
+    fn answer(&mut self, peer: u32, op: u64, (key, address): (u64, u64), total: u64, at: u64) -> bool {
+        let own = Kind::Data.header();
+        let most = (self.room - own) as u64;
+        let length = most.min(total - at);
+        let part = Remote {
+            key: key.into(),
+            address: address.wrapping_add(at).into(),
+            length: length.into(),
+        };
+        let header = Data {
+            op: op.into(),
+            offset: at.into(),
+        };
+        let Some(index) = self.blank(peer) else {
+            return false;
+        };
+        let bytes = &mut self.segments[index].frame[BASIC..BASIC + own + length as usize];
+        bytes[..own].copy_from_slice(header.as_bytes());
+        let copied = match self.exposures.check(PeerIndex(peer), &part, Access::Read) {
+            Ok(permit) => permit.copy_to(&mut bytes[own..]) == length as usize,
+            Err(_) => false,
+        };
+        if !copied {
+            self.segments.give(index);
+            let status = if at > 0 { WITHDRAWN } else { DENIED };
+            return self.end_operation(peer, op, 0, status);
+        }
+        self.commit(peer, index, Kind::Data, own + length as usize);
+        let first = self.peer(peer).streams;
+        if let Some(stream) = self.streams.get(first) {
+            stream.at += length;
+        }
+        let last = at + length == total;
+        self.counters.operations_served += u64::from(last);
+        last
+    }
+
+    /// The next part of a put; `true` after the last.
+    fn put_next(&mut self, peer: u32, first: u32) -> bool {
+        let own = Kind::Put.header();
+        let room = self.room - own;
+        let Some(stream) = self.streams.get(first) else {
+            return true;
+        };
+        let length = (room as u64).min(stream.total - stream.at) as usize;
+        let header = Put {
+            op: stream.op.into(),
+            key: stream.key.into(),
+            address: stream.address.into(),
+            total: stream.total.into(),
+            offset: stream.at.into(),
+        };
+        let at = stream.at as usize;
+        let Some(index) = self.blank(peer) else {
+            return false;
+        };
+        let to = &mut self.segments[index].frame[BASIC..BASIC + own + length];
+        to[..own].copy_from_slice(header.as_bytes());
+        // The list may not have changed since: nothing was added or removed.
+        let Some(stream) = self.streams.get(first) else {
+            return true;
+        };
+        let bytes = match &stream.source {
+            Source::Region(slice) => slice.as_shared(),
+            Source::Copy(copy) => SharedBytes::of(copy),
+            Source::Exposed => SharedBytes::EMPTY,
+        };
+        bytes.copy_to(at, &mut to[own..]);
+        stream.at += length as u64;
+        let ended = stream.at == stream.total;
+        self.commit(peer, index, Kind::Put, own + length);
+        ended
+    }
+
+    /// Tells the initiator how its operation ended. `false` without room.
+    pub(crate) fn end_operation(&mut self, peer: u32, op: u64, value: u64, status: u8) -> bool {
+        let end = crate::wire::End {
+            op: op.into(),
+            value: value.into(),
+            status,
+            zero: [0; 7],
+        };
+        let listed = self.header(peer, Kind::End, end.as_bytes()).is_some();
+        match (listed, status) {
+            (false, _) => {}
+            (true, DONE) => self.counters.operations_served += 1,
+            (true, _) => self.counters.operations_denied += 1,
+        }
+        listed
+    }
+}

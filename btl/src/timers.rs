@@ -1,0 +1,140 @@
+//! What time brings: acknowledgements that waited long enough, segments that nobody answered, peers that are silent.
+//!
+//! Each peer has at most one room in the hotel, booked for the earliest thing that may be due; whoever is evicted is
+//! looked at, and booked again for what comes next. So sending and being answered in time touch the hotel once per
+//! time-out, not once per segment.
+//!
+//! A time-out is judged only when everything that has arrived was looked at: an owner that was away for long finds the
+//! acknowledgements in the ring.
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::rail::Work;
+
+use crate::check::{Notice, Why};
+use crate::core::Core;
+use crate::peer::about;
+use crate::segment::{NONE, State};
+
+impl Core {
+    /// Looks at every peer for which something may be due.
+    pub(crate) fn tick(&mut self) -> Work {
+        let mut work = 0;
+        while let Some(evicted) = self.timers.evict(self.now) {
+            self.peer(evicted.guest).timer = None;
+            self.look_at(evicted.guest);
+            work += 1;
+        }
+        work
+    }
+
+    /// Does what is due, and books for what is due next.
+    fn look_at(&mut self, peer: u32) {
+        let now = self.now;
+        let state = &mut self.peers[peer as usize];
+        if state.is(about::DOWN) {
+            return;
+        }
+        let mut next = u64::MAX;
+        if state.is(about::ACK) {
+            if state.ack_at <= now {
+                self.ack_now(peer);
+            } else {
+                next = state.ack_at;
+            }
+        }
+        let state = &mut self.peers[peer as usize];
+        if let Some(due) = due(state, &self.segments, state.rtt.timeout(&self.bounds)) {
+            if due > now {
+                next = next.min(due);
+            } else if !state.is(about::TIMEOUT) {
+                state.flags |= about::TIMEOUT;
+                self.timeouts.push_back(peer);
+            }
+        }
+        let state = &mut self.peers[peer as usize];
+        if state.is(about::PROBING) {
+            if state.check.at > now {
+                next = next.min(state.check.at);
+            } else if !state.is(about::PROBE) {
+                state.flags |= about::PROBE;
+                self.probes.push_back(peer);
+            }
+        } else if state.is(about::GREETED) {
+            let quiet = self.attended - state.heard;
+            let keep_alive = self.config.keep_alive.as_nanos() as u64;
+            if quiet >= keep_alive {
+                self.start_check(peer, Why::Idle);
+            } else {
+                next = next.min(now.saturating_add(keep_alive - quiet));
+            }
+        }
+        if next < u64::MAX {
+            self.arm(peer, next);
+        }
+    }
+
+    /// Time-outs of the last tick, now that everything that has arrived was looked at.
+    #[cold]
+    pub(crate) fn judge_timeouts(&mut self) {
+        for _ in 0..self.timeouts.len() {
+            let Some(peer) = self.timeouts.pop_front() else {
+                return;
+            };
+            self.peer(peer).flags &= !about::TIMEOUT;
+            if !self.peer(peer).is(about::DOWN) {
+                self.judge_timeout(peer);
+            }
+        }
+    }
+
+    fn judge_timeout(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        let timeout = state.rtt.timeout(&self.bounds);
+        let due = due(state, &self.segments, timeout);
+        match due {
+            None => return,
+            Some(due) if due > self.now => return self.arm(peer, due),
+            Some(_) => {}
+        }
+        if self.is_over(peer) {
+            return self.fail_peer(peer, DownReason::Silent);
+        }
+        let state = &mut self.peers[peer as usize];
+        state.rtt.back_off();
+        state.congestion.timed_out();
+        let (una, suspect) = (state.una, state.rtt.timeouts() >= self.config.suspect_after);
+        self.lose(una);
+        self.counters.resends_timeout += 1;
+        if suspect && !self.peer(peer).is(about::SUSPECT) {
+            self.peer(peer).flags |= about::SUSPECT;
+            self.counters.suspects += 1;
+            self.notice(peer, Notice::Suspect);
+            if self.config.connectivity_check {
+                self.start_check(peer, Why::Suspect);
+            }
+        }
+    }
+
+    /// Whether a peer that owes answers has been silent for too long.
+    pub(crate) fn is_over(&self, peer: u32) -> bool {
+        let state = &self.peers[peer as usize];
+        let silent = self.attended - state.waiting;
+        let elsewhere = state.alive > state.waiting.max(state.heard);
+        silent >= self.config.give_up.as_nanos() as u64
+            || (elsewhere && silent >= self.config.silence.as_nanos() as u64)
+    }
+
+    #[cold]
+    pub(crate) fn clear_suspicion(&mut self, peer: u32) {
+        self.peer(peer).flags &= !about::SUSPECT;
+        self.notice(peer, Notice::Recovered);
+    }
+}
+
+/// When the oldest segment under way is to be sent again.
+fn due(state: &crate::peer::Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
+    if state.una == NONE || segments[state.una].state != State::Posted {
+        return None;
+    }
+    Some(segments[state.una].sent_at.saturating_add(timeout))
+}

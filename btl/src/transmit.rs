@@ -1,0 +1,272 @@
+//! Frames on their way out: in which order, on which channel, with which credit.
+//!
+//! One pass: resends; then peers with something to send, in turn; then acknowledgements that found nothing to ride on;
+//! then one doorbell (reference: vic, section 6.5).
+
+use doorbell_fabric::datagram::{Channel, Transmit};
+use doorbell_fabric::message::{Body, PeerIndex};
+use zerocopy::IntoBytes;
+
+use crate::core::{BASIC, Core};
+use crate::peer::about;
+use crate::segment::{NONE, State};
+use crate::wire::{Basic, Kind, MAC, VERSION, flag};
+
+/// Room that is asked for at a time, in frames.
+const BATCH: usize = 32;
+
+/// The channel's place in tables.
+#[inline]
+pub(crate) fn place(channel: Channel) -> usize {
+    match channel {
+        Channel::Priority => 0,
+        Channel::Data => 1,
+    }
+}
+
+impl Core {
+    /// Everything that is to be sent now.
+    pub(crate) fn service<T: Transmit>(&mut self, tx: &mut T) {
+        if !self.resends.is_empty() {
+            self.send_again(tx);
+        }
+        if !self.ready.is_empty() {
+            self.send_ready(tx);
+        }
+        if !self.probes.is_empty() || !self.pongs.is_empty() {
+            self.send_probes(tx);
+        }
+        if !self.acks_now.is_empty() {
+            self.send_acks(tx);
+        }
+        self.ring(tx);
+    }
+
+    #[inline]
+    pub(crate) fn ring<T: Transmit>(&mut self, tx: &mut T) {
+        if self.posted {
+            self.posted = false;
+            tx.doorbell();
+        }
+    }
+
+    /// Whether a frame may be posted.
+    #[inline]
+    pub(crate) fn has_credit<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
+        let credit = &mut self.credit[place(channel)];
+        if *credit == 0 {
+            *credit = tx.reserve(channel, BATCH);
+        }
+        *credit > 0
+    }
+
+    /// Sends what is to be sent again, on the data channel, a bounded number. What the device still holds waits.
+    #[cold]
+    fn send_again<T: Transmit>(&mut self, tx: &mut T) {
+        let reaped = [tx.reaped(Channel::Priority), tx.reaped(Channel::Data)];
+        let most = self.config.max_resends_per_iteration;
+        let mut sent = 0;
+        for _ in 0..self.resends.len() {
+            if sent == most || !self.has_credit(tx, Channel::Data) {
+                break;
+            }
+            let Some(index) = self.resends.pop_front() else {
+                break;
+            };
+            let segment = &self.segments[index];
+            if segment.state != State::Resend {
+                continue; // acknowledged meanwhile
+            }
+            if segment.post > reaped[place(segment.channel)] {
+                self.resends.push_back(index);
+                continue;
+            }
+            let peer = segment.peer;
+            self.segments[index].channel = Channel::Data;
+            self.segments[index].again = true;
+            self.counters.resends += 1;
+            self.peer(peer).resent += 1;
+            self.post_segment(tx, peer, index);
+            sent += 1;
+        }
+    }
+
+    /// Gives each peer that can send its turn.
+    fn send_ready<T: Transmit>(&mut self, tx: &mut T) {
+        for _ in 0..self.ready.len() {
+            let Some(peer) = self.ready.pop_front() else {
+                return;
+            };
+            self.peer(peer).flags &= !about::READY;
+            let stopped = self.send_peer(tx, peer);
+            self.make_ready(peer);
+            if stopped {
+                return;
+            }
+        }
+    }
+
+    /// A peer's turn; `true` when the device has no room.
+    fn send_peer<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
+        for _ in 0..self.config.quantum {
+            if !self.peer(peer).may_send() {
+                return false;
+            }
+            if self.peer(peer).unsent == NONE && !self.refill(peer) {
+                return false;
+            }
+            let index = self.peer(peer).unsent;
+            let channel = self.segments[index].channel;
+            if !self.has_credit(tx, channel) {
+                return true;
+            }
+            self.post_first(tx, peer, index);
+        }
+        false
+    }
+
+    /// Posts the oldest segment that was not sent.
+    #[inline]
+    pub(crate) fn post_first<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
+        let next = self.segments[index].next;
+        let state = &mut self.peers[peer as usize];
+        state.unsent = next;
+        state.unsent_seq = state.unsent_seq.plus(1);
+        if state.una == NONE {
+            state.una = index;
+        }
+        self.counters.segments_sent += 1;
+        self.post_segment(tx, peer, index);
+    }
+
+    /// Posts a segment, with credit. Nothing is refused then.
+    #[inline]
+    fn post_segment<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
+        let (now, mac, crc) = (self.now, self.mac(), self.crc);
+        let state = &mut self.peers[peer as usize];
+        let segment = &mut self.segments[index];
+        let channel = segment.channel;
+        let at = place(channel);
+        state.made[at] += 1;
+        segment.order = state.made[at];
+        segment.state = State::Posted;
+        segment.sent_at = now;
+        if state.flight == 0 {
+            state.waiting = self.attended;
+        }
+        state.flight += 1;
+        let stalls = state.flight >= state.congestion.window() && state.has_work();
+        let flags = VERSION << 4 | flag::ACK | if stalls { flag::URGENT } else { 0 };
+        let length = segment.length as usize;
+        let header = Basic {
+            connection: state.out.into(),
+            sequence: segment.seq.0.into(),
+            ack: state.arrived.ack().0.into(),
+            length: (length as u16).into(),
+            kind: segment.kind as u8,
+            flags,
+            check: 0.into(),
+        };
+        if state.flags & (about::ACK | about::EXPLICIT) == about::ACK {
+            state.flags &= !about::ACK;
+            state.unacked = 0;
+            self.counters.acks_carried += 1;
+        }
+        let frame = &mut segment.frame[..BASIC + length + mac];
+        frame[..BASIC].copy_from_slice(header.as_bytes());
+        if crc || mac > 0 {
+            seal(frame, state.macs.as_deref().map(|macs| &macs[0]));
+        }
+        let posted = tx.post(
+            channel,
+            state.driver,
+            &frame[..BASIC],
+            Body::Bytes(&frame[BASIC..]),
+        );
+        segment.post = posted.unwrap_or_default();
+        self.credit[at] = self.credit[at].saturating_sub(1);
+        self.posted = true;
+        if self.unstamped.len() < self.unstamped.capacity() {
+            self.unstamped.push(index);
+        }
+        let due = now.saturating_add(self.peers[peer as usize].rtt.timeout(&self.bounds));
+        self.arm(peer, due);
+    }
+
+    /// Sends acknowledgements that nothing took along.
+    fn send_acks<T: Transmit>(&mut self, tx: &mut T) {
+        for _ in 0..self.acks_now.len() {
+            if !self.has_credit(tx, Channel::Priority) {
+                return;
+            }
+            let Some(peer) = self.acks_now.pop_front() else {
+                return;
+            };
+            let state = &mut self.peers[peer as usize];
+            state.flags &= !about::ACK_NOW;
+            if !state.is(about::ACK) {
+                continue;
+            }
+            state.flags &= !(about::ACK | about::EXPLICIT);
+            state.unacked = 0;
+            let (duplicates, mac) = (state.duplicates, self.mac());
+            let most = (self.mtu - BASIC - mac).min(512);
+            let length = self.peers[peer as usize]
+                .arrived
+                .write(&mut self.plain[BASIC..BASIC + most / 8 * 8]);
+            self.counters.acks_sent += 1;
+            self.post_plain(tx, Channel::Priority, peer, Kind::Ack, duplicates, length);
+        }
+    }
+
+    /// Posts a frame that is not a segment: `length` bytes behind the header in [`Core::plain`]. With credit.
+    pub(crate) fn post_plain<T: Transmit>(
+        &mut self,
+        tx: &mut T,
+        channel: Channel,
+        peer: u32,
+        kind: Kind,
+        number: u32,
+        length: usize,
+    ) {
+        let mac = self.mac();
+        let state = &self.peers[peer as usize];
+        let header = Basic {
+            connection: state.out.into(),
+            sequence: number.into(),
+            ack: state.arrived.ack().0.into(),
+            length: (length as u16).into(),
+            kind: kind as u8,
+            flags: VERSION << 4 | if kind == Kind::Ack { flag::ACK } else { 0 },
+            check: 0.into(),
+        };
+        let frame = &mut self.plain[..BASIC + length + mac];
+        frame[..BASIC].copy_from_slice(header.as_bytes());
+        if self.crc || mac > 0 {
+            seal(frame, state.macs.as_deref().map(|macs| &macs[0]));
+        }
+        let to: PeerIndex = state.driver;
+        // With credit and within the MTU, nothing is refused; and if it were, a frame more would be lost.
+        let _ = tx.post(channel, to, &frame[..BASIC], Body::Bytes(&frame[BASIC..]));
+        let credit = &mut self.credit[place(channel)];
+        *credit = credit.saturating_sub(1);
+        self.posted = true;
+    }
+}
+
+/// Writes the MAC at the end of a frame, or, without one, the CRC into its header.
+fn seal(frame: &mut [u8], mac: Option<&crate::key::FrameMac>) {
+    match mac {
+        Some(mac) => {
+            frame[19] |= flag::MAC;
+            let at = frame.len() - MAC;
+            let (bytes, tag) = frame.split_at_mut(at);
+            tag.copy_from_slice(&mac.of(&[bytes]));
+        }
+        None => {
+            frame[19] |= flag::CRC;
+            let crc = crc32c::crc32c(frame);
+            frame[20..BASIC].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
