@@ -183,6 +183,9 @@ pub struct Producer {
     tail: u64,
     /// Data index after the last of them.
     data_tail: u64,
+    /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment (it may
+    /// have died between telling one and the other), so what it left is not found by adding up from them.
+    rests: Vec<u32>,
     /// The consumer's indices as last copied and believed.
     seen: u64,
     data_seen: u64,
@@ -192,7 +195,8 @@ impl Producer {
     /// Attaches to a fresh, zeroed lane: `lane` is written here, `control` (the consumer's) only read.
     ///
     /// # Errors
-    /// [`RingError::TooSmall`], [`RingError::Misaligned`] (cache lines) or [`RingError::ReadOnly`].
+    /// [`RingError::TooSmall`], [`RingError::Misaligned`] (cache lines), [`RingError::ReadOnly`] or
+    /// [`RingError::NoMemory`].
     pub fn attach(geometry: Geometry, mut lane: Area, control: Area) -> Result<Self, RingError> {
         lane.check(
             "message lane, cells and data",
@@ -214,6 +218,7 @@ impl Producer {
             geometry,
             tail: 0,
             data_tail: 0,
+            rests: no_rests(geometry.cells)?,
             seen: 0,
             data_seen: 0,
         })
@@ -361,23 +366,25 @@ impl Producer {
     /// [`RingError::Corrupt`] if the consumer's indices are impossible; nothing was shown then.
     pub fn unconsumed(&mut self, mut each: impl FnMut(u64, &[u8], SharedSlice<'_>)) -> Result<(), RingError> {
         self.look()?;
-        let mut data = self.data_seen;
         for index in self.seen..self.tail {
             let (len, first) = read_cell(&self.cells, self.cell(index));
-            let place = place(self.geometry.data, data, len);
-            each(
-                index,
-                &first[..len.min(FIRST_BYTES)],
-                self.data.view(place.at, place.len)?,
-            );
-            data = place.end;
+            let rest = match len.saturating_sub(FIRST_BYTES) {
+                0 => self.data.view(0, 0)?,
+                rest => self.data.view(self.rests[self.slot(index)] as usize, rest)?,
+            };
+            each(index, &first[..len.min(FIRST_BYTES)], rest);
         }
         Ok(())
     }
 
     #[inline(always)]
+    fn slot(&self, index: u64) -> usize {
+        index as usize & (self.geometry.cells - 1)
+    }
+
+    #[inline(always)]
     fn cell(&self, index: u64) -> usize {
-        (index as usize & (self.geometry.cells - 1)) * CELL_BYTES
+        self.slot(index) * CELL_BYTES
     }
 
     /// The last step of a send: from here on the consumer sees the message.
@@ -415,6 +422,9 @@ impl Reserved<'_> {
     /// Sends the message.
     #[inline]
     pub fn commit(self) {
+        let slot = self.producer.slot(self.producer.tail);
+        // Below the size of the data area, which is at most 2³⁰.
+        self.producer.rests[slot] = self.place.at as u32;
         self.producer.data_tail = self.place.end;
         self.producer.commit(self.len);
     }
@@ -631,8 +641,9 @@ impl Consumer {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
+        // Relaxed: nothing is read on the strength of it; `peek` and `expect` look again.
         // SAFETY: inside the cells and aligned: checked by `attach`.
-        let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
+        let word = unsafe { self.cells.word(at) }.load(Ordering::Relaxed);
         (word >> 32) as u32 == lap_mark(self.head)
     }
 
@@ -653,11 +664,13 @@ impl Consumer {
         if self.published == self.head {
             return false;
         }
-        // Release pairs with the Acquire in `Producer::look`; see there.
+        // Release pairs with the Acquire in `Producer::look`; see there. Cells are told before their data: the producer
+        // then never writes to the data of a message that it would still show as not consumed, wherever between the
+        // two this side stops.
         // SAFETY: size, alignment and access of the control block were checked by `attach`.
-        unsafe { self.control.word(8) }.store(self.data_head, Ordering::Release);
-        // SAFETY: as above.
         unsafe { self.control.word(0) }.store(self.head, Ordering::Release);
+        // SAFETY: as above.
+        unsafe { self.control.word(8) }.store(self.data_head, Ordering::Release);
         self.published = self.head;
         self.publish_at = self.head + (self.geometry.cells as u64).div_ceil(8);
         self.data_publish_at = self.data_head + (self.geometry.data / 8) as u64;
@@ -674,9 +687,10 @@ impl Consumer {
     /// Sets the attention word, which the producer looks at after each message. Its meaning is the users'.
     #[inline]
     pub fn set_attention(&mut self, attention: u64) {
-        // Release: whoever sees the word sees what was done before it was set.
+        // Relaxed: a hint, as in `Producer::attention`. Who is about to sleep orders it against its last look with a
+        // full barrier; nothing less would do.
         // SAFETY: size, alignment and access of the control block were checked by `attach`.
-        unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Release);
+        unsafe { self.control.word(ATTENTION) }.store(attention, Ordering::Relaxed);
     }
 }
 
@@ -780,6 +794,16 @@ fn corrupt(what: &'static str, value: u64, low: u64, high: u64) -> RingError {
         low,
         high,
     }
+}
+
+fn no_rests(cells: usize) -> Result<Vec<u32>, RingError> {
+    let mut rests = Vec::new();
+    rests.try_reserve_exact(cells).map_err(|_| RingError::NoMemory {
+        what: WHAT,
+        bytes: cells * size_of::<u32>(),
+    })?;
+    rests.resize(cells, 0);
+    Ok(rests)
 }
 
 #[cold]

@@ -1,16 +1,36 @@
 //! Loom: every ordering of the message lane. Marks, indices and attention are words, the bytes are checked cells.
+//!
+//! Every Acquire and Release of `lane.rs` was made Relaxed in turn, and each time a test here failed; so did the two
+//! full barriers of the test about attention made AcqRel, and `publish` with its two stores exchanged:
+//!
+//! | weakened | caught by |
+//! |---|---|
+//! | the mark, stored in `commit` | all but `attention…` and `the_watermark…` |
+//! | the mark, loaded in `peek` | `messages…`, `a_cell…`, `data…`, `what_is_shown…` |
+//! | the mark, loaded in `expect` | `what_a_look_shows…`, `a_look_keeps…` |
+//! | cells consumed, stored in `publish` or loaded in `look` | `a_cell…`, `a_look_keeps…`, `the_watermark…` |
+//! | data consumed, stored in `publish` or loaded in `look` | `data…`, `what_is_shown…` |
+//! | data told before cells in `publish` | `what_is_shown…` |
+//! | either full barrier around attention | `attention…` |
+//!
+//! What is Relaxed already needs no more: attention (a hint, but for the barriers) and `is_ready` (nothing is read
+//! on the strength of it). To repeat one: change the word and run `cargo xtask test --only loom`.
 #![cfg(loom)]
 
-use doorbell_ring::lane::{self, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Producer};
+use doorbell_ring::lane::{self, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer};
 use doorbell_ring::storage::Area;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
 
 fn lane(cells: usize) -> (Producer, Consumer) {
     let geometry = Geometry::new(cells, 128).unwrap();
+    // Beside the marks, the lines of the data area, which `expect` asks for by their first words.
     let marks = (0..cells).map(|cell| cell * CELL_BYTES);
+    let lines = [0, 64].map(|line| geometry.cells_bytes() + line);
     lane::pair_in(
         geometry,
-        Area::loom(geometry.bytes(), marks),
+        Area::loom(geometry.bytes(), marks.chain(lines)),
         Area::loom(CONTROL_BYTES, [0, 8, 64]),
     )
     .unwrap()
@@ -108,5 +128,156 @@ fn data_is_not_rewritten_while_it_is_read() {
             consumer.publish();
         }
         sender.join().unwrap();
+    });
+}
+
+/// Messages shown as not consumed have their bytes, wherever the receiver is between telling one index and the other:
+/// the data of one that was consumed is written anew only when it is not shown any more.
+#[test]
+fn what_is_shown_as_not_consumed_is_whole() {
+    bounded(|| {
+        let (mut producer, mut consumer) = lane(4);
+        let receiver = thread::spawn(move || {
+            if check(&mut consumer, 1) {
+                consumer.publish();
+            }
+        });
+        let mut sent = Vec::new();
+        for number in [1, 3, 5] {
+            if send(&mut producer, number) {
+                sent.push(number);
+            }
+        }
+        producer
+            .unconsumed(|index, first, rest| {
+                let number = sent[index as usize];
+                assert!(first.iter().all(|&byte| byte == number));
+                assert_eq!(rest.read::<1>(0), Some([number]), "message {index}");
+            })
+            .unwrap();
+        receiver.join().unwrap();
+    });
+}
+
+/// The words of a message that a look asks for.
+const HEAD: [u64; 2] = [1, 2];
+
+/// As the sender of an answer does it: the line is asked for, then written. Odd ones do not fit their cell.
+fn answer(producer: &mut Producer, number: u64) -> bool {
+    let long = number % 2 == 1;
+    producer.expect_to_send(long);
+    if !long {
+        return producer.push_short(24, [1, 2, number]).unwrap();
+    }
+    let Some(mut room) = producer.reserve(25).unwrap() else {
+        return false;
+    };
+    let (mut first, mut rest) = room.parts();
+    first.copy_from(&[1, 2, number].map(u64::to_ne_bytes).concat());
+    rest.copy_from(&[number as u8]);
+    room.commit();
+    true
+}
+
+/// Looks twice in one call; whether the message was there.
+fn look(consumer: &mut Consumer, number: u64) -> bool {
+    match consumer.expect(HEAD, 64, 2, 0) {
+        Look::Nothing => return false,
+        Look::Other => panic!("a message that is not the one sent"),
+        Look::Short { len, last } => assert_eq!((len, last, number % 2), (24, number, 0)),
+        Look::Long { len, last, rest } => {
+            assert_eq!((len, last, number % 2), (25, number, 1));
+            assert_eq!(rest.read::<1>(0), Some([number as u8]));
+        }
+    }
+    consumer.release();
+    true
+}
+
+fn answers(cells: usize, numbers: std::ops::Range<u64>) {
+    let (mut producer, mut consumer) = lane(cells);
+    let sent = numbers.clone();
+    let sender = thread::spawn(move || {
+        for number in sent {
+            while !answer(&mut producer, number) {
+                thread::yield_now();
+            }
+        }
+    });
+    for number in numbers {
+        while !look(&mut consumer, number) {
+            thread::yield_now();
+        }
+    }
+    sender.join().unwrap();
+}
+
+fn bounded(test: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(test);
+}
+
+/// A short message and a long one, by the loop that waits for one message only.
+#[test]
+fn what_a_look_shows_is_whole() {
+    bounded(|| answers(2, 0..2));
+}
+
+/// The first cell is used again; what was consumed is told by `release` alone.
+#[test]
+fn a_look_keeps_its_cell_until_it_is_released() {
+    bounded(|| answers(2, 1..4));
+}
+
+/// A message that the watermark has passed was dealt with: what its receiver did before is there.
+#[test]
+fn the_watermark_says_that_a_message_was_dealt_with() {
+    bounded(|| {
+        let (mut producer, mut consumer) = lane(2);
+        let done = Arc::new(AtomicBool::new(false));
+        let theirs = done.clone();
+        assert!(answer(&mut producer, 0));
+        let receiver = thread::spawn(move || {
+            while !look_then(&mut consumer, || theirs.store(true, Ordering::Relaxed)) {
+                thread::yield_now();
+            }
+        });
+        while producer.consumed().unwrap() == 0 {
+            thread::yield_now();
+        }
+        assert!(done.load(Ordering::Relaxed));
+        producer
+            .unconsumed(|index, _, _| panic!("message {index} was consumed"))
+            .unwrap();
+        receiver.join().unwrap();
+    });
+}
+
+fn look_then(consumer: &mut Consumer, work: impl FnOnce()) -> bool {
+    if !matches!(consumer.expect(HEAD, 64, 1, 0), Look::Short { .. }) {
+        return false;
+    }
+    work();
+    consumer.release();
+    true
+}
+
+/// The receiver asks for attention and looks once more; the sender commits and looks at the attention. With a full
+/// barrier in between on both sides, it cannot be that neither sees the other.
+#[test]
+fn attention_and_a_message_do_not_pass_each_other_unseen() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = lane(2);
+        let sender = thread::spawn(move || {
+            assert!(producer.push_short(24, [1, 2, 3]).unwrap());
+            fence(Ordering::SeqCst);
+            producer.attention()
+        });
+        consumer.set_attention(2);
+        fence(Ordering::SeqCst);
+        let ready = consumer.is_ready();
+        let attention = sender.join().unwrap();
+        assert!(ready || attention == 2, "the message would wait for the next one");
     });
 }

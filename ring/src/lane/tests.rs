@@ -142,6 +142,33 @@ fn what_was_not_consumed_is_shown_in_order_with_all_its_bytes() {
     assert_eq!((producer.consumed().unwrap(), producer.committed()), (4, 10));
 }
 
+/// A consumer that is killed between its two stores has told one index without the other.
+#[test]
+fn what_was_not_consumed_is_found_whichever_index_was_told_first() {
+    for (told, value) in [(8, 5 * 64), (0, 3)] {
+        let geometry = Geometry::new(8, 1024).unwrap();
+        let control = Area::heap(CONTROL_BYTES).unwrap();
+        // SAFETY: test equipment: the consumer's own words, which are atomics.
+        let far = unsafe { control.alias() };
+        let lane = Area::heap(geometry.bytes()).unwrap();
+        let mut producer = Producer::attach(geometry, lane, control).unwrap();
+        for i in 0..6u8 {
+            assert!(send(&mut producer, &[i; 60]));
+        }
+        // SAFETY: one of the control block's words.
+        unsafe { far.word(told) }.store(value, Ordering::Relaxed);
+        let mut next = if told == 0 { 3 } else { 0 };
+        producer
+            .unconsumed(|index, first, rest| {
+                assert_eq!(index, next);
+                assert_eq!([first.to_vec(), rest.to_vec()].concat(), [index as u8; 60]);
+                next += 1;
+            })
+            .unwrap();
+        assert_eq!(next, 6);
+    }
+}
+
 #[test]
 fn attention_passes_from_the_consumer_to_the_producer() {
     let (producer, mut consumer) = pair(Geometry::new(8, 128).unwrap()).unwrap();
@@ -253,6 +280,231 @@ fn a_consumer_survives_any_producer() {
         delivered > 10_000 && refused > 10,
         "{delivered} delivered, {refused} refused"
     );
+}
+
+/// The same for the short way: what `expect` shows is what was asked for, inside the lane, and told lengths hold.
+#[test]
+fn a_look_survives_any_producer() {
+    let geometry = Geometry::new(8, 256).unwrap();
+    let longest = geometry.longest() as u64;
+    // Lengths around every limit, and their neighbours in the mark.
+    let lengths = [
+        0,
+        15,
+        16,
+        23,
+        24,
+        25,
+        longest - 1,
+        longest,
+        longest + 1,
+        1 << 31,
+        u64::from(u32::MAX),
+    ];
+    let mut random = Random(3);
+    let mut out = vec![0; 512];
+    // Nothing, other, short, long, refused.
+    let mut shown = [0; 5];
+    for _ in 0..2_000 {
+        let lane = Area::heap(geometry.bytes()).unwrap();
+        // SAFETY: test equipment: the hostile side of the same lane, in the same thread.
+        let mut far = unsafe { lane.alias() };
+        let mut consumer = Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap();
+        for _ in 0..100 {
+            let at = (consumer.consumed() as usize % 8) * CELL_BYTES;
+            let mut write = |at: usize, value: u64| {
+                far.view_mut(at, 8).unwrap().copy_from(&value.to_ne_bytes());
+            };
+            write(at + 8, random.next() % 2);
+            write(at + 16, 2);
+            write(random.next() as usize % (geometry.bytes() / 8) * 8, random.next());
+            let len = lengths[random.next() as usize % lengths.len()];
+            let word = match random.next() % 8 {
+                0 => random.next(),
+                // The laps before and after this one.
+                1 => mark(consumer.consumed().wrapping_sub(8), 0) | len,
+                2 => mark(consumer.consumed() + 8, 0) | len,
+                _ => mark(consumer.consumed(), 0) | len,
+            };
+            write(at, word);
+            let most = [24, 100, usize::MAX][random.next() as usize % 3];
+            match consumer.expect([1, 2], most, 2, 1) {
+                Look::Nothing => {
+                    assert_ne!((word >> 32) as u32, lap_mark(consumer.consumed()));
+                    shown[0] += 1;
+                }
+                Look::Other => {
+                    shown[1] += 1;
+                    match consumer.peek() {
+                        Ok(Some(arrival)) => {
+                            arrival.rest().copy_to(&mut out);
+                            consumer.release();
+                        }
+                        Ok(None) => {}
+                        Err(RingError::Corrupt { .. }) => shown[4] += 1,
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+                Look::Short { len, .. } => {
+                    assert!((16..=FIRST_BYTES.min(most)).contains(&len));
+                    consumer.release();
+                    shown[2] += 1;
+                }
+                Look::Long { len, rest, .. } => {
+                    assert!(len > FIRST_BYTES && len <= most && len <= geometry.longest());
+                    assert_eq!(rest.len(), len - FIRST_BYTES);
+                    rest.copy_to(&mut out);
+                    consumer.release();
+                    shown[3] += 1;
+                }
+            }
+        }
+    }
+    assert!(shown.iter().all(|&times| times > 1_000), "{shown:?}");
+}
+
+/// Whatever a consumer is fed, what it tells never goes back and never beyond what can have been sent.
+#[test]
+fn told_indices_only_grow_whatever_the_producer_writes() {
+    let geometry = Geometry::new(8, 256).unwrap();
+    let mut random = Random(4);
+    for _ in 0..500 {
+        let (lane, control) = (
+            Area::heap(geometry.bytes()).unwrap(),
+            Area::heap(CONTROL_BYTES).unwrap(),
+        );
+        // SAFETY: test equipment: the hostile producer's own lane, in the same thread.
+        let mut far = unsafe { lane.alias() };
+        // SAFETY: as above, the consumer's words as its producer reads them.
+        let told = unsafe { control.alias() };
+        let mut consumer = Consumer::attach(geometry, control, lane).unwrap();
+        let mut before = [0; 2];
+        for _ in 0..200 {
+            let at = (consumer.consumed() as usize % 8) * CELL_BYTES;
+            let word = mark(
+                consumer.consumed(),
+                random.next() as usize % (geometry.longest() + 2),
+            );
+            far.view_mut(at, 8).unwrap().copy_from(&word.to_ne_bytes());
+            let taken = match consumer.expect([0, 0], usize::MAX, 1, 0) {
+                Look::Short { .. } | Look::Long { .. } => true,
+                _ => matches!(consumer.peek(), Ok(Some(_))),
+            };
+            if taken {
+                consumer.release();
+            }
+            // SAFETY: words of the control block.
+            let now = [0, 8].map(|word| unsafe { told.word(word) }.load(Ordering::Relaxed));
+            assert!(now[0] >= before[0] && now[1] >= before[1]);
+            assert!(now[0] <= consumer.consumed() && now[1] <= consumer.consumed() * geometry.data as u64);
+            before = now;
+        }
+        assert!(before[0] > 50 && before[1] > 0);
+    }
+}
+
+/// The words change while they are looked at, not only between the calls: both ways to receive, against a producer in
+/// a thread of its own that stores any word anywhere; and a sender, against indices that are hardly ever true.
+#[test]
+fn both_ends_survive_words_that_change_under_them() {
+    let geometry = Geometry::new(8, 256).unwrap();
+    let lane = Area::heap(geometry.bytes()).unwrap();
+    let told = Area::heap(CONTROL_BYTES).unwrap();
+    // SAFETY: test equipment: the hostile sender, which stores whole words only, as atomics.
+    let far_lane = unsafe { lane.alias() };
+    // SAFETY: as above, the hostile receiver.
+    let far_told = unsafe { told.alias() };
+    // What the enemies aim at: messages consumed, messages sent, data sent.
+    let aims = [const { AtomicU64::new(0) }; 3];
+    let over = std::sync::atomic::AtomicBool::new(false);
+    // Times a message was shown by a look, by a peek, refused; sent, refused.
+    let mut times = [0u64; 5];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(6);
+            let longest = geometry.longest() as u64;
+            while !over.load(Ordering::Relaxed) {
+                let [consumed, sent, data] = [0, 1, 2].map(|aim: usize| aims[aim].load(Ordering::Relaxed));
+                let index = consumed + random.next() % 3;
+                let cell = (index as usize % 8) * CELL_BYTES;
+                let len =
+                    [16, 24, 25, 100, longest, longest + 1, u64::from(u32::MAX)][random.next() as usize % 7];
+                let anywhere = random.next() as usize % (geometry.bytes() / 8) * 8;
+                let stores = [
+                    (anywhere, random.next()),
+                    (cell + 8, random.next() % 2),
+                    (cell + 16, 2),
+                    (cell, mark(index, 0) | len),
+                ];
+                for (at, value) in stores {
+                    // SAFETY: whole words inside the lane.
+                    unsafe { far_lane.word(at) }.store(value, Ordering::Relaxed);
+                }
+                let stores = [
+                    (0, sent.wrapping_sub(random.next() % 10).wrapping_add(1)),
+                    (8, data.wrapping_sub(random.next() % 300).wrapping_add(1)),
+                    (ATTENTION, random.next()),
+                ];
+                for (at, value) in stores {
+                    // SAFETY: words of the control block.
+                    unsafe { far_told.word(at) }.store(value, Ordering::Relaxed);
+                }
+            }
+        });
+        let started = std::time::Instant::now();
+        let mut random = Random(7);
+        let (mut consumer, mut producer) = (
+            Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap(),
+            Producer::attach(geometry, Area::heap(geometry.bytes()).unwrap(), told).unwrap(),
+        );
+        let mut out = [0; 512];
+        let mut steps = 0;
+        // On a busy machine, the other thread may not run for a while.
+        while (steps < 100_000 || times.iter().any(|&times| times < 1_000))
+            && started.elapsed().as_secs() < 20
+        {
+            steps += 1;
+            let (which, len, rest) = match consumer.expect([1, 2], 200, 4, 1) {
+                Look::Short { len, .. } => (0, len, None),
+                Look::Long { len, rest, .. } => (0, len, Some(rest)),
+                Look::Other | Look::Nothing => match consumer.peek() {
+                    Ok(Some(arrival)) => (1, arrival.len(), Some(arrival.rest())),
+                    Ok(None) => (5, 0, None),
+                    Err(RingError::Corrupt { .. }) => (2, 0, None),
+                    Err(other) => panic!("{other}"),
+                },
+            };
+            assert!(len <= geometry.longest());
+            if let Some(rest) = rest {
+                assert_eq!(rest.len(), len.saturating_sub(FIRST_BYTES));
+                rest.copy_to(&mut out);
+            }
+            if which < 5 {
+                times[which] += 1;
+                // A refused one too: a rail would end here, the test wants to see more.
+                consumer.release();
+            }
+            match producer.reserve(random.next() as usize % (geometry.longest() + 1)) {
+                Ok(Some(mut room)) => {
+                    let (mut first, mut rest) = room.parts();
+                    first.copy_from(&[1; FIRST_BYTES]);
+                    rest.copy_from(&[2; 128]);
+                    room.commit();
+                    times[3] += 1;
+                }
+                Ok(None) => {}
+                Err(RingError::Corrupt { .. }) => times[4] += 1,
+                Err(other) => panic!("{other}"),
+            }
+            let _ = producer.unconsumed(|_, first, rest| {
+                assert!(first.len() + rest.len() <= geometry.longest());
+            });
+            let aimed = [consumer.head, producer.tail, producer.data_tail];
+            (0..3).for_each(|aim| aims[aim].store(aimed[aim], Ordering::Relaxed));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(times.iter().all(|&times| times >= 1_000), "{times:?}");
 }
 
 #[test]
