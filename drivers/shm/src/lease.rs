@@ -184,6 +184,11 @@ impl Leases {
 
 #[cfg(test)]
 impl Leases {
+    /// Test equipment: the table, to be written by a thread.
+    pub(crate) fn far(&self) -> WordsOf {
+        self.words.far()
+    }
+
     /// Test equipment: what a peer that breaks the rules writes into an entry.
     pub(crate) fn scribble(&mut self, key: u64, word: usize, value: u64) {
         self.words.store(ENTRY * (key as usize % LEASES) + word, value);

@@ -118,6 +118,14 @@ impl WordsOf {
 
 #[cfg(test)]
 impl WordsOf {
+    /// Test equipment: the same map for another thread.
+    pub(crate) fn far(&self) -> Self {
+        Self {
+            map: Arc::clone(&self.map),
+            count: self.count,
+        }
+    }
+
     /// Test equipment: any word of the map, as a peer that keeps to its maps but to nothing else would write it.
     pub(crate) fn scribble(&self, index: usize, value: u64) {
         assert!(index < self.map.len() / 8 && self.map.protection() == Protection::ReadWrite);

@@ -78,6 +78,11 @@ impl Rx {
 
 #[cfg(test)]
 impl Rx {
+    /// Our control object, to be written by a thread.
+    pub(crate) fn far(&self) -> WordsOf {
+        self.ours.far()
+    }
+
     pub(crate) fn scribble(&self, word: usize, value: u64) {
         self.ours.scribble(word, value);
     }

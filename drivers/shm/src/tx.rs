@@ -207,6 +207,11 @@ impl Tx {
         self.words.scribble(FRONT_WORDS + word, value);
     }
 
+    /// Our lane object, to be written by a thread.
+    pub(crate) fn far(&self) -> WordsOf {
+        self.words.far()
+    }
+
     /// A send that ends after `step` of its steps: reserve, first part, rest, commit, ready bit.
     pub(crate) fn half_send(&mut self, step: usize) {
         let Ok(Some(mut room)) = self.lane.reserve(60) else {

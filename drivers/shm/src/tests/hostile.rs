@@ -94,6 +94,105 @@ fn a_sender_survives_whatever_a_receiver_writes_into_its_control_block() {
     assert!(refused > 0);
 }
 
+/// Not only between the calls: a thread writes into every object of the peer, by maps of its own, while the receiver
+/// polls, looks and pulls and the sender sends.
+#[test]
+fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
+    let longest = Geometry::new(8, 4096).unwrap().longest();
+    // Messages by poll, by look, reads that were believed, reads that were not, ends.
+    let mut times = [0u64; 5];
+    let started = std::time::Instant::now();
+    let mut round = 0;
+    while (round < 40 || times.contains(&0)) && started.elapsed().as_secs() < 20 {
+        round += 1;
+        let mut world = World::new(2, &small());
+        world.up(0, 1);
+        world.up(1, 0);
+        let region = doorbell_fabric::memory::Region::new(8192).unwrap();
+        let whole = Exposure::Region(region.whole());
+        let remote = world.rails[0]
+            .expose(whole, Access::Read, Some(PeerIndex(1)))
+            .unwrap();
+        let lane = world.rails[0].peers[1].tx.as_ref().unwrap().far();
+        let control = world.rails[1].peers[0].rx.as_ref().unwrap().far();
+        let leases = world.rails[0].leases.far();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let aim = std::sync::atomic::AtomicU64::new(0);
+        let ended = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(round);
+                while !over.load(ended) {
+                    // The cell that comes next, or one near it.
+                    let index = aim.load(ended) + random.next() % 4 / 3;
+                    let cell = 8 + index as usize % 8 * (CELL_BYTES / 8);
+                    let len =
+                        [16, 24, 64, 200, longest as u64, longest as u64 + 1][random.next() as usize % 6];
+                    let marked = (index + 1) << 32 | len;
+                    for (word, value) in [(cell + 1, 1), (cell + 2, 2), (cell, marked)] {
+                        lane.scribble(word, value);
+                    }
+                    lane.scribble(8 + random.next() as usize % 544, random.next());
+                    let value = [random.next(), random.next() % 64][random.next() as usize % 2];
+                    control.scribble(random.next() as usize % 24, value);
+                    // The entry in use: sometimes as it ought to be.
+                    leases.scribble(random.next() as usize % 8, random.next());
+                    if random.next().is_multiple_of(2) {
+                        let right = [remote.key.get(), 0, remote.address.get(), remote.length.get()];
+                        (0..4).for_each(|word| leases.scribble(word, right[word]));
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let room = doorbell_fabric::memory::MutLoan::of_static(vec![0; 48].leak());
+            for step in 0..2_000u64 {
+                let now = doorbell_fabric::time::Time::from_nanos(step * 1_000_000);
+                let mut seen = Seen::default();
+                world.rails.iter_mut().for_each(|rail| _ = rail.progress(now));
+                if step % 2 == 0 {
+                    world.rails[1].poll(4, &mut seen);
+                }
+                assert!(seen.messages.iter().all(|(_, bytes)| bytes.len() <= longest));
+                times[0] += seen.messages.len() as u64;
+                for (_, outcome) in seen.ended {
+                    assert!(outcome.is_err() || outcome == Ok(0));
+                    times[if outcome.is_ok() { 2 } else { 3 }] += 1;
+                }
+                let watch = Watch {
+                    looks: 4,
+                    pauses: 1,
+                    answer: true,
+                };
+                if let Look::Taken(length) =
+                    Message::look(&mut world.rails[1], PeerIndex(0), [1, 2], room, watch)
+                {
+                    assert!(length <= 48);
+                    times[1] += 1;
+                }
+                let _ = world.rails[1].get(PeerIndex(0), OpId(step), &remote, into());
+                let _ = world.rails[0].send(PeerIndex(1), b"head", Body::Bytes(&[1; 200]));
+                let events: Vec<_> = std::iter::from_fn(|| world.rails[1].event()).collect();
+                if events
+                    .iter()
+                    .any(|event| event.kind == EventKind::PeerDown(DownReason::Hostile))
+                {
+                    times[4] += 1;
+                    break;
+                }
+                if let Some(rx) = &world.rails[1].peers[0].rx {
+                    aim.store(rx.lane.consumed(), ended);
+                }
+            }
+            over.store(true, ended);
+        });
+    }
+    assert!(!times.contains(&0), "{times:?}");
+}
+
+fn into() -> Landing {
+    Landing::Region(doorbell_fabric::memory::Region::new(8192).unwrap().whole())
+}
+
 /// Ready bits are writable by every peer: any pattern costs looks, and loses nothing.
 #[test]
 fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
