@@ -94,6 +94,14 @@ pub enum BenchError {
         /// The measurement.
         what: &'static str,
     },
+    /// The buffers of a size could not be had.
+    #[error(
+        "there is no memory for a buffer of {bytes} bytes: measure smaller messages, or raise the limit (`ulimit -v`)"
+    )]
+    NoMemory {
+        /// Bytes of the buffer.
+        bytes: usize,
+    },
     /// A thread of a measurement could not be started or did not come back.
     #[error("`{what}` could not be measured: {reason}")]
     Thread {
@@ -102,6 +110,28 @@ pub enum BenchError {
         /// Why.
         reason: String,
     },
+}
+
+impl BenchError {
+    /// Whether a deadline passed: in a loop of stamped messages, one was lost.
+    pub fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::World {
+                source: doorbell::Error::Timeout(_)
+            } | Self::Silent { .. }
+        )
+    }
+
+    /// Whether a message arrived that is longer than the buffer for it.
+    pub fn is_too_long(&self) -> bool {
+        matches!(
+            self,
+            Self::World {
+                source: doorbell::Error::Truncated { .. }
+            }
+        )
+    }
 }
 
 /// An error of the engine as one sentence: what failed, and what to do next unless it says so already.

@@ -52,6 +52,31 @@ pub trait Link {
     /// As [`Link::recv`].
     fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<(), BenchError>;
 
+    /// As [`Link::stream_out`], with messages of their own: `fill` is called with each buffer before it leaves.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn stream_out_each(
+        &mut self,
+        bodies: &mut Sinks,
+        count: u64,
+        flow: Flow,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), BenchError>;
+
+    /// Receives messages until an empty one comes, which is expected behind `count` others; `look` is called with each
+    /// before it, in the order of their receives, and with nothing for one that is longer than the sinks.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn stream_in_each(
+        &mut self,
+        sinks: &mut Sinks,
+        count: u64,
+        flow: Flow,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError>;
+
     /// Sends a control message, off the measured path.
     ///
     /// # Errors
@@ -77,12 +102,13 @@ pub const SINKS_BYTES: usize = 4 << 20;
 
 impl Sinks {
     /// Sinks for messages of `bytes` bytes, at most `window` of them.
-    pub fn new(bytes: usize, window: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`BenchError::NoMemory`].
+    pub fn new(bytes: usize, window: usize) -> Result<Self, BenchError> {
         let count = (SINKS_BYTES / bytes.max(1)).clamp(2, window.max(2));
-        Self {
-            buffers: vec![vec![0; bytes]; count],
-            bytes,
-        }
+        let buffers = (0..count).map(|_| filled(bytes, 0)).collect::<Result<_, _>>()?;
+        Ok(Self { buffers, bytes })
     }
 
     /// The buffers.
@@ -101,10 +127,26 @@ impl Sinks {
     }
 }
 
+/// A buffer of `bytes` bytes, each of them `value`. The user chooses how many: too many are an error, not an abort.
+///
+/// # Errors
+/// [`BenchError::NoMemory`].
+pub fn filled(bytes: usize, value: u8) -> Result<Vec<u8>, BenchError> {
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(bytes)
+        .map_err(|_| BenchError::NoMemory { bytes })?;
+    buffer.resize(bytes, value);
+    Ok(buffer)
+}
+
 /// The bytes that rank `from` sends in messages of `bytes` bytes: every position and every sender differs.
-pub fn pattern(from: u32, bytes: usize) -> Vec<u8> {
+///
+/// # Errors
+/// [`BenchError::NoMemory`].
+pub fn pattern(from: u32, bytes: usize) -> Result<Vec<u8>, BenchError> {
     let mut state = (u64::from(from) << 32 | bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut pattern = vec![0; bytes];
+    let mut pattern = filled(bytes, 0)?;
     for word in pattern.chunks_mut(size_of::<u64>()) {
         // xorshift64: cheap, never zero, no two senders alike.
         state ^= state << 13;
@@ -112,7 +154,7 @@ pub fn pattern(from: u32, bytes: usize) -> Vec<u8> {
         state ^= state << 17;
         word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
     }
-    pattern
+    Ok(pattern)
 }
 
 #[cfg(test)]
@@ -121,16 +163,29 @@ mod tests {
 
     #[test]
     fn sinks_stay_in_the_cache_and_are_at_least_two() {
-        assert_eq!(Sinks::new(8, 64).count(), 64);
-        assert_eq!(Sinks::new(1 << 20, 64).count(), 4);
-        assert_eq!(Sinks::new(4 << 20, 64).count(), 2);
-        assert_eq!(Sinks::new(8, 1).count(), 2);
+        assert_eq!(Sinks::new(8, 64).unwrap().count(), 64);
+        assert_eq!(Sinks::new(1 << 20, 64).unwrap().count(), 4);
+        assert_eq!(Sinks::new(4 << 20, 64).unwrap().count(), 2);
+        assert_eq!(Sinks::new(8, 1).unwrap().count(), 2);
     }
 
     #[test]
     fn two_senders_send_different_bytes() {
-        assert_ne!(pattern(0, 64), pattern(1, 64));
-        assert_ne!(pattern(0, 64)[..32], pattern(0, 32)[..]);
-        assert_eq!(pattern(3, 7), pattern(3, 7));
+        assert_ne!(pattern(0, 64).unwrap(), pattern(1, 64).unwrap());
+        assert_ne!(pattern(0, 64).unwrap()[..32], pattern(0, 32).unwrap()[..]);
+        assert_eq!(pattern(3, 7).unwrap(), pattern(3, 7).unwrap());
+    }
+
+    /// As with `ulimit -v`: the sizes are the user's, and an abort says nothing.
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let most = isize::MAX as usize;
+        for error in [
+            filled(most, 0).unwrap_err(),
+            pattern(0, most).unwrap_err(),
+            Sinks::new(most, 1).unwrap_err(),
+        ] {
+            assert!(matches!(error, BenchError::NoMemory { bytes } if bytes == most));
+        }
     }
 }

@@ -72,6 +72,10 @@ pub struct Plan {
     pub posted: bool,
     /// Whether the bare exchange is measured beside the load.
     pub reference: bool,
+    /// Whether every message carries a stamp that its receiver checks.
+    pub verify: bool,
+    /// With `verify`: damage every that many-th message of the leaders, to see that it is found.
+    pub spoil: Option<u64>,
 }
 
 /// Longest measurement of one size, in seconds.
@@ -90,6 +94,8 @@ impl Plan {
             window: kind.default_window(),
             posted: false,
             reference: true,
+            verify: false,
+            spoil: None,
         }
     }
 
@@ -114,6 +120,15 @@ impl Plan {
         if self.samples == Some(0) {
             return bad("no sample", "`--samples` has to be at least 1".to_owned());
         }
+        if self.spoil.is_some() && !self.verify {
+            return bad(
+                "spoilt messages",
+                "nobody looks for them without `--verify`".to_owned(),
+            );
+        }
+        if self.spoil == Some(0) {
+            return bad("spoilt messages", "`--spoil` has to be at least 1".to_owned());
+        }
         if !(1..=WINDOW_MAX).contains(&self.window) {
             return bad(
                 "a window",
@@ -136,7 +151,8 @@ mod tests {
     #[test]
     fn a_plan_that_cannot_be_carried_out_names_the_setting() {
         type Change = fn(&mut Plan);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
+            ("--verify", |p| p.spoil = Some(5)),
             ("no size", |p| p.sizes.clear()),
             ("above zero", |p| p.seconds = 0.0),
             ("above zero", |p| p.seconds = f64::NAN),

@@ -8,6 +8,7 @@ use doorbell_fabric::select::Choice;
 
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks};
+use crate::load::{fitting, until_empty};
 
 /// Tag of the measured messages.
 const DATA: u64 = 0xda7a;
@@ -161,6 +162,71 @@ impl Link for WorldLink<'_> {
         Ok(())
     }
 
+    fn stream_out_each(
+        &mut self,
+        bodies: &mut Sinks,
+        count: u64,
+        Flow { window, posted }: Flow,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), BenchError> {
+        let (world, peer, bytes) = (self.world, self.peer, bodies.bytes());
+        if bytes <= TAKEN_AT_ONCE && !posted {
+            return (0..count).try_for_each(|_| {
+                let body = &mut bodies.buffers()[0];
+                fill(body);
+                Ok(world.send(peer, DATA, body)?)
+            });
+        }
+        let many = window.min(bodies.count());
+        for batch in batches(count, many) {
+            let bodies = &mut bodies.buffers()[..batch];
+            bodies.iter_mut().for_each(|body| fill(body));
+            if bytes >= REGIONS_FROM {
+                let regions = self.regions(many, bytes)?;
+                let sends: Result<Vec<_>, _> = std::iter::zip(regions, bodies)
+                    .map(|(region, body)| {
+                        region.write(0, body);
+                        world.isend_region(peer, DATA, region.whole())
+                    })
+                    .collect();
+                world.wait_all(&mut sends?)?;
+                continue;
+            }
+            world.scope(|scope| {
+                let sends: Result<Vec<_>, _> =
+                    bodies.iter().map(|body| scope.isend(peer, DATA, body)).collect();
+                world.wait_all(&mut sends?)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn stream_in_each(
+        &mut self,
+        sinks: &mut Sinks,
+        count: u64,
+        Flow { window, posted }: Flow,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        let bytes = sinks.bytes();
+        if bytes > TAKEN_AT_ONCE || posted {
+            for batch in batches(count, window.min(sinks.count())) {
+                let ended = if bytes >= REGIONS_FROM {
+                    self.batch_of_regions(sinks, batch, look)?
+                } else {
+                    self.batch(sinks, batch, look)?
+                };
+                if ended {
+                    return Ok(());
+                }
+            }
+        }
+        until_empty(self, &mut sinks.buffers()[0], |body| {
+            look(body);
+            Ok(())
+        })
+    }
+
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
         Ok(self.world.within(PATIENCE).send(self.peer, CONTROL, text)?)
     }
@@ -219,6 +285,75 @@ impl WorldLink<'_> {
             region.read(0, sink);
         }
         Ok(())
+    }
+}
+
+impl WorldLink<'_> {
+    /// Receives up to `batch` messages through posted receives; `true` when an empty one came.
+    fn batch(
+        &self,
+        sinks: &mut Sinks,
+        batch: usize,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, BenchError> {
+        let mut failed = Ok(());
+        let ended = self.world.scope(|scope| {
+            let posted: Result<Vec<_>, _> = sinks.buffers()[..batch]
+                .iter_mut()
+                .map(|sink| scope.irecv(self.peer, DATA, sink))
+                .collect();
+            let mut ended = false;
+            for mut request in posted? {
+                // Nothing is expected behind the end; what is there nevertheless is looked at.
+                let cancelled = ended && request.cancel();
+                match request.wait_buffer().map_err(BenchError::from) {
+                    Ok((status, _)) if status.len == 0 => ended = true,
+                    Ok((status, body)) => look(&body[..status.len]),
+                    Err(_) if cancelled => {}
+                    Err(error) if error.is_too_long() => look(&[]),
+                    Err(error) => {
+                        failed = Err(error);
+                        ended = true;
+                    }
+                }
+            }
+            Ok(ended)
+        });
+        failed?;
+        Ok(ended?)
+    }
+
+    /// As [`WorldLink::batch`], into regions.
+    fn batch_of_regions(
+        &mut self,
+        sinks: &mut Sinks,
+        batch: usize,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, BenchError> {
+        let (world, peer) = (self.world, self.peer);
+        let regions = self.regions(batch, sinks.bytes())?;
+        let posted: Result<Vec<_>, _> = regions
+            .iter()
+            .map(|region| world.irecv_region(peer, DATA, region.whole()))
+            .collect();
+        let (mut ended, mut failed) = (false, Ok(()));
+        for ((mut request, region), sink) in posted?.into_iter().zip(regions).zip(sinks.buffers()) {
+            let cancelled = ended && request.cancel();
+            match fitting(request.wait().map(|status| status.len).map_err(BenchError::from)) {
+                Ok(Some(0)) => ended = true,
+                Ok(found) => {
+                    let body = &mut sink[..found.unwrap_or(0)];
+                    region.read(0, body);
+                    look(body);
+                }
+                Err(_) if cancelled => {}
+                Err(error) => {
+                    failed = Err(error);
+                    ended = true;
+                }
+            }
+        }
+        failed.map(|()| ended)
     }
 }
 

@@ -45,11 +45,13 @@ pub(crate) enum Command {
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
 Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n", exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
+doorbell pingpong --verify\n  \
 doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'"))]
     Pingpong(PingpongArgs),
     /// Measure bandwidth: messages in one direction, a window outstanding
     #[command(after_help = concat!(exits!(), "\
 Examples:\n  doorbell stream\n  doorbell stream --sizes 64Ki,1Mi --window 16 --no-cma\n  \
+doorbell stream --sizes 1Mi --verify --json - | jq '.results[].verified'\n  \
 doorbell stream --csv stream.csv --plot stream.html"))]
     Stream(StreamArgs),
     /// Measure messages per second: small ones, in one direction
@@ -57,7 +59,8 @@ doorbell stream --csv stream.csv --plot stream.html"))]
 Messages up to 4 KiB are sent and received by blocking calls, which is the fastest way: the rail's own queue keeps \
 them under way. `--posted N` has N non-blocking requests outstanding on each side instead, as benchmarks of MPI do; \
 each then costs a request more than the same message by blocking calls.\n\n", exits!(), "\
-Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json"))]
+Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
+doorbell rate --verify"))]
     Rate(RateArgs),
     /// Measure what the design promises, and judge it
     Budgets(BudgetsArgs),
@@ -173,6 +176,13 @@ pub(crate) struct MeasureArgs {
     /// Leave out the bare cache-line exchange that is measured beside each size
     #[arg(long)]
     pub(crate) no_reference: bool,
+    /// Stamp every message with a number and a checksum, and have its receiver check them; a message that is lost,
+    /// duplicated, misordered or corrupt makes the exit status 1
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// With `--verify`: flip a bit in one of N messages before it leaves, to see that it is found
+    #[arg(long, value_name = "N", requires = "verify", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
+    pub(crate) spoil: Option<u64>,
     /// The two cores, as in `--cores 0,1`
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
           value_parser = core)]

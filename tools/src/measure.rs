@@ -112,6 +112,8 @@ fn plan(kind: Kind, args: &MeasureArgs) -> Plan {
         seconds: args.seconds,
         samples: args.samples,
         reference: !args.no_reference,
+        verify: args.verify,
+        spoil: args.spoil,
         ..defaults
     }
 }
@@ -186,11 +188,23 @@ fn be_rank(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     let mut bar = Bar::new(shown, &asked.plan);
     let measured = measure_job(&world, &asked.plan, cores, &mut bar);
     bar.bar.finish_and_clear();
+    let mut exit = Exit::Done;
     if let Some(report) = measured? {
-        show(&report, asked)?;
+        let shown = show(&report, asked);
+        if report.unclean().next().is_some() {
+            exit = Exit::Verdict;
+        }
+        for (row, verified) in report.unclean() {
+            let text = format!(
+                "doorbell: the rail `{}` did not deliver every message of {} bytes whole, once and in order: {verified}",
+                report.rail, row.bytes
+            );
+            out::say(&text);
+        }
+        shown?;
     }
     world.close();
-    Ok(Exit::Done.into())
+    Ok(exit.into())
 }
 
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.

@@ -1,9 +1,10 @@
-//! The odd rank of a pair: carries out orders until it is told to stop.
+//! The odd rank of a pair: carries out orders until it is told to stop. What it does with stamped messages is in
+//! `verified`.
 
 use super::{Answer, Order, POISON, Session, json};
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
-use crate::link::{Flow, Link, Sinks, pattern};
+use crate::link::{Flow, Link, Sinks, filled, pattern};
 
 /// Follows the leader's orders until `Quit`. `tell` makes the text for [`Session::hear_follower`].
 ///
@@ -14,15 +15,38 @@ pub fn follow<L: Link>(
     mut tell: impl FnMut() -> Vec<u8>,
 ) -> Result<(), BenchError> {
     let mut buffers = Buffers::default();
+    session.verify(None);
     loop {
         let said = session.link.hear()?;
         let order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
         match order {
             Order::Page { pid, descriptor } => page(session, Place { pid, descriptor })?,
             Order::Bare { rounds } => bare(session, rounds)?,
-            Order::Echo { bytes, exchanges } => echo(session, buffers.of(session, bytes), exchanges)?,
+            Order::Echo { bytes, exchanges } => echo(session, buffers.of(session, bytes)?, exchanges)?,
             Order::Sink { bytes, count, flow } => {
-                sink(session, buffers.of(session, bytes), count, flow)?;
+                sink(session, buffers.of(session, bytes)?, count, flow)?;
+            }
+            Order::Serve { bytes, first } => {
+                let buffers = buffers.of(session, bytes)?;
+                buffers.room(session.link.rank())?;
+                ready(session)?;
+                session.serve_verified(&mut buffers.into, &mut buffers.ours, first)?;
+            }
+            Order::Inspect {
+                bytes,
+                count,
+                flow,
+                first,
+            } => {
+                let buffers = buffers.of(session, bytes)?;
+                let (sinks, _) = buffers.sinks(flow.window)?;
+                ready(session)?;
+                session.inspect(sinks, count, flow, first)?;
+            }
+            Order::Tally => {
+                ready(session)?;
+                let tally = session.take_tally();
+                session.link.tell(&json(&tally))?;
             }
             Order::Tell => {
                 ready(session)?;
@@ -68,25 +92,35 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn of<L: Link>(&mut self, session: &Session<'_, L>, bytes: usize) -> &mut Self {
+    fn of<L: Link>(&mut self, session: &Session<'_, L>, bytes: usize) -> Result<&mut Self, BenchError> {
         if self.bytes != bytes {
             *self = Self {
                 bytes,
-                theirs: pattern(session.link.peer(), bytes),
+                theirs: pattern(session.link.peer(), bytes)?,
                 ..Self::default()
             };
         }
-        self
+        Ok(self)
+    }
+
+    /// Makes room for one message to arrive in, and the answer of rank `own`.
+    fn room(&mut self, own: u32) -> Result<(), BenchError> {
+        if self.ours.len() != self.bytes {
+            self.ours = pattern(own, self.bytes)?;
+            self.into = filled(self.bytes, POISON)?;
+        }
+        Ok(())
     }
 
     /// The sinks of a window, poisoned, and what they are to hold in the end.
-    fn sinks(&mut self, window: usize) -> (&mut Sinks, &[u8]) {
-        let kept = self.sinks.take().filter(|(of, _)| *of == window);
-        let (_, sinks) = self
-            .sinks
-            .insert(kept.unwrap_or_else(|| (window, Sinks::new(self.bytes, window))));
+    fn sinks(&mut self, window: usize) -> Result<(&mut Sinks, &[u8]), BenchError> {
+        let sinks = match self.sinks.take() {
+            Some((of, kept)) if of == window => kept,
+            _ => Sinks::new(self.bytes, window)?,
+        };
+        let (_, sinks) = self.sinks.insert((window, sinks));
         sinks.buffers().iter_mut().for_each(|sink| sink.fill(POISON));
-        (sinks, &self.theirs)
+        Ok((sinks, &self.theirs))
     }
 }
 
@@ -96,10 +130,7 @@ fn echo<L: Link>(
     exchanges: u64,
 ) -> Result<(), BenchError> {
     let bytes = buffers.bytes;
-    if buffers.ours.len() != bytes {
-        buffers.ours = pattern(session.link.rank(), bytes);
-        buffers.into = vec![POISON; bytes];
-    }
+    buffers.room(session.link.rank())?;
     buffers.into.fill(POISON);
     let (ours, theirs, into) = (&buffers.ours, &buffers.theirs, &mut buffers.into);
     ready(session)?;
@@ -119,7 +150,7 @@ fn sink<L: Link>(
     count: u64,
     flow: Flow,
 ) -> Result<(), BenchError> {
-    let (sinks, theirs) = buffers.sinks(flow.window);
+    let (sinks, theirs) = buffers.sinks(flow.window)?;
     ready(session)?;
     session.link.stream_in(sinks, count, flow)?;
     session.link.send(&[1])?;

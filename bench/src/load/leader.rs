@@ -17,7 +17,8 @@ enum Load {
     Stream(Stream),
 }
 
-/// Carries out `plan` with the follower at the other end; one row per size.
+/// Carries out `plan` with the follower at the other end; one row per size, up to the one in which a stamped message
+/// was lost for good.
 ///
 /// # Errors
 /// When the plan cannot be carried out, the peer is lost, or messages arrive damaged.
@@ -27,10 +28,16 @@ pub fn lead<L: Link>(
     progress: &mut dyn Progress,
 ) -> Result<Vec<Row>, BenchError> {
     plan.check()?;
+    if plan.verify {
+        session.verify(plan.spoil);
+    }
     let mut rows = Vec::with_capacity(plan.sizes.len());
     for (index, size) in plan.sizes.iter().enumerate() {
         progress.size(index, plan.sizes.len(), size.bytes());
         rows.push(one_size(session, plan, size.bytes(), progress)?);
+        if session.is_cut() {
+            break;
+        }
     }
     Ok(rows)
 }
@@ -42,14 +49,19 @@ fn one_size<L: Link>(
     progress: &mut dyn Progress,
 ) -> Result<Row, BenchError> {
     let mut load = match plan.kind {
-        Kind::Pingpong => Load::Pingpong(Pingpong::new(session.link, bytes)),
+        Kind::Pingpong => Load::Pingpong(Pingpong::new(session.link, bytes, plan.verify)?),
         Kind::Stream | Kind::Rate => {
             let flow = Flow {
                 window: plan.window,
                 posted: plan.posted,
             };
-            Load::Stream(Stream::new(session.link, bytes, flow))
+            Load::Stream(Stream::new(session.link, bytes, flow, plan.verify)?)
         }
+    };
+    let cost = if plan.verify {
+        session.stamp_cost(bytes)?
+    } else {
+        0.0
     };
     let warming = warm(session, &mut load, bytes)?;
     let target = plan
@@ -61,7 +73,7 @@ fn one_size<L: Link>(
     let clock = session.clock;
     let elapsed = || clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
     let mut before = session.reference()?;
-    while !slices.done(elapsed()) {
+    while !slices.done(elapsed()) && !session.is_cut() {
         let left = slices.left(elapsed());
         let slice = load.slice(session, each, left, plan.samples)?;
         // The band may have changed since the warm-up: the next slice is planned with what this one took.
@@ -85,13 +97,16 @@ fn one_size<L: Link>(
         }
     };
     row.rounds.exchanges = exchanges;
+    if plan.verify {
+        row.verified = session.verdict(cost)?;
+    }
     row.warm_up = warming.record();
     Ok(row)
 }
 
 fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load, bytes: usize) -> Result<Warming, BenchError> {
     let mut warming = Warming::new(bytes);
-    while let Some(exchanges) = warming.next() {
+    while let Some(exchanges) = warming.next().filter(|_| !session.is_cut()) {
         let nanos = match load {
             Load::Pingpong(load) => load.block(session, exchanges)?,
             Load::Stream(load) => load.block(session, exchanges)?,

@@ -17,7 +17,8 @@
 //! every exchange, end to end: each reading closes one sample and opens the next, so no nanosecond is outside of
 //! some sample, and a stall cannot hide between two of them. What a reading costs is stated with the result
 //! (`environment.clock.read_ns`): every sample is longer by it.
-//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile.
+//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile. With stamps (`verified`),
+//! every message is checked by its receiver.
 
 mod follower;
 mod leader;
@@ -27,6 +28,7 @@ mod slices;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod verified;
 mod warm;
 
 use doorbell_fabric::clock::Clock;
@@ -35,10 +37,12 @@ use serde::{Deserialize, Serialize};
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
+use crate::verify::Verifier;
 
 pub use follower::follow;
 pub use leader::lead;
 pub use row::{Hiccups, Reference, Rounds, Row, WarmUp};
+pub(crate) use verified::{fitting, until_empty};
 
 /// Told about the course of a measurement.
 pub trait Progress {
@@ -65,6 +69,18 @@ pub(crate) enum Order {
     Echo { bytes: usize, exchanges: u64 },
     /// Receive that many messages, then send one byte.
     Sink { bytes: usize, count: u64, flow: Flow },
+    /// Answer every stamped message of that size with one, both numbered from `first`, until an empty one comes; return
+    /// that one, too.
+    Serve { bytes: usize, first: u64 },
+    /// Receive about that many stamped messages, numbered from `first`, until an empty one comes; then send one byte.
+    Inspect {
+        bytes: usize,
+        count: u64,
+        flow: Flow,
+        first: u64,
+    },
+    /// Say what was counted of stamped messages, and begin anew.
+    Tally,
     /// Send a text of your own, made by the caller.
     Tell,
     /// The end.
@@ -87,6 +103,12 @@ pub struct Session<'a, L> {
     /// The clock of this rank.
     pub clock: &'a Clock,
     bare: Option<Bare>,
+    /// Counts the messages, when they carry stamps.
+    verifier: Option<Box<Verifier>>,
+    /// The number of the next stamped message of either direction.
+    next: u64,
+    /// A stamped message did not arrive within the deadline: the measurement ends there, with a result.
+    cut: bool,
 }
 
 impl<'a, L: Link> Session<'a, L> {
@@ -96,6 +118,9 @@ impl<'a, L: Link> Session<'a, L> {
             link,
             clock,
             bare: None,
+            verifier: None,
+            next: 0,
+            cut: false,
         }
     }
 

@@ -4,7 +4,7 @@ use super::slices::Slice;
 use super::warm::fitting;
 use super::{Order, POISON, Session};
 use crate::error::BenchError;
-use crate::link::{Link, pattern};
+use crate::link::{Link, filled, pattern};
 use crate::stats::{Recorder, mean};
 
 /// The buffers of one size.
@@ -14,6 +14,8 @@ pub(crate) struct Pingpong {
     into: Vec<u8>,
     theirs: Vec<u8>,
     stamps: Vec<u64>,
+    /// What `out` is before it is stamped; empty when it never is.
+    plain: Vec<u8>,
 }
 
 /// Exchanges per round, for everything that is fast enough.
@@ -24,13 +26,14 @@ const ROUND_NANOS: f64 = 20e6;
 const SLICE_NANOS: f64 = 50e6;
 
 impl Pingpong {
-    pub(crate) fn new<L: Link>(link: &L, bytes: usize) -> Self {
-        Self {
-            out: pattern(link.rank(), bytes),
-            into: vec![POISON; bytes],
-            theirs: pattern(link.peer(), bytes),
+    pub(crate) fn new<L: Link>(link: &L, bytes: usize, verify: bool) -> Result<Self, BenchError> {
+        Ok(Self {
+            plain: pattern(link.rank(), if verify { bytes } else { 0 })?,
+            out: pattern(link.rank(), bytes)?,
+            into: filled(bytes, POISON)?,
+            theirs: pattern(link.peer(), bytes)?,
             stamps: Vec::new(),
-        }
+        })
     }
 
     /// `exchanges` exchanges for the warm-up; the time that they took, in nanoseconds.
@@ -41,7 +44,7 @@ impl Pingpong {
     ) -> Result<f64, BenchError> {
         self.begin(session, exchanges)?;
         let nanos = self.round(session, exchanges)?;
-        session.check(&self.into, &self.theirs)?;
+        self.end(session)?;
         Ok(nanos)
     }
 
@@ -82,12 +85,23 @@ impl Pingpong {
         }
         slice.samples = slice.recorder.samples();
         slice.half = mean(&slice.rounds).map(|rtt| rtt / 2.0);
-        session.check(&self.into, &self.theirs)?;
+        self.end(session)?;
         Ok(slice)
+    }
+
+    /// The last message is compared, unless each carries a stamp and is looked at.
+    fn end<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
+        if session.verifier.is_some() {
+            return session.end_serving(&mut self.into);
+        }
+        session.check(&self.into, &self.theirs)
     }
 
     fn begin<L: Link>(&mut self, session: &mut Session<'_, L>, exchanges: u64) -> Result<(), BenchError> {
         self.into.fill(POISON);
+        if session.verifier.is_some() {
+            return session.begin_serving(self.out.len(), exchanges);
+        }
         session.order(Order::Echo {
             bytes: self.out.len(),
             exchanges,
@@ -96,6 +110,9 @@ impl Pingpong {
 
     /// A round with one clock reading at each end.
     fn round<L: Link>(&mut self, session: &mut Session<'_, L>, exchanges: u64) -> Result<f64, BenchError> {
+        if session.verifier.is_some() {
+            return self.verified_round(session, exchanges, None);
+        }
         let start = session.clock.ticks();
         for _ in 0..exchanges {
             self.exchange(session)?;
@@ -111,6 +128,9 @@ impl Pingpong {
         exchanges: u64,
         recorder: &mut Recorder,
     ) -> Result<f64, BenchError> {
+        if session.verifier.is_some() {
+            return self.verified_round(session, exchanges, Some(recorder));
+        }
         self.stamps.resize(exchanges as usize + 1, 0);
         self.stamps[0] = session.clock.ticks();
         for at in 1..self.stamps.len() {
@@ -122,6 +142,29 @@ impl Pingpong {
         }
         let all = self.stamps[self.stamps.len() - 1].saturating_sub(self.stamps[0]);
         Ok(session.clock.ticks_to_nanos_f64(all))
+    }
+
+    /// Either sort of round with a stamp on each message; ends early when one is lost.
+    fn verified_round<L: Link>(
+        &mut self,
+        session: &mut Session<'_, L>,
+        exchanges: u64,
+        mut recorder: Option<&mut Recorder>,
+    ) -> Result<f64, BenchError> {
+        let clock = session.clock;
+        let start = clock.ticks();
+        let mut last = start;
+        for _ in 0..exchanges {
+            if !session.verified_exchange(&mut self.out, &self.plain, &mut self.into)? {
+                break;
+            }
+            if let Some(recorder) = recorder.as_deref_mut() {
+                let now = clock.ticks();
+                recorder.record(clock.ticks_to_nanos(now.saturating_sub(last)));
+                last = now;
+            }
+        }
+        Ok(clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)))
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bare::Band;
 use crate::stats::{Percentiles, Spread};
+use crate::verify::Verified;
 
 /// The result of one size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Row {
     pub hiccups: Hiccups,
     /// Samples above one minute.
     pub overflow: u64,
+    /// What the receivers found when every message carried a stamp, the warm-up's included; `None` without.
+    #[serde(default)]
+    pub verified: Option<Verified>,
     /// The warm-up, which is in none of the figures above.
     pub warm_up: WarmUp,
     /// All samples: HdrHistogram V2 (deflate, base64) of full round trips in nanoseconds; empty for `stream` and

@@ -16,6 +16,8 @@ pub(crate) struct Stream {
     out: Vec<u8>,
     sinks: Sinks,
     flow: Flow,
+    /// Buffers for stamped messages; none when they carry no stamp.
+    stamped: Option<Sinks>,
 }
 
 /// A slice takes about this many nanoseconds.
@@ -28,12 +30,19 @@ const COPIED: usize = 32 << 20;
 const COPIES_MAX: usize = 20_000;
 
 impl Stream {
-    pub(crate) fn new<L: Link>(link: &L, bytes: usize, flow: Flow) -> Self {
-        Self {
-            out: pattern(link.rank(), bytes),
-            sinks: Sinks::new(bytes, flow.window),
+    pub(crate) fn new<L: Link>(link: &L, bytes: usize, flow: Flow, verify: bool) -> Result<Self, BenchError> {
+        let out = pattern(link.rank(), bytes)?;
+        let mut stamped = verify.then(|| Sinks::new(bytes, flow.window)).transpose()?;
+        stamped
+            .iter_mut()
+            .flat_map(Sinks::buffers)
+            .for_each(|buffer| buffer.copy_from_slice(&out));
+        Ok(Self {
+            out,
+            sinks: Sinks::new(bytes, flow.window)?,
+            stamped,
             flow,
-        }
+        })
     }
 
     /// `count` messages and the answer to the last; the time in nanoseconds.
@@ -42,6 +51,9 @@ impl Stream {
         session: &mut Session<'_, L>,
         count: u64,
     ) -> Result<f64, BenchError> {
+        if let Some(buffers) = &mut self.stamped {
+            return session.verified_block(buffers, &self.out, count, self.flow);
+        }
         session.order(Order::Sink {
             bytes: self.out.len(),
             count,

@@ -1,6 +1,7 @@
-//! The loads between two threads over channels: the protocol of orders, the accounting, and damaged messages.
+//! The loads between two threads over channels: the protocol of orders, the accounting, and what a bad rail does.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use doorbell_fabric::clock::Clock;
 
@@ -14,10 +15,29 @@ struct Channels {
     rank: u32,
     data: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
     control: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
-    /// Damages every message after this many.
-    damage_after: u64,
+    /// What is done to every message after this many.
+    fault: Fault,
+    after: u64,
     sent: u64,
+    /// A message that waits to be overtaken.
+    held: Option<Vec<u8>>,
 }
+
+/// What a rail can do to a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Corrupt,
+    Shorten,
+    Lengthen,
+    /// One in so many, from there on.
+    Lose(u64),
+    Duplicate(u64),
+    /// The message behind it overtakes it.
+    Swap(u64),
+}
+
+/// How long a side waits for a message.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 fn gone() -> BenchError {
     BenchError::Thread {
@@ -38,14 +58,43 @@ impl Link for Channels {
     }
     fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
         let mut body = body.to_vec();
-        self.sent += 1;
-        if self.sent > self.damage_after {
-            *body.last_mut().unwrap() ^= 1;
+        let put = |body| self.data.0.send(body).map_err(|_| gone());
+        // Ends and answers of one byte are left alone.
+        if body.len() < 2 {
+            return put(body);
         }
-        self.data.0.send(body).map_err(|_| gone())
+        self.sent += 1;
+        let behind = self.sent.saturating_sub(self.after);
+        let hit = |every: u64| behind > 0 && behind % every == 0;
+        match self.fault {
+            Fault::Corrupt if behind > 0 => *body.last_mut().unwrap() ^= 1,
+            Fault::Shorten if behind > 0 => body.truncate(body.len() - 1),
+            Fault::Lengthen if behind > 0 => body.push(7),
+            Fault::Lose(every) if hit(every) => return Ok(()),
+            Fault::Duplicate(every) if hit(every) => put(body.clone())?,
+            Fault::Swap(every) if hit(every) => {
+                self.held = Some(body);
+                return Ok(());
+            }
+            _ => {}
+        }
+        put(body)?;
+        self.held.take().map_or(Ok(()), put)
     }
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
-        let body = self.data.1.recv().map_err(|_| gone())?;
+        let body = self.data.1.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => BenchError::Silent { what: "a test" },
+            RecvTimeoutError::Disconnected => gone(),
+        })?;
+        if body.len() > into.len() {
+            let (length, capacity) = (body.len() as u64, into.len() as u64);
+            return Err(BenchError::from(doorbell::Error::Truncated {
+                source_rank: self.peer(),
+                tag: 0,
+                length,
+                capacity,
+            }));
+        }
         into[..body.len()].copy_from_slice(&body);
         Ok(body.len())
     }
@@ -59,6 +108,31 @@ impl Link for Channels {
         }
         Ok(())
     }
+    fn stream_out_each(
+        &mut self,
+        bodies: &mut Sinks,
+        count: u64,
+        _: Flow,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), BenchError> {
+        (0..count as usize).try_for_each(|n| {
+            let at = n % bodies.count();
+            fill(&mut bodies.buffers()[at]);
+            self.send(&bodies.buffers()[at])
+        })
+    }
+    fn stream_in_each(
+        &mut self,
+        sinks: &mut Sinks,
+        _: u64,
+        _: Flow,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        super::until_empty(self, &mut sinks.buffers()[0], |body| {
+            look(body);
+            Ok(())
+        })
+    }
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
         self.control.0.send(text.to_vec()).map_err(|_| gone())
     }
@@ -67,24 +141,30 @@ impl Link for Channels {
     }
 }
 
-fn pair(damage_after: u64) -> (Channels, Channels) {
+/// The second rank's messages suffer from `fault`; with `both`, also the first one's.
+fn pair(fault: Fault, after: u64, both: bool) -> (Channels, Channels) {
     let (a, b, c, d) = (channel(), channel(), channel(), channel());
-    let side = |rank, data, control, damage_after| Channels {
+    let side = |rank, data, control, after| Channels {
         rank,
         data,
         control,
-        damage_after,
+        fault,
+        after,
         sent: 0,
+        held: None,
     };
     (
-        side(0, (a.0, b.1), (c.0, d.1), u64::MAX),
-        side(1, (b.0, a.1), (d.0, c.1), damage_after),
+        side(0, (a.0, b.1), (c.0, d.1), if both { after } else { u64::MAX }),
+        side(1, (b.0, a.1), (d.0, c.1), after),
     )
 }
 
-/// Runs `plan` with the leader here and the follower in a thread.
+/// Runs `plan` with the leader here and the follower in a thread, whose messages after so many are damaged.
 fn run(plan: &Plan, damage_after: u64) -> Result<Vec<super::Row>, BenchError> {
-    let (mut near, mut far) = pair(damage_after);
+    run_over(plan, pair(Fault::Corrupt, damage_after, false))
+}
+
+fn run_over(plan: &Plan, (mut near, mut far): (Channels, Channels)) -> Result<Vec<super::Row>, BenchError> {
     let following = std::thread::spawn(move || {
         let clock = Clock::system();
         follow(&mut Session::new(&mut far, &clock), || {
@@ -172,6 +252,105 @@ fn a_damaged_message_ends_the_measurement() {
         ),
         "{error}"
     );
+}
+
+/// The verdict on one size over a rail with a fault that begins behind the warm-up's first messages.
+fn verdict(kind: Kind, bytes: usize, fault: Option<Fault>) -> (u64, [u64; 4]) {
+    let plan = Plan {
+        verify: true,
+        ..plan(kind, &[bytes], 600)
+    };
+    let after = if fault.is_some() { 100 } else { u64::MAX };
+    let rows = run_over(&plan, pair(fault.unwrap_or(Fault::Corrupt), after, true)).unwrap();
+    let v = rows[0].verified.unwrap();
+    assert!(v.cost_ns > 0.0);
+    (v.messages, [v.lost, v.duplicated, v.misordered, v.corrupt])
+}
+
+const KINDS: [Kind; 3] = [Kind::Pingpong, Kind::Stream, Kind::Rate];
+
+#[test]
+fn a_good_rail_verifies_clean_at_every_size() {
+    for kind in KINDS {
+        for bytes in [1, 3, 8, 100] {
+            let (messages, faults) = verdict(kind, bytes, None);
+            assert!(messages >= 600, "{kind} {bytes} B: {messages}");
+            assert_eq!(faults, [0; 4], "{kind} {bytes} B");
+        }
+    }
+}
+
+#[test]
+fn lost_messages_are_a_result_and_not_only_a_hang() {
+    for (kind, bytes) in [(Kind::Stream, 8), (Kind::Rate, 2), (Kind::Stream, 1000)] {
+        let (messages, [lost, duplicated, misordered, corrupt]) = verdict(kind, bytes, Some(Fault::Lose(10)));
+        let expected = (messages - 100) / 10;
+        assert!(lost.abs_diff(expected) <= 1, "{kind}: {lost} of {expected}");
+        assert_eq!([duplicated, misordered, corrupt], [0; 3]);
+    }
+    // A closed loop waits for the lost one, and ends there with what it has.
+    let (messages, faults) = verdict(Kind::Pingpong, 8, Some(Fault::Lose(50)));
+    assert!(messages < 1_000, "{messages}");
+    assert_eq!(faults, [1, 0, 0, 0]);
+}
+
+#[test]
+fn duplicates_are_counted_once_each_and_nothing_else_is() {
+    for kind in KINDS {
+        let (messages, [lost, duplicated, misordered, corrupt]) =
+            verdict(kind, 16, Some(Fault::Duplicate(10)));
+        assert_eq!([lost, misordered, corrupt], [0; 3], "{kind}");
+        assert!(
+            duplicated >= (messages - 200) / 12,
+            "{kind}: {duplicated} of {messages}"
+        );
+    }
+}
+
+#[test]
+fn wrong_turns_are_counted_as_such() {
+    for bytes in [2, 8, 64] {
+        let (messages, [lost, duplicated, misordered, corrupt]) =
+            verdict(Kind::Stream, bytes, Some(Fault::Swap(10)));
+        assert_eq!([duplicated, corrupt], [0; 2], "{bytes} B");
+        // The last of a block, when held back, comes with the next block or not at all.
+        assert!(lost <= 1, "{bytes} B: {lost}");
+        assert!(
+            misordered.abs_diff((messages - 100) / 10) <= 1,
+            "{bytes} B: {misordered}"
+        );
+    }
+}
+
+#[test]
+fn damage_of_contents_and_of_length_is_corrupt() {
+    for kind in KINDS {
+        for fault in [Fault::Corrupt, Fault::Shorten, Fault::Lengthen] {
+            let (messages, faults) = verdict(kind, 64, Some(fault));
+            let sides = if kind == Kind::Pingpong { 2 } else { 1 };
+            assert_eq!(faults, [0, 0, 0, messages - sides * 100], "{kind} {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn spoilt_messages_are_found_in_every_load() {
+    for kind in KINDS {
+        let plan = Plan {
+            verify: true,
+            spoil: Some(50),
+            ..plan(kind, &[1, 8, 512], 600)
+        };
+        for row in run(&plan, u64::MAX).unwrap() {
+            let v = row.verified.unwrap();
+            let ours = if kind == Kind::Pingpong {
+                v.messages / 2
+            } else {
+                v.messages
+            };
+            assert!(v.corrupt.abs_diff(ours / 50) <= 1 && v.lost == 0, "{kind}: {v}");
+        }
+    }
 }
 
 #[test]

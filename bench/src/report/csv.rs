@@ -2,9 +2,10 @@
 
 use super::Report;
 use crate::load::Row;
+use crate::verify::Verified;
 
 /// The names of the fields.
-const HEAD: [&str; 25] = [
+const HEAD: [&str; 30] = [
     "kind",
     "rail",
     "rank_a",
@@ -30,6 +31,11 @@ const HEAD: [&str; 25] = [
     "hiccups",
     "unsteady",
     "posted",
+    "verified_messages",
+    "lost",
+    "duplicated",
+    "misordered",
+    "corrupt",
 ];
 
 /// The rows as CSV (RFC 4180).
@@ -44,8 +50,9 @@ pub fn csv(report: &Report) -> String {
     String::from_utf8(bytes).expect("fields are text")
 }
 
-fn line(report: &Report, row: &Row) -> [String; 25] {
+fn line(report: &Report, row: &Row) -> [String; 30] {
     let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
+    let checked = |of: fn(&Verified) -> u64| row.verified.map_or_else(String::new, |v| of(&v).to_string());
     let half = row.half_rtt_ns;
     let reference = &row.reference;
     [
@@ -76,6 +83,11 @@ fn line(report: &Report, row: &Row) -> [String; 25] {
         row.hiccups.count.to_string(),
         reference.unsteady.to_string(),
         report.posted.to_string(),
+        checked(|v| v.messages),
+        checked(|v| v.lost),
+        checked(|v| v.duplicated),
+        checked(|v| v.misordered),
+        checked(|v| v.corrupt),
     ]
 }
 

@@ -16,6 +16,7 @@ use crate::error::BenchError;
 use crate::load::Row;
 use crate::plan::Kind;
 use crate::stats::median;
+use crate::verify::Verified;
 
 pub use csv::csv;
 pub use hdr::{hgrm, hlog};
@@ -71,6 +72,12 @@ impl Overall {
 }
 
 impl Report {
+    /// The rows whose messages did not all arrive whole, once and in order, as far as that was verified.
+    pub fn unclean(&self) -> impl Iterator<Item = (&Row, Verified)> {
+        let verified = self.results.iter().filter_map(|row| Some((row, row.verified?)));
+        verified.filter(|(_, verified)| !verified.is_clean())
+    }
+
     /// The report as JSON (`doorbell.bench/1`), with a newline at the end.
     pub fn json(&self) -> String {
         // Strings, numbers and options only: writing them into memory cannot fail.

@@ -6,6 +6,7 @@ use super::{Report, digits, per_second};
 use crate::load::Row;
 use crate::plan::Kind;
 use crate::size::Size;
+use crate::verify::Verified;
 
 /// The width for which the narrow table is made.
 pub const NARROW: usize = 80;
@@ -229,12 +230,35 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         );
         paragraph(text, width, "", &window);
     }
+    verified(report, width, text);
     paragraph(
         text,
         width,
         "",
         "bare: half round trip of a cache line between the same cores at the same time, s two threads of one core, n near, f far",
     );
+}
+
+/// What the stamps told: one line when all is well, one for each row where it is not.
+fn verified(report: &Report, width: usize, text: &mut String) {
+    let checked = || report.results.iter().filter_map(|row| Some((row, row.verified?)));
+    let clean: Vec<Verified> = checked().map(|(_, v)| v).filter(Verified::is_clean).collect();
+    if !clean.is_empty() {
+        let messages: u64 = clean.iter().map(|v| v.messages).sum();
+        let least = clean.iter().map(|v| v.cost_ns).fold(f64::INFINITY, f64::min);
+        let most = clean.iter().map(|v| v.cost_ns).fold(0.0, f64::max);
+        let words = format!(
+            "verified: {messages} messages, 0 lost, 0 duplicated, 0 misordered, 0 corrupt; stamping and checking one \
+             takes {} to {}, which is in the figures",
+            super::time(least),
+            super::time(most)
+        );
+        paragraph(text, width, "", &words);
+    }
+    for (row, v) in report.unclean() {
+        let words = format!("NOT CLEAN at {}: {v}", size(row.bytes));
+        paragraph(text, width, "", &words);
+    }
 }
 
 fn dash() -> String {
@@ -306,6 +330,34 @@ mod tests {
         assert!(last.contains(" - "), "{last}");
         let marked = text.lines().find(|line| line.contains("64 B")).unwrap();
         assert!(marked.contains('~'), "{marked}");
+    }
+
+    #[test]
+    fn what_was_verified_stands_below_and_what_was_not_right_stands_out() {
+        let mut report = samples::stream();
+        assert!(!table(&report, NARROW).contains("verified"));
+        for row in &mut report.results {
+            row.verified = Some(Verified {
+                messages: 1_000,
+                cost_ns: 9.0,
+                ..Verified::default()
+            });
+        }
+        let text = table(&report, NARROW);
+        assert!(
+            text.contains("verified: 4000 messages, 0 lost") && !text.contains("NOT CLEAN"),
+            "{text}"
+        );
+        if let Some(verified) = &mut report.results[1].verified {
+            verified.duplicated = 3;
+        }
+        let text = table(&report, 200);
+        assert!(text.contains("verified: 3000 messages"), "{text}");
+        assert!(
+            text.contains("NOT CLEAN at 1 KiB: of 1000 messages 0 lost, 3 duplicated"),
+            "{text}"
+        );
+        assert_eq!(report.unclean().count(), 1);
     }
 
     #[test]

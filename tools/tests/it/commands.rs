@@ -44,7 +44,9 @@ fn help_shows_examples_and_version_the_version() {
 
 #[test]
 fn wrong_usage_names_the_nearest_right_one() {
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 22] = [
+        (&["pingpong", "--spoil", "5"], "--verify"),
+        (&["rate", "--verify", "--spoil", "0"], "a whole number from 1"),
         (&["pinpong"], "pingpong"),
         (&["pingpong", "--size", "8"], "--sizes"),
         (&["pingpong", "--rail", "shmem"], "shm"),
@@ -233,6 +235,65 @@ fn streams_and_rates_report_by_schema() {
         );
         assert!(report["results"][0]["messages_per_second"].as_f64().unwrap() > 0.0);
     }
+}
+
+#[test]
+fn every_load_can_be_verified_and_a_damaged_message_is_the_verdict() {
+    for command in ["pingpong", "stream", "rate"] {
+        let verify = |flags: &[&str], code: i32| {
+            let out = doorbell()
+                .args([
+                    command,
+                    "--sizes",
+                    "1,8,4Ki,16Ki,128Ki",
+                    "--samples",
+                    "300",
+                    "--verify",
+                    "--json",
+                    "-",
+                ])
+                .args(flags)
+                .assert()
+                .code(code);
+            let report = json(&out.get_output().stdout);
+            let faults: Vec<String> = schema()
+                .iter_errors(&report)
+                .map(|fault| fault.to_string())
+                .collect();
+            assert!(faults.is_empty(), "{faults:#?}");
+            (report, sentence(&out.get_output().stderr))
+        };
+        let (report, _) = verify(&[], 0);
+        for row in report["results"].as_array().unwrap() {
+            let verified = &row["verified"];
+            assert!(verified["messages"].as_u64().unwrap() >= 300, "{verified}");
+            for fault in ["lost", "duplicated", "misordered", "corrupt"] {
+                assert_eq!(verified[fault], 0, "{command}: {verified}");
+            }
+        }
+        let (report, said) = verify(&["--spoil", "20"], 1);
+        for row in report["results"].as_array().unwrap() {
+            let verified = &row["verified"];
+            assert!(
+                verified["corrupt"].as_u64().unwrap() >= 5,
+                "{command}: {verified}"
+            );
+            assert_eq!(verified["lost"], 0, "{command}: {verified}");
+        }
+        assert!(
+            said.contains("did not deliver every message of 8 bytes"),
+            "{said}"
+        );
+    }
+    let out = doorbell()
+        .args(["rate", "--posted", "64", "--samples", "500", "--verify"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(
+        text.contains("verified: ") && text.contains(" 0 lost, 0 duplicated"),
+        "{text}"
+    );
 }
 
 #[test]
