@@ -11,7 +11,7 @@ use doorbell_fabric::select::{Offer, Policy, Reach, Selection, select};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
 
-use crate::bootstrap::{Hello, MOST_RANKS, RailEntry, Root, meet};
+use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
@@ -150,15 +150,18 @@ impl Builder {
             open_all(&config)?
         };
         let own = hello(&config, rank, size, &rails)?;
-        let table = match (size, config.job.root.get()) {
-            (1, _) => vec![own],
+        let meeting = match (size, config.job.root.get()) {
+            (1, _) => Meeting {
+                key: Key::random()?,
+                ranks: vec![own],
+            },
             (_, Some(root)) => meet(&Root::parse(root)?, own, *config.job.timeout.get())?,
             (_, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
         };
         World::raise(
             config,
             rank,
-            table,
+            meeting,
             (rails, candidates),
             Clock::Machine(doorbell_fabric::clock::Clock::start()),
             hook,
@@ -241,6 +244,38 @@ pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
 /// # Errors
 /// [`Error::Unsupported`] with `progress.mode = dedicated`: a second thread would make runs differ.
 pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
+    simulate(net, size, config, || Ok(AnyRail::Sim(net.attach())))
+}
+
+/// As [`simulated`], on a network that carries datagrams only, and may lose, double, delay and spoil them: the BTL makes
+/// messages of them.
+///
+/// ```
+/// use doorbell::sim::{SimConfig, SimNet};
+/// let net = SimNet::new(42, SimConfig::default());
+/// let worlds = doorbell::simulated_datagrams(&net, 2, &doorbell::Config::default())?;
+/// worlds[0].send(1, 7, b"in frames")?;
+/// while worlds[1].iprobe(0, 7)?.is_none() {
+///     worlds[0].progress();
+/// }
+/// let mut buffer = [0; 64];
+/// let status = worlds[1].recv(0, 7, &mut buffer)?;
+/// assert_eq!(&buffer[..status.len], b"in frames");
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`simulated`].
+pub fn simulated_datagrams(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
+    simulate(net, size, config, || AnyRail::simulated_datagrams(net.attach_datagram(), config))
+}
+
+fn simulate(
+    net: &SimNet,
+    size: u32,
+    config: &Config,
+    attach: impl Fn() -> Result<AnyRail, Error>,
+) -> Result<Vec<World>, Error> {
     if *config.progress.mode.get() == Mode::Dedicated {
         return Err(Error::Unsupported {
             what: "a dedicated progress thread",
@@ -248,12 +283,12 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
         });
     }
     config.verify()?;
-    let attach = |_| {
-        let rail = AnyRail::Sim(net.attach());
+    let rail = |_| {
+        let rail = attach()?;
         let candidate = rail.candidate();
-        (vec![rail], vec![candidate])
+        Ok((vec![rail], vec![candidate]))
     };
-    let rails = (0..size).map(attach).collect();
+    let rails = (0..size).map(rail).collect::<Result<_, Error>>()?;
     raise_all(config, rails, &Clock::Virtual(net.clone()))
 }
 
@@ -268,7 +303,12 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<Wo
         .zip(&rails)
         .map(|(rank, (rails, _))| hello(config, rank, size, rails))
         .collect::<Result<Vec<_>, _>>()?;
-    let raise = |(rank, rails)| World::raise(config.clone(), rank, table.clone(), rails, clock.clone(), None);
+    let meeting = Meeting {
+        key: Key::random()?,
+        ranks: table,
+    };
+    let raise =
+        |(rank, rails)| World::raise(config.clone(), rank, meeting.clone(), rails, clock.clone(), None);
     ranks.zip(rails).map(raise).collect()
 }
 
@@ -277,14 +317,15 @@ impl World {
     fn raise(
         config: Config,
         rank: u32,
-        table: Vec<Hello>,
+        Meeting { key, ranks: table }: Meeting,
         (rails, candidates): Rails,
         clock: Clock,
         hook: Option<Hook>,
     ) -> Result<Self, Error> {
         let size = table.len() as u32;
         let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
-        for rail in rails {
+        for mut rail in rails {
+            rail.set_key(&key);
             pml.add_rail(rail);
         }
         let (selections, ways) = connect_all(&mut pml, &config, &candidates, rank, &table)?;
@@ -319,14 +360,7 @@ impl World {
 }
 
 fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Error::Io {
-        step: "draw a random number",
-        object: "the kernel's generator".to_owned(),
-        source: error.into(),
-        remedy: "check that getrandom(2) is allowed here",
-    })?;
-    let mut pml = PmlConfig::new(Rank(rank), size, u64::from_le_bytes(seed));
+    let mut pml = PmlConfig::new(Rank(rank), size, crate::random::number()?);
     pml.eager_limit = config.pml.eager.get().map(|size| size.0);
     pml.protocol = match config.pml.protocol.get() {
         Protocol::Auto => PmlProtocol::Auto,
@@ -527,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_named_rail_without_a_driver_is_refused_and_never_replaced() {
-        for name in ["udp:eth0", "sim:3", "verbs:mlx5_0:1"] {
+        for name in ["udp:nosuch0", "sim:3", "verbs:mlx5_0:1"] {
             let error = Builder::new()
                 .without_environment()
                 .set("rails.list", name)

@@ -29,6 +29,7 @@ pub mod error;
 mod message;
 mod progress;
 mod rails;
+mod random;
 pub mod raw;
 mod request;
 #[allow(unsafe_code)]
@@ -38,7 +39,7 @@ mod types;
 mod within;
 mod world;
 
-pub use builder::{Builder, init, local, simulated};
+pub use builder::{Builder, init, local, simulated, simulated_datagrams};
 pub use config::Config;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};

@@ -1,8 +1,14 @@
-//! Rails of every built-in kind behind one type, by static match; opening them by name, and choosing them per peer.
+//! Rails of every built-in kind behind one type, by static match. How they are found is in `find`, with what settings
+//! they are made in `settings`.
 
+mod find;
+mod settings;
+
+use doorbell_btl::{Btl, BtlError, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
-use doorbell_fabric::discover::{Candidate, Discovery, Driver};
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
@@ -13,12 +19,18 @@ use doorbell_fabric::message::{
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_shm::{ShmConfig, ShmRail, Tally};
-use doorbell_sim::SimRail;
+use doorbell_shm::ShmRail;
+use doorbell_sim::{SimDatagram, SimRail};
+use doorbell_udp::UdpRail;
 
-use crate::bootstrap::RailEntry;
+pub use find::discover;
+pub(crate) use find::open_all;
+pub(crate) use settings::btl_config;
+
+use crate::bootstrap::{Key, RailEntry};
 use crate::config::Config;
 use crate::error::Error;
+use crate::random;
 
 /// A rail of any kind that this build contains. Every call is one predictable branch, never a dynamic call.
 // The sizes differ, but there are few of them and they are moved once.
@@ -26,15 +38,21 @@ use crate::error::Error;
 pub(crate) enum AnyRail {
     /// Shared memory of one host.
     Shm(ShmRail),
-    /// A simulated network.
+    /// UDP sockets, made reliable.
+    Udp(Btl<UdpRail>),
+    /// A simulated network that carries messages.
     Sim(SimRail),
+    /// A simulated network that loses datagrams, made reliable.
+    SimBtl(Btl<SimDatagram>),
 }
 
 macro_rules! each {
     ($self:expr, $rail:ident => $do:expr) => {
         match $self {
             AnyRail::Shm($rail) => $do,
+            AnyRail::Udp($rail) => $do,
             AnyRail::Sim($rail) => $do,
+            AnyRail::SimBtl($rail) => $do,
         }
     };
 }
@@ -43,7 +61,12 @@ impl AnyRail {
     /// Opens a rail by its name; it is used or refused, never replaced.
     pub(crate) fn open(name: &RailName, config: &Config) -> Result<Self, Error> {
         match name.kind() {
-            "shm" => Ok(Self::Shm(ShmRail::open(name, &shm_config(config))?)),
+            "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
+            "udp" => {
+                let driver = UdpRail::open(name, &settings::udp_config(config))?;
+                let life = Incarnation(random::number()?);
+                Ok(Self::Udp(made_reliable(driver, config, life)?))
+            }
             // Discovery has judged every name before this is called.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),
@@ -53,17 +76,44 @@ impl AnyRail {
         }
     }
 
+    /// A rail of a simulated network that loses datagrams.
+    pub(crate) fn simulated_datagrams(rail: SimDatagram, config: &Config) -> Result<Self, Error> {
+        let life = rail.incarnation();
+        Ok(Self::SimBtl(made_reliable(rail, config, life)?))
+    }
+
+    /// Gives it the job's key, before any peer is opened.
+    pub(crate) fn set_key(&mut self, key: &Key) {
+        match self {
+            // Peers of one host are told apart by their process and user, which the kernel vouches for.
+            Self::Shm(_) | Self::Sim(_) => {}
+            Self::Udp(rail) => rail.set_key(JobKey::new(*key.bytes())),
+            Self::SimBtl(rail) => rail.set_key(JobKey::new(*key.bytes())),
+        }
+    }
+
     /// What selection judges, for a rail that is open already.
     pub(crate) fn candidate(&self) -> Candidate {
         Candidate::usable(self.name().clone(), *self.capabilities())
     }
 
-    /// What it counts, when it does.
-    pub(crate) fn tally(&self) -> Option<Tally> {
+    /// What it counts, by name: names and order never change.
+    pub(crate) fn counts(&self, mut each: impl FnMut(&str, &'static str, u64)) {
         match self {
-            Self::Shm(rail) => Some(rail.tally()),
+            Self::Shm(rail) => {
+                let tally = rail.tally();
+                each("sent", "messages", tally.sent);
+                each("received", "messages", tally.received);
+                each("pulls", "operations", tally.pulls);
+                each("refused", "connections", tally.refused);
+            }
+            Self::Udp(rail) => {
+                rail.counters().named().for_each(|(name, count)| each(name, "events", count));
+                rail.driver().stats().named().for_each(|(name, count)| each(name, "events", count));
+            }
             // The network counts for all its rails together.
-            Self::Sim(_) => None,
+            Self::Sim(_) => {}
+            Self::SimBtl(rail) => rail.counters().named().for_each(|(name, count)| each(name, "events", count)),
         }
     }
 
@@ -94,103 +144,18 @@ impl AnyRail {
     }
 }
 
-fn shm_config(config: &Config) -> ShmConfig {
-    let default = ShmConfig::default();
-    ShmConfig {
-        cma: *config.shm.cma.get(),
-        cells: config
-            .shm
-            .cells
-            .get()
-            .map_or(default.cells, |cells| cells as usize),
-        data: config.shm.data.get().map_or(default.data, |data| data.0),
-        ..default
-    }
-}
 
-/// The drivers of this build, for discovery.
-struct ShmDriver(ShmConfig);
-struct SimDriver;
-
-impl Driver for ShmDriver {
-    fn kind(&self) -> &'static str {
-        "shm"
-    }
-
-    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
-        let name: RailName = "shm".parse()?;
-        // Opening it is how to know: a socket and a page of memory, gone again at the end of this call.
-        let rail = ShmRail::open(&name, &self.0)?;
-        let pull = if rail.capabilities().features.get {
-            "yes"
-        } else {
-            "no"
-        };
-        Ok(vec![
-            Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull),
-        ])
-    }
-}
-
-impl Driver for SimDriver {
-    fn kind(&self) -> &'static str {
-        "sim"
-    }
-
-    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
-        Ok(Vec::new())
-    }
-
-    fn named(&self, name: &RailName) -> Option<Candidate> {
-        let reason = "a simulated network lives in one process";
-        Some(Candidate::rejected(
-            name.clone(),
-            reason,
-            "make its worlds with `doorbell::simulated`",
-        ))
-    }
-}
-
-/// Every kind of rail with its verdict, and the reason of each that cannot be used.
-///
-/// ```
-/// let found = doorbell::discover(&doorbell::Config::default());
-/// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
-/// ```
-pub fn discover(config: &Config) -> Discovery {
-    let shm = ShmDriver(shm_config(config));
-    doorbell_fabric::discover::discover(&[&shm, &SimDriver], &config.rails.list.get().0)
-}
-
-/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
-/// The second part is what selection judges: all candidates, also those that could not be opened.
-pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
-    let found = discover(config);
-    let named = &config.rails.list.get().0;
-    for name in named {
-        found.named(name)?;
-    }
-    let mut rails = Vec::new();
-    let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
-    for candidate in &mut candidates {
-        let wanted = if named.is_empty() {
-            candidate.automatic
-        } else {
-            named.contains(&candidate.rail)
-        };
-        if !wanted || !candidate.is_usable() {
-            continue;
-        }
-        match AnyRail::open(&candidate.rail, config) {
-            Ok(rail) => rails.push(rail),
-            Err(error) if !named.is_empty() => return Err(error),
-            // One sick rail hides no other: it is a candidate that lost.
-            Err(error) => {
-                *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
-            }
-        }
-    }
-    Ok((rails, candidates))
+/// A driver's datagrams as messages.
+fn made_reliable<D: Datagram>(driver: D, config: &Config, life: Incarnation) -> Result<Btl<D>, Error> {
+    let name = driver.name().to_string();
+    Btl::new(driver, settings::btl_config(config), life).map_err(|error| match error {
+        BtlError::Rail(error) => Error::Rail(error),
+        error => Error::Rail(RailError::Unusable {
+            rail: name,
+            reason: error.to_string(),
+            remedy: "change the btl.* settings".to_owned(),
+        }),
+    })
 }
 
 impl Rail for AnyRail {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use doorbell_fabric::counters::{Counter, CounterFile, Gauge, Place, Plan};
+use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, Pml};
 
@@ -27,17 +28,10 @@ pub(crate) struct Seen {
     file: CounterFile,
     pml: Vec<Counter>,
     live: Gauge,
-    rails: Vec<[Counter; RAIL.len()]>,
+    /// Of all rails, one after the other.
+    rails: Vec<Counter>,
     next: Time,
 }
-
-/// What each rail that counts has, behind its name.
-const RAIL: [(&str, &str); 4] = [
-    ("sent", "messages"),
-    ("received", "messages"),
-    ("pulls", "operations"),
-    ("refused", "connections"),
-];
 
 impl Seen {
     /// Makes the file of `rank`, where the setting says so.
@@ -49,34 +43,29 @@ impl Seen {
             return Ok(None);
         }
         let named = named(&Counters::default());
-        let counting: Vec<String> = pml
-            .rails()
-            .filter(|(_, rail)| rail.tally().is_some())
-            .map(|(_, rail)| doorbell_fabric::rail::Rail::name(rail).to_string())
-            .collect();
         let mut plan = named
             .iter()
             .fold(Plan::new(), |plan, (name, unit, _)| plan.counter(name, unit));
         plan = plan.gauge("pml.live_requests", "requests");
-        for rail in &counting {
-            plan = RAIL.iter().fold(plan, |plan, (name, unit)| {
-                plan.counter(&format!("{rail}.{name}"), unit)
-            });
+        let mut counted = Vec::new();
+        for (_, rail) in pml.rails() {
+            let of = Rail::name(rail).to_string();
+            rail.counts(|name, unit, _| counted.push((format!("{of}.{name}"), unit)));
+        }
+        for (name, unit) in &counted {
+            plan = plan.counter(name, unit);
         }
         let file = CounterFile::create(&Place::Memory, rank, &plan)?;
-        let mut rails = Vec::new();
-        for rail in &counting {
-            let word = |(name, _): (&str, &str)| file.counter(&format!("{rail}.{name}"));
-            let [sent, received, pulls, refused] = RAIL.map(word);
-            rails.push([sent?, received?, pulls?, refused?]);
-        }
         Ok(Some(Self {
             pml: named
                 .iter()
                 .map(|(name, ..)| file.counter(name))
                 .collect::<Result<_, _>>()?,
             live: file.gauge("pml.live_requests")?,
-            rails,
+            rails: counted
+                .iter()
+                .map(|(name, _)| file.counter(name))
+                .collect::<Result<_, _>>()?,
             file,
             next: Time::ZERO,
         }))
@@ -103,10 +92,13 @@ impl Seen {
             word.set(total);
         }
         self.live.set(pml.live_requests() as u64);
-        let tallies = pml.rails().filter_map(|(_, rail)| rail.tally());
-        for (words, tally) in self.rails.iter().zip(tallies) {
-            let totals = [tally.sent, tally.received, tally.pulls, tally.refused];
-            words.iter().zip(totals).for_each(|(word, total)| word.set(total));
+        let mut words = self.rails.iter();
+        for (_, rail) in pml.rails() {
+            rail.counts(|_, _, total| {
+                if let Some(word) = words.next() {
+                    word.set(total);
+                }
+            });
         }
     }
 }

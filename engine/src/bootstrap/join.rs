@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use rustix::net::connect;
 
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Hello, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Hello, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
 const RETRY: Duration = Duration::from_millis(2);
 
-pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Vec<Hello>, Error> {
+pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
     let late = |step, note: String| Error::NoRoot {
         step,
         root: root.to_string(),
@@ -95,15 +95,15 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
 }
 
 /// The table, when it is one: every rank in its place, ourselves among them.
-fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Vec<Hello>, Error> {
-    let table: Vec<Hello> = serde_json::from_slice(body)
+fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Meeting, Error> {
+    let meeting: Meeting = serde_json::from_slice(body)
         .map_err(|error| root.meeting(format!("the table does not parse: {error}")))?;
-    let in_order = (0..own.size).eq(table.iter().map(|hello| hello.rank));
-    if !in_order || table.get(own.rank as usize) != Some(own) {
+    let in_order = (0..own.size).eq(meeting.ranks.iter().map(|hello| hello.rank));
+    if !in_order || meeting.ranks.get(own.rank as usize) != Some(own) {
         return Err(root.meeting("the table of rank 0 does not hold every rank in its place"));
     }
-    if let Some(reason) = table.iter().find_map(|hello| hello.check(own).err()) {
+    if let Some(reason) = meeting.ranks.iter().find_map(|hello| hello.check(own).err()) {
         return Err(root.meeting(reason));
     }
-    Ok(table)
+    Ok(meeting)
 }

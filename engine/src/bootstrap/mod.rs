@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   rank k ── hello {rank, size, incarnation, pid, rails} ─►  rank 0
-//!   rank k ◄─ table [hello; size]  or  refusal "why"      ──  rank 0     when all have come, or the time is up
+//!   rank k ◄─ key, table [hello; size]  or  refusal "why" ──  rank 0     when all have come, or the time is up
 //! ```
 //!
 //! Ranks that do not fit together (another size, another version, a rank twice, another value of a setting that must
@@ -31,6 +31,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::random;
 
 /// Most ranks of one job.
 pub(crate) const MOST_RANKS: u32 = 65_536;
@@ -85,17 +86,10 @@ impl Hello {
         agreed: BTreeMap<String, String>,
         rails: Vec<RailEntry>,
     ) -> Result<Self, Error> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| Error::Io {
-            step: "draw a random number",
-            object: "the kernel's generator".to_owned(),
-            source: error.into(),
-            remedy: "check that getrandom(2) is allowed here",
-        })?;
         Ok(Self {
             rank,
             size,
-            incarnation: u64::from_le_bytes(random),
+            incarnation: random::number()?,
             pid: std::process::id(),
             host: host_id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -141,6 +135,39 @@ impl Hello {
         }
         Ok(())
     }
+}
+
+/// The secret of a job: drawn by rank 0, known to its ranks. What frames on a network are told apart by, and what
+/// authenticates them, is derived from it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// A fresh one.
+    pub(crate) fn random() -> Result<Self, Error> {
+        random::bytes().map(Self)
+    }
+
+    /// Its bytes, for those who derive from it.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+// Never its bytes: this ends up in logs.
+impl std::fmt::Debug for Key {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Key(…)")
+    }
+}
+
+/// What every rank knows after the meeting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Meeting {
+    /// The job's key.
+    pub(crate) key: Key,
+    /// Everybody's hello, in the order of ranks.
+    pub(crate) ranks: Vec<Hello>,
 }
 
 /// What rank 0 tells those who came about those who did not.
@@ -254,11 +281,11 @@ impl std::fmt::Display for Root {
     }
 }
 
-/// Meets the other ranks: gives `own` to them and returns everybody's hello, in the order of ranks.
+/// Meets the other ranks: gives `own` to them and returns everybody's hello, and the job's key.
 ///
 /// # Errors
 /// Who did not come within `limit`; who refused whom and why; what the system said.
-pub(crate) fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Vec<Hello>, Error> {
+pub(crate) fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Meeting, Error> {
     let started = Instant::now();
     if own.rank == 0 {
         root::serve(root, own, started, limit)

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Hello, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Hello, Key, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Connections beyond the ranks still missing: room for strangers, who are dropped, and for impatient retries.
@@ -67,7 +67,7 @@ impl Drop for Served<'_> {
     }
 }
 
-pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Vec<Hello>, Error> {
+pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
     own.check(&own).map_err(|reason| Error::Job { reason })?;
     let listener = listen_at(root)?;
     let _served = Served(root);
@@ -98,12 +98,15 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
         }
     }
     drop(listener);
-    let table: Vec<Hello> = table.into_iter().flatten().collect();
-    let body = serde_json::to_vec(&table).map_err(|error| root.meeting(error.to_string()))?;
+    let meeting = Meeting {
+        key: Key::random()?,
+        ranks: table.into_iter().flatten().collect(),
+    };
+    let body = serde_json::to_vec(&meeting).map_err(|error| root.meeting(error.to_string()))?;
     let frame =
         wire::frame(Kind::Table, &body).ok_or_else(|| root.meeting("the table of the ranks is too long"))?;
     hand_out(root, &guests, &frame, started, limit)?;
-    Ok(table)
+    Ok(meeting)
 }
 
 fn listen_at(root: &Root) -> Result<OwnedFd, Error> {

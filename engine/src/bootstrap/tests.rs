@@ -4,6 +4,11 @@ use std::thread;
 
 use super::*;
 
+/// The hellos of a meeting.
+fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Vec<Hello>, Error> {
+    super::meet(root, own, limit).map(|meeting| meeting.ranks)
+}
+
 fn hello(rank: u32, size: u32) -> Hello {
     with_window(rank, size, "4 MiB")
 }
@@ -310,4 +315,27 @@ fn bad_roots_are_errors() {
     for bad in ["", "@", &"x".repeat(200), &format!("@{}", "x".repeat(200))] {
         assert!(Root::parse(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn the_ranks_of_one_job_share_a_key_and_those_of_another_do_not() {
+    let key = || {
+        let root = unique("key");
+        thread::scope(|s| {
+            let others = [1, 2].map(|rank| {
+                s.spawn({
+                    let root = &root;
+                    move || super::meet(root, hello(rank, 3), AMPLE)
+                })
+            });
+            let zero = super::meet(&root, hello(0, 3), AMPLE).unwrap().key;
+            for other in others {
+                assert_eq!(other.join().unwrap().unwrap().key, zero);
+            }
+            zero
+        })
+    };
+    let (one, other) = (key(), key());
+    assert!(one != other && one.bytes() != &[0; 32]);
+    assert_eq!(format!("{one:?}"), "Key(…)");
 }

@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 /// The version of these frames.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 /// Longest hello or refusal, in bytes.
 pub(super) const LONGEST_HELLO: usize = 64 << 10;
 /// Longest table, in bytes.
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn the_bytes_on_the_wire_are_these() {
         let bytes = frame(Kind::Hello, b"{}").unwrap();
-        assert_eq!(bytes, b"doorbell\x02\x00\x01\x00\x02\x00\x00\x00{}");
+        assert_eq!(bytes, b"doorbell\x03\x00\x01\x00\x02\x00\x00\x00{}");
         let mut reader = Reader::default();
         for byte in &bytes {
             assert_eq!(reader.finished(&[Kind::Hello]), Ok(None));
@@ -211,7 +211,7 @@ mod tests {
     fn too_long_bodies_are_refused_on_both_sides() {
         assert!(frame(Kind::Hello, &vec![0; LONGEST_HELLO + 1]).is_none());
         let mut reader = Reader::default();
-        reader.take(b"doorbell\x02\x00\x01\x00\xff\xff\xff\xff");
+        reader.take(b"doorbell\x03\x00\x01\x00\xff\xff\xff\xff");
         assert_eq!(reader.finished(&[Kind::Hello]), Err(Bad::Length(u32::MAX)));
         let mut reader = Reader::default();
         reader.take(b"doorbell\x01\x00\x01\x00\x00\x00\x00\x00");
@@ -222,7 +222,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64), ours in any::<bool>()) {
             let mut reader = Reader::default();
-            if ours { reader.take(b"doorbell\x02\x00"); }
+            if ours { reader.take(b"doorbell\x03\x00"); }
             reader.take(&bytes);
             let _ = reader.finished(&[Kind::Hello, Kind::Refusal]);
         }

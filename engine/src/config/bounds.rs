@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use doorbell_btl::BtlError;
 use doorbell_shm::ShmConfig;
 
 use super::value::{Size, Value};
-use super::{Config, FACTS};
+use super::{Config, FACTS, Origin};
 use crate::bootstrap::MOST_RANKS;
 use crate::error::Error;
+use crate::rails;
 
 /// Fewest bytes of `pml.unexpected`: one envelope must fit many times.
 const LEAST_UNEXPECTED: usize = 1 << 10;
@@ -20,7 +22,8 @@ const MOST_COMMANDS: u32 = 1 << 20;
 /// What both ends of the PML's protocol compute with: the window, and the hard bound that follows from it. All other
 /// settings concern one direction or one process: each sender has its own eager limit and protocol, each lane carries
 /// its own geometry, and whether pulls work is found out for each pair.
-const AGREED: [&str; 1] = ["pml.unexpected"];
+/// A window says what may be under way in both directions, and a frame without the MAC that is expected is dropped.
+const AGREED: [&str; 3] = ["pml.unexpected", "btl.window", "btl.frame_mac"];
 
 impl Config {
     /// The settings that must be the same at all ranks of a job, by their two names.
@@ -36,23 +39,51 @@ impl Config {
     /// # Errors
     /// [`Error::BadValue`] for the first that cannot be.
     pub(crate) fn verify(&self) -> Result<(), Error> {
-        let all = self.all();
-        for (fact, setting) in FACTS.iter().zip(all) {
+        for (at, fact) in FACTS.iter().enumerate() {
             if let Some(expected) = self.out_of_bounds(fact.name) {
-                return Err(Error::BadValue {
-                    name: fact.name,
-                    given: setting.show(),
-                    origin: setting.came_from().to_string(),
-                    expected,
-                });
+                return Err(self.refuse(at, expected));
             }
         }
-        Ok(())
+        self.btl_out_of_bounds().map_or(Ok(()), Err)
+    }
+
+    /// The first setting of the BTL that cannot be, with the others as they are. Some are bounds of each other, so this
+    /// is not asked before all are read.
+    fn btl_out_of_bounds(&self) -> Option<Error> {
+        let Err(BtlError::Setting { setting, bounds, .. }) = rails::btl_config(self).validate() else {
+            return None;
+        };
+        let at = FACTS.iter().position(|fact| fact.name.strip_prefix("btl.") == Some(setting))?;
+        let set = |at: usize| *self.all()[at].came_from() != Origin::Default;
+        if set(at) {
+            return Some(self.refuse(at, bounds.to_owned()));
+        }
+        // A default is never to blame: then it is what was set, and does not go with it.
+        let defaults = Self::default();
+        let bounded = (0..FACTS.len()).filter(|other| FACTS[*other].name.starts_with("btl.") && set(*other));
+        let alone_with = |other: &usize| {
+            let mut changed = defaults.clone();
+            let _ = changed.all_mut()[*other].read(&self.all()[*other].show(), Origin::Code);
+            rails::btl_config(&changed).validate().is_err()
+        };
+        let to_blame = bounded.clone().find(alone_with).or_else(|| bounded.clone().next())?;
+        let beside = self.all()[at].show();
+        Some(self.refuse(to_blame, format!("one that goes with btl.{setting} = {beside}, which must be {bounds}")))
+    }
+
+    fn refuse(&self, at: usize, expected: String) -> Error {
+        let setting = self.all()[at];
+        Error::BadValue {
+            name: FACTS[at].name,
+            given: setting.show(),
+            origin: setting.came_from().to_string(),
+            expected,
+        }
     }
 
     /// What is expected instead of the present value of `name`; `None` when it may be so.
     pub(super) fn out_of_bounds(&self, name: &str) -> Option<String> {
-        let (job, shm) = (&self.job, &self.shm);
+        let (job, shm, udp) = (&self.job, &self.shm, &self.udp);
         match name {
             "job.size" => {
                 let refused = job.size.get().is_some_and(|size| size == 0 || size > MOST_RANKS);
@@ -88,9 +119,27 @@ impl Config {
                     .filter(|data| !fits(*data, (least, most)))
                     .map(|_| format!("a power of two from {low} to {high}, or `auto`"))
             }
+            "udp.port" => outside(*udp.port.get(), 0, 65_534, "a port"),
+            "udp.pairs" => outside(*udp.pairs.get(), 1, 32_767, "a number of pairs"),
+            "udp.mtu" => {
+                let refused = udp.mtu.get().filter(|mtu| !(576..=65_535).contains(&mtu.0));
+                refused.map(|_| "a packet size from 576 to 65535 bytes, or `auto`".to_owned())
+            }
+            "udp.connected" => outside(*udp.connected.get(), 0, 16_384, "a number of peers"),
+            "udp.receive_buffer" => kernel_buffer(*udp.receive_buffer.get()),
+            "udp.send_buffer" => kernel_buffer(*udp.send_buffer.get()),
+            "udp.busy_poll" => udp.busy_poll.get().and_then(|us| outside(us, 1, 1_000_000, "microseconds")),
             _ => None,
         }
     }
+}
+
+fn outside(value: u32, least: u32, most: u32, what: &str) -> Option<String> {
+    (value < least || value > most).then(|| format!("{what} from {least} to {most}"))
+}
+
+fn kernel_buffer(size: Size) -> Option<String> {
+    (!(4 << 10..=1 << 30).contains(&size.0)).then(|| "a size from 4 KiB to 1 GiB".to_owned())
 }
 
 fn fits(value: usize, (least, most): (usize, usize)) -> bool {

@@ -14,10 +14,12 @@ mod value;
 
 use std::time::Duration;
 
+use doorbell_btl::BtlConfig;
+use doorbell_udp::UdpConfig;
 use serde::Serialize;
 
 pub use setting::{Origin, Setting};
-pub use value::{CounterPlace, Mode, Protocol, Rails, Size, Wait};
+pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Size, Wait};
 
 use setting::AnySetting;
 pub(crate) use value::{nearest, suggestion};
@@ -145,6 +147,78 @@ settings! {
             "Messages under way from one rank to another, a power of two; auto: the driver's choice.";
         data: Option<Size> = None, "DOORBELL_SHM_DATA",
             "Bytes under way from one rank to another, a power of two; auto: the driver's choice.";
+    }
+    /// The rail over the kernel's UDP sockets.
+    udp: Udp {
+        family: IpFamily = IpFamily::V4, "DOORBELL_UDP_FAMILY",
+            "Which of an interface's addresses a rail uses that is named by the interface.";
+        port: u32 = u32::from(UdpConfig::default().port), "DOORBELL_UDP_PORT",
+            "First port to try; each rail takes two that are neighbours. 0: the kernel chooses.";
+        pairs: u32 = u32::from(UdpConfig::default().pairs), "DOORBELL_UDP_PAIRS",
+            "How many pairs of ports to try from the first one upwards: the ranks of a host share its ports.";
+        mtu: Option<Size> = UdpConfig::default().mtu.map(Size), "DOORBELL_UDP_MTU",
+            "Largest IP packet; auto: the interface's.";
+        connected: u32 = UdpConfig::default().connected as u32, "DOORBELL_UDP_CONNECTED",
+            "Peers that get sockets of their own (two descriptors each); later ones share the rail's, which is slower.";
+        receive_buffer: Size = Size(UdpConfig::default().receive_buffer), "DOORBELL_UDP_RECEIVE_BUFFER",
+            "The kernel's receive buffer of each socket.";
+        send_buffer: Size = Size(UdpConfig::default().send_buffer), "DOORBELL_UDP_SEND_BUFFER",
+            "The kernel's send buffer of each socket.";
+        gso: bool = UdpConfig::default().gso, "DOORBELL_UDP_GSO",
+            "Whether runs of frames are given to the kernel in one piece, where it takes them.";
+        gro: bool = UdpConfig::default().gro, "DOORBELL_UDP_GRO",
+            "Whether runs of frames are taken from the kernel in one piece, where it gives them.";
+        busy_poll: Option<u32> = UdpConfig::default().busy_poll, "DOORBELL_UDP_BUSY_POLL",
+            "For how many microseconds a receive polls the device's queue; auto: not at all. Needs CAP_NET_ADMIN.";
+    }
+    /// The BTL: what makes messages of datagrams, on every rail that carries them.
+    btl: BtlSection {
+        window: u32 = BtlConfig::default().window, "DOORBELL_BTL_WINDOW",
+            "Segments of one peer that may be under way, a power of two; the same at all ranks.";
+        segments: u32 = BtlConfig::default().segments as u32, "DOORBELL_BTL_SEGMENTS",
+            "Segments under way to all peers together.";
+        max_peers: u32 = BtlConfig::default().max_peers as u32, "DOORBELL_BTL_MAX_PEERS",
+            "Peers of one rail, all their lives together.";
+        max_reassemblies: u32 = BtlConfig::default().max_reassemblies as u32, "DOORBELL_BTL_MAX_REASSEMBLIES",
+            "Messages that come in chunks, under way from all peers together.";
+        operations: u32 = BtlConfig::default().operations as u32, "DOORBELL_BTL_OPERATIONS",
+            "One-sided operations under way: of ours, and as many of peers.";
+        exposures: u32 = BtlConfig::default().exposures as u32, "DOORBELL_BTL_EXPOSURES",
+            "Pieces of memory exposed at a time.";
+        eager_limit: Size = Size(BtlConfig::default().eager_limit), "DOORBELL_BTL_EAGER_LIMIT",
+            "Longest message of the BTL, its head included; what is longer goes by rendezvous.";
+        priority_limit: Size = Size(BtlConfig::default().priority_limit), "DOORBELL_BTL_PRIORITY_LIMIT",
+            "Messages up to here take the priority channel.";
+        retrans_timeout: Duration = BtlConfig::default().retrans_timeout, "DOORBELL_BTL_RETRANS_TIMEOUT",
+            "When a segment is sent again before the round trip has been measured.";
+        retrans_least: Duration = BtlConfig::default().retrans_least, "DOORBELL_BTL_RETRANS_LEAST",
+            "Least time before a segment is sent again.";
+        retrans_most: Duration = BtlConfig::default().retrans_most, "DOORBELL_BTL_RETRANS_MOST",
+            "Most time before a segment is sent again; it doubles up to here.";
+        max_resends_per_iteration: u32 = BtlConfig::default().max_resends_per_iteration as u32,
+            "DOORBELL_BTL_MAX_RESENDS_PER_ITERATION", "Segments sent again in one pass.";
+        ack_delay: Duration = BtlConfig::default().ack_delay, "DOORBELL_BTL_ACK_DELAY",
+            "How long an acknowledgement waits for a frame to ride on.";
+        ack_every: u32 = BtlConfig::default().ack_every, "DOORBELL_BTL_ACK_EVERY",
+            "After so many segments an acknowledgement does not wait.";
+        initial_window: u32 = BtlConfig::default().initial_window, "DOORBELL_BTL_INITIAL_WINDOW",
+            "Segments under way to one peer at the beginning, before anything is known about congestion.";
+        quantum: u32 = BtlConfig::default().quantum, "DOORBELL_BTL_QUANTUM",
+            "Segments to one peer before it is the next one's turn.";
+        give_up: Duration = BtlConfig::default().give_up, "DOORBELL_BTL_GIVE_UP",
+            "A peer that acknowledges nothing for so long is down; a program may not stay away from calls for longer.";
+        silence: Duration = BtlConfig::default().silence, "DOORBELL_BTL_SILENCE",
+            "A peer that is alive elsewhere, and silent on this rail for so long, is down on this rail.";
+        suspect_after: u32 = BtlConfig::default().suspect_after, "DOORBELL_BTL_SUSPECT_AFTER",
+            "Time-outs in a row after which a peer is suspect.";
+        connectivity_check: bool = BtlConfig::default().connectivity_check, "DOORBELL_BTL_CONNECTIVITY_CHECK",
+            "Whether a peer is probed with a short and a long frame, both ways, before it is used.";
+        connectivity_ack_timeout: Duration = BtlConfig::default().connectivity_ack_timeout,
+            "DOORBELL_BTL_CONNECTIVITY_ACK_TIMEOUT", "Longest time between two probes.";
+        connectivity_error_num_retries: u32 = BtlConfig::default().connectivity_error_num_retries,
+            "DOORBELL_BTL_CONNECTIVITY_ERROR_NUM_RETRIES", "Probes without an answer until the check has failed.";
+        frame_mac: bool = BtlConfig::default().frame_mac, "DOORBELL_BTL_FRAME_MAC",
+            "Whether each frame is authenticated, against whoever can write on the way; the same at all ranks.";
     }
 }
 

@@ -55,6 +55,7 @@ impl Config {
         for (name, value) in &ours {
             config.read_variable(&name.to_string_lossy(), value)?;
         }
+        config.verify()?;
         Ok(config)
     }
 
@@ -87,7 +88,8 @@ impl Config {
     /// Sets one value by name (`section.key`) from a text, as code does.
     ///
     /// # Errors
-    /// An unknown name, with the nearest one; a bad value, with what was expected.
+    /// An unknown name, with the nearest one; a bad value, with what was expected. Settings that bound each other are
+    /// judged together, when the configuration is used.
     ///
     /// ```
     /// let mut config = doorbell::Config::default();

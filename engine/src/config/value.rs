@@ -285,6 +285,16 @@ words! {
 }
 
 words! {
+    /// Which addresses a rail uses that is named by its interface.
+    IpFamily {
+        /// The first IPv4 address.
+        V4 = "ipv4",
+        /// The first IPv6 address that is not link-local, if there is one.
+        V6 = "ipv6",
+    }
+}
+
+words! {
     /// Which protocol carries a message; anything but `auto` is for tests and measurements.
     Protocol {
         /// By size and by what the rail can do.

@@ -1,0 +1,100 @@
+//! Which rails there are, and opening those that are wanted.
+
+use doorbell_fabric::discover::{Candidate, Discovery, Driver};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::Rail;
+use doorbell_shm::{ShmConfig, ShmRail};
+use doorbell_udp::UdpDriver;
+
+use super::{AnyRail, settings};
+use crate::config::Config;
+use crate::error::Error;
+
+/// The drivers of this build, for discovery.
+struct ShmDriver(ShmConfig);
+struct SimDriver;
+
+impl Driver for ShmDriver {
+    fn kind(&self) -> &'static str {
+        "shm"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        let name: RailName = "shm".parse()?;
+        // Opening it is how to know: a socket and a page of memory, gone again at the end of this call.
+        let rail = ShmRail::open(&name, &self.0)?;
+        let pull = if rail.capabilities().features.get {
+            "yes"
+        } else {
+            "no"
+        };
+        Ok(vec![
+            Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull),
+        ])
+    }
+}
+
+impl Driver for SimDriver {
+    fn kind(&self) -> &'static str {
+        "sim"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(Vec::new())
+    }
+
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let reason = "a simulated network lives in one process";
+        Some(Candidate::rejected(
+            name.clone(),
+            reason,
+            "make its worlds with `doorbell::simulated`",
+        ))
+    }
+}
+
+/// Every kind of rail with its verdict, and the reason of each that cannot be used.
+///
+/// ```
+/// let found = doorbell::discover(&doorbell::Config::default());
+/// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
+/// ```
+pub fn discover(config: &Config) -> Discovery {
+    let shm = ShmDriver(settings::shm_config(config));
+    let udp = UdpDriver {
+        config: settings::udp_config(config),
+    };
+    doorbell_fabric::discover::discover(&[&shm, &udp, &SimDriver], &config.rails.list.get().0)
+}
+
+/// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
+/// The second part is what selection judges: all candidates, also those that could not be opened.
+pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
+    let found = discover(config);
+    let named = &config.rails.list.get().0;
+    for name in named {
+        found.named(name)?;
+    }
+    let mut rails = Vec::new();
+    let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
+    for candidate in &mut candidates {
+        let wanted = if named.is_empty() {
+            candidate.automatic
+        } else {
+            named.contains(&candidate.rail)
+        };
+        if !wanted || !candidate.is_usable() {
+            continue;
+        }
+        match AnyRail::open(&candidate.rail, config) {
+            Ok(rail) => rails.push(rail),
+            Err(error) if !named.is_empty() => return Err(error),
+            // One sick rail hides no other: it is a candidate that lost.
+            Err(error) => {
+                *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
+            }
+        }
+    }
+    Ok((rails, candidates))
+}

@@ -1,0 +1,85 @@
+//! What the drivers and the BTL are made with, from the configuration.
+
+use doorbell_btl::BtlConfig;
+use doorbell_shm::ShmConfig;
+use doorbell_udp::{Family, UdpConfig};
+
+use crate::config::{Config, IpFamily};
+
+pub(super) fn shm_config(config: &Config) -> ShmConfig {
+    let default = ShmConfig::default();
+    ShmConfig {
+        cma: *config.shm.cma.get(),
+        cells: config
+            .shm
+            .cells
+            .get()
+            .map_or(default.cells, |cells| cells as usize),
+        data: config.shm.data.get().map_or(default.data, |data| data.0),
+        ..default
+    }
+}
+
+pub(super) fn udp_config(config: &Config) -> UdpConfig {
+    let udp = &config.udp;
+    UdpConfig {
+        family: match udp.family.get() {
+            IpFamily::V4 => Family::V4,
+            IpFamily::V6 => Family::V6,
+        },
+        // The bounds of the settings keep both within 16 bits.
+        port: *udp.port.get() as u16,
+        pairs: *udp.pairs.get() as u16,
+        mtu: udp.mtu.get().map(|size| size.0),
+        connected: *udp.connected.get() as usize,
+        receive_buffer: udp.receive_buffer.get().0,
+        send_buffer: udp.send_buffer.get().0,
+        gso: *udp.gso.get(),
+        gro: *udp.gro.get(),
+        busy_poll: *udp.busy_poll.get(),
+        ..UdpConfig::default()
+    }
+}
+
+pub(crate) fn btl_config(config: &Config) -> BtlConfig {
+    let btl = &config.btl;
+    BtlConfig {
+        window: *btl.window.get(),
+        segments: *btl.segments.get() as usize,
+        max_peers: *btl.max_peers.get() as usize,
+        max_reassemblies: *btl.max_reassemblies.get() as usize,
+        operations: *btl.operations.get() as usize,
+        exposures: *btl.exposures.get() as usize,
+        eager_limit: btl.eager_limit.get().0,
+        priority_limit: btl.priority_limit.get().0,
+        retrans_timeout: *btl.retrans_timeout.get(),
+        retrans_least: *btl.retrans_least.get(),
+        retrans_most: *btl.retrans_most.get(),
+        max_resends_per_iteration: *btl.max_resends_per_iteration.get() as usize,
+        ack_delay: *btl.ack_delay.get(),
+        ack_every: *btl.ack_every.get(),
+        initial_window: *btl.initial_window.get(),
+        quantum: *btl.quantum.get(),
+        give_up: *btl.give_up.get(),
+        silence: *btl.silence.get(),
+        suspect_after: *btl.suspect_after.get(),
+        connectivity_check: *btl.connectivity_check.get(),
+        connectivity_ack_timeout: *btl.connectivity_ack_timeout.get(),
+        connectivity_error_num_retries: *btl.connectivity_error_num_retries.get(),
+        frame_mac: *btl.frame_mac.get(),
+        // For tests of the BTL itself.
+        first_sequence: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_settings_are_those_of_the_parts() {
+        let config = Config::default();
+        assert_eq!(btl_config(&config), BtlConfig::default());
+        assert_eq!(udp_config(&config), UdpConfig::default());
+    }
+}
