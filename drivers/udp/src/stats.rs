@@ -34,6 +34,27 @@ pub struct UdpStats {
 }
 
 impl UdpStats {
+    /// Every count with its name, in the order of declaration.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("sent", self.sent),
+            ("send_calls", self.send_calls),
+            ("sent_runs", self.sent_runs),
+            ("received", self.received),
+            ("receive_calls", self.receive_calls),
+            ("received_runs", self.received_runs),
+            ("strangers", self.strangers),
+            ("strays", self.strays),
+            ("too_long", self.too_long),
+            ("above_path_mtu", self.above_path_mtu),
+            ("unsendable", self.unsendable),
+            ("refused", self.refused),
+            ("send_full", self.send_full),
+            ("unconnected", self.unconnected),
+        ]
+        .into_iter()
+    }
+
     /// Both halves together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
