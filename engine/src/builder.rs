@@ -267,7 +267,9 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
 /// # Errors
 /// As [`simulated`].
 pub fn simulated_datagrams(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
-    simulate(net, size, config, || AnyRail::simulated_datagrams(net.attach_datagram(), config))
+    simulate(net, size, config, || {
+        AnyRail::simulated_datagrams(net.attach_datagram(), config)
+    })
 }
 
 fn simulate(

@@ -87,8 +87,8 @@ impl AnyRail {
         match self {
             // Peers of one host are told apart by their process and user, which the kernel vouches for.
             Self::Shm(_) | Self::Sim(_) => {}
-            Self::Udp(rail) => rail.set_key(JobKey::new(*key.bytes())),
-            Self::SimBtl(rail) => rail.set_key(JobKey::new(*key.bytes())),
+            Self::Udp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
+            Self::SimBtl(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
         }
     }
 
@@ -108,12 +108,20 @@ impl AnyRail {
                 each("refused", "connections", tally.refused);
             }
             Self::Udp(rail) => {
-                rail.counters().named().for_each(|(name, count)| each(name, "events", count));
-                rail.driver().stats().named().for_each(|(name, count)| each(name, "events", count));
+                rail.counters()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
+                rail.driver()
+                    .stats()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
             }
             // The network counts for all its rails together.
             Self::Sim(_) => {}
-            Self::SimBtl(rail) => rail.counters().named().for_each(|(name, count)| each(name, "events", count)),
+            Self::SimBtl(rail) => rail
+                .counters()
+                .named()
+                .for_each(|(name, count)| each(name, "events", count)),
         }
     }
 
@@ -144,11 +152,10 @@ impl AnyRail {
     }
 }
 
-
 /// A driver's datagrams as messages.
 fn made_reliable<D: Datagram>(driver: D, config: &Config, life: Incarnation) -> Result<Btl<D>, Error> {
     let name = driver.name().to_string();
-    Btl::new(driver, settings::btl_config(config), life).map_err(|error| match error {
+    Btl::new(driver, btl_config(config), life).map_err(|error| match error {
         BtlError::Rail(error) => Error::Rail(error),
         error => Error::Rail(RailError::Unusable {
             rail: name,

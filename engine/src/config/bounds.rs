@@ -53,7 +53,9 @@ impl Config {
         let Err(BtlError::Setting { setting, bounds, .. }) = rails::btl_config(self).validate() else {
             return None;
         };
-        let at = FACTS.iter().position(|fact| fact.name.strip_prefix("btl.") == Some(setting))?;
+        let at = FACTS
+            .iter()
+            .position(|fact| fact.name.strip_prefix("btl.") == Some(setting))?;
         let set = |at: usize| *self.all()[at].came_from() != Origin::Default;
         if set(at) {
             return Some(self.refuse(at, bounds.to_owned()));
@@ -66,9 +68,15 @@ impl Config {
             let _ = changed.all_mut()[*other].read(&self.all()[*other].show(), Origin::Code);
             rails::btl_config(&changed).validate().is_err()
         };
-        let to_blame = bounded.clone().find(alone_with).or_else(|| bounded.clone().next())?;
+        let to_blame = bounded
+            .clone()
+            .find(alone_with)
+            .or_else(|| bounded.clone().next())?;
         let beside = self.all()[at].show();
-        Some(self.refuse(to_blame, format!("one that goes with btl.{setting} = {beside}, which must be {bounds}")))
+        Some(self.refuse(
+            to_blame,
+            format!("one that goes with btl.{setting} = {beside}, which must be {bounds}"),
+        ))
     }
 
     fn refuse(&self, at: usize, expected: String) -> Error {
@@ -128,7 +136,10 @@ impl Config {
             "udp.connected" => outside(*udp.connected.get(), 0, 16_384, "a number of peers"),
             "udp.receive_buffer" => kernel_buffer(*udp.receive_buffer.get()),
             "udp.send_buffer" => kernel_buffer(*udp.send_buffer.get()),
-            "udp.busy_poll" => udp.busy_poll.get().and_then(|us| outside(us, 1, 1_000_000, "microseconds")),
+            "udp.busy_poll" => udp
+                .busy_poll
+                .get()
+                .and_then(|us| outside(us, 1, 1_000_000, "microseconds")),
             _ => None,
         }
     }

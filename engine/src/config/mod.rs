@@ -209,6 +209,8 @@ settings! {
             "A peer that acknowledges nothing for so long is down; a program may not stay away from calls for longer.";
         silence: Duration = BtlConfig::default().silence, "DOORBELL_BTL_SILENCE",
             "A peer that is alive elsewhere, and silent on this rail for so long, is down on this rail.";
+        keep_alive: Duration = BtlConfig::default().keep_alive, "DOORBELL_BTL_KEEP_ALIVE",
+            "A peer from which nothing came for so long is probed, to see whether it is still there.";
         suspect_after: u32 = BtlConfig::default().suspect_after, "DOORBELL_BTL_SUSPECT_AFTER",
             "Time-outs in a row after which a peer is suspect.";
         connectivity_check: bool = BtlConfig::default().connectivity_check, "DOORBELL_BTL_CONNECTIVITY_CHECK",

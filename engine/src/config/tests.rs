@@ -223,8 +223,16 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("udp.pairs", &["1", "32767"], &["", "0", "32768"]),
         ("udp.mtu", &["auto", "", "576", "65535"], &["0", "575", "65536"]),
         ("udp.connected", &["0", "16384"], &["", "16385"]),
-        ("udp.receive_buffer", &["4 KiB", "1 GiB"], &["", "0", "4095", "2 GiB"]),
-        ("udp.send_buffer", &["4 KiB", "1 GiB"], &["", "0", "4095", "2 GiB"]),
+        (
+            "udp.receive_buffer",
+            &["4 KiB", "1 GiB"],
+            &["", "0", "4095", "2 GiB"],
+        ),
+        (
+            "udp.send_buffer",
+            &["4 KiB", "1 GiB"],
+            &["", "0", "4095", "2 GiB"],
+        ),
         ("udp.gso", &["on", "off"], &["", "2"]),
         ("udp.gro", &["on", "off"], &["", "2"]),
         ("udp.busy_poll", &["auto", "1", "1000000"], &["0", "1000001"]),
@@ -237,19 +245,36 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("btl.eager_limit", &["256", "16 MiB"], &["", "0", "255", "17 MiB"]),
         ("btl.priority_limit", &["0", "65535"], &["", "64 KiB"]),
         ("btl.retrans_timeout", &["200 us", "250 ms"], &["", "1 us", "1 s"]),
-        ("btl.retrans_least", &["60 us", "5 ms"], &["", "100 ns", "6 ms", "7200 s"]),
+        (
+            "btl.retrans_least",
+            &["60 us", "5 ms"],
+            &["", "100 ns", "6 ms", "7200 s"],
+        ),
         ("btl.retrans_most", &["5 ms", "60 s"], &["", "1 ms", "7200 s"]),
-        ("btl.max_resends_per_iteration", &["1", "4096"], &["", "0", "4097"]),
+        (
+            "btl.max_resends_per_iteration",
+            &["1", "4096"],
+            &["", "0", "4097"],
+        ),
         ("btl.ack_delay", &["1 us", "100 us"], &["", "0 s", "200 us"]),
         ("btl.ack_every", &["1", "2048"], &["", "0", "2049"]),
         ("btl.initial_window", &["2", "4096"], &["", "1", "4097"]),
         ("btl.quantum", &["1", "4096"], &["", "0", "4097"]),
         ("btl.give_up", &["250 ms", "24 h"], &["", "1 ms", "90000 s"]),
         ("btl.silence", &["1 ms", "24 h"], &["", "1 us", "90000 s"]),
+        ("btl.keep_alive", &["1 ms", "24 h"], &["", "1 us", "90000 s"]),
         ("btl.suspect_after", &["1", "1000"], &["", "0", "1001"]),
         ("btl.connectivity_check", &["on", "off"], &["", "2"]),
-        ("btl.connectivity_ack_timeout", &["1 ms", "1 h"], &["", "100 ns", "7200 s"]),
-        ("btl.connectivity_error_num_retries", &["1", "100000"], &["", "0", "100001"]),
+        (
+            "btl.connectivity_ack_timeout",
+            &["1 ms", "1 h"],
+            &["", "100 ns", "7200 s"],
+        ),
+        (
+            "btl.connectivity_error_num_retries",
+            &["1", "100000"],
+            &["", "0", "100001"],
+        ),
         ("btl.frame_mac", &["on", "off"], &["", "2"]),
     ];
     let free = ["job.root"];
@@ -287,7 +312,10 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             assert!(text.contains(&format!("({}:3)", file.path().display())), "{text}");
             let mut config = Config::default();
             // What is a bound of something else is judged when all is set.
-            let error = config.set(fact.name, value).and_then(|()| config.verify()).unwrap_err();
+            let error = config
+                .set(fact.name, value)
+                .and_then(|()| config.verify())
+                .unwrap_err();
             assert!(error.to_string().contains("(code)"), "{error}");
         }
         let odd = OsString::from_vec(b"shm\xff".to_vec());

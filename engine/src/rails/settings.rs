@@ -62,6 +62,7 @@ pub(crate) fn btl_config(config: &Config) -> BtlConfig {
         quantum: *btl.quantum.get(),
         give_up: *btl.give_up.get(),
         silence: *btl.silence.get(),
+        keep_alive: *btl.keep_alive.get(),
         suspect_after: *btl.suspect_after.get(),
         connectivity_check: *btl.connectivity_check.get(),
         connectivity_ack_timeout: *btl.connectivity_ack_timeout.get(),
