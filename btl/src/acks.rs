@@ -105,6 +105,9 @@ impl Core {
             index = next;
         }
         state.una_seq = state.una_seq.plus(n);
+        if state.una_seq.after(state.urgent) > 0 {
+            state.urgent = state.una_seq.previous();
+        }
         state.una = if index == state.unsent { NONE } else { index };
         if state.head == NONE {
             state.tail = NONE;

@@ -80,6 +80,8 @@ pub(crate) struct Check {
     /// When the next probe is due (ns), and since when we probe (attended ns).
     pub(crate) at: u64,
     since: u64,
+    /// Something of the peer was heard since: it polls, so probes without an answer count from here on.
+    heard: bool,
     small: bool,
     large: bool,
     pub(crate) result: Option<Diagnosis>,
@@ -92,6 +94,7 @@ impl Check {
             probes: 0,
             at: 0,
             since: 0,
+            heard: false,
             small: false,
             large: false,
             result: None,
@@ -145,20 +148,22 @@ impl Core {
 
     /// Whether the check has come to a bad end, which is told.
     fn has_failed(&mut self, peer: u32) -> bool {
-        let state = &self.peers[peer as usize];
+        let state = &mut self.peers[peer as usize];
+        if !state.check.heard && state.heard > state.check.since {
+            (state.check.heard, state.check.probes) = (true, 0);
+        }
         let check = state.check;
         let result = match (check.small, check.large) {
             (true, false) => Diagnosis::OnlySmall,
             (false, true) => Diagnosis::OnlyLarge,
             _ => Diagnosis::Nothing,
         };
-        let heard = state.heard > check.since;
-        let tried = check.probes >= self.config.connectivity_error_num_retries;
+        let tried = check.heard && check.probes >= self.config.connectivity_error_num_retries;
         let silent = self.attended - check.since.max(state.heard);
         let alive_elsewhere = state.alive > check.since && silent >= self.config.silence.as_nanos() as u64;
         let over = silent >= self.config.give_up.as_nanos() as u64 || alive_elsewhere;
         let failed = match result {
-            Diagnosis::Nothing => over || (tried && heard),
+            Diagnosis::Nothing => over || tried,
             _ => tried,
         };
         if failed {
@@ -245,8 +250,13 @@ impl Core {
             return self.counters.dropped(crate::counters::Drop::Malformed);
         }
         if kind == Kind::Ping {
-            if self.pongs.len() < PONGS {
-                self.pongs.push_back((peer, token, size as u32));
+            // One answer for all of a size that piled up.
+            let size = size as u32;
+            let mut waiting = self.pongs.iter_mut();
+            if let Some(pong) = waiting.find(|pong| (pong.0, pong.2) == (peer, size)) {
+                pong.1 = token;
+            } else if self.pongs.len() < PONGS {
+                self.pongs.push_back((peer, token, size));
             }
             return;
         }

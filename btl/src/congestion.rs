@@ -1,6 +1,6 @@
 //! How many segments may be under way to one peer.
 //!
-//! Slow start, then a growth of 1/32 (at least one segment) per round trip. A loss is answered once per window, and
+//! Slow start, then a growth of two segments per round trip, for everybody the same, so that flows become equal. A loss is answered once per window, and
 //! only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
 //! than one in forty segments of the window were lost. A link that drops one frame in a hundred at random is not
 //! congested, and halving the window for it would cost most of its goodput. Time-outs halve.
@@ -19,8 +19,8 @@ pub(crate) struct Congestion {
     span: u32,
 }
 
-/// Growth outside of slow start: one in so many per round trip.
-const GROWTH: u32 = 32;
+/// Growth outside of slow start, in segments per round trip.
+const GROWTH: u32 = 2;
 
 /// A window in which more than one in so many was lost is a congested one.
 const RANDOM: u32 = 40;
@@ -67,7 +67,7 @@ impl Congestion {
             }
             self.window = self.window.saturating_add(n).min(most);
         } else if !queueing {
-            self.grown += n * (self.window / GROWTH).max(1);
+            self.grown += n * GROWTH;
             let whole = self.grown / self.window;
             self.grown %= self.window;
             self.window = (self.window + whole).min(most);

@@ -75,6 +75,8 @@ pub(crate) struct Peer {
     pub(crate) next: Seq,
     pub(crate) una_seq: Seq,
     pub(crate) unsent_seq: Seq,
+    /// The last segment that asked for an answer at once.
+    pub(crate) urgent: Seq,
     /// Messages accepted; and all up to here were taken by the peer's upper layer.
     pub(crate) last: u64,
     pub(crate) watermark: u64,
@@ -137,6 +139,7 @@ impl Peer {
             next: ours,
             una_seq: ours,
             unsent_seq: ours,
+            urgent: ours.previous(),
             last: 0,
             watermark: 0,
             given: 0,

@@ -155,7 +155,13 @@ impl Core {
             state.waiting = self.attended;
         }
         state.flight += 1;
-        let stalls = state.flight >= state.congestion.window() && state.has_work();
+        // A narrow window closes before the peer answers by itself. One answer opens all of it.
+        let window = state.congestion.window();
+        let narrow = window < 2 * self.config.ack_every && state.flight >= window && state.has_work();
+        let stalls = narrow && state.una_seq.after(state.urgent) > 0;
+        if stalls {
+            state.urgent = segment.seq;
+        }
         let flags = VERSION << 4 | flag::ACK | if stalls { flag::URGENT } else { 0 };
         let length = segment.length as usize;
         let header = Basic {
