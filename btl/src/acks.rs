@@ -121,10 +121,10 @@ impl Core {
 
     /// `n` more segments have arrived.
     fn progressed(&mut self, peer: u32, n: u32) {
-        let (attended, most) = (self.attended, self.config.window);
+        let (now, attended, most) = (self.now, self.attended, self.config.window);
         let noise = 2 * self.config.ack_delay.as_nanos() as u64;
         let state = &mut self.peers[peer as usize];
-        state.waiting = attended;
+        (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();
         let queueing = state.rtt.queueing(noise);
         state.congestion.acknowledged(n, state.flight, queueing, most);

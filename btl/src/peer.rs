@@ -94,6 +94,8 @@ pub(crate) struct Peer {
     pub(crate) resent: u32,
     /// Since when something is due and nothing new was acknowledged (attended ns).
     pub(crate) waiting: u64,
+    /// When something new was acknowledged last (ns): time-outs count from there, too (RFC 6298, section 5.3).
+    pub(crate) progressed: u64,
     /// One-sided operations that are cut into segments as the window allows.
     pub(crate) streams: u32,
 
@@ -151,6 +153,7 @@ impl Peer {
             duplicates_told: 0,
             resent: 0,
             waiting: 0,
+            progressed: 0,
             streams: chain::NONE,
             arrived: Arrived::new(theirs),
             unacked: 0,

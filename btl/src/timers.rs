@@ -131,10 +131,15 @@ impl Core {
     }
 }
 
-/// When the oldest segment under way is to be sent again.
+/// When the oldest segment under way is to be sent again: while others are answered, what later ones tell is quicker.
 fn due(state: &crate::peer::Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
     if state.una == NONE || segments[state.una].state != State::Posted {
         return None;
     }
-    Some(segments[state.una].sent_at.saturating_add(timeout))
+    Some(
+        segments[state.una]
+            .sent_at
+            .max(state.progressed)
+            .saturating_add(timeout),
+    )
 }
