@@ -170,6 +170,15 @@ impl Inbox {
         n as u64
     }
 
+    /// The `n` frames that were filled in last.
+    pub(crate) fn newest(&self, n: usize) -> impl Iterator<Item = &[u8]> {
+        let newest = &self.entries[self.entries.len() - n..];
+        newest.iter().map(|entry| {
+            let buffer = &self.ring[entry.place as usize];
+            &buffer[entry.at as usize..][..entry.length as usize]
+        })
+    }
+
     /// The `i`th shown frame, and whose it is.
     #[inline]
     pub(crate) fn frame(&self, i: usize) -> Option<(&[u8], u32)> {

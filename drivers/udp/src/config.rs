@@ -59,7 +59,8 @@ impl Default for UdpConfig {
             port: 0,
             pairs: 64,
             mtu: None,
-            frame: 16 << 10,
+            // Four of them are one piece of 64 KiB for the kernel.
+            frame: PAYLOAD_MAX / 4,
             priority_ring: 64,
             data_ring: 256,
             batch: 32,

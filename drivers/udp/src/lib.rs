@@ -13,11 +13,12 @@
 //!
 //! What the kernel does for a frame is nearly all of its cost, so this driver spares calls: connected sockets per peer
 //! (`UdpConfig::connected` of them), single frames by `send` and `recv`, batches by `sendmmsg` and `recvmmsg`, runs of
-//! frames of one size by one message. Which sockets are asked when is told in `rx`.
+//! frames of one size by one message. Which sockets are asked when is told in `lookout`.
 //!
 //! Frames are never fragmented: one that is too long for the path is dropped and counted, and the path's limit can be
-//! asked for. A "port unreachable" answer is a hint and no error. The routing table decides through which interface
-//! frames leave; the rail's name decides the address that they come from, and the only one that is bound.
+//! asked for. A "port unreachable" answer is a hint and no error. The rail's name decides the address that frames come
+//! from, the only one that is bound, and the interface through which they leave (`SO_BINDTODEVICE`): a peer that is
+//! not reached by it cannot be opened, whatever other ways there are. So the published address needs no netmask.
 //!
 //! | file | job |
 //! |---|---|
@@ -26,6 +27,8 @@
 //! | `sockets` | binding, connecting, options |
 //! | `rail` | opening, peers, and the `Rail` contract |
 //! | `tx`, `rx`, `buffers` | the two halves, and the receive buffers |
+//! | `lookout` | which sockets are asked when |
+//! | `capture` | frames as pcapng |
 //! | `link`, `hints` | events: the link, and peers that refuse |
 //! | `discover` | candidates for discovery |
 //! | `stats` | what is counted |
@@ -52,11 +55,13 @@
 #![deny(unsafe_code)]
 
 mod buffers;
+mod capture;
 mod config;
 mod discover;
 mod hints;
 mod interface;
 mod link;
+mod lookout;
 mod rail;
 mod rx;
 mod sockets;
@@ -66,6 +71,7 @@ mod sys;
 mod tx;
 
 pub use buffers::UdpKept;
+pub use capture::CaptureWriter;
 pub use config::{Family, UdpConfig};
 pub use discover::UdpDriver;
 pub use rail::UdpRail;

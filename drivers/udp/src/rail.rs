@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Datagram, Receive};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, RailEvent, Scope};
@@ -16,11 +17,13 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
+use crate::capture::{CaptureWriter, Tap};
 use crate::config::{UdpConfig, unusable};
 use crate::hints::Hints;
 use crate::interface::{Interface, headers, scoped, system};
 use crate::link::Link;
-use crate::rx::{NOBODY, UdpRx};
+use crate::lookout::NOBODY;
+use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
 use crate::sys::Name;
@@ -126,14 +129,43 @@ impl UdpRail {
         self.rx.kernel_drops()
     }
 
-    /// Longest frame that the kernel believes the path to `peer` passes, in bytes; `None` when the peer has no socket of
-    /// its own. It learns from routers that refuse longer ones; it may be wrong, so the probe of the layer above decides.
+    /// Longest frame that the kernel believes the path to `peer` passes, in bytes; `None` while it believes nothing. It
+    /// learns from routers that refuse longer ones; it may be wrong, so the probe of the layer above decides.
     #[must_use]
     pub fn path_limit(&self, peer: PeerIndex) -> Option<usize> {
-        let sockets = self.tx.ways.get(peer.index())?.sockets.as_ref()?;
-        let mtu = sockets::path_mtu(sockets[1].as_fd()).ok()?;
-        let by_path = mtu.saturating_sub(headers(self.interface.address));
+        let way = self.tx.ways.get(peer.index())?;
+        let mtu = match &way.sockets {
+            Some(sockets) => sockets::path_mtu(sockets[1].as_fd()).ok(),
+            None => self.rx.path(peer.0),
+        };
+        let by_path = mtu?.saturating_sub(headers(self.interface.address));
         Some(by_path.min(self.capabilities.limits.message))
+    }
+
+    /// Writes every frame from now on to a capture: those that the kernel took and those that it gave, as they were on
+    /// the wire (runs in one piece as single frames). `clock` is the one whose epoch the writer was told. It costs a
+    /// copy of each frame; an earlier capture ends.
+    ///
+    /// ```
+    /// # use doorbell_fabric::{clock::Clock, pcapng::Writer};
+    /// # use doorbell_udp::{UdpConfig, UdpRail};
+    /// let mut rail = UdpRail::open(&"udp:lo".parse()?, &UdpConfig::default())?;
+    /// let file = std::io::sink(); // or a file
+    /// rail.set_capture(Writer::new(Box::new(file), "an example", 0), Clock::start());
+    /// assert_eq!(rail.end_capture().map(|writer| writer.written()), Some(0));
+    /// # Ok::<(), doorbell_fabric::error::RailError>(())
+    /// ```
+    pub fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
+        let own = [0, 1].map(|channel| self.interface.socket_address(self.port + channel));
+        let tap = Tap::new(writer, clock, (self.name.as_str(), self.granted.offloads()), own);
+        self.tx.ways.iter().for_each(|way| tap.peer(way.addresses()));
+        (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
+    }
+
+    /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
+    pub fn end_capture(&mut self) -> Option<CaptureWriter> {
+        self.rx.tap = None;
+        self.tx.tap.take()?.end()
     }
 
     /// Whether `peer` has connected sockets of its own.
@@ -212,8 +244,7 @@ impl UdpRail {
     fn judge(&mut self) {
         while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
             if self.hints.refused(peer, self.now) {
-                // From here on it counts what is heard.
-                self.rx.heard(peer);
+                self.rx.suspect(peer);
             }
         }
         let (rx, events, now) = (&mut self.rx, &mut self.events, self.now);
@@ -302,10 +333,10 @@ impl Rail for UdpRail {
         if !self.tx.refusals.is_empty() || !self.rx.refusals.is_empty() || self.hints.any() {
             self.judge();
         }
-        if now < self.next_look && !self.rx.link_changed {
+        if now < self.next_look && !self.rx.link_changed() {
             return work;
         }
-        self.rx.link_changed = false;
+        self.rx.link_was_read();
         self.next_look = now + LOOK;
         let before = self.events.len();
         let events = &mut self.events;
@@ -317,22 +348,24 @@ impl Rail for UdpRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        Some(if self.rx.link_changed {
+        Some(if self.rx.link_changed() {
             Time::ZERO
         } else {
             self.next_look
         })
     }
 
-    /// Everything stays in one epoll set all the time, by level: what came before the call is found by asking it once,
-    /// what comes later makes it readable.
+    /// All sockets are in one epoll set, by level: what came before the call is found by asking it once, what comes
+    /// later makes it readable.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.tx.flush();
-        let waiting = self.tx.is_backed_up() || !self.events.is_empty() || self.rx.has_work();
-        Ok(if waiting {
+        let waits = self.rx.sleep();
+        let waits = waits.map_err(|errno| system(&self.name, "watch the sockets", errno.into()))?;
+        let busy = waits || self.tx.is_backed_up() || !self.events.is_empty();
+        Ok(if busy {
             Armed::Ready
         } else {
-            Armed::Sleep(self.rx.epoll().as_fd())
+            Armed::Sleep(self.rx.epoll())
         })
     }
 
@@ -391,6 +424,9 @@ impl Datagram for UdpRail {
             self.opened.unconnected += 1;
         }
         to.iter().for_each(|&address| self.rx.name(address, peer));
+        if let Some(tap) = &self.tx.tap {
+            tap.peer(to);
+        }
         let names = to.map(Name::of);
         self.tx.ways.push(Way { names, sockets });
         Ok(PeerIndex(peer))

@@ -25,7 +25,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use crate::config::{UdpConfig, unusable};
 use crate::interface::{Interface, system};
-use crate::sys::{get_int, set_int};
+use crate::sys::{self, get_int, set_int};
 
 /// What the kernel granted, as the rail's report shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,6 +126,10 @@ fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
     Ok(address.port())
 }
 
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
 fn unbound(four: bool) -> Result<OwnedFd, Errno> {
     let family = if four {
         AddressFamily::INET
@@ -142,16 +146,11 @@ fn unbound(four: bool) -> Result<OwnedFd, Errno> {
 
 fn bind(interface: &Interface, port: u16, shared: bool) -> Result<OwnedFd, Errno> {
     let address = interface.socket_address(port);
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
+    let socket = unbound(address.is_ipv4())?;
+    // The name of the rail is a promise: no other interface, whatever the routing table says. Before Linux 5.7 only
+    // root may do so; the routing table decides then.
+    let bound = sys::bind_to_device(socket.as_fd(), &interface.name).map_err(|error| errno(&error));
+    bound.or_else(|errno| if errno == Errno::PERM { Ok(()) } else { Err(errno) })?;
     if shared {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
@@ -165,6 +164,7 @@ fn finish(name: &RailName, sockets: [OwnedFd; 2], port: u16, config: &UdpConfig)
         sockopt::set_socket_reuseport(socket, true)
             .map_err(|errno| system(name, "share a port among own sockets", errno.into()))?;
         set_up(socket.as_fd(), channel, config, &mut granted)
+            .and_then(|()| hear_answers(socket.as_fd()))
             .map_err(|error| system(name, "set up a socket", error))?;
     }
     granted.notes.dedup();
@@ -250,6 +250,14 @@ fn never_fragment(socket: BorrowedFd<'_>) -> io::Result<()> {
         libc::IPV6_PMTUDISC_DO,
     )?;
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
+}
+
+/// What the network answers to frames of a socket that is not connected is kept in its error queue.
+fn hear_answers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    if sockopt::socket_domain(socket)? == AddressFamily::INET {
+        return set_int(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+    }
+    set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
 }
 
 /// A socket at `port` that is connected to `peer`. Adds what it had to throw away to `strays`.

@@ -23,6 +23,8 @@ pub struct UdpStats {
     pub too_long: u64,
     /// Frames that the kernel refused to send because the path's MTU is smaller (`EMSGSIZE`); gone.
     pub above_path_mtu: u64,
+    /// Answers of routers that the path to a peer takes shorter frames only; `UdpRail::path_limit` tells how long.
+    pub path_answers: u64,
     /// Frames that could not be sent for another reason: no route, no link, a firewall; gone.
     pub unsendable: u64,
     /// "Port unreachable" answers of peers (`ECONNREFUSED`).
@@ -68,6 +70,7 @@ impl UdpStats {
             strays: self.strays + other.strays,
             too_long: self.too_long + other.too_long,
             above_path_mtu: self.above_path_mtu + other.above_path_mtu,
+            path_answers: self.path_answers + other.path_answers,
             unsendable: self.unsendable + other.unsendable,
             refused: self.refused + other.refused,
             send_full: self.send_full + other.send_full,

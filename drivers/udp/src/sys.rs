@@ -67,6 +67,81 @@ pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
     if told { u64::from(values[DROPS]) } else { 0 }
 }
 
+/// Frames of this socket go out by `interface` and no other, and only what comes in by it is for this socket.
+pub(crate) fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
+    let (name, length) = (interface.as_ptr().cast(), interface.len() as libc::socklen_t);
+    // SAFETY: the kernel reads `length` bytes of the name, which is borrowed for the call.
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name,
+            length,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// What the network answered to a frame that was sent (ip(7), `IP_RECVERR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// As an error of the system.
+    pub(crate) errno: i32,
+    /// Whether this host's kernel itself said so, when the frame was to be sent.
+    pub(crate) local: bool,
+    /// For `EMSGSIZE`: the largest IP packet that passes.
+    pub(crate) mtu: usize,
+    /// Where the frame was to go.
+    pub(crate) to: Option<SocketAddr>,
+}
+
+impl Answer {
+    /// From one control message: a `cmsghdr`, then a `sock_extended_err` (linux/errqueue.h).
+    fn read(control: &[u8], to: Option<SocketAddr>) -> Option<Self> {
+        const ORIGIN_LOCAL: u8 = 1;
+        let word = |at: usize| control.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
+        let (level, kind) = (word(8)?, word(12)?);
+        let known = [
+            (libc::IPPROTO_IP, libc::IP_RECVERR),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        ];
+        if !known.contains(&(level, kind)) {
+            return None;
+        }
+        Some(Self {
+            errno: word(CONTROL_HEADER)?,
+            local: *control.get(CONTROL_HEADER + 4)? == ORIGIN_LOCAL,
+            mtu: usize::try_from(word(CONTROL_HEADER + 8)?).unwrap_or(0),
+            to,
+        })
+    }
+}
+
+/// Takes the oldest answer out of a socket's error queue.
+pub(crate) fn answer(fd: BorrowedFd<'_>) -> io::Result<Answer> {
+    #[repr(C, align(8))]
+    struct Room([u8; 128]);
+    let (mut room, mut name) = (Room([0; 128]), Name::EMPTY);
+    let mut header = no_header().msg_hdr;
+    (header.msg_name, header.msg_namelen) = (name.bytes.as_mut_ptr().cast(), name.bytes.len() as u32);
+    (header.msg_control, header.msg_controllen) = (room.0.as_mut_ptr().cast(), room.0.len());
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the header points to a name and to room for control messages, with their sizes; both live for the call.
+    // It has no buffer: of the frame itself nothing is wanted.
+    let got = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    name.length = header.msg_namelen;
+    let control = &room.0[..header.msg_controllen.min(room.0.len())];
+    Answer::read(control, name.get()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// What the kernel says of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -529,6 +604,49 @@ mod tests {
         let slices = buffers.iter_mut().map(|buffer| &mut buffer[..]);
         let empty = receiver.receive(b.as_fd(), slices, (true, false)).unwrap_err();
         assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_refusal_is_in_the_error_queue_with_its_address() {
+        let a = UdpSocket::bind("127.0.0.1:0").unwrap();
+        set_int(a.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        a.send_to(b"x", nobody).unwrap();
+        let start = std::time::Instant::now();
+        let answer = loop {
+            match answer(a.as_fd()) {
+                Ok(answer) => break answer,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(start.elapsed().as_secs() < 5, "never happened: an answer");
+        };
+        let expected = Answer {
+            errno: libc::ECONNREFUSED,
+            local: false,
+            mtu: 0,
+            to: Some(nobody),
+        };
+        assert_eq!(answer, expected);
+    }
+
+    #[test]
+    fn other_control_messages_are_no_answers_and_short_ones_hurt_nobody() {
+        let mut control = [0; 32];
+        control[8..12].copy_from_slice(&libc::IPPROTO_IP.to_ne_bytes());
+        control[12..16].copy_from_slice(&libc::IP_RECVERR.to_ne_bytes());
+        control[16..20].copy_from_slice(&libc::EMSGSIZE.to_ne_bytes());
+        control[20] = 2;
+        control[24..28].copy_from_slice(&1280i32.to_ne_bytes());
+        let expected = Answer {
+            errno: libc::EMSGSIZE,
+            local: false,
+            mtu: 1280,
+            to: None,
+        };
+        assert_eq!(Answer::read(&control, None), Some(expected));
+        (0..28).for_each(|cut| assert_eq!(Answer::read(&control[..cut], None), None));
+        control[12] ^= 1;
+        assert_eq!(Answer::read(&control, None), None);
     }
 
     #[test]

@@ -14,9 +14,11 @@ use std::sync::Arc;
 
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
+use doorbell_fabric::pcapng;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::capture::{Other, Tap};
 use crate::config::{PAYLOAD_MAX, UdpConfig};
 use crate::stats::UdpStats;
 use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
@@ -45,6 +47,13 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// Its addresses, for those who read.
+    pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
+        // A name was made from an address, so it gives one.
+        self.names
+            .map(|name| name.get().unwrap_or_else(|| SocketAddr::from(([0; 4], 0))))
+    }
+
     /// Whether `address` is its priority channel's.
     pub(crate) fn starts_at(&self, address: SocketAddr) -> bool {
         self.names[0] == Name::of(address)
@@ -62,6 +71,9 @@ pub struct UdpTx {
     pub(crate) stats: UdpStats,
     /// Peers that refused a frame, since `progress` last looked.
     pub(crate) refusals: Vec<u32>,
+    /// The first frame failed once, perhaps for an answer to an earlier one.
+    retried: bool,
+    pub(crate) tap: Option<Tap>,
 }
 
 struct Post {
@@ -126,6 +138,17 @@ impl Queue {
         )
     }
 
+    /// Writes the first `n` frames to a capture.
+    #[cold]
+    fn show(&self, n: usize, channel: usize, tap: &Tap) {
+        let (posts, mut bytes) = self.waiting();
+        for post in &posts[..n] {
+            let (frame, rest) = bytes.split_at(post.length as usize);
+            tap.frame(pcapng::Way::Out, channel, Other::Peer(post.peer), frame);
+            bytes = rest;
+        }
+    }
+
     #[inline]
     fn is_backed_up(&self) -> bool {
         self.rung > self.first
@@ -156,6 +179,8 @@ impl UdpTx {
             gso,
             stats: UdpStats::default(),
             refusals: Vec::with_capacity(REFUSALS_MAX),
+            retried: false,
+            tap: None,
         }
     }
 
@@ -185,7 +210,11 @@ impl UdpTx {
             };
             match outcome {
                 Ok(frames) => {
+                    if let Some(tap) = &self.tap {
+                        self.queues[channel].show(frames, channel, tap);
+                    }
                     self.queues[channel].pop(frames);
+                    self.retried = false;
                     self.stats.sent += frames as u64;
                     self.stats.send_calls += 1;
                 }
@@ -266,15 +295,22 @@ impl UdpTx {
                 self.stats.send_full += 1;
                 return false;
             }
-            // An answer to an earlier frame; this one was not sent. The kernel tells it once.
-            Some(Errno::CONNREFUSED) => {
-                self.stats.refused += 1;
-                if self.refusals.len() < REFUSALS_MAX {
-                    let (posts, _) = self.queues[channel].waiting();
-                    self.refusals.push(posts[0].peer);
-                    return true;
+            // Perhaps an answer to an earlier frame, which the kernel tells once; then this one was not sent yet.
+            Some(errno @ (Errno::CONNREFUSED | Errno::MSGSIZE))
+                if !(self.retried || ran && errno == Errno::MSGSIZE) =>
+            {
+                self.retried = true;
+                let (posts, _) = self.queues[channel].waiting();
+                let peer = posts[0].peer;
+                // What comes by the rail's own sockets may be about anybody: their error queue tells.
+                let known = self.ways[peer as usize].sockets.is_some();
+                if known && errno == Errno::CONNREFUSED {
+                    self.stats.refused += 1;
+                    if self.refusals.len() < REFUSALS_MAX {
+                        self.refusals.push(peer);
+                    }
                 }
-                self.stats.unsendable += 1;
+                return true;
             }
             // The device cannot cut runs up, or the path is too narrow for this run: each frame for itself then.
             Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE)) if ran => {
@@ -286,6 +322,7 @@ impl UdpTx {
             _ => self.stats.unsendable += 1,
         }
         // Frames may be lost, and this one is: the next ones may go elsewhere.
+        self.retried = false;
         self.queues[channel].pop(1);
         true
     }

@@ -1,0 +1,100 @@
+//! Captures: every frame that the kernel took or gave, as pcapng, with the headers that it had on the wire.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::pcapng::{Interface, Packet, Way, Wrap, Writer};
+
+/// What a capture is written with.
+pub type CaptureWriter = Writer<Box<dyn Write + Send>>;
+
+struct Shared {
+    /// `None`: the capture has ended.
+    writer: Option<CaptureWriter>,
+    interface: Interface,
+    clock: Clock,
+    own: [SocketAddr; 2],
+    peers: Vec<[SocketAddr; 2]>,
+}
+
+/// One half's end of the capture: both halves write, each while it has the rail's thread.
+#[derive(Clone)]
+pub(crate) struct Tap(Arc<Mutex<Shared>>);
+
+/// The other end of a frame.
+#[derive(Clone, Copy)]
+pub(crate) enum Other {
+    Peer(u32),
+    Stranger(Option<SocketAddr>),
+}
+
+impl Tap {
+    pub(crate) fn new(
+        mut writer: CaptureWriter,
+        clock: Clock,
+        (name, about): (&str, &str),
+        own: [SocketAddr; 2],
+    ) -> Self {
+        let interface = writer.interface(name, about);
+        Self(Arc::new(Mutex::new(Shared {
+            writer: Some(writer),
+            interface,
+            clock,
+            own,
+            peers: Vec::new(),
+        })))
+    }
+
+    /// A panic of whoever had it before harms no capture: each packet is written whole or not at all.
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next peer's addresses.
+    pub(crate) fn peer(&self, addresses: [SocketAddr; 2]) {
+        self.shared().peers.push(addresses);
+    }
+
+    /// Writes one frame.
+    #[cold]
+    pub(crate) fn frame(&self, way: Way, channel: usize, other: Other, bytes: &[u8]) {
+        let mut shared = self.shared();
+        let shared = &mut *shared;
+        let other = match other {
+            Other::Peer(peer) => shared
+                .peers
+                .get(peer as usize)
+                .map(|addresses| addresses[channel]),
+            Other::Stranger(address) => address,
+        };
+        let (own, Some(other)) = (shared.own[channel], other) else {
+            return;
+        };
+        let (from, to) = if way == Way::Out {
+            (own, other)
+        } else {
+            (other, own)
+        };
+        if let Some(writer) = &mut shared.writer {
+            writer.packet(&Packet {
+                interface: shared.interface,
+                at: shared.clock.now(),
+                way,
+                wrap: Wrap::Udp { from, to },
+                bytes: &[SharedBytes::of(bytes)],
+                id: 0,
+                comments: &[],
+            });
+        }
+    }
+
+    /// Ends the capture and gives the writer back, with everything written out.
+    pub(crate) fn end(&self) -> Option<CaptureWriter> {
+        let mut writer = self.shared().writer.take()?;
+        writer.flush();
+        Some(writer)
+    }
+}

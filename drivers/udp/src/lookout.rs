@@ -1,0 +1,350 @@
+//! Which sockets are asked when.
+//!
+//! An empty receive is a system call, and a rail has two sockets and two more for each active peer. So a socket that
+//! gave something lately is *hot* and asked in every poll (at most two per channel). The others wait in an epoll set,
+//! which is asked now and then: what it names becomes hot or, while others are hotter, *ready*: asked in turn with
+//! them, so that no busy peer keeps a quiet one waiting.
+//!
+//! ```text
+//!   in the epoll set ──named──► hot, in the set ──gave 64 times──► hot, out of the set
+//!          ▲                        │ empty 1,024 times                  │ empty 1,024 times, or the rail sleeps
+//!          └────────────────────────┴────────────────────────────────────┘
+//! ```
+//!
+//! A socket in the set costs its *sender* a call of the kernel's for every frame, about 7 % of a round trip over the
+//! loopback; hence the third state.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+/// Hot sockets of one channel.
+const HOT_MAX: usize = 2;
+/// Empty receives after which a socket is not hot any more; and after which it makes room for another.
+const COOL_AFTER: u32 = 1024;
+const YIELD_AFTER: u32 = 64;
+/// Receives with something in them after which a hot socket leaves the set.
+const LEAVE_AFTER: u32 = 64;
+/// The epoll set is asked in every `SWEEP_BUSY`th poll while something is hot, else in every `SWEEP_IDLE`th.
+const SWEEP_BUSY: u32 = 64;
+const SWEEP_IDLE: u32 = 2;
+/// Sockets that one look at the epoll set can name.
+const EVENTS: usize = 16;
+/// The token of the socket that announces changes of links.
+const LINK: u64 = u64::MAX;
+
+/// "No peer", in a frame's record.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// One socket, and what it gave lately.
+pub(crate) struct Socket {
+    pub(crate) fd: Arc<OwnedFd>,
+    /// Whom it is connected to, or [`NOBODY`].
+    pub(crate) peer: u32,
+    pub(crate) channel: usize,
+    pub(crate) gro: bool,
+    /// Receives in a row that gave all that was asked for.
+    pub(crate) full: u32,
+    /// It gave something since `progress` last asked.
+    pub(crate) heard: bool,
+    /// Empty receives since it last gave something; receives that gave something since it became hot.
+    empty: u32,
+    given: u32,
+    /// It is in the epoll set.
+    watched: bool,
+}
+
+/// All sockets of a rail.
+pub(crate) struct Lookout {
+    pub(crate) sockets: Vec<Socket>,
+    hot: [Vec<u32>; 2],
+    /// Sockets that have something and are not hot.
+    ready: [Vec<u32>; 2],
+    epoll: OwnedFd,
+    polls: u32,
+    turns: [u32; 2],
+    /// Something was announced about links.
+    pub(crate) link_changed: bool,
+    /// A socket of nobody's in particular has errors in its queue.
+    pub(crate) errors: bool,
+}
+
+impl Lookout {
+    pub(crate) fn new(link: &OwnedFd) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let token = epoll::EventData::new_u64(LINK);
+        epoll::add(&epoll, link, token, epoll::EventFlags::IN)?;
+        Ok(Self {
+            sockets: Vec::new(),
+            hot: [(); 2].map(|()| Vec::with_capacity(HOT_MAX)),
+            ready: [(); 2].map(|()| Vec::with_capacity(EVENTS)),
+            epoll,
+            polls: 0,
+            turns: [0; 2],
+            link_changed: false,
+            errors: false,
+        })
+    }
+
+    /// Adds one more socket of `channel`, connected to `peer` or to nobody.
+    pub(crate) fn add(
+        &mut self,
+        fd: Arc<OwnedFd>,
+        peer: u32,
+        channel: usize,
+        gro: bool,
+    ) -> Result<(), Errno> {
+        self.sockets.push(Socket {
+            fd,
+            peer,
+            channel,
+            gro,
+            full: 0,
+            heard: false,
+            empty: 0,
+            given: 0,
+            watched: false,
+        });
+        let added = self.watch(self.sockets.len() - 1);
+        if added.is_err() {
+            self.sockets.pop();
+        }
+        added
+    }
+
+    /// Puts all sockets back into the set, so that each makes it readable. Returns it.
+    pub(crate) fn watch_all(&mut self) -> Result<(), Errno> {
+        let hot = self.hot.clone();
+        hot.iter()
+            .flatten()
+            .try_for_each(|&index| self.watch(index as usize))
+    }
+
+    /// What becomes readable, after [`Lookout::watch_all`], when there is something to do.
+    pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Asks the epoll set; returns how many sockets have something. Those become hot or ready.
+    pub(crate) fn sweep(&mut self) -> usize {
+        self.ready.iter_mut().for_each(Vec::clear);
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let Ok((found, _)) = epoll::wait(&self.epoll, &mut room, Some(&now)) else {
+            return 0;
+        };
+        for event in &*found {
+            let token = event.data.u64();
+            if token == LINK {
+                self.link_changed = true;
+                continue;
+            }
+            self.heat(token as u32);
+            let flags = event.flags;
+            self.errors |=
+                flags.contains(epoll::EventFlags::ERR) && self.sockets[token as usize].peer == NOBODY;
+        }
+        found.len()
+    }
+
+    /// Begins a poll of `channel`; returns how many sockets may have something.
+    #[inline]
+    pub(crate) fn turn(&mut self, channel: usize) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        let idle = self.hot.iter().all(Vec::is_empty);
+        let every = if idle { SWEEP_IDLE } else { SWEEP_BUSY };
+        // While more sockets are busy than can be hot, they are looked for every time.
+        if self.polls.is_multiple_of(every) || !self.ready[channel].is_empty() {
+            self.sweep();
+        }
+        self.turns[channel] = self.turns[channel].wrapping_add(1);
+        self.hot[channel].len() + self.ready[channel].len()
+    }
+
+    /// The `n`th of the `all` sockets that [`Lookout::turn`] found; each poll begins with another one.
+    #[inline]
+    pub(crate) fn pick(&self, channel: usize, n: usize, all: usize) -> Option<usize> {
+        let place = if all == 1 {
+            0
+        } else {
+            (n + self.turns[channel] as usize) % all
+        };
+        let (hot, ready) = (&self.hot[channel], &self.ready[channel]);
+        let index = hot.get(place).or_else(|| ready.get(place - hot.len()));
+        index.map(|&index| index as usize)
+    }
+
+    /// A socket gave something; `full`: as much as it was asked for.
+    #[inline]
+    pub(crate) fn gave(&mut self, index: usize, full: bool) {
+        let socket = &mut self.sockets[index];
+        socket.heard = true;
+        socket.empty = 0;
+        socket.full = if full { socket.full.saturating_add(1) } else { 0 };
+        socket.given = socket.given.saturating_add(1);
+        if socket.given == LEAVE_AFTER {
+            self.leave(index);
+        }
+    }
+
+    /// A socket gave nothing.
+    #[inline]
+    pub(crate) fn nothing(&mut self, index: usize) {
+        let socket = &mut self.sockets[index];
+        socket.full = 0;
+        socket.empty = socket.empty.saturating_add(1);
+        if socket.empty >= COOL_AFTER {
+            self.cool(index);
+        }
+    }
+
+    /// Gives up the sockets.
+    pub(crate) fn release(&mut self) {
+        self.hot.iter_mut().chain(&mut self.ready).for_each(Vec::clear);
+        self.sockets.clear();
+    }
+
+    fn heat(&mut self, index: u32) {
+        let channel = self.sockets[index as usize].channel;
+        if self.hot[channel].contains(&index) {
+            return;
+        }
+        if self.hot[channel].len() == HOT_MAX {
+            let cooler = |hot: &&u32| self.sockets[**hot as usize].empty > YIELD_AFTER;
+            if let Some(&other) = self.hot[channel].iter().find(cooler) {
+                self.cool(other as usize);
+            }
+        }
+        if self.hot[channel].len() < HOT_MAX {
+            self.hot[channel].push(index);
+            let socket = &mut self.sockets[index as usize];
+            (socket.empty, socket.given) = (0, 0);
+        } else {
+            self.ready[channel].push(index);
+        }
+    }
+
+    /// A hot socket that cannot be watched again stays hot: it would be forgotten.
+    #[cold]
+    fn cool(&mut self, index: usize) {
+        if self.watch(index).is_ok() {
+            let channel = self.sockets[index].channel;
+            self.hot[channel].retain(|&hot| hot as usize != index);
+        }
+    }
+
+    /// Takes a socket that gave much out of the epoll set, when it is hot and a peer's: errors of the others are found
+    /// by the set.
+    #[cold]
+    fn leave(&mut self, index: usize) {
+        let socket = &mut self.sockets[index];
+        let hot = self.hot[socket.channel].contains(&(index as u32));
+        if hot && socket.watched && socket.peer != NOBODY && epoll::delete(&self.epoll, &*socket.fd).is_ok() {
+            socket.watched = false;
+        }
+    }
+
+    fn watch(&mut self, index: usize) -> Result<(), Errno> {
+        let socket = &mut self.sockets[index];
+        socket.given = 0;
+        if !socket.watched {
+            let token = epoll::EventData::new_u64(index as u64);
+            epoll::add(&self.epoll, &*socket.fd, token, epoll::EventFlags::IN)?;
+            socket.watched = true;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    fn socket() -> (Arc<OwnedFd>, UdpSocket) {
+        let (ours, other) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        ours.set_nonblocking(true).unwrap();
+        other.connect(ours.local_addr().unwrap()).unwrap();
+        (Arc::new(ours.into()), other)
+    }
+
+    /// One poll of channel 0, one receive from each socket that is picked; returns which gave something.
+    fn poll(lookout: &mut Lookout) -> Vec<usize> {
+        let all = lookout.turn(0);
+        let picked: Vec<usize> = (0..all).filter_map(|n| lookout.pick(0, n, all)).collect();
+        let mut gave = Vec::new();
+        for index in picked {
+            let socket = &lookout.sockets[index];
+            if rustix::net::recv(&*socket.fd, &mut [0u8; 8], rustix::net::RecvFlags::empty()).is_ok() {
+                lookout.gave(index, false);
+                gave.push(index);
+            } else {
+                lookout.nothing(index);
+            }
+        }
+        gave
+    }
+
+    fn lookout(n: usize) -> (Lookout, Vec<UdpSocket>) {
+        let (link, _) = socket();
+        let mut lookout = Lookout::new(&link).unwrap();
+        let others = (0..n as u32).map(|peer| {
+            let (ours, other) = socket();
+            lookout.add(ours, peer, 0, false).unwrap();
+            other
+        });
+        let others = others.collect();
+        // The set keeps nothing alive: the link's socket went with its descriptor.
+        (lookout, others)
+    }
+
+    #[test]
+    fn a_busy_socket_leaves_the_set_and_comes_back_when_it_cools_or_the_rail_sleeps() {
+        let (mut lookout, others) = lookout(1);
+        let busy = |lookout: &mut Lookout| {
+            for _ in 0..2 * LEAVE_AFTER {
+                others[0].send(b"x").unwrap();
+                while poll(lookout).is_empty() {}
+            }
+            assert!(!lookout.sockets[0].watched);
+        };
+        busy(&mut lookout);
+        (0..COOL_AFTER).for_each(|_| assert!(poll(&mut lookout).is_empty()));
+        assert!(lookout.sockets[0].watched && lookout.hot[0].is_empty());
+        busy(&mut lookout);
+        lookout.watch_all().unwrap();
+        assert!(lookout.sockets[0].watched);
+        others[0].send(b"x").unwrap();
+        assert_eq!(lookout.sweep(), 1, "what comes after that is seen");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_behind_busy_ones() {
+        let (mut lookout, others) = lookout(5);
+        let mut given = [0; 5];
+        for _ in 0..100 {
+            others.iter().for_each(|other| {
+                other.send(b"x").unwrap();
+            });
+            // Room for one frame a poll only.
+            let all = lookout.turn(0);
+            for n in 0..all.min(1) {
+                let index = lookout.pick(0, n, all).unwrap();
+                let fd = &lookout.sockets[index].fd;
+                rustix::net::recv(&**fd, &mut [0u8; 8], rustix::net::RecvFlags::empty()).unwrap();
+                lookout.gave(index, true);
+                given[index] += 1;
+            }
+        }
+        assert!(given.iter().all(|&given| given > 10), "{given:?}");
+    }
+}
