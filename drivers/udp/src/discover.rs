@@ -46,7 +46,7 @@ impl UdpDriver {
         let state = if is_up(found.seen.flags) { "up" } else { "down" };
         let facts = candidate
             .fact("interface", &found.name)
-            .fact("address", found.address)
+            .fact("address", format!("{}/{}", found.address, found.prefix))
             .fact("mtu", format!("{} bytes", found.seen.mtu))
             .fact("link", state);
         match (&facts.verdict, &facts.capabilities) {
@@ -132,7 +132,7 @@ mod tests {
                 .find(|fact| fact.name == what)
                 .map(|fact| fact.value.as_str())
         };
-        assert_eq!(fact("address"), Some("127.0.0.1"));
+        assert_eq!(fact("address"), Some("127.0.0.1/8"));
         assert_eq!(fact("link"), Some("up"));
         assert!(fact("offloads").is_some());
         assert!(fact("mtu").is_some_and(|mtu| mtu.ends_with(" bytes")));

@@ -148,6 +148,7 @@ mod tests {
             name: "lo".to_owned(),
             index: 1,
             address: [127, 0, 0, 1].into(),
+            prefix: 8,
             seen: sys::Seen {
                 flags: 0x41,
                 mtu: 1500,

@@ -115,12 +115,14 @@ impl Lookout {
         added
     }
 
-    /// Puts all sockets back into the set, so that each makes it readable. Returns it.
+    /// Puts all sockets back into the set, so that each makes it readable.
     pub(crate) fn watch_all(&mut self) -> Result<(), Errno> {
-        let hot = self.hot.clone();
-        hot.iter()
-            .flatten()
-            .try_for_each(|&index| self.watch(index as usize))
+        for channel in 0..self.hot.len() {
+            for place in 0..self.hot[channel].len() {
+                self.watch(self.hot[channel][place] as usize)?;
+            }
+        }
+        Ok(())
     }
 
     /// What becomes readable, after [`Lookout::watch_all`], when there is something to do.

@@ -1,6 +1,7 @@
 //! The udp rail: how it is opened, its peers, and the contract common to all rails.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -226,13 +227,32 @@ impl UdpRail {
                 if error.raw_os_error().is_some_and(|code| full.contains(&code)) {
                     return Ok(None);
                 }
-                Err(RailError::Unreachable {
-                    rail: self.name.to_string(),
-                    peer: to[0].to_string(),
-                    reason: error.to_string(),
-                    remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
-                })
+                Err(self.unreachable(to[0], error.to_string()))
             }
+        }
+    }
+
+    /// Refuses a peer that frames of this interface do not reach.
+    fn reach(&self, to: SocketAddr) -> Result<(), RailError> {
+        match self.interface.other_way(to) {
+            Ok(None) => Ok(()),
+            Ok(Some(other)) => {
+                let ours = &self.interface.name;
+                Err(self.unreachable(
+                    to,
+                    format!("the routing table leads to it through {other}, not {ours}"),
+                ))
+            }
+            Err(error) => Err(self.unreachable(to, error.to_string())),
+        }
+    }
+
+    fn unreachable(&self, peer: SocketAddr, reason: String) -> RailError {
+        RailError::Unreachable {
+            rail: self.name.to_string(),
+            peer: peer.to_string(),
+            reason,
+            remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
         }
     }
 
@@ -252,6 +272,18 @@ impl UdpRail {
         self.hints.judge(heard, |peer, kind| {
             Self::tell(events, now, Scope::Peer(PeerIndex(peer)), kind);
         });
+    }
+}
+
+impl fmt::Debug for UdpRail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("UdpRail")
+            .field("name", &self.name)
+            .field("address", &self.interface.address)
+            .field("port", &self.port)
+            .field("peers", &self.tx.ways.len())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -406,6 +438,7 @@ impl Datagram for UdpRail {
         {
             return Ok(PeerIndex(known));
         }
+        self.reach(to[0])?;
         let peer = self.tx.ways.len() as u32;
         let sockets = self.connect(to)?;
         if let Some(sockets) = &sockets {

@@ -91,7 +91,9 @@ impl UdpRx {
     pub(crate) fn sleep(&mut self) -> Result<bool, Errno> {
         self.lookout.watch_all()?;
         let waits = self.inboxes.iter().any(Inbox::has_more) || self.lookout.sweep() > 0;
-        self.read_errors();
+        if self.lookout.errors {
+            self.read_errors();
+        }
         Ok(waits)
     }
 

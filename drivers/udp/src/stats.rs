@@ -49,6 +49,7 @@ impl UdpStats {
             ("strays", self.strays),
             ("too_long", self.too_long),
             ("above_path_mtu", self.above_path_mtu),
+            ("path_answers", self.path_answers),
             ("unsendable", self.unsendable),
             ("refused", self.refused),
             ("send_full", self.send_full),

@@ -204,6 +204,8 @@ pub(crate) struct Assigned {
     pub(crate) interface: String,
     /// Its address; `None` for the line that only says that the interface exists.
     pub(crate) address: Option<IpAddr>,
+    /// How many of its first bits it shares with all of its network; 0 without an address.
+    pub(crate) prefix: u8,
 }
 
 /// Every interface of this network namespace with its addresses, in the kernel's order.
@@ -223,12 +225,21 @@ pub(crate) fn assigned() -> io::Result<Vec<Assigned>> {
         found.push(Assigned {
             interface: name.to_string_lossy().into_owned(),
             address: inet_of(node.ifa_addr),
+            prefix: inet_of(node.ifa_netmask).map_or(0, ones),
         });
         next = node.ifa_next;
     }
     // SAFETY: the list came from `getifaddrs`; nothing of it is used any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
+}
+
+fn ones(mask: IpAddr) -> u8 {
+    let ones = match mask {
+        IpAddr::V4(four) => four.to_bits().leading_ones(),
+        IpAddr::V6(six) => six.to_bits().leading_ones(),
+    };
+    ones as u8
 }
 
 /// The address of a node of the list of `getifaddrs`, when it is an internet address.
@@ -574,6 +585,7 @@ mod tests {
         let lo = |ip: &str| Assigned {
             interface: "lo".to_owned(),
             address: Some(ip.parse().unwrap()),
+            prefix: 8,
         };
         assert!(all.contains(&lo("127.0.0.1")), "{all:?}");
     }

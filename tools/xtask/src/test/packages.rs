@@ -32,6 +32,22 @@ const PACKAGES: &[Package] = &[
         program: "tshark",
         steps: &["test"],
     },
+    // drivers/udp/tests/netns makes hosts of network namespaces
+    Package {
+        name: "iproute2",
+        program: "ip",
+        steps: &["test", "release"],
+    },
+    Package {
+        name: "nftables",
+        program: "nft",
+        steps: &["test", "release"],
+    },
+    Package {
+        name: "ethtool",
+        program: "ethtool",
+        steps: &["test", "release"],
+    },
 ];
 
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.

@@ -1,0 +1,272 @@
+//! Two hosts for a test: network namespaces with a pair of virtual Ethernet interfaces between them, and trouble on it.
+//!
+//! ```text
+//!   Lab::pair      a: v0 10.77.0.1, fd77::1 ───────────────────────────── b: v0 10.77.0.2, fd77::2
+//!   Lab::routed    a: v0 10.77.1.1, fd77:1::1 ── router ── narrow ────── b: v0 10.77.2.1, fd77:2::1
+//! ```
+//!
+//! The namespaces are named with this process's id and go with the [`Lab`], also when a test panics. Other crates' tests
+//! use this file by `#[path]`; it needs nothing but `rustix`.
+
+#![allow(dead_code, unreachable_pub)] // no user of this module uses all of it
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Namespaces and what connects them.
+#[derive(Debug)]
+pub struct Lab {
+    /// The two hosts, then the router.
+    names: Vec<String>,
+    routed: bool,
+}
+
+/// The interface of each host.
+pub const INTERFACE: &str = "v0";
+
+/// Tells the runner of the tests what was left out (see `cargo xtask test --help`).
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("doorbell-skip: {test}: {reason}");
+    if let Ok(path) = std::env::var("DOORBELL_SKIP_FILE") {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
+    }
+}
+
+fn lacking() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("network namespaces need root".to_owned());
+    }
+    for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+        if Command::new(program).arg("-V").output().is_err() {
+            return Some(format!("package {package}: {program} not found"));
+        }
+    }
+    let name = format!("doorbell-{}-try", std::process::id());
+    if let Err(error) = ip(&format!("netns add {name}")) {
+        return Some(format!("no network namespaces here: {error}"));
+    }
+    let _ = ip(&format!("netns del {name}"));
+    None
+}
+
+fn said(output: std::io::Result<Output>) -> Result<String, String> {
+    match output {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn ip(arguments: &str) -> Result<String, String> {
+    said(Command::new("ip").args(arguments.split(' ')).output())
+}
+
+impl Lab {
+    /// Two hosts on one link with this MTU; `None`, and the reason told, where that cannot be had.
+    pub fn pair(test: &str, mtu: usize) -> Option<Self> {
+        let lab = Self::hosts(test, 2, false)?;
+        let [a, b] = [lab.name(0), lab.name(1)];
+        lab.must(&format!(
+            "link add v0 netns {a} mtu {mtu} type veth peer name v0 netns {b} mtu {mtu}"
+        ));
+        for side in [0, 1] {
+            lab.address(
+                side,
+                INTERFACE,
+                &[
+                    format!("10.77.0.{}/24", side + 1),
+                    format!("fd77::{}/64", side + 1),
+                ],
+            );
+        }
+        (0..2).for_each(|side| lab.wait_until_up(side, INTERFACE));
+        Some(lab)
+    }
+
+    /// Two hosts with a router between them that takes packets of `narrow` bytes at most to the second.
+    pub fn routed(test: &str, mtu: usize, narrow: usize) -> Option<Self> {
+        let lab = Self::hosts(test, 3, true)?;
+        for side in [0, 1] {
+            let (host, router) = (lab.name(side), lab.name(2));
+            let (net, mtu) = (side + 1, if side == 0 { mtu } else { narrow });
+            // Only the router knows how narrow it is.
+            lab.must(&format!(
+                "link add v0 netns {host} mtu {mtu} type veth peer name r{side} netns {router} mtu {mtu}"
+            ));
+            lab.address(
+                side,
+                INTERFACE,
+                &[format!("10.77.{net}.1/24"), format!("fd77:{net}::1/64")],
+            );
+            lab.address(
+                2,
+                &format!("r{side}"),
+                &[format!("10.77.{net}.254/24"), format!("fd77:{net}::fe/64")],
+            );
+            lab.must(&format!("-n {host} route add default via 10.77.{net}.254"));
+            lab.must(&format!("-n {host} -6 route add default via fd77:{net}::fe"));
+        }
+        lab.inside(2, || {
+            for (file, value) in [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")] {
+                std::fs::write(format!("/proc/sys/net/{file}"), value).expect("a router forwards");
+            }
+        });
+        (0..2).for_each(|side| lab.wait_until_up(side, INTERFACE));
+        (0..2).for_each(|side| lab.wait_until_up(2, &format!("r{side}")));
+        Some(lab)
+    }
+
+    fn hosts(test: &str, count: usize, routed: bool) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if let Some(reason) = lacking() {
+            skipped(test, &reason);
+            return None;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |host| format!("doorbell-{}-{number}-{host}", std::process::id());
+        let mut lab = Self {
+            names: Vec::new(),
+            routed,
+        };
+        for host in ["a", "b", "r"].into_iter().take(count) {
+            lab.must(&format!("netns add {}", name(host)));
+            lab.names.push(name(host));
+            lab.must(&format!("-n {} link set lo up", name(host)));
+        }
+        Some(lab)
+    }
+
+    fn must(&self, arguments: &str) {
+        if let Err(error) = ip(arguments) {
+            panic!("ip {arguments}: {error}");
+        }
+    }
+
+    fn address(&self, host: usize, interface: &str, addresses: &[String]) {
+        let name = self.name(host);
+        for address in addresses {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            self.must(&format!("-n {name} address add {address} dev {interface}{nodad}"));
+        }
+        self.must(&format!("-n {name} link set {interface} up"));
+    }
+
+    /// The kernel takes up to a second to say that a link is there.
+    pub fn wait_until_up(&self, host: usize, interface: &str) {
+        let start = Instant::now();
+        let arguments = format!("-n {} -o link show {interface} up", self.name(host));
+        while !ip(&arguments).is_ok_and(|line| line.contains("state UP")) {
+            assert!(
+                start.elapsed().as_secs() < 10,
+                "never happened: {interface} is up"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The namespace of a host, as `ip netns` knows it.
+    pub fn name(&self, host: usize) -> &str {
+        &self.names[host]
+    }
+
+    /// The IPv4 address of a host.
+    pub fn ipv4(&self, side: u8) -> IpAddr {
+        if self.routed {
+            [10, 77, side + 1, 1].into()
+        } else {
+            [10, 77, 0, side + 1].into()
+        }
+    }
+
+    /// Runs `work` in a thread of its own inside a host.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn inside<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
+        let here = thread::scope(|scope| scope.spawn(|| self.enter(host).then(work)).join());
+        match here {
+            Ok(result) => result.expect("the namespace is there"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Moves the calling thread into a host, for good; returns whether that was possible.
+    pub fn enter(&self, host: usize) -> bool {
+        let file = File::open(format!("/var/run/netns/{}", self.name(host)));
+        file.is_ok_and(|file| {
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))
+                .is_ok()
+        })
+    }
+
+    /// `ip` inside a host: `lab.ip(1, "link set v0 down")`.
+    pub fn ip(&self, host: usize, arguments: &str) {
+        self.must(&format!("-n {} {arguments}", self.name(host)));
+    }
+
+    /// Drops `permille` of 1,000 of what comes in at both hosts, at random: each a buffer of the kernel's, which may be
+    /// a run of many frames. Replaces what was set before; 0 ends it.
+    pub fn lose(&self, permille: u32) {
+        (0..2).for_each(|host| self.drop_at(host, &format!("numgen random mod 1000 < {permille}")));
+    }
+
+    /// Drops what comes in at `host` with IP packets of more than `length` bytes, and says nothing: a path with trouble
+    /// about its MTU. Turns off that runs of frames come in one piece.
+    pub fn drop_longer(&self, host: usize, length: usize) {
+        for host in 0..2 {
+            // Without ethtool runs of short frames are dropped too, which is worse trouble of the same kind.
+            let off = "-K v0 tx-udp-segmentation off gso off gro off";
+            let command = ["netns", "exec", self.name(host), "ethtool"];
+            let _ = Command::new("ip").args(command).args(off.split(' ')).output();
+        }
+        // What is counted includes the Ethernet header.
+        self.drop_at(host, &format!("meta length > {length}"));
+    }
+
+    fn drop_at(&self, host: usize, what: &str) {
+        let script = format!(
+            "add table netdev trouble\nflush table netdev trouble\n\
+             add chain netdev trouble in {{ type filter hook ingress device \"{INTERFACE}\" priority 0; }}\n\
+             add rule netdev trouble in {what} counter drop\n"
+        );
+        let name = self.name(host);
+        let command = ["netns", "exec", name, "nft", &script];
+        if let Err(error) = said(Command::new("ip").args(command).output()) {
+            panic!("nft {script}: {error}");
+        }
+    }
+
+    /// How many buffers the trouble at `host` has dropped.
+    pub fn dropped(&self, host: usize) -> u64 {
+        let command = [
+            "netns",
+            "exec",
+            self.name(host),
+            "nft",
+            "list",
+            "table",
+            "netdev",
+            "trouble",
+        ];
+        let text = said(Command::new("ip").args(command).output()).unwrap_or_default();
+        let mut words = text.split_whitespace().skip_while(|&word| word != "packets");
+        words.nth(1).and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // A panic here during another would end the process; what is left is named with a dead process's id.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
