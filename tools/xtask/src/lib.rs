@@ -1,7 +1,8 @@
 //! The developers' own commands: everything that keeps the project in order and is not part of what users get.
 //!
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
-//! and the tree in order, `licences` looks at what the dependencies are licensed under.
+//! and the tree in order, `licences` looks at what the dependencies are licensed under,
+//! `simulate` plays whole jobs over a faulty simulated network.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -9,6 +10,7 @@ pub mod child;
 pub mod error;
 mod licences;
 mod lock;
+mod simulate;
 mod test;
 mod tree;
 mod workspace;
@@ -38,6 +40,13 @@ enum Command {
     /// Check the licences and sources of all dependencies
     #[command(after_help = licences::HELP)]
     Licences,
+    /// Play whole jobs over a faulty simulated network, and check every message
+    // Its options are those of the program that it starts.
+    #[command(disable_help_flag = true)]
+    Simulate {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +56,8 @@ Examples:
   cargo xtask test --only loom         one step; --list names them
   cargo xtask test --json target/r.json
   cargo xtask arrows
-  cargo xtask licences";
+  cargo xtask licences
+  cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
 /// The whole program: reads the command line, runs one command, and returns 0 or 1.
 pub fn main() -> ExitCode {
@@ -68,6 +78,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Test(options) => test::run(&workspace, &options),
         Command::Arrows => arrows::run(&workspace),
         Command::Licences => licences::run(&workspace),
+        Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
 }
 
@@ -80,7 +91,7 @@ mod tests {
     fn the_command_line_is_sound_and_its_help_shows_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().render_help().to_string();
-        for command in ["test", "arrows", "licences"] {
+        for command in ["test", "arrows", "licences", "simulate"] {
             assert!(
                 help.contains(&format!("cargo xtask {command}")),
                 "no example of {command} in:\n{help}"

@@ -111,6 +111,7 @@ const FLOORS: &[Place] = &[
     place(6, "tools", "doorbell-tools", Sees::Everything),
     place(6, "bench", "doorbell-bench", Sees::Everything),
     place(6, "tools/xtask", "xtask", Sees::Everything),
+    place(6, "tools/simulate", "doorbell-simulate", Sees::Everything),
     place(6, "fabric/provider", "doorbell-provider", Sees::Below),
     place(6, "am/portals/abi", "doorbell-portals-abi", Sees::Below),
 ];

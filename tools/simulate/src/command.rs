@@ -1,0 +1,222 @@
+//! The command line: which seeds over which faults, and what is printed of them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use doorbell_sim::Stats;
+
+use crate::class::Class;
+use crate::failure::Failure;
+use crate::job::{Job, Outcome};
+
+/// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
+#[derive(Clone, Debug, Parser)]
+#[command(name = "simulate", bin_name = "cargo xtask simulate", after_help = EXAMPLES)]
+pub struct Options {
+    /// How many seeds, from 1 on, for each class of faults
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub seeds: u64,
+    /// This seed only
+    #[arg(long, value_name = "S", conflicts_with = "seeds")]
+    pub seed: Option<u64>,
+    /// Messages of one job
+    #[arg(long, default_value_t = 100_000, value_name = "M")]
+    pub messages: usize,
+    /// Classes of faults; all of them when none is named
+    #[arg(long, value_name = "CLASS")]
+    pub fault: Vec<Class>,
+    /// Ranks of one job
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub ranks: u32,
+    /// Jobs that run at the same time
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+    /// Stop beginning new seeds after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub within: Option<u64>,
+    /// Where the captures of failed seeds go
+    #[arg(long, default_value = "target/simulate", value_name = "FOLDER")]
+    pub captures: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask simulate                                ten seeds over each class of faults
+  cargo xtask simulate --seeds 200 --jobs 2
+  cargo xtask simulate --fault loss10 --messages 10000
+  cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it";
+
+/// What one class of faults came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    good: u64,
+    bad: u64,
+    bytes: u64,
+    took: Duration,
+    network: Stats,
+    segments: u64,
+    sent_again: u64,
+}
+
+impl Row {
+    fn add(&mut self, outcome: &Outcome) {
+        self.good += 1;
+        self.bytes += outcome.bytes;
+        self.took += outcome.took;
+        self.network += outcome.network;
+        self.segments += outcome.segments;
+        self.sent_again += outcome.sent_again;
+    }
+}
+
+/// The whole program; 1 when a seed has failed.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    let failed = run(&options);
+    if failed > 0 {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs all that was asked for, and prints a line per class and each failure; returns how many seeds failed.
+pub fn run(options: &Options) -> u64 {
+    if let Err(error) = std::fs::create_dir_all(&options.captures) {
+        eprintln!(
+            "{}: {error}; failed seeds are not captured",
+            options.captures.display()
+        );
+    }
+    let classes = if options.fault.is_empty() {
+        Class::EACH.to_vec()
+    } else {
+        options.fault.clone()
+    };
+    let seeds = options.seed.map_or(1..=options.seeds, |seed| seed..=seed);
+    // Seed by seed through all classes: when the time is up, each has had its share.
+    let each = seeds.flat_map(|seed| classes.iter().map(move |&class| (seed, class)));
+    let work: Vec<(u64, Class)> = each.collect();
+    let rows = Mutex::new(vec![Row::default(); classes.len()]);
+    let (next, start) = (AtomicUsize::new(0), Instant::now());
+    let up = || {
+        options
+            .within
+            .is_some_and(|within| start.elapsed() >= Duration::from_secs(within))
+    };
+    let worker = || {
+        while !up()
+            && let Some(&(seed, class)) = work.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let job = Job {
+                seed,
+                class,
+                ranks: options.ranks,
+                messages: options.messages,
+                mtu: None,
+                script: Vec::new(),
+            };
+            let ended = job.run(Some(&options.captures));
+            let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let row = classes
+                .iter()
+                .position(|&known| known == class)
+                .unwrap_or_default();
+            count(&mut rows[row], ended);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..options.jobs).for_each(|_| _ = scope.spawn(worker));
+    });
+    let rows = rows
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    show(options, &classes, &rows, work.len() as u64, start.elapsed());
+    rows.iter().map(|row| row.bad).sum()
+}
+
+fn count(row: &mut Row, ended: Result<Outcome, Failure>) {
+    match ended {
+        Ok(outcome) => row.add(&outcome),
+        Err(failure) => {
+            row.bad += 1;
+            println!("FAILED: {failure}\n");
+        }
+    }
+}
+
+fn show(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Duration) {
+    println!(
+        "{:<12} {:>5} {:>6} {:>10} {:>9} {:>11} {:>9} {:>8} {:>11} {:>6} {:>8}",
+        "fault",
+        "seeds",
+        "failed",
+        "messages",
+        "bytes",
+        "frames",
+        "lost",
+        "twice",
+        "sent again",
+        "ratio",
+        "Gb/s"
+    );
+    for (class, row) in classes.iter().zip(rows) {
+        let lost = row.network.frames_dropped() + row.network.corrupted;
+        let ratio = if lost > 0 {
+            row.sent_again as f64 / lost as f64
+        } else {
+            0.0
+        };
+        let seconds = row.took.as_secs_f64().max(f64::MIN_POSITIVE);
+        println!(
+            "{:<12} {:>5} {:>6} {:>10} {:>8.1}G {:>11} {:>9} {:>8} {:>11} {:>6.2} {:>8.1}",
+            class,
+            row.good + row.bad,
+            row.bad,
+            row.good * options.messages as u64,
+            row.bytes as f64 / 1e9,
+            row.network.frames_sent,
+            lost,
+            row.network.duplicated,
+            row.sent_again,
+            ratio,
+            row.bytes as f64 * 8.0 / 1e9 / seconds,
+        );
+    }
+    let (good, bad) = rows
+        .iter()
+        .fold((0, 0), |(good, bad), row| (good + row.good, bad + row.bad));
+    println!(
+        "{good} jobs of {} ranks with every message once, whole, and in matching order; {bad} failed; {} not begun; {:.0} s",
+        options.ranks,
+        asked - good - bad,
+        took.as_secs_f64()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Options::command().debug_assert();
+        let options = Options::parse_from([
+            "simulate",
+            "--seed",
+            "7",
+            "--fault",
+            "reorder64",
+            "--fault",
+            "all",
+        ]);
+        assert_eq!(
+            (options.seed, options.fault),
+            (Some(7), vec![Class::Reorder64, Class::All])
+        );
+    }
+}

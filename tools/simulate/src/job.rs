@@ -1,0 +1,255 @@
+//! A job of one seed: made, played to its end in virtual time, and judged.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_btl::{Btl, BtlConfig, Counters, JobKey};
+use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Pml, PmlConfig, Rank};
+use doorbell_sim::{Change, Plane, Random, SimDatagram, SimNet, Stats};
+
+use crate::class::Class;
+use crate::failure::{Failure, Kind};
+use crate::plan::Plan;
+use crate::player::Player;
+use crate::shape::Shape;
+
+/// Nothing was received for so long in virtual time: what is missing is lost.
+const STANDSTILL: Duration = Duration::from_secs(5);
+/// The capture of a failed run begins so long before its end.
+const CAPTURED: Duration = Duration::from_micros(500);
+/// An orderly end takes at most so long.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// One job: which seed, over which faults, how large.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Chooses everything.
+    pub seed: u64,
+    /// What the network does wrong.
+    pub class: Class,
+    /// Ranks, 2 at least.
+    pub ranks: u32,
+    /// Messages of all ranks together.
+    pub messages: usize,
+    /// Longest frame, instead of the one that the seed chooses.
+    pub mtu: Option<usize>,
+    /// Changes of the network at their times, on top of the class.
+    pub script: Vec<(Time, Change)>,
+}
+
+/// A job that went well.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Bytes of its messages.
+    pub bytes: u64,
+    /// How long it took, on the virtual clock.
+    pub took: Duration,
+    /// What the network did.
+    pub network: Stats,
+    /// What all BTLs together counted.
+    pub sent_again: u64,
+    /// Segments sent for the first time.
+    pub segments: u64,
+    /// Equal for equal runs.
+    pub hash: u64,
+}
+
+impl Job {
+    /// Plays the job; a failure is played again, with a capture of its end in `captures`.
+    ///
+    /// # Errors
+    /// [`Failure`] with the first thing that is wrong.
+    pub fn run(&self, captures: Option<&Path>) -> Result<Outcome, Failure> {
+        let (at, kind) = match self.guarded(None) {
+            Ok(outcome) => return Ok(outcome),
+            Err(found) => found,
+        };
+        let file = captures.map(|folder| folder.join(format!("{}-{}.pcapng", self.class, self.seed)));
+        let capture = file.filter(|path| {
+            let silent = if matches!(kind, Kind::Lost(_)) {
+                STANDSTILL
+            } else {
+                Duration::ZERO
+            };
+            let began = at.nanos().saturating_sub((CAPTURED + silent).as_nanos() as u64);
+            let again = self.guarded(Some((Time::from_nanos(began), path)));
+            // A failure that does not come again is told all the same; its capture would mislead.
+            again.is_err_and(|(again, _)| again == at) && path.is_file()
+        });
+        Err(Failure {
+            seed: self.seed,
+            class: self.class,
+            messages: self.messages,
+            at,
+            kind,
+            capture,
+        })
+    }
+
+    /// Plays it, and takes panics for what they are.
+    fn guarded(&self, dump: Option<(Time, &Path)>) -> Result<Outcome, (Time, Kind)> {
+        let mut shape = Shape::of(self.seed, self.class);
+        if let Some(mtu) = self.mtu {
+            shape.sim.mtu = mtu;
+        }
+        let net = SimNet::new(self.seed, shape.sim);
+        self.script.iter().for_each(|&(at, change)| net.at(at, change));
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            let plan = Plan::new(self.seed, self.ranks, self.messages);
+            let mut table = Table::seat(&net, &plan, self, shape, |rank| self.rail(&net, shape, rank))?;
+            table.play(&plan, dump)?;
+            table.part()?;
+            Ok(self.outcome(&plan, &table))
+        }));
+        let failed = |kind| (net.now(), kind);
+        match played {
+            Ok(outcome) => outcome.map_err(failed),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                Err(failed(Kind::Panic(
+                    text.unwrap_or("of an unknown kind").to_owned(),
+                )))
+            }
+        }
+    }
+
+    fn rail(&self, net: &SimNet, shape: Shape, rank: u32) -> Result<(Btl<SimDatagram>, Incarnation), Kind> {
+        let driver = net.attach_datagram_rank(rank, Plane::FIRST);
+        let life = driver.incarnation();
+        let config = BtlConfig {
+            first_sequence: shape.wraps.then_some(u32::MAX - 1_000),
+            ..BtlConfig::default()
+        };
+        let mut btl = Btl::new(driver, config, life).map_err(|error| Kind::Other(error.to_string()))?;
+        let mut key = [0; 32];
+        let mut random = Random::for_part(self.seed, &[5]);
+        key.iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
+        btl.set_key(JobKey::from_bytes(key));
+        Ok((btl, life))
+    }
+
+    fn outcome(&self, plan: &Plan, table: &Table<Btl<SimDatagram>>) -> Outcome {
+        let rails = table.players.iter().flat_map(|player| player.pml.rails());
+        let counters: Vec<Counters> = rails.map(|(_, btl)| *btl.counters()).collect();
+        Outcome {
+            bytes: plan.bytes(),
+            took: table.ended.since(Time::ZERO),
+            network: table.net.total(),
+            sent_again: counters.iter().map(|counters| counters.resends).sum(),
+            segments: counters.iter().map(|counters| counters.segments_sent).sum(),
+            hash: table.net.trace_hash(),
+        }
+    }
+}
+
+/// The players, and the network between them.
+struct Table<M: Message> {
+    net: SimNet,
+    players: Vec<Player<M>>,
+    /// In which order they are stepped.
+    order: Vec<usize>,
+    random: Random,
+    pace: Duration,
+    ended: Time,
+}
+
+impl<M: Message> Table<M> {
+    fn seat(
+        net: &SimNet,
+        plan: &Plan,
+        job: &Job,
+        shape: Shape,
+        rail: impl Fn(u32) -> Result<(M, Incarnation), Kind>,
+    ) -> Result<Self, Kind> {
+        let rails = (0..job.ranks).map(rail).collect::<Result<Vec<_>, _>>()?;
+        let known: Vec<_> = rails.iter().map(|(rail, life)| (rail.address(), *life)).collect();
+        let other = |error: doorbell_pml::PmlError| Kind::Other(error.to_string());
+        let mut players = Vec::new();
+        for (rank, (rail, _)) in (0..).zip(rails) {
+            let mut config = PmlConfig::new(Rank(rank), job.ranks, job.seed);
+            config.protocol = shape.protocol;
+            let mut pml = Pml::new(config).map_err(other)?;
+            let id = pml.add_rail(rail);
+            for (peer, (address, life)) in (0..).zip(&known) {
+                pml.connect(Rank(peer), id, address, *life).map_err(other)?;
+            }
+            players.push(Player::new(pml, plan, rank, job.ranks, job.seed, shape));
+        }
+        Ok(Self {
+            net: net.clone(),
+            order: (0..players.len()).collect(),
+            players,
+            random: Random::for_part(job.seed, &[6]),
+            pace: shape.pace,
+            ended: Time::ZERO,
+        })
+    }
+
+    /// Steps everybody until all are done.
+    fn play(&mut self, plan: &Plan, mut dump: Option<(Time, &Path)>) -> Result<(), Kind> {
+        while !self.players.iter().all(|player| player.is_done(plan)) {
+            let now = self.net.now();
+            if let Some((_, path)) = dump.take_if(|(began, _)| now >= *began) {
+                let file = std::fs::File::create(path).map_err(|error| Kind::Other(error.to_string()))?;
+                self.net.dump(file);
+            }
+            self.random.shuffle(&mut self.order);
+            let mut worked = false;
+            for &rank in &self.order {
+                worked |= self.players[rank].step(plan, now)?;
+            }
+            self.advance(worked, |player| player.next_deadline());
+            let last = self.players.iter().map(Player::last).max();
+            if last.is_some_and(|last| now.since(last) > STANDSTILL) {
+                let waits = self.players.iter().filter(|player| !player.is_done(plan));
+                let texts: Vec<String> = waits.map(|player| player.explain(plan)).collect();
+                return Err(Kind::Lost(texts.join("\n")));
+            }
+        }
+        self.ended = self.net.now();
+        Ok(())
+    }
+
+    /// One round takes its time; when nobody did anything, as long as until something is due.
+    fn advance(&self, worked: bool, deadline: impl Fn(&Player<M>) -> Option<Time>) {
+        let mut next = self.net.now() + self.pace;
+        if !worked {
+            let due = self
+                .players
+                .iter()
+                .filter_map(deadline)
+                .chain(self.net.next_event());
+            next = due.min().map_or(next, |due| due.max(next));
+        }
+        self.net.advance_to(next);
+    }
+
+    /// Everybody says goodbye, and nothing may be left.
+    fn part(&mut self) -> Result<(), Kind> {
+        let by = self.net.now() + FAREWELL;
+        let mut closed = vec![false; self.players.len()];
+        while closed.contains(&false) {
+            let now = self.net.now();
+            for (player, closed) in self.players.iter_mut().zip(&mut closed) {
+                *closed = *closed || player.pml.close(now, by);
+            }
+            self.advance(false, |player| player.pml.next_deadline());
+        }
+        for (rank, player) in self.players.iter().enumerate() {
+            let (open, drops) = (player.pml.live_requests(), player.pml.counters().drops);
+            if open > 0 || drops.total() > 0 {
+                let text = format!("rank {rank} is left with {open} requests, and has dropped {drops:?}");
+                return Err(Kind::Other(text));
+            }
+        }
+        while self.net.advance_to_next_event().is_some() {}
+        match self.net.held() {
+            0 => Ok(()),
+            held => Err(Kind::Other(format!("the network is left with {held} frames"))),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Whole jobs over a faulty simulated network: eight ranks, the PML, the reliable layer and the simulator, in one
+//! thread. A seed is a run: it chooses the messages, the receives, the shape of the network and every fault.
+//!
+//! ```text
+//!   plan ─► player (one per rank): sends, receives ─► Pml ─► Btl ─► SimDatagram ─► SimNet
+//!     └────► books: every message once, whole, and in matching order
+//! ```
+//!
+//! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and its last
+//! moments are kept as a capture for Wireshark.
+#![forbid(unsafe_code)]
+
+mod books;
+mod class;
+pub mod command;
+mod failure;
+mod job;
+mod plan;
+mod player;
+mod shape;
+
+pub use class::Class;
+pub use failure::{Failure, Kind};
+pub use job::{Job, Outcome};
