@@ -8,14 +8,17 @@ use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::{Offer, Policy, Reach, Selection, select};
+use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
 
+use crate::bootstrap::remote::{RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all};
+use crate::random;
 use crate::raw::OneSided;
 use crate::seen::Seen;
 use crate::world::{Hook, World};
@@ -165,7 +168,80 @@ impl Builder {
             (rails, candidates),
             Clock::Machine(doorbell_fabric::clock::Clock::start()),
             hook,
+            None,
         )
+    }
+
+    /// As [`Builder::build`], for a job of two ranks, usually on two hosts, that meet over `connection`: who called is
+    /// rank 0, the other one rank 1. The connection stays open as long as the world: what happens to the other process
+    /// is known by it, and the world takes leave over it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use doorbell::oob::{Connection, JobKey, Listener, tcp::Accepted};
+    /// let key = JobKey::generate()?;
+    /// let terms = || doorbell::terms(Some(key.clone()));
+    /// let mut door = Listener::bind("127.0.0.1:0".parse().unwrap(), terms()?)?;
+    /// let to = door.address().into();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let call = Connection::connect(&to, &terms().unwrap(), Duration::from_secs(5)).unwrap();
+    ///         let world = doorbell::Builder::new().build_over(call).unwrap();
+    ///         world.send(1, 7, b"from another host").unwrap();
+    ///     });
+    ///     let Accepted::Guest(guest) = door.accept(None, None)? else { panic!() };
+    ///     let world = doorbell::Builder::new().build_over(*guest)?;
+    ///     let mut buffer = [0; 64];
+    ///     assert_eq!(world.recv(0, 7, &mut buffer)?.len, 17);
+    ///     Ok::<(), doorbell::Error>(())
+    /// })?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told ours, too.
+    pub fn build_over(self, connection: Connection) -> Result<World, Error> {
+        let resolved = self.split();
+        let limit = resolved
+            .as_ref()
+            .map_or(*Config::default().job.timeout.get(), |(config, _)| {
+                *config.job.timeout.get()
+            });
+        let mut remote = Remote::over(connection, limit);
+        let rank = remote.rank();
+        let prepared = resolved.and_then(|(config, hook)| {
+            without_launcher(&config)?;
+            let (rails, candidates) = open_all(&config)?;
+            let own = hello(&config, rank, RANKS, &rails)?;
+            Ok((config, hook, (rails, candidates), own))
+        });
+        let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
+        let meeting = remote.meet(own)?;
+        let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+        World::raise(config, rank, meeting, rails, clock, hook, Some(remote))
+    }
+}
+
+/// What both sides of a connection between two hosts bring to it, for [`Builder::build_over`]. Without a key, it has to
+/// be on loopback.
+///
+/// # Errors
+/// When the kernel gives no random numbers.
+pub fn terms(key: Option<JobKey>) -> Result<Terms, Error> {
+    Ok(Terms::new(key, MEETING, random::number()?))
+}
+
+/// What a session is for: the meeting of two ranks.
+const MEETING: u16 = 1;
+
+/// Ranks that meet over a connection have no launcher.
+fn without_launcher(config: &Config) -> Result<(), Error> {
+    match config.job.rank.get() {
+        None => Ok(()),
+        Some(rank) => Err(job(format!(
+            "DOORBELL_RANK is {rank} ({}), but two hosts that meet over a connection have their ranks from it",
+            config.job.rank.origin()
+        ))),
     }
 }
 
@@ -309,8 +385,17 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<Wo
         key: Key::random()?,
         ranks: table,
     };
-    let raise =
-        |(rank, rails)| World::raise(config.clone(), rank, meeting.clone(), rails, clock.clone(), None);
+    let raise = |(rank, rails)| {
+        World::raise(
+            config.clone(),
+            rank,
+            meeting.clone(),
+            rails,
+            clock.clone(),
+            None,
+            None,
+        )
+    };
     ranks.zip(rails).map(raise).collect()
 }
 
@@ -323,6 +408,7 @@ impl World {
         (rails, candidates): Rails,
         clock: Clock,
         hook: Option<Hook>,
+        mut remote: Option<Remote>,
     ) -> Result<Self, Error> {
         let size = table.len() as u32;
         let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
@@ -330,8 +416,14 @@ impl World {
             rail.set_key(&key);
             pml.add_rail(rail);
         }
-        let (selections, ways) = connect_all(&mut pml, &config, &candidates, rank, &table)?;
-        let seen = Seen::create(*config.counters.place.get(), rank, &pml)?;
+        let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
+        let chosen =
+            chosen.and_then(|chosen| Ok((chosen, Seen::create(*config.counters.place.get(), rank, &pml)?)));
+        let ((selections, ways), seen) = chosen.map_err(|error| match &mut remote {
+            Some(remote) => remote.refuse(error),
+            None => error,
+        })?;
+        let life = remote.map(Remote::start).transpose()?;
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
@@ -345,6 +437,7 @@ impl World {
             ways,
             dedicated,
             one_sided: OneSided::default(),
+            life,
             watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
             tests: 0,

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use doorbell_fabric::error::{Exit, RailError};
+use doorbell_oob::OobError;
 use thiserror::Error;
 
 use crate::types::{Source, Tag};
@@ -201,6 +203,27 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The connection to the other host.
+    #[error(transparent)]
+    Oob(#[from] OobError),
+    /// The other host's side of a meeting could not go on.
+    #[error("{address} refused: {reason}")]
+    Refused {
+        /// Its address.
+        address: SocketAddr,
+        /// How its program ends because of that.
+        exit: Exit,
+        /// Why, in its words.
+        reason: String,
+    },
+    /// The other host's side has other work now.
+    #[error("{address} is occupied: {reason}")]
+    Occupied {
+        /// Its address.
+        address: SocketAddr,
+        /// With what, in its words.
+        reason: String,
+    },
     /// A rail could not be used.
     #[error(transparent)]
     Rail(#[from] RailError),
@@ -320,6 +343,9 @@ impl Error {
             Self::NoRoot { .. } => "job.no-root",
             Self::Disagreement { .. } => "job.disagreement",
             Self::Meeting { .. } => "job.meeting",
+            Self::Oob(_) => "oob",
+            Self::Refused { .. } => "job.refused",
+            Self::Occupied { .. } => "job.occupied",
             Self::Rail(error) => error.code(),
             Self::NoRail { .. } => "rail.none",
             Self::Core { .. } => "progress.core",
@@ -353,6 +379,9 @@ impl Error {
                 "give all ranks the same version, user, DOORBELL_SIZE and settings, and distinct DOORBELL_RANKs"
             }
             Self::Meeting { .. } => "look at the output of rank 0: how did it end?",
+            Self::Oob(_) => "check the address, the key and the network between the two hosts",
+            Self::Refused { .. } => "look at the other side's own output",
+            Self::Occupied { .. } => "try again later, or serve on another port",
             Self::Rail(_) | Self::NoRail { .. } => {
                 "`doorbell info` lists every rail with its verdict and reason"
             }
@@ -378,6 +407,9 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Rail(error) => error.exit(),
+            Self::Oob(error) => error.exit(),
+            Self::Refused { exit, .. } => *exit,
+            Self::Occupied { .. } => Exit::TimedOut,
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::Job { .. } => Exit::Usage,
             Self::ConfigFile { .. } | Self::ConfigUnreadable { .. } | Self::Disagreement { .. } => {
                 Exit::Usage

@@ -39,10 +39,12 @@ mod types;
 mod within;
 mod world;
 
-pub use builder::{Builder, init, local, simulated, simulated_datagrams};
+pub use bootstrap::remote::occupied;
+pub use builder::{Builder, init, local, simulated, simulated_datagrams, terms};
 pub use config::Config;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};
+pub use doorbell_oob as oob;
 pub use doorbell_pml::Counters;
 pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Waiting};

@@ -26,4 +26,4 @@ pub mod tcp;
 pub use error::OobError;
 pub use key::JobKey;
 pub use session::{Event, Peer, Role, Session, Terms};
-pub use tcp::{Connection, Endpoint, Listener};
+pub use tcp::{Canceller, Connection, Endpoint, Listener};

@@ -1,6 +1,6 @@
 //! Rails: events, paths that go down and come back, and what a rail gives back to be sent over another.
 
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::{PollCost, Work};
 use zerocopy::IntoBytes;
@@ -10,6 +10,7 @@ use crate::dispatch::NOBODY;
 use crate::error::LostReason;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
+use crate::rank::Rank;
 use crate::request::{State, mark};
 use crate::wire::{
     self, AckHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN,
@@ -35,6 +36,8 @@ pub(crate) struct RailSlot<M> {
 const PASS_NS: u32 = 50;
 /// The rarest an expensive rail is polled, in idle passes.
 const EVERY_MOST: u32 = 64;
+/// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood of others.
+const LAST_PASSES: u32 = 10_000;
 
 impl<M: Message> RailSlot<M> {
     pub(crate) fn new(rail: M) -> Self {
@@ -106,6 +109,22 @@ impl<M: Message> Pml<M> {
                 Some(reason) => self.path_down(rank, at, reason),
                 None => self.path_up(rank, at),
             }
+        }
+    }
+
+    /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with it. What it
+    /// had sent before, and what is here, is delivered first. Without effect for a rank that is lost, or is not there.
+    #[cold]
+    pub fn peer_ended(&mut self, rank: Rank, reason: DownReason) {
+        for _ in 0..LAST_PASSES {
+            self.rails.iter_mut().for_each(RailSlot::expect);
+            if self.poll() == 0 {
+                break;
+            }
+        }
+        if rank.0 < self.core.config.size && rank != self.core.config.rank {
+            self.core.fail_peer(rank.0, LostReason::Peer(reason));
+            self.apply_withdrawals();
         }
     }
 

@@ -13,6 +13,7 @@
 //! same deadline. Nothing stays open afterwards: no listener, no thread.
 
 mod join;
+pub(crate) mod remote;
 mod root;
 mod wire;
 

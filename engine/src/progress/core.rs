@@ -15,6 +15,7 @@ use rustix::fd::BorrowedFd;
 use super::pause::{Clock, Patience, Turn, Waiter};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
+use crate::bootstrap::remote::Life;
 use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
 use crate::raw::OneSided;
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) one_sided: OneSided,
     /// Requests of the raw interface that have ended (dedicated mode; inline, the PML's own queue serves).
     pub(crate) raw_completions: VecDeque<RequestId>,
+    /// The connection to a rank on another host.
+    pub(crate) life: Option<Life>,
     /// For foreign event loops.
     pub(crate) watch: Watch,
     /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
@@ -87,7 +90,19 @@ impl Core {
     /// One bounded pass with everything, at a time that is known.
     pub(crate) fn progress_at(&mut self, now: Time) -> Work {
         self.show(now);
+        self.look_across(now);
         self.pml.progress(now)
+    }
+
+    /// Whether the rank on another host has ended.
+    #[inline]
+    fn look_across(&mut self, now: Time) {
+        if let Some(life) = &mut self.life
+            && let Some(reason) = life.look(now)
+        {
+            let peer = life.peer();
+            self.pml.peer_ended(peer, reason);
+        }
     }
 
     /// Lets others see the counters, now and then.
@@ -123,6 +138,7 @@ impl Core {
         if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
             let now = self.clock.now();
             self.show(now);
+            self.look_across(now);
             self.pml.housekeep(now);
         }
         let looks = self.patience.spins.min(SOON);
@@ -253,7 +269,11 @@ impl Core {
         if let Some(seen) = &self.seen {
             seen.store(&self.pml);
         }
-        if !self.sleep_armed(until.since(now), extra) {
+        let mut life = self.life.take();
+        let other = life.as_mut().and_then(Life::arm);
+        let slept = self.sleep_armed(until.since(now), [extra, other]);
+        self.life = life;
+        if !slept {
             thread::yield_now();
         }
         for (_, rail) in self.pml.rails_mut() {
@@ -262,7 +282,7 @@ impl Core {
     }
 
     /// Arms every rail and sleeps; `false` when it did not sleep.
-    fn sleep_armed(&mut self, longest: Duration, extra: Option<BorrowedFd<'_>>) -> bool {
+    fn sleep_armed(&mut self, longest: Duration, extra: [Option<BorrowedFd<'_>>; 2]) -> bool {
         let mut fds: [Option<BorrowedFd<'_>>; WATCHED] = [None; WATCHED];
         let mut count = 0;
         let mut watch = |fd| {
@@ -270,7 +290,7 @@ impl Core {
             count += 1;
             place.map(|place| *place = Some(fd)).is_some()
         };
-        if extra.is_some_and(|fd| !watch(fd)) {
+        if !extra.into_iter().flatten().all(&mut watch) {
             return false;
         }
         for (_, rail) in self.pml.rails_mut() {
@@ -381,6 +401,15 @@ impl Core {
 
     /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
+        // Nobody is left who could take anything.
+        let alone = self.life.as_ref().is_some_and(Life::is_over);
+        self.push_out(if alone { Duration::ZERO } else { limit });
+        if let Some(life) = self.life.take() {
+            life.leave(limit);
+        }
+    }
+
+    fn push_out(&mut self, limit: Duration) {
         let by = self.clock.now() + limit;
         loop {
             let now = self.clock.now();

@@ -128,6 +128,7 @@ pub enum Event {
 /// # Ok::<(), doorbell_oob::OobError>(())
 /// ```
 pub struct Session {
+    role: Role,
     state: State,
     keyed: bool,
     purpose: u16,
@@ -177,6 +178,7 @@ impl Session {
         let keyed = terms.key.is_some();
         let call = Head::of(Kind::Call, keyed, terms.purpose).bytes();
         let mut session = Self {
+            role,
             state: State::Failed,
             keyed,
             purpose: terms.purpose,
@@ -336,6 +338,16 @@ impl Session {
             });
         }
         Ok(())
+    }
+
+    /// Whether the other side has taken leave: nothing more will come.
+    pub fn is_left(&self) -> bool {
+        matches!(self.state, State::Closed(_))
+    }
+
+    /// Which side this is.
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// Whether messages can be sent.

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use crate::error::OobError;
-use crate::session::{Event, Peer, Session, Terms};
+use crate::session::{Event, Peer, Role, Session, Terms};
 
 pub use endpoint::{Endpoint, PORT, is_loopback};
 pub use listen::{Accepted, HALF_OPEN_MAX, Listener};
@@ -86,6 +86,20 @@ impl Connection {
         self.peer
     }
 
+    /// Which side of it we are.
+    pub fn role(&self) -> Role {
+        self.session.role()
+    }
+
+    /// A way to end it from another thread.
+    ///
+    /// # Errors
+    /// [`OobError::Broken`] when there is no descriptor left.
+    pub fn canceller(&self) -> Result<Canceller, OobError> {
+        let socket = self.socket.try_clone().map_err(self.broken("share it"))?;
+        Ok(Canceller(socket))
+    }
+
     /// As [`Session::binding`].
     pub fn binding(&self) -> [u8; 32] {
         self.session.binding()
@@ -113,6 +127,8 @@ impl Connection {
                 Some(Event::Message(message)) => return Ok(Heard::Message(message)),
                 Some(Event::Closed) => return Ok(Heard::Closed),
                 Some(Event::Ready(_)) => continue,
+                // Told again to everybody who asks: nothing else will come.
+                None if self.session.is_left() => return Ok(Heard::Closed),
                 None if late => return Ok(Heard::Late),
                 None => {}
             }
@@ -127,7 +143,7 @@ impl Connection {
                 return Ok(Heard::Woken);
             }
             // What had come by then is still told.
-            late = !mine && left.is_some_and(|left| left.is_zero());
+            late = left.is_some_and(|left| left.is_zero());
         }
     }
 
@@ -199,6 +215,17 @@ impl Connection {
             step,
             source,
         }
+    }
+}
+
+/// Ends a [`Connection`] that another thread has: on both sides, what waits for it hears that it was cut.
+#[derive(Debug)]
+pub struct Canceller(TcpStream);
+
+impl Canceller {
+    /// Ends it, without taking leave. Without effect when it has ended.
+    pub fn cancel(&self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -82,6 +82,62 @@ fn waits_end_by_time_by_another_descriptor_and_by_the_end_of_the_other() {
 }
 
 #[test]
+fn a_leave_is_told_as_often_as_it_is_asked_for_and_both_may_take_it() {
+    let (caller, mut answerer) = pair("127.0.0.1:0");
+    caller.close(AMPLE).unwrap();
+    for _ in 0..3 {
+        assert_eq!(answerer.hear(None, Some(AMPLE)).unwrap(), Heard::Closed);
+    }
+    let started = Instant::now();
+    let _ = answerer.close(AMPLE);
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_flood_of_bytes_that_make_no_message_does_not_keep_a_wait_alive() {
+    let (mut caller, mut answerer) = pair("127.0.0.1:0");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|s| {
+        // One long message, byte by byte.
+        s.spawn(|| {
+            caller.session.send(&[0; 50_000]).unwrap();
+            let bytes = caller.session.take_outgoing();
+            for byte in bytes.chunks(1) {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) || caller.socket.write_all(byte).is_err() {
+                    return;
+                }
+                thread::yield_now();
+            }
+        });
+        let started = Instant::now();
+        let heard = answerer.hear(None, Some(Duration::from_millis(30))).unwrap();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            started.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            started.elapsed()
+        );
+        assert!(matches!(heard, Heard::Late | Heard::Message(_)));
+    });
+}
+
+#[test]
+fn a_connection_is_ended_from_another_thread() {
+    let (mut caller, mut answerer) = pair("127.0.0.1:0");
+    let canceller = caller.canceller().unwrap();
+    thread::scope(|s| {
+        let waiting = s.spawn(|| caller.hear(None, Some(AMPLE)));
+        thread::sleep(Duration::from_millis(20));
+        canceller.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(OobError::Truncated)));
+    });
+    assert!(matches!(
+        answerer.hear(None, Some(AMPLE)),
+        Err(OobError::Truncated)
+    ));
+}
+
+#[test]
 fn a_side_that_does_not_read_is_not_waited_for_forever() {
     let (mut caller, _answerer) = pair("127.0.0.1:0");
     let message = vec![0; 1 << 20];
