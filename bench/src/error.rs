@@ -140,7 +140,7 @@ pub fn told(error: &doorbell::Error) -> String {
     let text = error.to_string();
     let remedy = error.remedy();
     // A rail's error ends with its own remedy.
-    let said = matches!(error, doorbell::Error::Rail(_))
+    let said = matches!(error, doorbell::Error::Rail(_) | doorbell::Error::Oob(_))
         || text.contains(remedy)
         || (remedy.contains(SHOWS_RAILS) && text.contains(SHOWS_RAILS));
     if said { text } else { format!("{text}; {remedy}") }

@@ -63,7 +63,7 @@ pub fn measure(
         hostname: host.name.clone(),
         noise: watch.since(),
     };
-    let mut session = Session::new(&mut link, &clock);
+    let mut session = Session::new(&mut link, &clock).apart(world.met_over().is_some());
     if world.rank() % 2 == 1 {
         follow(&mut session, || json(&record()))?;
         return Ok(None);

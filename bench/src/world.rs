@@ -228,7 +228,7 @@ impl Link for WorldLink<'_> {
     }
 
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
-        Ok(self.world.within(PATIENCE).send(self.peer, CONTROL, text)?)
+        tell(self.world, self.peer, text)
     }
 
     fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
@@ -357,9 +357,18 @@ impl WorldLink<'_> {
     }
 }
 
+/// How long a control message may take. Of two that met over a network, neither waits for other pairs, and a host that
+/// has stopped must not keep the other one for a day.
+fn patience(world: &World) -> Duration {
+    match world.met_over() {
+        Some(_) => *world.config().wait.deadline.get(),
+        None => PATIENCE,
+    }
+}
+
 /// Receives a control message of whatever length.
 pub(crate) fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
-    let patient = world.within(PATIENCE);
+    let patient = world.within(patience(world));
     let length = patient.probe(from, CONTROL)?.len;
     if length > CONTROL_MAX {
         return Err(BenchError::Disorder {
@@ -374,7 +383,7 @@ pub(crate) fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
 
 /// Sends a control message.
 pub(crate) fn tell(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
-    Ok(world.within(PATIENCE).send(to, CONTROL, text)?)
+    Ok(world.within(patience(world)).send(to, CONTROL, text)?)
 }
 
 /// `count` in batches of at most `window`.

@@ -12,7 +12,7 @@ use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
 
-use crate::bootstrap::remote::{RANKS, Remote};
+use crate::bootstrap::remote::{Life, RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol};
 use crate::error::{Error, Waiting};
@@ -424,6 +424,7 @@ impl World {
             None => error,
         })?;
         let life = remote.map(Remote::start).transpose()?;
+        let met_over = life.as_ref().map(Life::address);
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
@@ -449,13 +450,13 @@ impl World {
             Front::Inline(std::cell::RefCell::new(core))
         };
         Ok(Self::assemble(
-            front, rank, config, table, selections, counters, hook,
+            front, rank, config, table, selections, counters, met_over, hook,
         ))
     }
 }
 
 fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error> {
-    let mut pml = PmlConfig::new(Rank(rank), size, crate::random::number()?);
+    let mut pml = PmlConfig::new(Rank(rank), size, random::number()?);
     pml.eager_limit = config.pml.eager.get().map(|size| size.0);
     pml.protocol = match config.pml.protocol.get() {
         Protocol::Auto => PmlProtocol::Auto,

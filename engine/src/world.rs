@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub struct World {
     table: Vec<Hello>,
     selections: Vec<Selection>,
     counters: Option<PathBuf>,
+    met_over: Option<SocketAddr>,
     ledger: Ledger,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
@@ -89,6 +91,7 @@ impl World {
         table: Vec<Hello>,
         selections: Vec<Selection>,
         counters: Option<PathBuf>,
+        met_over: Option<SocketAddr>,
         hook: Option<Hook>,
     ) -> Self {
         let limit = *config.wait.deadline.get();
@@ -99,6 +102,7 @@ impl World {
             table,
             selections,
             counters,
+            met_over,
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
@@ -116,6 +120,11 @@ impl World {
     #[inline]
     pub fn size(&self) -> u32 {
         self.table.len() as u32
+    }
+
+    /// The other side's address, when the two ranks met over a connection ([`crate::Builder::build_over`]).
+    pub fn met_over(&self) -> Option<SocketAddr> {
+        self.met_over
     }
 
     /// The configuration in use.

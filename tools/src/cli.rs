@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use doorbell::oob::{Endpoint, OobError};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
 
@@ -14,6 +15,19 @@ macro_rules! exits {
 Exit status: 0 done; 1 the verdict is no; 2 wrong usage or configuration; 3 a rail cannot be used; 4 a peer was lost; \
 5 a deadline passed; 6 the system refused; 128 + n a rank was ended by signal n. Of several ranks, the first that \
 fails decides; a program of `run` may end with numbers of its own (126: it cannot be run, 127: it is not there).\n\n"
+    };
+}
+
+/// How two hosts measure together: the same words in the help of each measurement.
+macro_rules! hosts {
+    () => {
+        "\
+Two hosts: `--serve` on one, `--connect` on the other, with a copy of the same key file (`doorbell key FILE`) on both. \
+Addresses, start and end go over one TCP connection, port 7117 unless another is named, which the key authenticates and \
+encrypts; messages go over the rails. The connecting side's options rule, and it writes the report; each side names its \
+own rails, mode and cores (`--cores A` is then the core of this side, `--cores A,B` in dedicated mode also that of its \
+progress thread). One `--serve` serves pingpong, stream and rate, one client after another, until it is interrupted. \
+Without a key, only loopback is served and called.\n\n"
     };
 }
 
@@ -43,13 +57,15 @@ pub(crate) enum Command {
     /// Measure latency: one message to and fro
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
-Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n", exits!(), "\
+Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n", hosts!(), exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
+doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'\n  \
 doorbell pingpong --verify\n  \
-doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'"))]
+doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
+doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
     /// Measure bandwidth: messages in one direction, a window outstanding
-    #[command(after_help = concat!(exits!(), "\
+    #[command(after_help = concat!(hosts!(), exits!(), "\
 Examples:\n  doorbell stream\n  doorbell stream --sizes 64Ki,1Mi --window 16 --no-cma\n  \
 doorbell stream --sizes 1Mi --verify --json - | jq '.results[].verified'\n  \
 doorbell stream --csv stream.csv --plot stream.html"))]
@@ -58,10 +74,12 @@ doorbell stream --csv stream.csv --plot stream.html"))]
     #[command(after_help = concat!("\
 Messages up to 4 KiB are sent and received by blocking calls, which is the fastest way: the rail's own queue keeps \
 them under way. `--posted N` has N non-blocking requests outstanding on each side instead, as benchmarks of MPI do; \
-each then costs a request more than the same message by blocking calls.\n\n", exits!(), "\
+each then costs a request more than the same message by blocking calls.\n\n", hosts!(), exits!(), "\
 Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
 doorbell rate --verify"))]
     Rate(RateArgs),
+    /// Make a key that two hosts share
+    Key(KeyArgs),
     /// Measure what the design promises, and judge it
     Budgets(BudgetsArgs),
     /// What `run` starts instead of the program itself
@@ -183,7 +201,7 @@ pub(crate) struct MeasureArgs {
     /// With `--verify`: flip a bit in one of N messages before it leaves, to see that it is found
     #[arg(long, value_name = "N", requires = "verify", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub(crate) spoil: Option<u64>,
-    /// The two cores, as in `--cores 0,1`
+    /// The two cores, as in `--cores 0,1`; with `--serve` or `--connect`, those of this side
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
           value_parser = core)]
     pub(crate) cores: Vec<usize>,
@@ -196,6 +214,44 @@ pub(crate) struct MeasureArgs {
     /// Write a picture (.svg) or a page with pictures and table (.html)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
+}
+
+/// Which side of a measurement between two hosts this is.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Two hosts")]
+pub(crate) struct HostsArgs {
+    /// Serve those who connect, one after another, until interrupted
+    #[arg(long, conflicts_with_all = ["connect", "sizes", "seconds", "samples", "json", "csv", "plot", "verify"])]
+    pub(crate) serve: bool,
+    /// The address to serve on: loopback unless another is named
+    #[arg(long, value_name = "ADDR[:PORT]", requires = "serve", value_parser = endpoint)]
+    pub(crate) bind: Option<Endpoint>,
+    /// End after the first measurement, with its exit status
+    #[arg(long, requires = "serve")]
+    pub(crate) once: bool,
+    /// Measure with the side that serves there
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = endpoint)]
+    pub(crate) connect: Option<Endpoint>,
+    /// The key that both sides have; without one, only loopback is used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+}
+
+/// Make a key that two hosts share
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+The file holds 32 random bytes as text, and only its owner can read it; a file that others can read or write is refused \
+wherever a key is asked for. Whoever has a copy can join: copy it as you would copy a password.\n\n", exits!(), "\
+Examples:\n  doorbell key job.key\n  scp -p job.key other-host:\n  doorbell key --force job.key"))]
+pub(crate) struct KeyArgs {
+    /// The file to make
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Replace a key that is there
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `doorbell pingpong`.
@@ -277,6 +333,11 @@ pub(crate) struct KeepArgs {
 fn rail(text: &str) -> Result<RailName, String> {
     text.parse()
         .map_err(|error: doorbell_fabric::error::RailError| error.to_string())
+}
+
+/// An address; a bare one has the usual port.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    text.parse().map_err(|error: OobError| error.to_string())
 }
 
 /// A time in seconds, above zero and at most a week.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use doorbell::oob::OobError;
 use doorbell_bench::error::{BenchError, told};
 use doorbell_fabric::error::{Exit, RailError};
 use thiserror::Error;
@@ -20,6 +21,9 @@ pub(crate) enum ToolError {
         #[from]
         source: doorbell::Error,
     },
+    /// A key, an address, or the connection to another host.
+    #[error(transparent)]
+    Oob(#[from] OobError),
     /// A rail that cannot be used.
     #[error(transparent)]
     Rail(#[from] RailError),
@@ -68,6 +72,7 @@ impl ToolError {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::World { source } => source.exit(),
+            Self::Oob(error) => error.exit(),
             Self::Rail(error) => error.exit(),
             Self::Output(_) | Self::Write { .. } | Self::Start { .. } | Self::System { .. } => Exit::System,
             Self::Bench(error) => match error {

@@ -4,7 +4,9 @@
 mod budgets;
 mod cli;
 mod error;
+mod hosts;
 mod info;
+mod key;
 mod measure;
 mod out;
 mod outputs;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),
+        Command::Key(args) => key::key(&args),
         Command::Budgets(args) => budgets::budgets(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use doorbell::World;
 use doorbell_bench::job::{Cores, measure as measure_job};
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
@@ -17,7 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::cli::{MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::run::{Launch, Output, launch};
-use crate::{out, outputs};
+use crate::{hosts, out, outputs};
 
 /// Ranks of a measurement that starts its own.
 const PAIR: u32 = 2;
@@ -25,9 +26,9 @@ const PAIR: u32 = 2;
 const DEDICATED_CORES: usize = 4;
 
 /// What a command line asks for.
-struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     plan: Plan,
-    args: &'a MeasureArgs,
+    pub(crate) args: &'a MeasureArgs,
     /// Outputs that only latencies have.
     hgrm: Option<&'a Path>,
     hlog: Option<&'a Path>,
@@ -77,19 +78,22 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     if let Some(name) = &args.plot {
         Picture::of(name)?;
     }
+    if args.hosts.serve {
+        return hosts::serve(asked);
+    }
     let rank = std::env::var_os("DOORBELL_RANK");
     if rank.is_none() || rank.as_deref() == Some(OsStr::new("0")) {
         outputs::check(&asked.outputs())?;
     }
+    if let Some(to) = &args.hosts.connect {
+        return hosts::connect(asked, to);
+    }
+    hosts::refuse_key(&args.hosts)?;
     if rank.is_some() {
         return be_rank(asked);
     }
     // Before two processes find the same fault.
-    let config = builder(args, None).resolve()?;
-    let found = doorbell::discover(&config);
-    for name in &config.rails.list.get().0 {
-        found.named(name)?;
-    }
+    check_rails(args)?;
     launch(&Launch {
         ranks: PAIR,
         cores: cores(args)?,
@@ -120,7 +124,7 @@ fn plan(kind: Kind, args: &MeasureArgs) -> Plan {
 
 impl Asked<'_> {
     /// The outputs, by their flags.
-    fn outputs(&self) -> Vec<outputs::Named<'_>> {
+    pub(crate) fn outputs(&self) -> Vec<outputs::Named<'_>> {
         let args = self.args;
         let all = [
             ("--json", args.json.as_deref()),
@@ -133,6 +137,16 @@ impl Asked<'_> {
             .filter_map(|(flag, name)| Some((flag, name?)))
             .collect()
     }
+}
+
+/// Refuses a named rail that cannot be used here.
+pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
+    let config = builder(args, None).resolve()?;
+    let found = doorbell::discover(&config);
+    for name in &config.rails.list.get().0 {
+        found.named(name)?;
+    }
+    Ok(())
 }
 
 /// The cores of the two ranks; not bound from outside when each needs two of them.
@@ -164,7 +178,7 @@ fn cores(args: &MeasureArgs) -> Result<Vec<Option<usize>>, ToolError> {
 }
 
 /// The world's settings from the command line, over those of the environment.
-fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
+pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
     let mut builder = doorbell::Builder::new().set("progress.mode", args.mode.name());
     if let Some(rail) = &args.rail {
         builder = builder.set("rails.list", rail.as_str());
@@ -181,6 +195,11 @@ fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builde
 fn be_rank(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     let cores = own_cores(asked.args);
     let world = builder(asked.args, cores.progress).build()?;
+    carry_out(asked, world, cores)
+}
+
+/// This rank's part, in a world that is there; rank 0 shows the report.
+pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result<ExitCode, ToolError> {
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }

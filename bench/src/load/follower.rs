@@ -1,10 +1,11 @@
 //! The odd rank of a pair: carries out orders until it is told to stop. What it does with stamped messages is in
 //! `verified`.
 
-use super::{Answer, Order, POISON, Session, json};
+use super::{APART, Answer, Order, POISON, Session, json};
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks, filled, pattern};
+use crate::size::Size;
 
 /// Follows the leader's orders until `Quit`. `tell` makes the text for [`Session::hear_follower`].
 ///
@@ -18,7 +19,10 @@ pub fn follow<L: Link>(
     session.verify(None);
     loop {
         let said = session.link.hear()?;
-        let order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
+        let order: Order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
+        if order.bytes().is_some_and(|bytes| Size::new(bytes).is_none()) {
+            return Err(session.disorder(&said));
+        }
         match order {
             Order::Page { pid, descriptor } => page(session, Place { pid, descriptor })?,
             Order::Bare { rounds } => bare(session, rounds)?,
@@ -62,6 +66,10 @@ fn ready<L: Link>(session: &mut Session<'_, L>) -> Result<(), BenchError> {
 }
 
 fn page<L: Link>(session: &mut Session<'_, L>, place: Place) -> Result<(), BenchError> {
+    if session.apart {
+        // The number of a process there may be that of another one here.
+        return session.link.tell(&json(&Answer::Cannot(APART.to_owned())));
+    }
     let answer = match Bare::open(place) {
         Ok(bare) => {
             session.bare = Some(bare);

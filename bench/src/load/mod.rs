@@ -87,6 +87,19 @@ pub(crate) enum Order {
     Quit,
 }
 
+impl Order {
+    /// The length of the messages that it is about.
+    fn bytes(self) -> Option<usize> {
+        match self {
+            Self::Echo { bytes, .. }
+            | Self::Sink { bytes, .. }
+            | Self::Serve { bytes, .. }
+            | Self::Inspect { bytes, .. } => Some(bytes),
+            Self::Page { .. } | Self::Bare { .. } | Self::Tally | Self::Tell | Self::Quit => None,
+        }
+    }
+}
+
 /// The follower's answer to an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -103,6 +116,8 @@ pub struct Session<'a, L> {
     /// The clock of this rank.
     pub clock: &'a Clock,
     bare: Option<Bare>,
+    /// The other rank is on another host, or a stranger: no memory is shared with it beside its rail.
+    apart: bool,
     /// Counts the messages, when they carry stamps.
     verifier: Option<Box<Verifier>>,
     /// The number of the next stamped message of either direction.
@@ -118,10 +133,18 @@ impl<'a, L: Link> Session<'a, L> {
             link,
             clock,
             bare: None,
+            apart: false,
             verifier: None,
             next: 0,
             cut: false,
         }
+    }
+
+    /// The same with a rank that this one met over a network: the bare exchange is left out, and refused.
+    #[must_use]
+    pub fn apart(mut self, apart: bool) -> Self {
+        self.apart = apart;
+        self
     }
 
     /// Makes the page of the bare exchange and has the follower open it; afterwards every row carries the
@@ -130,6 +153,9 @@ impl<'a, L: Link> Session<'a, L> {
     /// # Errors
     /// When the peer is lost; that they cannot share one is the inner result.
     pub fn share_page(&mut self) -> Result<Result<(), String>, BenchError> {
+        if self.apart {
+            return Ok(Err(APART.to_owned()));
+        }
         let bare = match Bare::make() {
             Ok(bare) => bare,
             Err(error) => return Ok(Err(error.to_string())),
@@ -213,6 +239,9 @@ impl<'a, L: Link> Session<'a, L> {
         })
     }
 }
+
+/// Why there is no bare exchange between ranks that met over a network.
+const APART: &str = "the two ranks met over a network, and share no page";
 
 /// Timed rounds of one look at the bare exchange: about a millisecond when near.
 const BARE_ROUNDS: u32 = 5;

@@ -16,6 +16,7 @@
 //! in place of its hello. Every step has a limit. The connection needs no thread: nothing is said while the job runs,
 //! and that it ended, with the process or with its host, is seen by a look now and then ([`Life`]).
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -238,6 +239,11 @@ impl Life {
     /// The other rank.
     pub(crate) fn peer(&self) -> Rank {
         self.peer
+    }
+
+    /// The other side's address.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.connection.address()
     }
 
     /// Whether the other rank has ended.

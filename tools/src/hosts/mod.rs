@@ -1,0 +1,176 @@
+//! `--serve` and `--connect`: two processes, usually on two hosts, that measure together.
+
+mod serve;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use doorbell::oob::{Connection, Endpoint, JobKey, Terms};
+use doorbell_bench::job::Cores;
+use doorbell_bench::pin;
+
+use crate::cli::{HostsArgs, MeasureArgs, ModeArg};
+use crate::error::ToolError;
+use crate::measure::{self, Asked};
+use crate::out;
+
+pub(crate) use serve::serve;
+
+/// Until there is a connection: the name is looked up, the other host answers, hands are shaken.
+const CONNECT: Duration = Duration::from_secs(15);
+/// For so long, somebody waits for a side that serves others.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The side that connects: its options rule, and it shows the report.
+pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::ExitCode, ToolError> {
+    let args = asked.args;
+    alone("--connect")?;
+    measure::check_rails(args)?;
+    let cores = cores(args, Side::Connects)?;
+    let terms = terms(&args.hosts)?;
+    let started = Instant::now();
+    let mut told = false;
+    let world = loop {
+        let connection = Connection::connect(to, &terms, CONNECT)?;
+        match measure::builder(args, cores.progress).build_over(connection) {
+            Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
+                if !std::mem::replace(&mut told, true) {
+                    let seconds = PATIENCE.as_secs();
+                    out::say(&format!(
+                        "doorbell: {address} is occupied ({reason}); trying for {seconds} s"
+                    ));
+                }
+                thread::sleep(AGAIN);
+            }
+            world => break world?,
+        }
+    };
+    measure::carry_out(asked, world, cores)
+}
+
+/// A key is for two hosts.
+pub(crate) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
+    match args.key_file {
+        Some(_) => Err(ToolError::Usage(
+            "`--key-file` goes with `--serve` or `--connect`: ranks of one host need no key".to_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The other side of such a measurement is another process, and not another rank of a job.
+fn alone(flag: &str) -> Result<(), ToolError> {
+    match std::env::var_os("DOORBELL_RANK") {
+        Some(_) => Err(ToolError::Usage(format!(
+            "`{flag}` starts no job and joins none, but DOORBELL_RANK is set: do not use it under `doorbell run`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn terms(args: &HostsArgs) -> Result<Terms, ToolError> {
+    let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
+    Ok(doorbell::terms(key)?)
+}
+
+/// Which side of a measurement.
+#[derive(Clone, Copy)]
+enum Side {
+    Connects,
+    Serves,
+}
+
+/// Each side's threads in dedicated mode.
+const THREADS: usize = 2;
+
+/// The cores of this side. Unnamed, the two sides take different ones: they may be on one host after all.
+fn cores(args: &MeasureArgs, side: Side) -> Result<Cores, ToolError> {
+    let allowed = pin::allowed();
+    let dedicated = args.mode == ModeArg::Dedicated;
+    if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {
+        let text = format!(
+            "core {core} cannot be used; allowed here: {}",
+            pin::list(&allowed)
+        );
+        return Err(ToolError::Usage(text));
+    }
+    let (side, both) = (side as usize, 2 * THREADS);
+    match args.cores[..] {
+        [] if !dedicated => Ok(Cores {
+            main: allowed.get(side % allowed.len().max(1)).copied(),
+            progress: None,
+        }),
+        [] if allowed.len() < both => Ok(Cores::default()),
+        [] => Ok(Cores {
+            main: allowed.get(side * THREADS).copied(),
+            progress: allowed.get(side * THREADS + 1).copied(),
+        }),
+        [main] => Ok(Cores {
+            main: Some(main),
+            progress: None,
+        }),
+        [main, progress] if dedicated => Ok(Cores {
+            main: Some(main),
+            progress: Some(progress),
+        }),
+        _ => Err(ToolError::Usage(
+            "with `--serve` and `--connect`, `--cores` takes the core of this side, and in dedicated mode a second one for \
+             its progress thread"
+                .to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(line: &[&str]) -> MeasureArgs {
+        match Cli::parse_from([&["doorbell", "pingpong"], line].concat()).command {
+            Command::Pingpong(args) => args.all,
+            _ => unreachable!("the line begins with pingpong"),
+        }
+    }
+
+    #[test]
+    fn each_side_has_its_own_cores() {
+        let allowed = pin::allowed();
+        let main = |line: &[&str], side| cores(&args(line), side).unwrap().main;
+        if allowed.len() > 1 {
+            assert_ne!(main(&[], Side::Connects), main(&[], Side::Serves));
+        }
+        let named = allowed[0].to_string();
+        assert_eq!(main(&["--cores", &named], Side::Serves), Some(allowed[0]));
+        let two = format!("{named},{named}");
+        assert!(cores(&args(&["--cores", &two]), Side::Serves).is_err());
+        let both = cores(&args(&["--cores", &two, "--mode", "dedicated"]), Side::Serves).unwrap();
+        assert_eq!(both.progress, Some(allowed[0]));
+        let none = cores(&args(&["--cores", "99999"]), Side::Serves)
+            .unwrap_err()
+            .to_string();
+        assert!(none.contains("core 99999"), "{none}");
+    }
+
+    #[test]
+    fn what_only_one_side_has_is_refused_at_the_other() {
+        for line in [
+            "--serve --connect h",
+            "--serve --sizes 8",
+            "--serve --seconds 2",
+            "--serve --json x",
+            "--bind 127.0.0.1",
+            "--once",
+            "--connect h:x",
+            "--connect 10.0.0",
+        ] {
+            let words = ["doorbell", "pingpong"].into_iter().chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+        }
+        assert!(args(&["--serve", "--bind", "[::1]:0", "--once"]).hosts.serve);
+        assert!(refuse_key(&args(&["--key-file", "x"]).hosts).is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! The side that serves: one measurement after another, and a sentence about everybody who comes.
+//!
+//! The main thread stays at the door: it shakes hands with whoever comes, says to guests that another one is served, and
+//! hears signals. The measurement runs in a thread of its own, which ends when its guest does, however that is.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use doorbell::oob::tcp::{Accepted, PORT, is_loopback};
+use doorbell::oob::{Canceller, Connection, Endpoint, Listener};
+use doorbell_bench::job::{Cores, measure as measure_job};
+use doorbell_bench::pin;
+use doorbell_bench::plan::{Kind, Plan};
+use doorbell_fabric::error::Exit;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::{Side, alone, cores, terms};
+use crate::cli::MeasureArgs;
+use crate::error::ToolError;
+use crate::measure::{self, Asked};
+use crate::out;
+
+/// The name to be served on has to be found in this time.
+const LOOK_UP: Duration = Duration::from_secs(10);
+
+/// Serves until a signal, or one measurement with `--once`.
+pub(crate) fn serve(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
+    let args = asked.args;
+    alone("--serve")?;
+    if let Some((flag, _)) = asked.outputs().first() {
+        let text =
+            format!("`{flag}` belongs to the side that connects: its options rule, and it writes the report");
+        return Err(ToolError::Usage(text));
+    }
+    measure::check_rails(args)?;
+    let cores = cores(args, Side::Serves)?;
+    let loopback = || Endpoint::from(SocketAddr::from(([127, 0, 0, 1], PORT)));
+    let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
+    let address = bind.resolve(LOOK_UP)?.into_iter().next();
+    let address = address.ok_or_else(|| ToolError::Usage(format!("`{bind}` has no address")))?;
+    let mut door = Listener::bind(address, terms(&args.hosts)?)?;
+    let mut bell = Bell::hang()?;
+    announce(&door, args)?;
+    thread::scope(|scope| {
+        let mut served: Option<Served<'_>> = None;
+        let mut log = Log::default();
+        loop {
+            match door.accept(Some(bell.ear.as_fd()), None)? {
+                Accepted::Guest(guest) => match &served {
+                    Some(other) => {
+                        doorbell::occupied(*guest, &format!("{} is being served", other.address));
+                    }
+                    None => {
+                        let (ring, address) = (bell.ring()?, guest.address());
+                        served = Some(Served {
+                            address,
+                            since: Instant::now(),
+                            over: Arc::clone(&ring.over),
+                            cancel: Cancel(guest.canceller()?),
+                            thread: scope.spawn(move || {
+                                // Rung whatever way this ends, also by a panic.
+                                let _ring = ring;
+                                one(args, *guest, cores)
+                            }),
+                        });
+                    }
+                },
+                Accepted::TurnedAway(address, error) => log.turned_away(address, &error.to_string())?,
+                Accepted::Woken => {
+                    bell.hear();
+                    if bell.is_interrupted() {
+                        return end(served);
+                    }
+                    if let Some(done) = served.take_if(|served| served.over.load(Ordering::Acquire)) {
+                        let exit = done.end(false)?;
+                        if args.hosts.once {
+                            return Ok(exit.into());
+                        }
+                    }
+                }
+                Accepted::Late => {}
+            }
+        }
+    })
+}
+
+fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
+    let mut line = format!("serving on {}", door.address());
+    line.push_str(match (&args.hosts.key_file, is_loopback(&door.address())) {
+        (None, _) => ", for this host only: there is no key",
+        (Some(_), true) => ", for this host only: `--bind ADDR` serves others",
+        (Some(_), false) => ", for those who have the key",
+    });
+    if let Some(rail) = &args.rail {
+        let _ = write!(line, "; rail {rail}");
+    }
+    out::print(&format!("{line}\n"))
+}
+
+/// The measurement that is under way.
+struct Served<'scope> {
+    address: SocketAddr,
+    since: Instant,
+    over: Arc<AtomicBool>,
+    cancel: Cancel,
+    thread: ScopedJoinHandle<'scope, Result<(), ToolError>>,
+}
+
+/// Ends the measurement whatever way the door is left; without effect on one that has ended.
+struct Cancel(Canceller);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Served<'_> {
+    /// Waits for the end of its thread, which is near, and tells how it was.
+    fn end(self, interrupted: bool) -> Result<Exit, ToolError> {
+        let (address, seconds) = (self.address, self.since.elapsed().as_secs_f64());
+        let (exit, how) = match self.thread.join() {
+            _ if interrupted => (Exit::Done, "ended by a signal".to_owned()),
+            Ok(Ok(())) => (Exit::Done, "done".to_owned()),
+            Ok(Err(error)) => (error.exit(), error.to_string()),
+            Err(_) => (Exit::System, "a defect of this program, see above".to_owned()),
+        };
+        out::print(&format!("{address} went after {seconds:.1} s: {how}\n"))?;
+        Ok(exit)
+    }
+}
+
+/// A signal: who is being served is left without a word, which the other side takes for an end.
+fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
+    if let Some(served) = served {
+        served.cancel.0.cancel();
+        served.end(true)?;
+    }
+    Ok(Exit::Done.into())
+}
+
+/// One measurement, as its guest wants it.
+fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolError> {
+    let address = guest.address();
+    let world = measure::builder(args, cores.progress).build_over(guest)?;
+    let peer = world.peer(0);
+    let (pid, rails) = peer.map_or((0, Vec::new()), |peer| (peer.pid, peer.rails));
+    let rails: Vec<String> = rails.into_iter().map(|rail| rail.name).collect();
+    // A reader that went away is noticed at the door.
+    let _ = out::print(&format!(
+        "{address} came: process {pid}, over {}\n",
+        rails.join(", ")
+    ));
+    if let Some(core) = cores.main {
+        pin::bind(core)?;
+    }
+    // The plan is the guest's: the follower only needs one that can be.
+    measure_job(&world, &Plan::new(Kind::Pingpong), cores, &mut ())?;
+    world.close();
+    Ok(())
+}
+
+/// What wakes the door: signals, and the end of a measurement.
+struct Bell {
+    ear: UnixStream,
+    rope: UnixStream,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Rings when it is dropped.
+struct Ring {
+    rope: UnixStream,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire at the door: who sees the flag finds the thread at its end.
+        self.over.store(true, Ordering::Release);
+        // Full means that the bell rings already.
+        let _ = self.rope.write(b"!");
+    }
+}
+
+impl Bell {
+    fn hang() -> Result<Self, ToolError> {
+        let hang = || {
+            let (ear, rope) = UnixStream::pair()?;
+            ear.set_nonblocking(true)?;
+            rope.set_nonblocking(true)?;
+            let interrupted = Arc::new(AtomicBool::new(false));
+            for signal in [SIGINT, SIGTERM] {
+                // In this order: when the bell is heard, the flag is up.
+                signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+                signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+            }
+            Ok(Self {
+                ear,
+                rope,
+                interrupted,
+            })
+        };
+        hang().map_err(failed("catch signals"))
+    }
+
+    fn ring(&self) -> Result<Ring, ToolError> {
+        let rope = self.rope.try_clone();
+        Ok(Ring {
+            rope: rope.map_err(failed("hear of the end of a measurement"))?,
+            over: Arc::new(AtomicBool::new(false)),
+        })
+    }
+
+    fn hear(&mut self) {
+        while matches!(self.ear.read(&mut [0; 64]), Ok(1..)) {}
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
+    }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> ToolError {
+    move |source| ToolError::System { what, source }
+}
+
+/// Sentences about strangers: a flood of them does not become a flood of lines.
+#[derive(Default)]
+struct Log {
+    since: Option<Instant>,
+    shown: u32,
+    hidden: u64,
+}
+
+/// In each such time …
+const SPAN: Duration = Duration::from_secs(10);
+/// … so many lines.
+const LINES: u32 = 20;
+
+impl Log {
+    fn turned_away(&mut self, address: SocketAddr, why: &str) -> Result<(), ToolError> {
+        match self.line(Instant::now(), address, why) {
+            Some(line) => out::print(&line),
+            None => Ok(()),
+        }
+    }
+
+    fn line(&mut self, now: Instant, address: SocketAddr, why: &str) -> Option<String> {
+        let mut line = String::new();
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) >= SPAN {
+            if self.hidden > 0 {
+                let _ = writeln!(line, "{} more were turned away", self.hidden);
+            }
+            *self = Self {
+                since: Some(now),
+                ..Self::default()
+            };
+        }
+        if self.shown >= LINES {
+            self.hidden += 1;
+            return None;
+        }
+        self.shown += 1;
+        let _ = writeln!(line, "{address} was turned away: {why}");
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_strangers_is_a_number() {
+        let (start, address) = (Instant::now(), SocketAddr::from(([127, 0, 0, 1], 9)));
+        let mut log = Log::default();
+        let shown = (0..100).filter_map(|_| log.line(start, address, "no")).count();
+        assert_eq!(shown, 20);
+        let later = log.line(start + SPAN, address, "no").unwrap();
+        assert_eq!(
+            later,
+            "80 more were turned away\n127.0.0.1:9 was turned away: no\n"
+        );
+        assert!(!log.line(start + SPAN, address, "no").unwrap().contains("more"));
+    }
+}
