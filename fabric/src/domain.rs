@@ -128,6 +128,17 @@ impl From<Denial> for OpError {
 
 /// The exposed memory of one rail.
 ///
+/// * **Use**: a rail whose accesses pass through the target's own process asks [`KeyTable::check`] before each; one
+///   whose device makes them fills the device's table from this one. A permit borrows the table: while it is used,
+///   nothing is withdrawn. Over shm the reader checks, in a table of the same rules that lies in shared memory.
+/// * **Bounds**: at most `most` entries, then [`Refused::Full`]. Every byte of an access has to lie in the entry, by sums
+///   that cannot overflow, whatever a peer names as address and length; and the peer and the kind of access have to be
+///   those that it was exposed for.
+/// * **Randomness**: a key is 64 bits of the system's generator, never zero, never one in use, and not kept where it
+///   was drawn. A peer that guesses hits one of `n` entries once in 2⁶⁴ / `n` attempts.
+/// * **Revocation**: [`KeyTable::withdraw`] ends one key at once, [`KeyTable::withdraw_peer`] all of a peer that is gone.
+///   Its memory is given back then, and the key is as good as a guess: the next entry gets another one.
+///
 /// ```
 /// use doorbell_fabric::domain::{Denial, KeyTable};
 /// use doorbell_fabric::memory::Region;

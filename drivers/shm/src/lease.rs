@@ -107,6 +107,12 @@ impl Foreign {
 }
 
 /// Our table, what each entry is for, and the regions that they keep alive.
+///
+/// The rules are those of `doorbell_fabric::domain::KeyTable`; this one lies in shared memory, because over shm it is the
+/// reader who checks. At most [`LEASES`] entries; a key is 53 random bits of the system above the entry's number, so one
+/// that is withdrawn differs from all that follow it in the same entry; every byte has to lie in the entry, for the
+/// peer that it was granted to. Since all ranks of the user can read the table (and, where pulls work, our memory), it
+/// guards against mistakes and reuse, not against malice.
 pub(crate) struct Leases {
     pub(crate) object: Object,
     words: WordsOf,
@@ -227,5 +233,107 @@ impl RandomWords {
         self.words[self.used..self.used + 8].fill(0);
         self.used += 8;
         Ok(u64::from_ne_bytes(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> (Leases, Foreign) {
+        let leases = Leases::new().unwrap();
+        let foreign = Foreign::map(&leases.object).unwrap();
+        (leases, foreign)
+    }
+
+    fn remote(key: u64, address: u64, length: u64) -> Remote {
+        Remote {
+            key: key.into(),
+            address: address.into(),
+            length: length.into(),
+        }
+    }
+
+    #[test]
+    fn a_guessed_key_is_denied() {
+        let (mut leases, foreign) = table();
+        let key = leases.grant(None, (4096, 100), None).unwrap().unwrap().0;
+        assert!(foreign.stands(&remote(key, 4096, 100), 7));
+        assert!(!foreign.stands(&remote(0, 4096, 100), 7));
+        for bit in 0..64 {
+            assert!(
+                !foreign.stands(&remote(key ^ 1 << bit, 4096, 100), 7),
+                "bit {bit}"
+            );
+        }
+        // The right entry, and everything that can be known of a key.
+        for guess in 0..100_000u64 {
+            let guessed = guess << 11 | LEASES as u64 | key % LEASES as u64;
+            assert!(guessed == key || !foreign.stands(&remote(guessed, 4096, 100), 7));
+        }
+    }
+
+    #[test]
+    fn a_revoked_key_is_denied_for_ever() {
+        let (mut leases, foreign) = table();
+        let mut old = Vec::new();
+        for _ in 0..3 * LEASES {
+            let key = leases.grant(None, (4096, 100), None).unwrap().unwrap();
+            assert!(foreign.stands(&remote(key.0, 4096, 100), 7));
+            leases.revoke(key);
+            leases.revoke(key);
+            old.push(key.0);
+        }
+        let _same_entry = leases.grant(None, (4096, 100), None).unwrap().unwrap();
+        assert!(old.iter().all(|key| !foreign.stands(&remote(*key, 4096, 100), 7)));
+        old.sort_unstable();
+        old.dedup();
+        assert_eq!(old.len(), 3 * LEASES, "a key came twice");
+    }
+
+    #[test]
+    fn bytes_out_of_range_and_other_peers_are_denied() {
+        let (mut leases, foreign) = table();
+        let key = leases
+            .grant(Some((PeerIndex(3), 77)), (4096, 100), None)
+            .unwrap()
+            .unwrap()
+            .0;
+        for (address, length) in [(4096, 100), (4096, 0), (4100, 96), (4195, 1), (4196, 0)] {
+            assert!(
+                foreign.stands(&remote(key, address, length), 77),
+                "{address} {length}"
+            );
+            assert!(!foreign.stands(&remote(key, address, length), 78));
+        }
+        for (address, length) in [
+            (4095, 1),
+            (4096, 101),
+            (4195, 2),
+            (4197, 0),
+            (0, 100),
+            (4096, u64::MAX),
+            (4100, u64::MAX - 3),
+            (u64::MAX, 1),
+            (u64::MAX, u64::MAX),
+        ] {
+            assert!(
+                !foreign.stands(&remote(key, address, length), 77),
+                "{address} {length}"
+            );
+        }
+        leases.forget(PeerIndex(3));
+        assert!(!foreign.stands(&remote(key, 4096, 100), 77));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_goes_on_when_one_is_given_back() {
+        let (mut leases, _) = table();
+        let keys: Vec<_> = (0..LEASES)
+            .map(|_| leases.grant(None, (1, 1), None).unwrap().unwrap())
+            .collect();
+        assert!(leases.grant(None, (1, 1), None).unwrap().is_none());
+        leases.revoke(keys[500]);
+        assert!(leases.grant(None, (1, 1), None).unwrap().is_some());
     }
 }
