@@ -1,5 +1,5 @@
 //! The `doorbell` program: starts ranks, shows rails, measures.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod budgets;
 mod cli;
@@ -11,6 +11,8 @@ mod measure;
 mod out;
 mod outputs;
 mod run;
+#[allow(unsafe_code)]
+mod started;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,6 +29,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(said) => return refuse(&said),
     };
+    // What ranks print is theirs; every other command has its result for the standard output.
+    let prints = !matches!(
+        cli.command,
+        Command::Run(_) | Command::ExecRank(_) | Command::KeepJob(_)
+    );
+    if let (true, Err(error)) = (prints, out::check()) {
+        return end(Err(error));
+    }
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::info(&args),
@@ -59,7 +69,8 @@ fn refuse(said: &clap::Error) -> ExitCode {
     let printed = said.print();
     if shown {
         let flushed = printed.and_then(|()| io::stdout().flush());
-        end(flushed.map(|()| Exit::Done.into()).map_err(ToolError::Output))
+        let shown = out::check().and(flushed.map_err(ToolError::Output));
+        end(shown.map(|()| Exit::Done.into()))
     } else {
         // Whom should it be told, if not here?
         Exit::Usage.into()

@@ -84,6 +84,24 @@ fn the_first_failure_is_the_job_s_and_ends_the_others() {
     );
 }
 
+/// Nobody listens where the others call: without the launcher, they would go on calling until the job's time is up.
+#[test]
+fn the_others_do_not_wait_for_a_rank_0_that_failed_before_it_listened() {
+    let begun = Instant::now();
+    let script = "test $DOORBELL_RANK = 0 && { sleep 0.3; exit 9; }; exec \"$0\" pingpong --sizes 8";
+    let out = run_sh(2, &[], script)
+        .arg(assert_cmd::cargo::cargo_bin("doorbell"))
+        .env("DOORBELL_JOB_TIMEOUT", "100 s")
+        .assert()
+        .code(9);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("rank 0 ended with exit status 9; ending the other rank"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_killed_rank_is_named_with_its_signal() {
     let out = run_sh(2, &[], "test $DOORBELL_RANK = 0 && kill -SEGV $$; exec sleep 100")
