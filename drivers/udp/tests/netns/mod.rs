@@ -14,6 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::IpAddr;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,7 +41,13 @@ pub fn skipped(test: &str, reason: &str) {
     }
 }
 
-fn lacking() -> Option<String> {
+/// Why there can be no namespaces; found out once, because tests of one process run at the same time.
+fn lacking() -> Option<&'static str> {
+    static LACKING: OnceLock<Option<String>> = OnceLock::new();
+    LACKING.get_or_init(look_for_lacks).as_deref()
+}
+
+fn look_for_lacks() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
     }
@@ -127,7 +134,7 @@ impl Lab {
     fn hosts(test: &str, count: usize, routed: bool) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if let Some(reason) = lacking() {
-            skipped(test, &reason);
+            skipped(test, reason);
             return None;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
