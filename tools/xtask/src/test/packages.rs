@@ -26,7 +26,7 @@ const PACKAGES: &[Package] = &[
         program: "strace",
         steps: &["test", "release"],
     },
-    // drivers/sim/tests reads its captures with tshark and the capinfos that comes with it
+    // tools/simulate/tests asks the dissector in tools/dissector; drivers/sim/tests, the capinfos that comes with it
     Package {
         name: "tshark",
         program: "tshark",

@@ -1,16 +1,21 @@
 //! The dissector for Wireshark, asked through tshark about frames of every kind, whole and damaged.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
-use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::message::Body;
+use doorbell_fabric::memory::{Region, SharedBytes};
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Exposure, Inbound, Landing, Message, OpError, OpId, PeerIndex,
+};
 use doorbell_fabric::pcapng::{Packet, Way, Wrap, Writer};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane, SimConfig, SimNet};
+use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane, SimConfig, SimDatagram, SimNet};
 
 const CONNECTION: u64 = 0x1122_3344_5566_7788;
 const ACK: u8 = 1;
@@ -100,7 +105,7 @@ fn capture(path: &Path, frames: &[Vec<u8>], faults: Faults) {
 
 /// What tshark says about these fields of each frame; `None`, and a line in the list of skipped tests, without tshark.
 fn ask(test: &str, path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/dissector/doorbell.lua");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dissector/doorbell.lua");
     let mut command = Command::new("tshark");
     command
         .arg("-X")
@@ -154,7 +159,7 @@ fn skip(test: &str, reason: &str) {
             .create(true)
             .open(path)
             .unwrap();
-        writeln!(file, "doorbell-sim::dissector::{test}: {reason}").unwrap();
+        writeln!(file, "doorbell-simulate::dissector::{test}: {reason}").unwrap();
     }
 }
 
@@ -294,6 +299,148 @@ fn damage_is_named() {
             return;
         };
         assert_eq!(rows[1].join("|"), expected, "{effect:?}");
+    }
+}
+
+/// What an upper layer would do with it.
+#[derive(Default)]
+struct Taken {
+    messages: usize,
+    ended: usize,
+}
+
+impl Arrivals for Taken {
+    fn message(&mut self, _: PeerIndex, _: Inbound<'_>) {
+        self.messages += 1;
+    }
+
+    fn completed(&mut self, _: OpId, outcome: Result<u64, OpError>) {
+        assert!(outcome.is_ok());
+        self.ended += 1;
+    }
+}
+
+/// Two ends of the reliable layer that use all of it over a network that loses frames; every frame goes to `path`.
+fn real_traffic(path: &Path, frame_mac: bool) {
+    let faults = Faults {
+        loss: 0.1,
+        ..Faults::NONE
+    };
+    let net = SimNet::new(
+        3,
+        SimConfig {
+            faults,
+            ..SimConfig::default()
+        },
+    );
+    net.dump(std::fs::File::create(path).unwrap());
+    let mut ends = [net.attach_datagram(), net.attach_datagram()].map(|driver| {
+        let life = driver.incarnation();
+        let config = BtlConfig {
+            frame_mac,
+            ..BtlConfig::default()
+        };
+        let mut btl = Btl::new(driver, config, life).unwrap();
+        btl.set_key(JobKey::from_bytes([1; 32]));
+        btl
+    });
+    let known = ends.each_ref().map(|end| (end.address(), end.incarnation()));
+    let to = ends[0].open(&known[1].0, known[1].1).unwrap();
+    let back = ends[1].open(&known[0].0, known[0].1).unwrap();
+    let region = Region::new(64 * 1024).unwrap();
+    let there = ends[1]
+        .expose(Exposure::Region(region.whole()), Access::ReadWrite, Some(back))
+        .unwrap();
+    let mut taken = Taken::default();
+    let pass = |ends: &mut [Btl<SimDatagram>; 2], taken: &mut Taken| {
+        let due = ends.iter().filter_map(|end| end.next_deadline()).min();
+        let soon = net.now() + Duration::from_micros(1);
+        net.advance_to(due.map_or(soon, |due| due.max(soon)));
+        for end in ends {
+            end.progress(net.now());
+            end.poll(64, taken);
+        }
+    };
+    for n in 0..40 {
+        let message = message(n);
+        while ends[0]
+            .send(to, &message[..16], Body::Bytes(&message[16..]))
+            .is_err()
+        {
+            pass(&mut ends, &mut taken);
+        }
+        ends[1]
+            .send(back, &message[..16], Body::Bytes(&[7; 20_000]))
+            .unwrap();
+    }
+    ends[0]
+        .get(
+            to,
+            OpId(1),
+            &there,
+            Landing::Region(Region::new(64 * 1024).unwrap().whole()),
+        )
+        .unwrap();
+    ends[0]
+        .put(to, OpId(2), Body::Bytes(&[3; 64 * 1024]), &there)
+        .unwrap();
+    let word = there.part(8, 8).unwrap();
+    ends[0].atomic(to, OpId(3), &word, AtomicOp::Add(5)).unwrap();
+    for _ in 0..100_000 {
+        if (taken.messages, taken.ended) == (80, 3) {
+            break;
+        }
+        pass(&mut ends, &mut taken);
+    }
+    assert_eq!((taken.messages, taken.ended), (80, 3));
+    let by = net.now() + Duration::from_secs(1);
+    loop {
+        let closed = ends.each_mut().map(|end| end.close(net.now(), by));
+        if closed == [true, true] {
+            break;
+        }
+        pass(&mut ends, &mut taken);
+    }
+    let end = net.end_dump().unwrap();
+    assert!(end.error.is_none() && end.lost == 0 && end.written > 500);
+}
+
+/// The layer that writes the frames and the script that reads them agree.
+#[test]
+fn everything_that_is_really_sent_is_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("real.pcapng");
+    let test = "everything_that_is_really_sent_is_understood";
+    let fields = [
+        "doorbell.kind",
+        "doorbell.check.status",
+        "doorbell.mac",
+        "doorbell.short",
+        "doorbell.bad_kind",
+        "doorbell.bad_version",
+        "doorbell.padding",
+        "_ws.lua.error",
+        "doorbell.bitmap.missing",
+        "doorbell.head.tag",
+        "doorbell.again",
+    ];
+    for mac in [false, true] {
+        real_traffic(&path, mac);
+        let Some(rows) = ask(test, &path, &fields) else {
+            return;
+        };
+        let mut kinds = BTreeSet::new();
+        for row in &rows {
+            kinds.insert(row[0].parse::<u8>().unwrap());
+            let (check, seal) = if mac { ("3", 16) } else { ("1", 0) };
+            assert_eq!((row[1].as_str(), row[2].len()), (check, seal), "{row:?}");
+            assert!(row[3..8].iter().all(String::is_empty), "{row:?}");
+        }
+        assert!(kinds.into_iter().eq(1..=11), "every kind was sent");
+        let some = |field: usize| rows.iter().filter(|row| !row[field].is_empty()).count();
+        assert!(some(8) > 0 && some(10) > 0, "gaps, and what was sent again");
+        let tags: BTreeSet<&str> = rows.iter().map(|row| row[9].as_str()).collect();
+        assert!((0..40).all(|tag| tags.contains(format!("0x{tag:016x}").as_str())));
     }
 }
 
