@@ -299,7 +299,7 @@ pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
         .map(|_| open_all(config))
         .collect::<Result<Vec<_>, _>>()?;
     let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
-    raise_all(config, rails, &clock)
+    raise_all(config, rails, &clock, Key::random()?)
 }
 
 /// Makes a job of `size` ranks on a simulated network. One thread drives them all, in virtual time: with calls that
@@ -367,10 +367,16 @@ fn simulate(
         Ok((vec![rail], vec![candidate]))
     };
     let rails = (0..size).map(rail).collect::<Result<_, Error>>()?;
-    raise_all(config, rails, &Clock::Virtual(net.clone()))
+    // Nothing of it leaves this process, and the same seed has to give the same run.
+    raise_all(
+        config,
+        rails,
+        &Clock::Virtual(net.clone()),
+        Key::of_seed(net.seed()),
+    )
 }
 
-fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<World>, Error> {
+fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Result<Vec<World>, Error> {
     let size = u32::try_from(rails.len())
         .ok()
         .filter(|size| *size > 0 && *size <= MOST_RANKS);
@@ -381,10 +387,7 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock) -> Result<Vec<Wo
         .zip(&rails)
         .map(|(rank, (rails, _))| hello(config, rank, size, rails))
         .collect::<Result<Vec<_>, _>>()?;
-    let meeting = Meeting {
-        key: Key::random()?,
-        ranks: table,
-    };
+    let meeting = Meeting { key, ranks: table };
     let raise = |(rank, rails)| {
         World::raise(
             config.clone(),

@@ -4,7 +4,7 @@
 mod find;
 mod settings;
 
-use doorbell_btl::{Btl, BtlError, JobKey};
+use doorbell_btl::{Btl, BtlError, Diagnosis, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::datagram::Datagram;
@@ -122,6 +122,22 @@ impl AnyRail {
                 .counters()
                 .named()
                 .for_each(|(name, count)| each(name, "events", count)),
+        }
+    }
+
+    /// What it knows of trouble on the way to a peer.
+    pub(crate) fn trouble(&self, peer: PeerIndex) -> Option<&'static str> {
+        let (suspect, diagnosis) = match self {
+            Self::Shm(_) | Self::Sim(_) => return None,
+            Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+            Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+        };
+        match diagnosis {
+            Some(Diagnosis::Works) | None if suspect => {
+                Some("nothing has been acknowledged for several time-outs: it may compute without polling")
+            }
+            Some(Diagnosis::Works) | None => None,
+            Some(diagnosis) => Some(diagnosis.advice()),
         }
     }
 

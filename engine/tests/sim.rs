@@ -31,6 +31,13 @@ fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
         jitter: Duration::from_micros(3),
         ..Faults::NONE
     };
+    all_to_all_with(seed, protocol, faults, doorbell::simulated).0
+}
+
+type Make = fn(&SimNet, u32, &Config) -> Result<Vec<World>, Error>;
+
+/// The same on a network with these faults; also how many frames it lost.
+fn all_to_all_with(seed: u64, protocol: Protocol, faults: Faults, make: Make) -> (u64, u64) {
     let net = SimNet::new(
         seed,
         SimConfig {
@@ -40,7 +47,7 @@ fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
     );
     let mut config = Config::default();
     config.pml.protocol.set(protocol);
-    let worlds = doorbell::simulated(&net, 4, &config).unwrap();
+    let worlds = make(&net, 4, &config).unwrap();
     let sizes = [0usize, 8, 3_000, 20_000, 100_000];
     let mut requests = Vec::new();
     let mut regions = Vec::new();
@@ -70,7 +77,7 @@ fn all_to_all(seed: u64, protocol: Protocol) -> u64 {
         into.read(0, &mut bytes);
         assert!(bytes == pattern(seed, size), "{size} bytes");
     }
-    net.trace_hash()
+    (net.trace_hash(), net.total().lost)
 }
 
 #[test]
@@ -154,5 +161,51 @@ fn a_simulated_job_has_no_thread_of_its_own() {
             .unwrap_err()
             .code(),
         "job.description"
+    );
+}
+
+#[test]
+fn a_whole_job_over_datagrams_that_get_lost_runs_the_same_way_for_the_same_seed() {
+    let faults = Faults {
+        loss: 0.05,
+        duplicate: 0.05,
+        corrupt: 0.01,
+        reorder: 0.3,
+        jitter: Duration::from_micros(3),
+        ..Faults::NONE
+    };
+    for protocol in [Protocol::Auto, Protocol::Fragments, Protocol::Get] {
+        let run = |seed| all_to_all_with(seed, protocol, faults, doorbell::simulated_datagrams);
+        let (hash, lost) = run(7);
+        assert!(lost > 20, "{lost}");
+        assert_eq!(run(7), (hash, lost));
+        assert_ne!(run(8).0, hash);
+    }
+}
+
+#[test]
+fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
+    let net = SimNet::new(3, SimConfig::default());
+    let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();
+    let faults = Faults {
+        mtu: Some(600),
+        ..Faults::NONE
+    };
+    net.change(Change::PairFaults {
+        plane: Plane::FIRST,
+        from: 0,
+        to: 1,
+        faults: Some(faults),
+    });
+    let region = worlds[0].region(64).unwrap();
+    let mut send = worlds[0].issend_region(1, 7, region.whole()).unwrap();
+    drive(&worlds, || send.is_done());
+    let error = send.test().unwrap().unwrap_err();
+    assert_eq!(error.code(), "peer.lost");
+    assert!(
+        error
+            .to_string()
+            .contains("small frames pass and full ones do not"),
+        "{error}"
     );
 }

@@ -147,15 +147,25 @@ impl SimNet {
         self.lock().run_until(time);
     }
 
-    /// When something happens next, if nobody calls anything.
+    /// When something happens next, if nobody calls anything: in the network, or an alarm.
     pub fn next_event(&self) -> Option<Time> {
-        self.lock().agenda.next()
+        self.lock().next_event()
+    }
+
+    /// The time at which a rank has something to do of its own accord, as its timers say; `None` for nothing. It is a
+    /// point at which the clock stops on its way, once: whoever does not act by then is late.
+    pub fn set_alarm(&self, rank: u32, at: Option<Time>) {
+        let mut net = self.lock();
+        match at {
+            Some(at) => _ = net.alarms.insert(rank, at),
+            None => _ = net.alarms.remove(&rank),
+        }
     }
 
     /// Moves the clock to the next event and does everything that is due then; `None` when nothing ever will be.
     pub fn advance_to_next_event(&self) -> Option<Time> {
         let mut net = self.lock();
-        let next = net.agenda.next()?;
+        let next = net.next_event()?;
         net.run_until(next);
         Some(net.now)
     }

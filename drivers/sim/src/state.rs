@@ -36,6 +36,8 @@ pub(crate) struct Net {
     pub(crate) config: SimConfig,
     pub(crate) now: Time,
     pub(crate) agenda: Agenda,
+    /// When ranks have something to do of their own accord.
+    pub(crate) alarms: BTreeMap<u32, Time>,
     pub(crate) lives: Vec<Life>,
     /// The current life of each rank.
     pub(crate) ranks: BTreeMap<u32, u32>,
@@ -154,12 +156,19 @@ pub(crate) struct Nic {
 }
 
 impl Net {
+    /// The next event, or the next alarm that has not passed.
+    pub(crate) fn next_event(&self) -> Option<Time> {
+        let alarms = self.alarms.values().copied().filter(|at| *at > self.now);
+        alarms.chain(self.agenda.next()).min()
+    }
+
     pub(crate) fn new(seed: u64, config: SimConfig) -> Self {
         let mut net = Self {
             seed,
             config,
             now: Time::ZERO,
             agenda: Agenda::default(),
+            alarms: BTreeMap::new(),
             lives: Vec::new(),
             ranks: BTreeMap::new(),
             nics: Vec::new(),

@@ -149,6 +149,13 @@ impl Key {
         random::bytes().map(Self)
     }
 
+    /// One for a simulated job: no secret.
+    pub(crate) fn of_seed(seed: u64) -> Self {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        Self(key)
+    }
+
     /// Its bytes, for those who derive from it.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0

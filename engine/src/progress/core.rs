@@ -80,11 +80,17 @@ impl Core {
     /// One bounded pass with everything.
     pub(crate) fn progress(&mut self) -> Work {
         if let Clock::Virtual(net) = &self.clock {
-            // Nothing happens in a simulated network unless somebody moves its clock.
+            // Nothing happens in a simulated network unless somebody moves its clock; and it stops wherever one of the
+            // ranks has something to do.
+            net.set_alarm(self.rank, self.pml.next_deadline());
             net.advance_to_next_event();
         }
         let now = self.clock.now();
-        self.progress_at(now)
+        let work = self.progress_at(now);
+        if let Clock::Virtual(net) = &self.clock {
+            net.set_alarm(self.rank, self.pml.next_deadline());
+        }
+        work
     }
 
     /// One bounded pass with everything, at a time that is known.
@@ -179,7 +185,9 @@ impl Core {
             return None;
         };
         let reason = self.pml.lost(rank)?;
-        Some(Err(pml::PmlError::PeerLost { rank, reason }.into()))
+        Some(Err(
+            self.explained(pml::PmlError::PeerLost { rank, reason }.into())
+        ))
     }
 
     /// Takes a matching message out of matching.
@@ -356,8 +364,9 @@ impl Core {
         let Some(peer) = self.pml.peer(Rank(rank)) else {
             return format!("rank {rank} is not in this job");
         };
+        let heard = self.heard_of(rank);
         if let Some(reason) = peer.lost {
-            return format!("rank {rank} is lost: {}", reason.as_str());
+            return format!("rank {rank} is lost: {}{heard}", reason.as_str());
         }
         let paths: Vec<String> = peer
             .paths
@@ -371,12 +380,23 @@ impl Core {
             })
             .collect();
         format!(
-            "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one)",
+            "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one){heard}",
             paths.join(", "),
             peer.queued,
             peer.unexpected,
             peer.held
         )
+    }
+
+    /// What the rails to a rank have found out about the way to it, where that is not simply "it works".
+    fn heard_of(&self, rank: u32) -> String {
+        let ways = self.ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
+        let words = ways.iter().filter_map(|way| {
+            let rail = self.pml.rail(way.rail)?;
+            let word = rail.trouble(way.peer)?;
+            Some(format!("; {}: {word}", rail.name()))
+        });
+        words.collect()
     }
 
     /// Ends a request now: when it returns, nothing of ours touches its memory any more.
@@ -395,8 +415,21 @@ impl Core {
         let result = self.pml.test(RequestId::from_bits(ticket.0))?;
         Some(match result {
             Ok(status) => Ok(status.into()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.explained(error.into())),
         })
+    }
+
+    /// The error, with what the rails know about a peer that is lost.
+    #[cold]
+    fn explained(&self, error: Error) -> Error {
+        match error {
+            Error::PeerLost { peer, why, what } => Error::PeerLost {
+                why: why + &self.heard_of(peer),
+                peer,
+                what,
+            },
+            error => error,
+        }
     }
 
     /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
