@@ -1,5 +1,5 @@
 //! The `doorbell` program: starts ranks, shows rails, measures.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod budgets;
 mod cli;
@@ -11,8 +11,6 @@ mod measure;
 mod out;
 mod outputs;
 mod run;
-#[allow(unsafe_code)]
-mod started;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -29,14 +27,6 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(said) => return refuse(&said),
     };
-    // What ranks print is theirs; every other command has its result for the standard output.
-    let prints = !matches!(
-        cli.command,
-        Command::Run(_) | Command::ExecRank(_) | Command::KeepJob(_)
-    );
-    if let (true, Err(error)) = (prints, out::check()) {
-        return end(Err(error));
-    }
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::info(&args),
@@ -69,8 +59,7 @@ fn refuse(said: &clap::Error) -> ExitCode {
     let printed = said.print();
     if shown {
         let flushed = printed.and_then(|()| io::stdout().flush());
-        let shown = out::check().and(flushed.map_err(ToolError::Output));
-        end(shown.map(|()| Exit::Done.into()))
+        end(flushed.map(|()| Exit::Done.into()).map_err(ToolError::Output))
     } else {
         // Whom should it be told, if not here?
         Exit::Usage.into()

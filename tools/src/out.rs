@@ -4,30 +4,6 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::error::ToolError;
 
-/// Refuses a standard output that was closed at the start, which the runtime has replaced by one that takes everything.
-pub(crate) fn check() -> Result<(), ToolError> {
-    if crate::started::stdout_was_closed() {
-        return Err(ToolError::Output(rustix::io::Errno::BADF.into()));
-    }
-    Ok(())
-}
-
-/// The standard output for what ranks print: lost when it was closed at the start.
-pub(crate) struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if crate::started::stdout_was_closed() {
-            return Err(rustix::io::Errno::BADF.into());
-        }
-        io::stdout().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
-    }
-}
-
 /// Writes a text to the standard output.
 pub(crate) fn print(text: &str) -> Result<(), ToolError> {
     let mut out = io::stdout().lock();

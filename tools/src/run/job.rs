@@ -191,7 +191,7 @@ impl Job {
                     About::Signals => self.pass_on(),
                     About::End(index) => self.ended(index)?,
                     About::Out(index) => {
-                        let passed = pass(&mut self.ranks[index].out, &mut out::Stdout);
+                        let passed = pass(&mut self.ranks[index].out, &mut io::stdout());
                         self.written(passed);
                     }
                     About::Err(index) => {
@@ -203,7 +203,7 @@ impl Job {
             self.deadlines();
         }
         for index in 0..self.ranks.len() {
-            let finished = finish(&mut self.ranks[index].out, &mut out::Stdout);
+            let finished = finish(&mut self.ranks[index].out, &mut io::stdout());
             self.written(finished);
             let _ = finish(&mut self.ranks[index].err, &mut io::stderr());
         }

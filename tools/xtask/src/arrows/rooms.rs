@@ -14,7 +14,6 @@ const FILES: &[&str] = &[
     "fabric/src/clock",
     "engine/src/scope",
     "oob/src/pmix",
-    "tools/src/started",
     "fabric/provider/src/abi",
     "am/portals/abi/src/abi",
 ];
