@@ -73,6 +73,26 @@ pub enum BenchError {
         /// The file.
         path: PathBuf,
     },
+    /// A file that is no report.
+    #[error("`{}` is not a report to compare: {reason}; make one with `doorbell pingpong --json FILE`", path.display())]
+    BadReport {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// Two reports of different things.
+    #[error(
+        "`{}` and `{}` cannot be compared: {reason}; measure both in the same way", first.display(), second.display()
+    )]
+    Unlike {
+        /// The first report.
+        first: PathBuf,
+        /// The second one.
+        second: PathBuf,
+        /// What differs.
+        reason: String,
+    },
     /// A picture could not be drawn: not a matter of the data, which are kept in the report.
     #[error("the plot could not be drawn: {0}")]
     Plot(String),

@@ -29,6 +29,7 @@ struct Pair {
     rows: Vec<Row>,
     ranks: Vec<RankRecord>,
     no_reference: Option<String>,
+    no_one_way: Option<String>,
 }
 
 /// Carries out `plan` in every pair of the world at once. Every rank calls it; rank 0 gets the report.
@@ -112,6 +113,7 @@ fn lead_pair<L: Link>(
         Some("it was not asked for".to_owned())
     };
     let rows = lead(session, plan, progress)?;
+    let no_one_way = session.no_one_way().map(str::to_owned);
     let peer = session.link.peer();
     let theirs = parse(peer, &session.hear_follower()?)?;
     session.quit()?;
@@ -119,6 +121,7 @@ fn lead_pair<L: Link>(
         rows,
         ranks: vec![record(), theirs],
         no_reference,
+        no_one_way,
     })
 }
 
@@ -127,6 +130,8 @@ fn add(report: &mut Report, pair: Pair) {
     report.environment.ranks.extend(pair.ranks);
     let no_reference = &mut report.environment.no_reference;
     *no_reference = no_reference.take().or(pair.no_reference);
+    let no_one_way = &mut report.environment.no_one_way;
+    *no_one_way = no_one_way.take().or(pair.no_one_way);
 }
 
 /// What is only known when every pair is in.

@@ -1,7 +1,7 @@
 //! Honest latency, bandwidth and rate: load, histograms, reports, budgets.
 //!
 //! ```text
-//!   plan ──► load (two ranks, closed loops) ──► rows ──┐
+//!   plan ──► load (two ranks, closed and open loops) ──► rows ──┐
 //!               ▲   ▲                                  ├──► report: table, JSON, CSV, .hgrm, .hlog, SVG, HTML
 //!   bare exchange   memcpy          environment, doubts┘
 //! ```
@@ -13,6 +13,7 @@
 
 pub mod bare;
 pub mod budgets;
+pub mod compare;
 pub mod env;
 pub mod error;
 pub mod job;

@@ -1,5 +1,7 @@
 //! What a load needs from the two ranks it runs between: one trait, so that the loops can be tested without a rail.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
@@ -76,6 +78,38 @@ pub trait Link {
         flow: Flow,
         look: &mut dyn FnMut(&[u8]),
     ) -> Result<(), BenchError>;
+
+    /// Prepares for [`Link::try_send`] and [`Link::try_recv`] of messages of up to `bytes` bytes, `under_way` of them in
+    /// each direction.
+    ///
+    /// # Errors
+    /// When memory runs out or the peer is lost.
+    fn begin_open(&mut self, bytes: usize, under_way: usize) -> Result<(), BenchError>;
+
+    /// Ends [`Link::begin_open`]: nothing is received any more but by the other calls.
+    fn end_open(&mut self);
+
+    /// Whether the rail has let go of enough for another [`Link::try_send`].
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn can_send(&mut self) -> Result<bool, BenchError>;
+
+    /// Starts to send one message without waiting for its receiver; `false` when too many are under way already. The
+    /// body may be changed when this returns.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError>;
+
+    /// Receives one message of the load if it is there; returns its length.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
+
+    /// How long a wait lasts at most.
+    fn deadline(&self) -> Duration;
 
     /// Sends a control message, off the measured path.
     ///

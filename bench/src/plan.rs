@@ -76,7 +76,27 @@ pub struct Plan {
     pub verify: bool,
     /// With `verify`: damage every that many-th message of the leaders, to see that it is found.
     pub spoil: Option<u64>,
+    /// Open loops for `pingpong`: messages leave at intended times.
+    pub open: Option<Asked>,
+    /// Whether `pingpong` measures each direction by itself, too.
+    pub one_way: bool,
 }
+
+/// The rate of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Asked {
+    /// Messages per second.
+    PerSecond(f64),
+    /// Shares of the highest rate that is sustained, which is searched for.
+    Knee,
+}
+
+/// The shares of the knee that are measured.
+pub const SHARES: [f64; 3] = [0.5, 0.8, 0.95];
+/// Lowest rate of an open loop: a peer that is asked less often than its waits last gives up.
+pub const RATE_MIN: f64 = 1.0;
+/// Highest rate of an open loop.
+pub const RATE_MAX: f64 = 1e9;
 
 /// Longest measurement of one size, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
@@ -96,6 +116,8 @@ impl Plan {
             reference: true,
             verify: false,
             spoil: None,
+            open: None,
+            one_way: false,
         }
     }
 
@@ -119,6 +141,23 @@ impl Plan {
         }
         if self.samples == Some(0) {
             return bad("no sample", "`--samples` has to be at least 1".to_owned());
+        }
+        if let Some(Asked::PerSecond(rate)) = self.open
+            && !(RATE_MIN..=RATE_MAX).contains(&rate)
+        {
+            return bad(
+                "a rate",
+                format!("{rate} messages a second is not within {RATE_MIN} to {RATE_MAX}"),
+            );
+        }
+        if self.kind != Kind::Pingpong && (self.open.is_some() || self.one_way) {
+            return bad(
+                "a stream",
+                "open loops and single directions are for `pingpong`".to_owned(),
+            );
+        }
+        if self.one_way && (self.open.is_some() || self.verify) {
+            return bad("one way", "it needs a closed loop without stamps".to_owned());
         }
         if self.spoil.is_some() && !self.verify {
             return bad(
@@ -151,7 +190,9 @@ mod tests {
     #[test]
     fn a_plan_that_cannot_be_carried_out_names_the_setting() {
         type Change = fn(&mut Plan);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 9] = [
+            ("not within 1", |p| p.open = Some(Asked::PerSecond(0.5))),
+            ("for `pingpong`", |p| p.one_way = true),
             ("--verify", |p| p.spoil = Some(5)),
             ("no size", |p| p.sizes.clear()),
             ("above zero", |p| p.seconds = 0.0),

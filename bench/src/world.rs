@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell::config::Mode;
-use doorbell::{Region, World};
+use doorbell::{Region, Request, World};
 use doorbell_fabric::select::Choice;
 
 use crate::error::BenchError;
@@ -31,6 +31,41 @@ pub struct WorldLink<'a> {
     rail: String,
     /// Regions of the size streamed last, kept because a receiver remembers those it has seen.
     regions: Vec<Region>,
+    /// Requests of an open loop.
+    sends: Turns<'a>,
+    receives: Turns<'a>,
+}
+
+/// Requests that are used by turns, each with a region of its own.
+#[derive(Debug, Default)]
+struct Turns<'a> {
+    places: Vec<(Region, Option<Request<'a>>)>,
+    next: usize,
+}
+
+impl<'a> Turns<'a> {
+    fn of(world: &World, bytes: usize, count: usize) -> Result<Self, doorbell::Error> {
+        let places: Result<Vec<_>, doorbell::Error> =
+            (0..count).map(|_| Ok((world.region(bytes)?, None))).collect();
+        Ok(Self {
+            places: places?,
+            next: 0,
+        })
+    }
+
+    #[inline]
+    fn turn(&mut self) -> Option<&mut (Region, Option<Request<'a>>)> {
+        self.places.get_mut(self.next)
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next = if self.next + 1 < self.places.len() {
+            self.next + 1
+        } else {
+            0
+        };
+    }
 }
 
 impl<'a> WorldLink<'a> {
@@ -45,6 +80,8 @@ impl<'a> WorldLink<'a> {
             peer,
             rail,
             regions: Vec::new(),
+            sends: Turns::default(),
+            receives: Turns::default(),
         }
     }
 
@@ -225,6 +262,80 @@ impl Link for WorldLink<'_> {
             look(body);
             Ok(())
         })
+    }
+
+    fn begin_open(&mut self, bytes: usize, under_way: usize) -> Result<(), BenchError> {
+        self.sends = Turns::of(self.world, bytes, under_way)?;
+        self.receives = Turns::of(self.world, bytes, under_way)?;
+        for (region, request) in &mut self.receives.places {
+            *request = Some(self.world.irecv_region(self.peer, DATA, region.whole())?);
+        }
+        Ok(())
+    }
+
+    fn end_open(&mut self) {
+        for (_, request) in &mut self.receives.places {
+            if let Some(mut request) = request.take() {
+                request.cancel();
+            }
+        }
+        self.sends = Turns::default();
+        self.receives = Turns::default();
+    }
+
+    #[inline]
+    fn can_send(&mut self) -> Result<bool, BenchError> {
+        let Some((_, under_way)) = self.sends.turn() else {
+            return Ok(false);
+        };
+        if let Some(request) = under_way {
+            match request.test() {
+                None => return Ok(false),
+                Some(ended) => ended?,
+            };
+            *under_way = None;
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError> {
+        if !self.can_send()? {
+            return Ok(false);
+        }
+        let Some((region, under_way)) = self.sends.turn() else {
+            return Ok(false);
+        };
+        region.write(0, body);
+        let Some(slice) = region.slice(0, body.len()) else {
+            return Ok(false);
+        };
+        let request = self.world.isend_region(self.peer, DATA, slice)?;
+        *under_way = (!request.is_done()).then_some(request);
+        self.sends.advance();
+        Ok(true)
+    }
+
+    #[inline]
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        let (world, peer) = (self.world, self.peer);
+        let Some((region, Some(request))) = self.receives.turn() else {
+            return Ok(None);
+        };
+        let Some(ended) = request.test() else {
+            return Ok(None);
+        };
+        if let Ok(status) = &ended {
+            let found = status.len.min(into.len());
+            region.read(0, &mut into[..found]);
+        }
+        *request = world.irecv_region(peer, DATA, region.whole())?;
+        self.receives.advance();
+        Ok(Some(ended?.len))
+    }
+
+    fn deadline(&self) -> Duration {
+        *self.world.config().wait.deadline.get()
     }
 
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {

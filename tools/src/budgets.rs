@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 
 use doorbell_bench::bare::Band;
 use doorbell_bench::budgets::{
-    Bound, Budget, Judged, Queue, Verdicts, hand_over, matching_ratio, overlap_share, pml_nanos, ring_ratios,
+    Bound, Budget, Judged, Queue, Verdicts, hand_over, hotel_nanos, matching_ratio, overlap_share, pml_nanos,
+    raw_udp_nanos, ring_ratios, stack_nanos,
 };
 use doorbell_bench::error::BenchError;
 use doorbell_bench::pin;
@@ -23,6 +24,8 @@ use crate::{out, outputs};
 const BAD_BASE_NS: f64 = 400.0;
 /// Cores for two ranks in dedicated mode.
 const DEDICATED_CORES: usize = 4;
+/// Bytes of the datagrams below the udp rail's 8: its own headers are part of what it costs.
+const UDP_BYTES: usize = 8;
 
 const NEAR: Budget = Budget {
     name: "8 B half round trip, shm, near",
@@ -94,6 +97,35 @@ const PML: Budget = Budget {
     bound: Bound::AtMost,
     how: "send, and receive with match and completion, over a rail that costs nothing; best of three rounds of 200,000",
 };
+const STACK: Budget = Budget {
+    name: "BTL + PML, one 8 B message",
+    how: "sent, received, matched, completed and acknowledged by two ranks on one thread over a datagram rail that only \
+          copies frames; what that rail takes by itself for as many frames is subtracted; best of three rounds of 100,000",
+    ..PML
+};
+const HOTEL: Budget = Budget {
+    name: "hotel, 4,096 rooms, in and out",
+    unit: "ns",
+    limit: 10.0,
+    bound: Bound::AtMost,
+    how: "check-in and check-out of one guest while 4,095 others stay, deadlines 200 to 460 µs away; best of five \
+          rounds of 200,000",
+};
+const HOTEL_TICK: Budget = Budget {
+    name: "hotel, 4,096 rooms, empty tick",
+    limit: 0.0,
+    bound: Bound::None,
+    how: "a tick by which time moves on and nothing expires, with 4,095 guests; it costs only what expires",
+    ..HOTEL
+};
+const UDP: Budget = Budget {
+    name: "8 B half round trip, udp:lo",
+    unit: "x",
+    limit: 1.15,
+    bound: Bound::AtMost,
+    how: "tag-matched, inline, two processes on two cores, mean over rounds of 1,000 exchanges, as a multiple of a raw \
+          busy ping-pong over connected UDP sockets between the same cores, measured before and after it",
+};
 const RING: Budget = Budget {
     name: "SPSC ring, one value",
     unit: "x",
@@ -141,6 +173,12 @@ struct Samples {
     dedicated: Vec<f64>,
     mailbox: Vec<f64>,
     pml: Vec<f64>,
+    udp: Vec<f64>,
+    /// Why the udp rail could not be measured.
+    no_udp: Option<String>,
+    stack: Vec<f64>,
+    hotel: Vec<f64>,
+    hotel_tick: Vec<f64>,
     ring: Vec<f64>,
     ring_slice: Vec<f64>,
     posted: Vec<f64>,
@@ -165,6 +203,7 @@ pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
     for repetition in 1..=args.repetitions {
         out::pass(&format!("repetition {repetition} of {}", args.repetitions));
         between_processes(&cores, &mut samples)?;
+        over_udp(&clock, &cores, &mut samples)?;
         in_process(&clock, &cores, &mut samples)?;
     }
     out::pass("");
@@ -229,8 +268,48 @@ fn between_processes(cores: &[usize], samples: &mut Samples) -> Result<(), ToolE
     Ok(())
 }
 
+/// The udp rail between two looks at the sockets below it.
+fn over_udp(clock: &Clock, cores: &[usize], samples: &mut Samples) -> Result<(), ToolError> {
+    let (&[first, second, ..], None) = (cores, &samples.no_udp) else {
+        return Ok(());
+    };
+    let before = raw_udp_nanos(clock, [first, second], UDP_BYTES)?;
+    let pair = format!("{first},{second}");
+    let args = [
+        "pingpong",
+        "--rail",
+        "udp:lo",
+        "--sizes",
+        "8",
+        "--seconds",
+        "0.2",
+        "--cores",
+        &pair,
+    ];
+    let half = match child(&args) {
+        Ok(report) => report.results[0].half_rtt_ns.mean,
+        // A rail that is not there is a row that is not judged; everything else is an error.
+        Err(ToolError::Bench(BenchError::Child {
+            said,
+            exit: Exit::Rail,
+            ..
+        })) => {
+            samples.no_udp = Some(said.trim_start_matches("doorbell: ").to_owned());
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let after = raw_udp_nanos(clock, [first, second], UDP_BYTES)?;
+    samples.udp.extend(half.map(|half| half / before.midpoint(after)));
+    Ok(())
+}
+
 fn in_process(clock: &Clock, cores: &[usize], samples: &mut Samples) -> Result<(), ToolError> {
     let [one, slice] = ring_ratios(clock)?;
+    samples.stack.push(stack_nanos(clock)?.nanos);
+    let [stay, tick] = hotel_nanos(clock)?;
+    samples.hotel.push(stay);
+    samples.hotel_tick.push(tick);
     samples.ring.push(one);
     samples.ring_slice.push(slice);
     samples.pml.push(pml_nanos(clock)?);
@@ -276,7 +355,11 @@ fn judge(samples: &Samples, cores: &[usize]) -> Vec<Judged> {
         RATE_FAR.judge(&samples.rate_far, band(&samples.rate_far, "far")),
         RATE_POSTED.judge(&samples.rate_posted, alone.clone()),
         BANDWIDTH.judge(&samples.bandwidth, alone.clone()),
+        UDP.judge(&samples.udp, samples.no_udp.clone().or(alone.clone())),
         PML.judge(&samples.pml, None),
+        STACK.judge(&samples.stack, None),
+        HOTEL.judge(&samples.hotel, None),
+        HOTEL_TICK.judge(&samples.hotel_tick, None),
         RING.judge(&samples.ring, None),
         RING_SLICE.judge(&samples.ring_slice, None),
         POSTED.judge(&samples.posted, None),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doorbell::oob::{Endpoint, OobError};
+use doorbell_bench::plan::{RATE_MAX, RATE_MIN};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
 
@@ -57,10 +58,13 @@ pub(crate) enum Command {
     /// Measure latency: one message to and fro
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
-Half round trips are shown: means over whole rounds, percentiles over single exchanges.\n\n", hosts!(), exits!(), "\
+Half round trips are shown: means over whole rounds, percentiles over single exchanges. With `--rate` or `--open-loop`, \
+full round trips: from the intended send, beside those from the actual one.\n\n", hosts!(), exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
 doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'\n  \
 doorbell pingpong --verify\n  \
+doorbell pingpong --sizes 64 --rate 200k\n  doorbell pingpong --sizes 64 --open-loop\n  \
+doorbell pingpong --sizes 8 --one-way\n  \
 doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
@@ -80,6 +84,8 @@ doorbell rate --verify"))]
     Rate(RateArgs),
     /// Make a key that two hosts share
     Key(KeyArgs),
+    /// Compare two reports: is the second run worse than the first, or is that noise?
+    Compare(CompareArgs),
     /// Measure what the design promises, and judge it
     Budgets(BudgetsArgs),
     /// What `run` starts instead of the program itself
@@ -259,6 +265,16 @@ pub(crate) struct KeyArgs {
 pub(crate) struct PingpongArgs {
     #[command(flatten)]
     pub(crate) all: MeasureArgs,
+    /// Open loop: so many messages leave a second whether or not the last one was answered, and times count from when
+    /// each should have left; k, M and G are understood
+    #[arg(long, value_name = "R", allow_hyphen_values = true, value_parser = per_second)]
+    pub(crate) rate: Option<f64>,
+    /// Open loop at 50, 80 and 95 % of the highest rate that is sustained, which is searched for first
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) open_loop: bool,
+    /// Measure each direction by itself, too, where the clocks allow it
+    #[arg(long, conflicts_with_all = ["rate", "open_loop", "verify"])]
+    pub(crate) one_way: bool,
     /// Write percentile distributions as text, for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
@@ -288,6 +304,27 @@ pub(crate) struct RateArgs {
     /// Have N non-blocking sends and receives outstanding instead of blocking calls
     #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "window", value_parser = whole::<u32>(1..=65_536))]
     pub(crate) posted: Option<u32>,
+}
+
+/// Compare two reports: is the second run worse than the first, or is that noise?
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+Each figure is an interval drawn from its own run's noise: by order statistics of its samples and of its slices, \
+widened by how much the bare exchange differs between the runs. A figure is worse when the two intervals do not touch. \
+Runs of different loads, rails, sizes, cores or processors are refused (exit status 2), and so is a run whose cores were \
+near where those of the other were far.\n\n", exits!(), "\
+Examples:\n  doorbell pingpong --json a.json; doorbell pingpong --json b.json; doorbell compare a.json b.json\n  \
+doorbell compare a.json b.json --json - | jq '.lines[] | select(.finding == \"worse\")'"))]
+pub(crate) struct CompareArgs {
+    /// The report that sets the measure
+    #[arg(value_name = "FIRST")]
+    pub(crate) first: PathBuf,
+    /// The report that is judged
+    #[arg(value_name = "SECOND")]
+    pub(crate) second: PathBuf,
+    /// Write the comparison as JSON; `-` is the standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// Measure what the design promises, and judge it
@@ -371,6 +408,19 @@ fn whole<T: TryFrom<u64>>(
     }
 }
 
+/// A rate: messages per second, with k, M or G.
+fn per_second(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 'k')) => (&text[..at], 1e3),
+        Some((at, 'M')) => (&text[..at], 1e6),
+        Some((at, 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    let rate = number.parse::<f64>().ok().map(|number| number * factor);
+    rate.filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate))
+        .ok_or_else(|| "give messages per second from 1 to 1G, such as 5000, 200k or 1.5M".to_owned())
+}
+
 /// The number of a core.
 fn core(text: &str) -> Result<usize, String> {
     text.parse()
@@ -399,6 +449,22 @@ mod tests {
             // Wrapped to the terminal's width.
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn rates_are_read_with_their_units() {
+        for (text, rate) in [
+            ("1", 1.0),
+            ("2.5k", 2_500.0),
+            ("1M", 1e6),
+            ("1G", 1e9),
+            ("5e3", 5e3),
+        ] {
+            assert_eq!(per_second(text), Ok(rate));
+        }
+        for text in ["", "k", "0", "-5", "2G", "NaN", "inf", "5m", "µ", "1 k"] {
+            assert!(per_second(text).unwrap_err().contains("200k"), "{text}");
         }
     }
 

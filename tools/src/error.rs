@@ -79,7 +79,9 @@ impl ToolError {
                 BenchError::BadSize { .. }
                 | BenchError::BadPlan { .. }
                 | BenchError::Core { .. }
-                | BenchError::PlotKind { .. } => Exit::Usage,
+                | BenchError::PlotKind { .. }
+                | BenchError::BadReport { .. }
+                | BenchError::Unlike { .. } => Exit::Usage,
                 BenchError::World { source } => source.exit(),
                 BenchError::Bare(error) => error.exit(),
                 BenchError::Disorder { .. } | BenchError::Damaged { .. } | BenchError::Silent { .. } => {

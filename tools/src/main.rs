@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),
         Command::Key(args) => key::key(&args),
+        Command::Compare(args) => measure::compare(&args),
         Command::Budgets(args) => budgets::budgets(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use doorbell::World;
+use doorbell_bench::compare::{self, Finding};
 use doorbell_bench::job::{Cores, measure as measure_job};
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
-use doorbell_bench::plan::{Kind, Plan};
+use doorbell_bench::plan::{Asked as Rate, Kind, Plan};
 use doorbell_bench::report::{Picture, Report, csv, hgrm, hlog, table};
 use doorbell_bench::size::Size;
 use doorbell_fabric::error::Exit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
+use crate::cli::{CompareArgs, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::run::{Launch, Output, launch};
 use crate::{hosts, out, outputs};
@@ -36,12 +37,48 @@ pub(crate) struct Asked<'a> {
 
 /// `doorbell pingpong`.
 pub(crate) fn pingpong(args: &PingpongArgs) -> Result<ExitCode, ToolError> {
+    let rate = args.rate.map(Rate::PerSecond);
+    let plan = Plan {
+        open: rate.or(args.open_loop.then_some(Rate::Knee)),
+        one_way: args.one_way,
+        ..plan(Kind::Pingpong, &args.all)
+    };
     measure(&Asked {
-        plan: plan(Kind::Pingpong, &args.all),
+        plan,
         args: &args.all,
         hgrm: args.hgrm.as_deref(),
         hlog: args.hlog.as_deref(),
     })
+}
+
+/// `doorbell compare`.
+pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
+    let named: Vec<outputs::Named<'_>> = args
+        .json
+        .as_deref()
+        .map(|name| ("--json", name))
+        .into_iter()
+        .collect();
+    outputs::check(&named)?;
+    let comparison = compare::files(&args.first, &args.second)?;
+    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
+        out::print(&comparison.table())?;
+    }
+    if let Some(name) = &args.json {
+        outputs::write(name, &comparison.json(), &mut io::stdout().lock())?;
+    }
+    let exit = match comparison.finding() {
+        Finding::Worse => Exit::Verdict,
+        Finding::NotComparable => {
+            let count = comparison.not_comparable;
+            out::say(&format!(
+                "doorbell: {count} lines could not be compared, for the reasons beside them: measure those again"
+            ));
+            Exit::Usage
+        }
+        Finding::Same | Finding::Better => Exit::Done,
+    };
+    Ok(exit.into())
 }
 
 /// `doorbell stream`.

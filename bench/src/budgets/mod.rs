@@ -4,19 +4,25 @@
 //! is at that moment. The verdict is about the median of the repetitions. What cannot be judged here says why, and is
 //! never counted as met.
 
+mod hotel;
 mod local;
 mod matching;
 mod null;
 mod overlap;
+mod raw_udp;
+mod stack;
 mod threads;
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Spread, median};
 
+pub use hotel::hotel_nanos;
 pub use local::{pml_nanos, ring_ratios};
 pub use matching::{Queue, matching_ratio};
 pub use overlap::overlap_share;
+pub use raw_udp::raw_udp_nanos;
+pub use stack::{Stack, stack_nanos};
 pub use threads::{HandOver, hand_over};
 
 /// The name and version of the JSON.
@@ -212,7 +218,7 @@ fn number(value: f64, unit: &str) -> String {
     }
 }
 
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a last line");

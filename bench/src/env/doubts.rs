@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Environment;
 use crate::bare::Band;
-use crate::load::Row;
+use crate::load::{LATE_NS, Row};
 
 /// A reason to doubt the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,35 @@ pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
     noise(environment, &mut found);
     reference(environment, rows, &mut found);
     clock(environment, &mut found);
+    open(rows, &mut found);
     found
+}
+
+/// What open loops could not do.
+fn open(rows: &[Row], found: &mut Vec<Doubt>) {
+    for (row, open) in rows.iter().filter_map(|row| Some((row, row.open.as_ref()?))) {
+        let (bytes, asked) = (row.bytes, crate::report::per_second(open.asked_per_second, "msg"));
+        if !open.kept_up() {
+            let own = open.late - open.held.min(open.late);
+            let text = format!(
+                "the generator could not keep up with {asked} of {bytes} B: {own} of {} messages left more than {} µs \
+                 late by its own fault, up to {:.0} µs; times from the intended send hold that",
+                open.sent,
+                LATE_NS / 1_000,
+                open.latest_ns as f64 / 1e3
+            );
+            found.push(Doubt::new("generator", text));
+        }
+        if !open.sustained() {
+            let answered = open.answered_per_second.unwrap_or(0.0);
+            let text = format!(
+                "{asked} of {bytes} B were asked and {} answered: the queue grows, and times from the intended send \
+                 grow with the length of the run",
+                crate::report::per_second(answered, "msg")
+            );
+            found.push(Doubt::new("not-sustained", text));
+        }
+    }
 }
 
 fn cores(environment: &Environment, found: &mut Vec<Doubt>) {

@@ -28,6 +28,9 @@ pub struct Environment {
     pub ranks: Vec<RankRecord>,
     /// Whether a rank could not share the page of the bare exchange, and why.
     pub no_reference: Option<String>,
+    /// Why there are no figures of single directions, when they were asked for.
+    #[serde(default)]
+    pub no_one_way: Option<String>,
     /// Every reason to doubt the figures.
     pub doubts: Vec<Doubt>,
 }
@@ -88,7 +91,7 @@ impl ClockRecord {
 }
 
 /// The cost of one reading, in nanoseconds: the best of a few rounds of back-to-back readings.
-fn read_cost(clock: &Clock) -> f64 {
+pub(crate) fn read_cost(clock: &Clock) -> f64 {
     const READS: u32 = 1_000;
     let round = || {
         let start = clock.ticks();

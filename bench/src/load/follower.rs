@@ -1,5 +1,5 @@
 //! The odd rank of a pair: carries out orders until it is told to stop. What it does with stamped messages is in
-//! `verified`.
+//! `verified`, with times in `one_way`.
 
 use super::{APART, Answer, Order, POISON, Session, json};
 use crate::bare::{Bare, Place};
@@ -46,6 +46,13 @@ pub fn follow<L: Link>(
                 let (sinks, _) = buffers.sinks(flow.window)?;
                 ready(session)?;
                 session.inspect(sinks, count, flow, first)?;
+            }
+            Order::Return { bytes } => give_back(session, buffers.of(session, bytes)?)?,
+            Order::Note { bytes, exchanges } => {
+                let buffers = buffers.of(session, bytes)?;
+                buffers.room(session.link.rank())?;
+                ready(session)?;
+                session.note(&buffers.ours, &mut buffers.into, exchanges)?;
             }
             Order::Tally => {
                 ready(session)?;
@@ -150,6 +157,23 @@ fn echo<L: Link>(
         }
     }
     session.check(into, theirs)
+}
+
+/// Answers until an empty message comes.
+fn give_back<L: Link>(session: &mut Session<'_, L>, buffers: &mut Buffers) -> Result<(), BenchError> {
+    buffers.room(session.link.rank())?;
+    let (ours, theirs, into) = (&buffers.ours, &buffers.theirs, &mut buffers.into);
+    ready(session)?;
+    loop {
+        let found = session.link.recv(into)?;
+        if found == 0 {
+            return session.link.send(&[]);
+        }
+        session.link.send(ours)?;
+        if found != theirs.len() {
+            return session.check(&into[..found], theirs);
+        }
+    }
 }
 
 fn sink<L: Link>(

@@ -1,5 +1,6 @@
 //! The even rank of a pair: carries out a plan and makes its rows.
 
+use super::open::OpenLoop;
 use super::pingpong::Pingpong;
 use super::row::{Hiccups, Rounds, Row};
 use super::slices::{Heap, Slice, Slices, Target};
@@ -8,13 +9,14 @@ use super::warm::Warming;
 use super::{Progress, Session};
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
-use crate::plan::{Kind, Plan};
+use crate::plan::{Asked, Kind, Plan, RATE_MIN, SHARES};
 use crate::stats::{Percentiles, Spread, mean};
 
-/// One of the two loads.
+/// One of the loads.
 enum Load {
     Pingpong(Pingpong),
     Stream(Stream),
+    Open(OpenLoop),
 }
 
 /// Carries out `plan` with the follower at the other end; one row per size, up to the one in which a stamped message
@@ -34,7 +36,7 @@ pub fn lead<L: Link>(
     let mut rows = Vec::with_capacity(plan.sizes.len());
     for (index, size) in plan.sizes.iter().enumerate() {
         progress.size(index, plan.sizes.len(), size.bytes());
-        rows.push(one_size(session, plan, size.bytes(), progress)?);
+        rows.append(&mut one_size(session, plan, size.bytes(), progress)?);
         if session.is_cut() {
             break;
         }
@@ -47,7 +49,7 @@ fn one_size<L: Link>(
     plan: &Plan,
     bytes: usize,
     progress: &mut dyn Progress,
-) -> Result<Row, BenchError> {
+) -> Result<Vec<Row>, BenchError> {
     let mut load = match plan.kind {
         Kind::Pingpong => Load::Pingpong(Pingpong::new(session.link, bytes, plan.verify)?),
         Kind::Stream | Kind::Rate => {
@@ -64,11 +66,78 @@ fn one_size<L: Link>(
         0.0
     };
     let warming = warm(session, &mut load, bytes)?;
+    let warmed = warming.best();
+    let mut rows = match plan.open {
+        None => vec![one_row(session, plan, &mut load, bytes, warmed, progress)?],
+        Some(asked) => open_rows(session, plan, asked, bytes, warmed, progress)?,
+    };
+    for row in &mut rows {
+        row.warm_up = warming.record();
+        if let Some(verified) = &mut row.verified {
+            verified.cost_ns = cost;
+        }
+    }
+    if let (true, [row]) = (plan.one_way, &mut rows[..]) {
+        match session.one_way(bytes, row.rtt_ns.mean.unwrap_or(warmed))? {
+            Ok(one_way) => row.one_way = Some(one_way),
+            Err(reason) => {
+                session.no_one_way.get_or_insert(reason);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The rows of an open loop: one at the rate that was asked, or some below the knee.
+fn open_rows<L: Link>(
+    session: &mut Session<'_, L>,
+    plan: &Plan,
+    asked: Asked,
+    bytes: usize,
+    each: f64,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Row>, BenchError> {
+    let mut load = OpenLoop::new(session.link, bytes)?;
+    let (knee, rates) = match asked {
+        Asked::PerSecond(rate) => (None, vec![rate]),
+        Asked::Knee => {
+            let found = load.find_knee(session, each, plan.seconds)?;
+            let rates = SHARES.map(|share| (found.per_second * share).max(RATE_MIN));
+            (Some(found), rates.to_vec())
+        }
+    };
+    let mut load = Load::Open(load);
+    let mut rows = Vec::with_capacity(rates.len());
+    for rate in rates {
+        if session.is_cut() && !rows.is_empty() {
+            break;
+        }
+        if let Load::Open(load) = &mut load {
+            load.set_rate(rate);
+        }
+        let mut row = one_row(session, plan, &mut load, bytes, each, progress)?;
+        if let (Some(open), Some(knee)) = (&mut row.open, knee) {
+            open.knee_per_second = Some(knee.per_second);
+            open.knee_limit = Some(knee.limit);
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Slices until the row has enough.
+fn one_row<L: Link>(
+    session: &mut Session<'_, L>,
+    plan: &Plan,
+    load: &mut Load,
+    bytes: usize,
+    mut each: f64,
+    progress: &mut dyn Progress,
+) -> Result<Row, BenchError> {
     let target = plan
         .samples
         .map_or(Target::Time(plan.seconds * 1e9), Target::Samples);
     let mut slices = Slices::new(target);
-    let mut each = warming.best();
     let start = session.clock.ticks();
     let clock = session.clock;
     let elapsed = || clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
@@ -91,16 +160,17 @@ fn one_size<L: Link>(
         pair,
         samples: heap.samples,
         reference,
-        ..match plan.kind {
-            Kind::Pingpong => latencies(&heap, bytes),
-            Kind::Stream | Kind::Rate => speeds(&heap, bytes),
+        ..match load {
+            Load::Pingpong(_) => latencies(&heap, bytes),
+            Load::Stream(_) => speeds(&heap, bytes),
+            Load::Open(load) => asked(load, &heap, bytes),
         }
     };
     row.rounds.exchanges = exchanges;
+    row.repeats = heap.repeats;
     if plan.verify {
-        row.verified = session.verdict(cost)?;
+        row.verified = session.verdict(0.0)?;
     }
-    row.warm_up = warming.record();
     Ok(row)
 }
 
@@ -110,6 +180,8 @@ fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load, bytes: usize) ->
         let nanos = match load {
             Load::Pingpong(load) => load.block(session, exchanges)?,
             Load::Stream(load) => load.block(session, exchanges)?,
+            // Warm already: a closed loop went before.
+            Load::Open(_) => break,
         };
         warming.block(exchanges, nanos);
     }
@@ -127,6 +199,7 @@ impl Load {
         match self {
             Self::Pingpong(load) => load.slice(session, each, left, wanted),
             Self::Stream(load) => load.slice(session, each, left, wanted),
+            Self::Open(load) => load.slice(session, left, wanted),
         }
     }
 
@@ -134,6 +207,7 @@ impl Load {
         match self {
             Self::Pingpong(_) => Pingpong::round_of(each, left),
             Self::Stream(load) => load.messages(each, left),
+            Self::Open(_) => 1,
         }
     }
 }
@@ -155,6 +229,24 @@ fn latencies(heap: &Heap, bytes: usize) -> Row {
         hiccups: hiccups(heap),
         overflow: heap.recorder.overflow(),
         histogram: heap.recorder.encoded(),
+        ..Row::default()
+    }
+}
+
+/// The part of a row that open loops make.
+fn asked(load: &OpenLoop, heap: &Heap, bytes: usize) -> Row {
+    let (counted, actual) = &heap.open;
+    let open = load.report(counted, actual);
+    Row {
+        rtt_ns: Percentiles {
+            mean: (heap.samples > 0).then(|| heap.recorder.histogram().mean()),
+            ..heap.recorder.percentiles()
+        },
+        bytes_per_second: open.answered_per_second.map(|n| n * bytes as f64),
+        messages_per_second: open.answered_per_second,
+        overflow: heap.recorder.overflow(),
+        histogram: heap.recorder.encoded(),
+        open: Some(open),
         ..Row::default()
     }
 }

@@ -17,11 +17,14 @@
 //! every exchange, end to end: each reading closes one sample and opens the next, so no nanosecond is outside of
 //! some sample, and a stall cannot hide between two of them. What a reading costs is stated with the result
 //! (`environment.clock.read_ns`): every sample is longer by it.
-//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile. With stamps (`verified`),
-//! every message is checked by its receiver.
+//! Closed loops measure service time: a peer that stalls is not asked anything meanwhile. Open loops (`open`) ask at a
+//! stated rate whatever happens. With stamps (`verified`), every message is checked by its receiver.
 
 mod follower;
+mod knee;
 mod leader;
+mod one_way;
+mod open;
 mod pingpong;
 mod row;
 mod slices;
@@ -40,8 +43,11 @@ use crate::link::{Flow, Link};
 use crate::verify::Verifier;
 
 pub use follower::follow;
+pub use knee::KneeLimit;
 pub use leader::lead;
-pub use row::{Hiccups, Reference, Rounds, Row, WarmUp};
+pub use one_way::{Identity, OneWay};
+pub use open::LATE_NS;
+pub use row::{Hiccups, Open, Reference, Repeat, Rounds, Row, WarmUp};
 pub(crate) use verified::{fitting, until_empty};
 
 /// Told about the course of a measurement.
@@ -72,6 +78,10 @@ pub(crate) enum Order {
     /// Answer every stamped message of that size with one, both numbered from `first`, until an empty one comes; return
     /// that one, too.
     Serve { bytes: usize, first: u64 },
+    /// Answer every message of that size with one, until an empty one comes; return that one, too.
+    Return { bytes: usize },
+    /// Return that many messages of that size, note the times, and say them.
+    Note { bytes: usize, exchanges: u64 },
     /// Receive about that many stamped messages, numbered from `first`, until an empty one comes; then send one byte.
     Inspect {
         bytes: usize,
@@ -118,6 +128,10 @@ pub struct Session<'a, L> {
     bare: Option<Bare>,
     /// The other rank is on another host, or a stranger: no memory is shared with it beside its rail.
     apart: bool,
+    /// Which clock `clock` is.
+    identity: Identity,
+    /// Why there is no figure of single directions, when they were asked for.
+    no_one_way: Option<String>,
     /// Counts the messages, when they carry stamps.
     verifier: Option<Box<Verifier>>,
     /// The number of the next stamped message of either direction.
@@ -134,6 +148,8 @@ impl<'a, L: Link> Session<'a, L> {
             clock,
             bare: None,
             apart: false,
+            identity: Identity::own(clock),
+            no_one_way: None,
             verifier: None,
             next: 0,
             cut: false,
@@ -216,6 +232,11 @@ impl<'a, L: Link> Session<'a, L> {
     /// When the peer is lost.
     pub fn quit(&mut self) -> Result<(), BenchError> {
         self.order(Order::Quit)
+    }
+
+    /// Why there is no figure of single directions, when they were asked for and could not be told.
+    pub fn no_one_way(&self) -> Option<&str> {
+        self.no_one_way.as_deref()
     }
 
     fn disorder(&self, said: &[u8]) -> BenchError {

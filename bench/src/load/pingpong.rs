@@ -1,5 +1,6 @@
 //! Ping-pong, the leader's half: rounds with one clock reading, alternating with rounds that stamp every exchange.
 
+use super::row::Repeat;
 use super::slices::Slice;
 use super::warm::fitting;
 use super::{Order, POISON, Session};
@@ -77,6 +78,8 @@ impl Pingpong {
             recorder: Recorder::new(),
             half: None,
             memcpy: None,
+            open: None,
+            repeats: Vec::new(),
         };
         for _ in 0..pairs {
             let nanos = self.round(session, round)?;
@@ -85,6 +88,10 @@ impl Pingpong {
         }
         slice.samples = slice.recorder.samples();
         slice.half = mean(&slice.rounds).map(|rtt| rtt / 2.0);
+        slice.repeats.push(Repeat {
+            mean: mean(&slice.rounds),
+            ..Repeat::of(&slice.recorder)
+        });
         self.end(session)?;
         Ok(slice)
     }

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::knee::KneeLimit;
+use super::one_way::OneWay;
 use crate::bare::Band;
-use crate::stats::{Percentiles, Spread};
+use crate::stats::{Percentiles, Recorder, Spread};
 use crate::verify::Verified;
 
 /// The result of one size.
@@ -34,11 +36,91 @@ pub struct Row {
     /// What the receivers found when every message carried a stamp, the warm-up's included; `None` without.
     #[serde(default)]
     pub verified: Option<Verified>,
+    /// The open loop, when it was one: then `rtt_ns` and `histogram` count from the intended times, and
+    /// `half_rtt_ns` is empty, because half of a queue is nobody's.
+    #[serde(default)]
+    pub open: Option<Open>,
+    /// Each direction by itself, when that was asked for and could be told.
+    #[serde(default)]
+    pub one_way: Option<OneWay>,
+    /// The figures of each slice: repetitions, a few tens of milliseconds apart.
+    #[serde(default)]
+    pub repeats: Vec<Repeat>,
     /// The warm-up, which is in none of the figures above.
     pub warm_up: WarmUp,
     /// All samples: HdrHistogram V2 (deflate, base64) of full round trips in nanoseconds; empty for `stream` and
     /// `rate`.
     pub histogram: String,
+}
+
+impl Row {
+    /// What a full round trip is multiplied with to be shown: half of it for closed loops, all for open ones.
+    pub fn share_shown(&self) -> f64 {
+        if self.open.is_some() { 1.0 } else { 0.5 }
+    }
+}
+
+/// An open loop: what was asked, what was done, and the times from when messages really left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    /// Messages per second that were intended.
+    pub asked_per_second: f64,
+    /// Messages per second that were answered.
+    pub answered_per_second: Option<f64>,
+    /// The highest rate that was sustained, when it was searched for.
+    pub knee_per_second: Option<f64>,
+    /// How that search ended.
+    pub knee_limit: Option<KneeLimit>,
+    /// Messages that left.
+    pub sent: u64,
+    /// Those that left more than [`LATE_NS`](super::LATE_NS) behind their time.
+    pub late: u64,
+    /// Those of them that had to wait because too many were under way; the others are the generator's own.
+    pub held: u64,
+    /// The most by which one was late, in nanoseconds.
+    pub latest_ns: u64,
+    /// Full round trips from when a message left.
+    pub actual_rtt_ns: Percentiles,
+    /// All of them, as [`Row::histogram`].
+    pub actual_histogram: String,
+}
+
+impl Open {
+    /// Whether the generator kept its own times: at most a hundredth of the messages late by itself.
+    pub fn kept_up(&self) -> bool {
+        (self.late - self.held.min(self.late)) * 100 <= self.sent
+    }
+
+    /// Whether what was asked was answered, within a fiftieth.
+    pub fn sustained(&self) -> bool {
+        let answered = self.answered_per_second.unwrap_or(0.0);
+        answered >= 0.98 * self.asked_per_second && self.held * 50 <= self.sent
+    }
+}
+
+/// One slice's figures, in nanoseconds: full round trips, or the time for each message of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// The mean over its rounds; over its samples for open loops.
+    pub mean: Option<f64>,
+    /// The median.
+    pub p50: Option<f64>,
+    /// 90 %.
+    pub p90: Option<f64>,
+    /// 99 %.
+    pub p99: Option<f64>,
+}
+
+impl Repeat {
+    /// The percentiles of a slice.
+    pub fn of(recorder: &Recorder) -> Self {
+        Self {
+            mean: None,
+            p50: recorder.at(0.5),
+            p90: recorder.at(0.9),
+            p99: recorder.at(0.99),
+        }
+    }
 }
 
 /// Whole rounds, timed by two clock readings each.

@@ -8,7 +8,8 @@
 use crate::bare::Band;
 use crate::stats::{Recorder, median};
 
-use super::row::Reference;
+use super::open::Counted;
+use super::row::{Reference, Repeat};
 
 /// What one slice measured.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(crate) struct Slice {
     pub(crate) half: Option<f64>,
     /// What this slice reached as a share of what memcpy allows; `None` for pingpong.
     pub(crate) memcpy: Option<Memcpy>,
+    /// An open loop's counts, and its times from when messages left.
+    pub(crate) open: Option<(Counted, Recorder)>,
+    /// The repetitions that it is worth.
+    pub(crate) repeats: Vec<Repeat>,
 }
 
 /// A slice of a stream beside a copy of the same bytes.
@@ -41,6 +46,8 @@ pub(crate) struct Heap {
     pub(crate) nanos: f64,
     pub(crate) rounds: Vec<f64>,
     pub(crate) recorder: Recorder,
+    pub(crate) open: (Counted, Recorder),
+    pub(crate) repeats: Vec<Repeat>,
     bares: Vec<f64>,
     ratios: Vec<f64>,
     memcpy: Vec<Memcpy>,
@@ -116,6 +123,11 @@ impl Slices {
         heap.rounds.extend_from_slice(&slice.rounds);
         heap.recorder.merge(&slice.recorder);
         heap.memcpy.extend(slice.memcpy);
+        heap.repeats.extend(slice.repeats);
+        if let Some((counted, actual)) = slice.open {
+            heap.open.0.add(&counted);
+            heap.open.1.merge(&actual);
+        }
         if let (Some(before), Some(after)) = (before, after) {
             let bare = before.midpoint(after);
             heap.bares.push(bare);
@@ -207,6 +219,8 @@ mod tests {
             recorder,
             half: Some(half),
             memcpy: None,
+            open: None,
+            repeats: vec![Repeat::default()],
         }
     }
 
@@ -229,7 +243,7 @@ mod tests {
         (0..2).for_each(|_| slices.take(Some(50.0), slice(60.0), Some(52.0)));
         (0..3).for_each(|_| slices.take(Some(250.0), slice(280.0), Some(250.0)));
         let (heap, reference) = slices.finish();
-        assert_eq!(heap.rounds, [560.0; 3]);
+        assert_eq!((&heap.rounds[..], heap.repeats.len()), (&[560.0; 3][..], 3));
         assert_eq!((reference.band, reference.unsteady), (Some(Band::Far), false));
     }
 

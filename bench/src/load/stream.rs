@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 
+use super::row::Repeat;
 use super::slices::{Memcpy, Slice};
 use super::warm::fitting;
 use super::{Order, Session};
@@ -97,6 +98,8 @@ impl Stream {
             recorder: Recorder::new(),
             half: None,
             memcpy: None,
+            open: None,
+            repeats: Vec::new(),
         };
         for _ in 0..BLOCKS {
             let nanos = self.block(session, count)?;
@@ -104,6 +107,10 @@ impl Stream {
             slice.nanos += nanos;
             slice.samples += count;
         }
+        slice.repeats.push(Repeat {
+            mean: mean(&slice.rounds),
+            ..Repeat::default()
+        });
         let allowed = before.midpoint(self.memcpy(session));
         slice.memcpy = mean(&slice.rounds).map(|each| Memcpy {
             bytes_per_second: allowed,

@@ -1,14 +1,14 @@
 //! The loads between two threads over channels: the protocol of orders, the accounting, and what a bad rail does.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::clock::Clock;
 
-use super::{Session, follow, lead};
+use super::{Identity, KneeLimit, Row, Session, follow, lead};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks};
-use crate::plan::{Kind, Plan};
+use crate::plan::{Asked, Kind, Plan, SHARES};
 use crate::size::Size;
 
 struct Channels {
@@ -34,6 +34,10 @@ enum Fault {
     Duplicate(u64),
     /// The message behind it overtakes it.
     Swap(u64),
+    /// Sending one stalls for so long.
+    Stall(Duration),
+    /// Each takes so long.
+    Slow(Duration),
 }
 
 /// How long a side waits for a message.
@@ -72,6 +76,12 @@ impl Link for Channels {
             Fault::Lengthen if behind > 0 => body.push(7),
             Fault::Lose(every) if hit(every) => return Ok(()),
             Fault::Duplicate(every) if hit(every) => put(body.clone())?,
+            Fault::Slow(time) if behind > 0 => {
+                let begun = Instant::now();
+                while begun.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+            }
             Fault::Swap(every) if hit(every) => {
                 self.held = Some(body);
                 return Ok(());
@@ -133,6 +143,34 @@ impl Link for Channels {
             Ok(())
         })
     }
+    fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
+        Ok(())
+    }
+    fn end_open(&mut self) {}
+    fn can_send(&mut self) -> Result<bool, BenchError> {
+        Ok(true)
+    }
+    fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError> {
+        if let Fault::Stall(time) = self.fault
+            && self.sent + 1 == self.after
+        {
+            std::thread::sleep(time);
+        }
+        self.send(body).map(|()| true)
+    }
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        match self.data.1.try_recv() {
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(gone()),
+            Ok(body) => {
+                into[..body.len()].copy_from_slice(&body);
+                Ok(Some(body.len()))
+            }
+        }
+    }
+    fn deadline(&self) -> Duration {
+        PATIENCE
+    }
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
         self.control.0.send(text.to_vec()).map_err(|_| gone())
     }
@@ -160,11 +198,11 @@ fn pair(fault: Fault, after: u64, both: bool) -> (Channels, Channels) {
 }
 
 /// Runs `plan` with the leader here and the follower in a thread, whose messages after so many are damaged.
-fn run(plan: &Plan, damage_after: u64) -> Result<Vec<super::Row>, BenchError> {
+fn run(plan: &Plan, damage_after: u64) -> Result<Vec<Row>, BenchError> {
     run_over(plan, pair(Fault::Corrupt, damage_after, false))
 }
 
-fn run_over(plan: &Plan, (mut near, mut far): (Channels, Channels)) -> Result<Vec<super::Row>, BenchError> {
+fn run_over(plan: &Plan, (mut near, mut far): (Channels, Channels)) -> Result<Vec<Row>, BenchError> {
     let following = std::thread::spawn(move || {
         let clock = Clock::system();
         follow(&mut Session::new(&mut far, &clock), || {
@@ -350,6 +388,171 @@ fn spoilt_messages_are_found_in_every_load() {
             };
             assert!(v.corrupt.abs_diff(ours / 50) <= 1 && v.lost == 0, "{kind}: {v}");
         }
+    }
+}
+
+fn open_loop(asked: Asked, seconds: f64, pair: (Channels, Channels)) -> Vec<Row> {
+    let plan = Plan {
+        open: Some(asked),
+        samples: None,
+        seconds,
+        ..plan(Kind::Pingpong, &[16], 1)
+    };
+    run_over(&plan, pair).unwrap()
+}
+
+#[test]
+fn an_open_loop_asks_at_the_rate_it_was_told() {
+    let rows = open_loop(
+        Asked::PerSecond(2_000.0),
+        0.5,
+        pair(Fault::Corrupt, u64::MAX, false),
+    );
+    let open = rows[0].open.as_ref().unwrap();
+    assert_eq!((rows.len(), open.asked_per_second), (1, 2_000.0));
+    // Half a second of it, give or take the slice that was under way.
+    assert!((400..=1_600).contains(&open.sent), "{}", open.sent);
+    assert_eq!(rows[0].samples, open.sent);
+    assert!(rows[0].half_rtt_ns.p50.is_none() && rows[0].rtt_ns.p50.is_some());
+    // What is counted from the intended time is never less than what is counted from the actual one.
+    assert!(rows[0].rtt_ns.p50 >= open.actual_rtt_ns.p50);
+    assert!(rows[0].repeats.len() >= 5, "{}", rows[0].repeats.len());
+}
+
+/// While the sender is stopped for 60 ms, 120 messages should have left. A closed loop would have counted one.
+#[test]
+fn a_stall_counts_for_every_message_that_should_have_left_during_it() {
+    let stall = pair(Fault::Stall(Duration::from_millis(60)), 300, true);
+    // The warm-up sends some hundreds: the stall is in it or behind, so it is made to be in the loop alone.
+    let (mut near, far) = stall;
+    near.after = u64::MAX;
+    let plan = Plan {
+        open: Some(Asked::PerSecond(2_000.0)),
+        samples: None,
+        seconds: 0.3,
+        ..plan(Kind::Pingpong, &[16], 1)
+    };
+    let following = std::thread::spawn(move || {
+        let mut far = Channels {
+            fault: Fault::Corrupt,
+            after: u64::MAX,
+            ..far
+        };
+        follow(&mut Session::new(&mut far, &Clock::system()), Vec::new)
+    });
+    let clock = Clock::system();
+    let mut session = Session::new(&mut near, &clock);
+    let mut load = super::open::OpenLoop::new(session.link, 16).unwrap();
+    load.set_rate(2_000.0);
+    session.link.after = session.link.sent + 100;
+    let slice = load.slice(&mut session, plan.seconds * 1e9, None).unwrap();
+    session.quit().unwrap();
+    following.join().unwrap().unwrap();
+    let (counted, actual) = slice.open.unwrap();
+    let slow = 10_000_000;
+    assert!(
+        slice.recorder.above(slow) >= 90,
+        "{} waited",
+        slice.recorder.above(slow)
+    );
+    assert!(
+        counted.late >= 100 && counted.latest_ns >= 59_000_000,
+        "{counted:?}"
+    );
+    assert!(
+        actual.above(slow) < slice.recorder.above(slow) / 2,
+        "{} of the rail's",
+        actual.above(slow)
+    );
+    let open = load.report(&counted, &actual);
+    assert!(!open.kept_up(), "the stall is the generator's");
+}
+
+#[test]
+fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
+    // 400 µs for each answer: 2,500 a second.
+    let (near, mut far) = pair(Fault::Slow(Duration::from_micros(400)), 0, false);
+    far.after = 0;
+    let rows = open_loop(Asked::Knee, 0.2, (near, far));
+    assert_eq!(rows.len(), SHARES.len());
+    for (row, share) in rows.iter().zip(SHARES) {
+        let open = row.open.as_ref().unwrap();
+        let knee = open.knee_per_second.unwrap();
+        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance.
+        assert!(knee > 1.0 && knee <= 2_600.0, "{knee}");
+        assert_ne!(open.knee_limit, Some(KneeLimit::NotReached));
+        assert!((open.asked_per_second / knee - share).abs() < 1e-9);
+    }
+    let rows = open_loop(Asked::PerSecond(20_000.0), 0.3, {
+        let (near, far) = pair(Fault::Slow(Duration::from_micros(400)), 0, false);
+        (near, far)
+    });
+    let open = rows[0].open.as_ref().unwrap();
+    assert!(
+        !open.sustained() && open.answered_per_second.unwrap() < 2_600.0,
+        "{open:?}"
+    );
+}
+
+#[test]
+fn an_open_loop_is_verified_like_the_others() {
+    let plan = Plan {
+        open: Some(Asked::PerSecond(5_000.0)),
+        verify: true,
+        ..plan(Kind::Pingpong, &[8, 64], 500)
+    };
+    for row in run(&plan, u64::MAX).unwrap() {
+        let v = row.verified.unwrap();
+        assert!(v.is_clean() && v.messages >= 1_000, "{v}");
+    }
+    for (fault, of) in [
+        (Fault::Duplicate(10), 1usize),
+        (Fault::Corrupt, 3),
+        (Fault::Lose(40), 0),
+    ] {
+        let v = run_over(&plan, pair(fault, 400, true)).unwrap()[0]
+            .verified
+            .unwrap();
+        let counts = [v.lost, v.duplicated, v.misordered, v.corrupt];
+        assert!(counts[of] > 0, "{fault:?}: {v}");
+    }
+}
+
+#[test]
+fn one_way_is_told_by_one_clock_and_not_by_two_that_are_not_compared_well() {
+    let one_way = |other: bool| {
+        let (mut near, mut far) = pair(Fault::Corrupt, u64::MAX, false);
+        let following = std::thread::spawn(move || {
+            let clock = Clock::system();
+            let mut session = Session::new(&mut far, &clock);
+            if other {
+                session.identity = Identity("another machine".to_owned());
+            }
+            follow(&mut session, Vec::new)
+        });
+        let clock = Clock::system();
+        let mut session = Session::new(&mut near, &clock);
+        let plan = Plan {
+            one_way: true,
+            ..plan(Kind::Pingpong, &[8], 500)
+        };
+        let rows = lead(&mut session, &plan, &mut ()).unwrap();
+        let reason = session.no_one_way().map(str::to_owned);
+        session.quit().unwrap();
+        following.join().unwrap().unwrap();
+        (rows[0].one_way.clone(), reason)
+    };
+    let (told, reason) = one_way(false);
+    let told = told.unwrap();
+    assert!(reason.is_none() && told.clocks.contains("one clock"));
+    assert!(told.there_ns.p50.unwrap() > told.bound_ns && told.bound_ns > 0.0 && told.samples >= 20);
+    // Two clocks: a figure with the bound of its exchanges, or a reason.
+    match one_way(true) {
+        (Some(told), None) => {
+            assert!(told.clocks.contains("two clocks") && told.bound_ns < told.there_ns.p50.unwrap());
+        }
+        (None, Some(reason)) => assert!(reason.contains("agree within"), "{reason}"),
+        both => panic!("{both:?}"),
     }
 }
 

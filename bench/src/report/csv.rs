@@ -1,11 +1,11 @@
 //! CSV: one line per row, units in the names of the fields, an empty field where nothing is known.
 
 use super::Report;
-use crate::load::Row;
+use crate::load::{OneWay, Open, Row};
 use crate::verify::Verified;
 
 /// The names of the fields.
-const HEAD: [&str; 30] = [
+const HEAD: [&str; 43] = [
     "kind",
     "rail",
     "rank_a",
@@ -36,6 +36,19 @@ const HEAD: [&str; 30] = [
     "duplicated",
     "misordered",
     "corrupt",
+    "rtt_p50_ns",
+    "rtt_p99_ns",
+    "rtt_p999_ns",
+    "rtt_max_ns",
+    "asked_per_second",
+    "knee_per_second",
+    "late",
+    "actual_rtt_p50_ns",
+    "actual_rtt_p99_ns",
+    "actual_rtt_max_ns",
+    "there_p50_ns",
+    "back_p50_ns",
+    "one_way_bound_ns",
 ];
 
 /// The rows as CSV (RFC 4180).
@@ -50,9 +63,11 @@ pub fn csv(report: &Report) -> String {
     String::from_utf8(bytes).expect("fields are text")
 }
 
-fn line(report: &Report, row: &Row) -> [String; 30] {
+fn line(report: &Report, row: &Row) -> [String; 43] {
     let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
     let checked = |of: fn(&Verified) -> u64| row.verified.map_or_else(String::new, |v| of(&v).to_string());
+    let opened = |of: fn(&Open) -> Option<f64>| number(row.open.as_ref().and_then(of));
+    let single = |of: fn(&OneWay) -> Option<f64>| number(row.one_way.as_ref().and_then(of));
     let half = row.half_rtt_ns;
     let reference = &row.reference;
     [
@@ -88,6 +103,21 @@ fn line(report: &Report, row: &Row) -> [String; 30] {
         checked(|v| v.duplicated),
         checked(|v| v.misordered),
         checked(|v| v.corrupt),
+        number(row.rtt_ns.p50),
+        number(row.rtt_ns.p99),
+        number(row.rtt_ns.p999),
+        number(row.rtt_ns.max),
+        opened(|open| Some(open.asked_per_second)),
+        opened(|open| open.knee_per_second),
+        row.open
+            .as_ref()
+            .map_or_else(String::new, |open| open.late.to_string()),
+        opened(|open| open.actual_rtt_ns.p50),
+        opened(|open| open.actual_rtt_ns.p99),
+        opened(|open| open.actual_rtt_ns.max),
+        single(|one_way| one_way.there_ns.p50),
+        single(|one_way| one_way.back_ns.p50),
+        single(|one_way| Some(one_way.bound_ns)),
     ]
 }
 

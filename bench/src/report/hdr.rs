@@ -44,7 +44,11 @@ pub fn hlog(report: &Report) -> String {
 
 /// A tag may hold no comma, space or line end.
 fn tag(row: &Row) -> String {
-    format!("bytes={};pair={}-{}", row.bytes, row.pair[0], row.pair[1])
+    let asked = row
+        .open
+        .as_ref()
+        .map_or_else(String::new, |open| format!(";asked={:.0}", open.asked_per_second));
+    format!("bytes={};pair={}-{}{asked}", row.bytes, row.pair[0], row.pair[1])
 }
 
 fn recorded(report: &Report) -> impl Iterator<Item = (&Row, Recorder)> {
@@ -55,14 +59,21 @@ fn recorded(report: &Report) -> impl Iterator<Item = (&Row, Recorder)> {
 }
 
 /// The percentile distributions as text, as HdrHistogram's plotter reads them; several sizes follow each other, each
-/// below a comment line with its tag. Values are half round trips in nanoseconds.
+/// below a comment line with its tag. Values are half round trips in nanoseconds; full ones from the intended times for
+/// open loops.
 pub fn hgrm(report: &Report) -> String {
     const STEPS_PER_HALF: u32 = 5;
     // Three significant digits take 2,048 (HdrHistogram's layout).
     const SUB_BUCKETS: u32 = 2048;
     let mut text = String::new();
     for (row, recorder) in recorded(report) {
-        let _ = writeln!(text, "#[{}: half round trips in nanoseconds]", tag(row));
+        let share = row.share_shown();
+        let what = if row.open.is_some() {
+            "round trips from the intended times"
+        } else {
+            "half round trips"
+        };
+        let _ = writeln!(text, "#[{}: {what} in nanoseconds]", tag(row));
         let _ = writeln!(
             text,
             "{:>12} {:>14} {:>10} {:>14}\n",
@@ -70,7 +81,7 @@ pub fn hgrm(report: &Report) -> String {
         );
         for step in recorder.histogram().iter_quantiles(STEPS_PER_HALF) {
             let quantile = step.quantile_iterated_to();
-            let value = step.value_iterated_to() as f64 / 2.0;
+            let value = step.value_iterated_to() as f64 * share;
             let total = (quantile * recorder.samples() as f64).round();
             let _ = match quantile < 1.0 {
                 true => writeln!(
@@ -85,8 +96,8 @@ pub fn hgrm(report: &Report) -> String {
         let _ = writeln!(
             text,
             "#[Mean    = {:>12.3}, StdDeviation   = {:>12.3}]",
-            histogram.mean() / 2.0,
-            histogram.stdev() / 2.0
+            histogram.mean() * share,
+            histogram.stdev() * share
         );
         let _ = writeln!(
             text,

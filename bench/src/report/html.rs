@@ -14,6 +14,7 @@ pre{font:12.5px/1.45 ui-monospace,monospace;background:#f6f6f6;padding:1rem;over
 /// When a picture cannot be drawn.
 pub fn html(report: &Report) -> Result<String, BenchError> {
     let pictures = match report.kind {
+        Kind::Pingpong if report.is_open() => plot::by_percentile(report)?,
         Kind::Pingpong => format!("{}\n{}", plot::by_percentile(report)?, plot::by_size(report)?),
         Kind::Stream | Kind::Rate => plot::by_size(report)?,
     };

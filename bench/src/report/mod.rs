@@ -72,6 +72,11 @@ impl Overall {
 }
 
 impl Report {
+    /// Whether its loads are open loops.
+    pub fn is_open(&self) -> bool {
+        self.results.iter().any(|row| row.open.is_some())
+    }
+
     /// The rows whose messages did not all arrive whole, once and in order, as far as that was verified.
     pub fn unclean(&self) -> impl Iterator<Item = (&Row, Verified)> {
         let verified = self.results.iter().filter_map(|row| Some((row, row.verified?)));
@@ -118,6 +123,8 @@ impl Picture {
     /// When it cannot be drawn.
     pub fn draw(self, report: &Report) -> Result<String, BenchError> {
         match self {
+            // By size there would be several points for each: one per rate.
+            Self::Svg if report.is_open() => by_percentile(report),
             Self::Svg if report.kind == Kind::Pingpong => plot::both(report),
             Self::Svg => by_size(report),
             Self::Html => html(report),

@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::axis::{Decades, Doublings, Nines, Unit};
-use super::{Report, SCHEMA};
+use super::{Report, SCHEMA, per_second};
 use crate::error::BenchError;
 use crate::load::Row;
 use crate::plan::Kind;
@@ -94,10 +94,14 @@ fn percentiles(report: &Report, area: &Area<'_>) -> Result<(), BenchError> {
         .iter()
         .flat_map(|curve| curve.points.iter().map(|point| point.1));
     let latency = Decades::around(values, Unit::Nanoseconds);
+    let (what, y) = match report.is_open() {
+        true => ("Round trip from the intended send", "round trip"),
+        false => ("Half round trip", "half round trip"),
+    };
     let text = Text {
-        title: format!("Half round trip by percentile, {}", subject(report)),
+        title: format!("{what} by percentile, {}", subject(report)),
         x: "percentile (each nine takes the same width; a curve ends where its samples do)",
-        y: "half round trip",
+        y,
     };
     chart(area, &text, axis, latency, &curves)
 }
@@ -146,6 +150,7 @@ fn chosen(rows: &[Row]) -> Vec<&Row> {
         .iter()
         .copied()
         .filter(|row| ASKED_FOR.contains(&row.bytes))
+        .take(CURVES)
         .collect();
     if asked.len() >= CURVES / 2 {
         return asked;
@@ -160,10 +165,17 @@ fn distribution(row: &Row, axis: Nines) -> Option<Curve> {
     let recorder = Recorder::decoded(&row.histogram)?;
     let points: Vec<(f64, f64)> = (0..=axis.count * STEPS_PER_NINE)
         .map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(STEPS_PER_NINE)))
-        .filter_map(|quantile| Some((quantile, recorder.at(quantile)? / 2.0)))
+        .filter_map(|quantile| Some((quantile, recorder.at(quantile)? * row.share_shown())))
         .collect();
     (!points.is_empty()).then(|| Curve {
-        name: name(row.bytes),
+        name: match &row.open {
+            Some(open) => format!(
+                "{} at {}",
+                name(row.bytes),
+                per_second(open.asked_per_second, "msg")
+            ),
+            None => name(row.bytes),
+        },
         points,
         marked: false,
     })

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Report, digits, per_second};
-use crate::load::Row;
+use crate::load::{KneeLimit, Open, Row};
 use crate::plan::Kind;
 use crate::size::Size;
 use crate::verify::Verified;
@@ -106,6 +106,9 @@ fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
 }
 
 fn columns(report: &Report, wide: bool) -> Vec<Column> {
+    if report.is_open() {
+        return open(wide);
+    }
     match (report.kind, wide) {
         (Kind::Pingpong, false) => latency_narrow(),
         (Kind::Pingpong, true) => latency_wide(),
@@ -161,6 +164,56 @@ fn latency_wide() -> Vec<Column> {
     ]
 }
 
+/// Times from the intended send beside times from the actual one.
+fn open(wide: bool) -> Vec<Column> {
+    let mut all = vec![
+        SIZE,
+        column("asked/s", 8, |row| {
+            of_open(row, |open| rate(open.asked_per_second))
+        }),
+        column("done/s", 8, |row| {
+            of_open(row, |open| open.answered_per_second.map_or_else(dash, rate))
+        }),
+        column("late", 6, |row| of_open(row, late)),
+        column("p50", 7, |row| micros(row.rtt_ns.p50)),
+        column("p99", 7, |row| micros(row.rtt_ns.p99)),
+        column("max", 7, |row| micros(row.rtt_ns.max)),
+        column("a.p50", 7, |row| {
+            of_open(row, |open| micros(open.actual_rtt_ns.p50))
+        }),
+        column("a.p99", 7, |row| {
+            of_open(row, |open| micros(open.actual_rtt_ns.p99))
+        }),
+    ];
+    if wide {
+        all.insert(6, column("p99.9", 7, |row| micros(row.rtt_ns.p999)));
+        all.push(column("a.p99.9", 7, |row| {
+            of_open(row, |open| micros(open.actual_rtt_ns.p999))
+        }));
+        all.push(column("a.max", 7, |row| {
+            of_open(row, |open| micros(open.actual_rtt_ns.max))
+        }));
+        all.push(SAMPLES);
+        all.push(BAND);
+    }
+    all
+}
+
+fn of_open(row: &Row, show: impl Fn(&Open) -> String) -> String {
+    row.open.as_ref().map_or_else(dash, show)
+}
+
+/// A rate without its unit.
+fn rate(per_second: f64) -> String {
+    super::per_second(per_second, "")
+        .trim_end_matches("/s")
+        .replace(' ', "")
+}
+
+fn late(open: &Open) -> String {
+    format!("{:.1}%", open.late as f64 * 100.0 / open.sent.max(1) as f64)
+}
+
 fn speed(wide: bool) -> Vec<Column> {
     let mut all = vec![
         SIZE,
@@ -209,6 +262,10 @@ fn speed_of(row: &Row, nanos: Option<f64>) -> String {
 fn notes(report: &Report, width: usize, text: &mut String) {
     text.push('\n');
     let unit = match report.kind {
+        Kind::Pingpong if report.is_open() => {
+            "open loop; full round trips in µs: p50, p99, max from the intended send, a.p50, a.p99 from the actual one; \
+             late: share of messages that left more than 1 µs behind their time; `-`: too few samples"
+        }
         Kind::Pingpong => {
             "half round trips in µs: means over whole rounds, percentiles over single exchanges (the clock's step and \
              cost, above, are in them); `-`: too few samples; closed loop, so this is service time"
@@ -230,6 +287,8 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         );
         paragraph(text, width, "", &window);
     }
+    knees(report, width, text);
+    one_way(report, width, text);
     verified(report, width, text);
     paragraph(
         text,
@@ -237,6 +296,55 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         "",
         "bare: half round trip of a cache line between the same cores at the same time, s two threads of one core, n near, f far",
     );
+}
+
+/// Where the knees are, when they were searched for.
+fn knees(report: &Report, width: usize, text: &mut String) {
+    let mut last = None;
+    for (row, open) in report
+        .results
+        .iter()
+        .filter_map(|row| Some((row, row.open.as_ref()?)))
+    {
+        let (Some(knee), Some(limit)) = (open.knee_per_second, open.knee_limit) else {
+            continue;
+        };
+        if last.replace((row.pair, row.bytes)) == Some((row.pair, row.bytes)) {
+            continue;
+        }
+        let how = match limit {
+            KneeLimit::Found => "the highest rate that is sustained is",
+            KneeLimit::NotReached => "no limit was found up to",
+            KneeLimit::NotSustained => "nothing was sustained, not even",
+        };
+        let words = format!("knee at {}: {how} {}", size(row.bytes), per_second(knee, "msg"));
+        paragraph(text, width, "", &words);
+    }
+}
+
+/// Each direction by itself, or why there is none.
+fn one_way(report: &Report, width: usize, text: &mut String) {
+    for (row, one_way) in report
+        .results
+        .iter()
+        .filter_map(|row| Some((row, row.one_way.as_ref()?)))
+    {
+        let (there, back) = (one_way.there_ns, one_way.back_ns);
+        let words = format!(
+            "one way at {}: there p50 {} p99 {}, back p50 {} p99 {} µs, each ± {} ({})",
+            size(row.bytes),
+            micros(there.p50),
+            micros(there.p99),
+            micros(back.p50),
+            micros(back.p99),
+            super::time(one_way.bound_ns),
+            one_way.clocks
+        );
+        paragraph(text, width, "", &words);
+    }
+    if let Some(reason) = &report.environment.no_one_way {
+        paragraph(text, width, "", &format!("no figure for one way: {reason}"));
+    }
 }
 
 /// What the stamps told: one line when all is well, one for each row where it is not.

@@ -22,7 +22,7 @@ fn schema() -> jsonschema::Validator {
 
 #[test]
 fn help_shows_examples_and_version_the_version() {
-    for command in ["run", "info", "pingpong", "stream", "rate", "budgets"] {
+    for command in ["run", "info", "pingpong", "stream", "rate", "compare", "budgets"] {
         let out = doorbell().args([command, "--help"]).assert().success();
         let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
         assert!(
@@ -44,7 +44,12 @@ fn help_shows_examples_and_version_the_version() {
 
 #[test]
 fn wrong_usage_names_the_nearest_right_one() {
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 27] = [
+        (&["pingpong", "--rate", "0"], "from 1 to 1G"),
+        (&["pingpong", "--rate", "fast"], "200k"),
+        (&["pingpong", "--rate", "5", "--open-loop"], "cannot be used with"),
+        (&["stream", "--rate", "5"], "--rate"),
+        (&["compare", "a.json"], "SECOND"),
         (&["pingpong", "--spoil", "5"], "--verify"),
         (&["rate", "--verify", "--spoil", "0"], "a whole number from 1"),
         (&["pinpong"], "pingpong"),
@@ -294,6 +299,196 @@ fn every_load_can_be_verified_and_a_damaged_message_is_the_verdict() {
         text.contains("verified: ") && text.contains(" 0 lost, 0 duplicated"),
         "{text}"
     );
+}
+
+#[test]
+fn an_open_loop_shows_both_times_side_by_side() {
+    let out = doorbell()
+        .args([
+            "pingpong",
+            "--sizes",
+            "64",
+            "--rate",
+            "2k",
+            "--seconds",
+            "0.4",
+            "--json",
+            "-",
+        ])
+        .assert()
+        .success();
+    let report = json(&out.get_output().stdout);
+    let faults: Vec<String> = schema()
+        .iter_errors(&report)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    let row = &report["results"][0];
+    assert_eq!(row["open"]["asked_per_second"], 2_000.0);
+    assert!(
+        row["rtt_ns"]["p50"].as_f64() >= row["open"]["actual_rtt_ns"]["p50"].as_f64(),
+        "{row}"
+    );
+    assert!(row["half_rtt_ns"]["p50"].is_null() && row["open"]["knee_per_second"].is_null());
+    let out = doorbell()
+        .args([
+            "pingpong",
+            "--sizes",
+            "8",
+            "--open-loop",
+            "--seconds",
+            "0.2",
+            "--verify",
+        ])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    for word in ["asked/s", "a.p99", "knee at 8 B: ", "verified: "] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_generator_that_cannot_keep_up_says_so() {
+    let out = doorbell()
+        .args(["pingpong", "--sizes", "8", "--rate", "500M", "--seconds", "0.1"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("of 8 B were asked and"), "{text}");
+    assert!(
+        words.contains("the generator could not keep up") || words.contains("the queue grows"),
+        "{text}"
+    );
+}
+
+#[test]
+fn one_way_comes_with_its_bound_or_with_a_reason() {
+    let out = doorbell()
+        .args([
+            "pingpong",
+            "--sizes",
+            "4Ki",
+            "--samples",
+            "1000",
+            "--one-way",
+            "--json",
+            "-",
+        ])
+        .assert()
+        .success();
+    let report = json(&out.get_output().stdout);
+    assert!(schema().is_valid(&report));
+    let one_way = &report["results"][0]["one_way"];
+    if one_way.is_null() {
+        assert!(report["environment"]["no_one_way"].is_string(), "{report}");
+    } else {
+        assert!(one_way["bound_ns"].as_f64().unwrap() > 0.0, "{one_way}");
+        assert!(
+            one_way["clocks"].as_str().unwrap().contains("one clock"),
+            "{one_way}"
+        );
+    }
+}
+
+#[test]
+fn two_reports_are_compared_or_refused_with_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let measure = |name: &str, flags: &[&str]| {
+        let args = ["pingpong", "--samples", "4000", "--sizes", "8,1Ki", "--json"];
+        doorbell()
+            .args(args)
+            .arg(file(name))
+            .args(flags)
+            .assert()
+            .success();
+    };
+    measure("a.json", &[]);
+    measure("other.json", &["--no-cma", "--mode", "dedicated"]);
+    let compare = |a: &str, b: &str, code: &[i32]| {
+        let out = doorbell()
+            .arg("compare")
+            .args([file(a), file(b)])
+            .args(["--json", "-"])
+            .output()
+            .unwrap();
+        assert!(code.contains(&out.status.code().unwrap()), "{a} {b}: {out:?}");
+        (out.stdout, sentence(&out.stderr))
+    };
+    // With itself: nothing can be worse.
+    let (out, _) = compare("a.json", "a.json", &[0]);
+    let comparison = json(&out);
+    let text = include_str!("../../../bench/schema/compare-1.schema.json");
+    let rules = jsonschema::validator_for(&json(text.as_bytes())).unwrap();
+    let faults: Vec<String> = rules
+        .iter_errors(&comparison)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(
+        comparison["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|line| line["finding"] == "same")
+    );
+    // Twice as slow: worse; the other way round better.
+    let slow = |value: &mut Value, by: f64| {
+        for row in value["results"].as_array_mut().unwrap() {
+            let scale = |value: &mut Value| {
+                for (_, ns) in value.as_object_mut().unwrap() {
+                    *ns = ns.as_f64().map_or(Value::Null, |ns| (ns * by).into());
+                }
+            };
+            scale(&mut row["rtt_ns"]);
+            scale(&mut row["half_rtt_ns"]);
+            row["repeats"].as_array_mut().unwrap().iter_mut().for_each(scale);
+        }
+    };
+    let mut report = json(&std::fs::read(file("a.json")).unwrap());
+    // Its own noise, whatever this machine does meanwhile: slices that are alike.
+    for row in report["results"].as_array_mut().unwrap() {
+        let repeats = row["repeats"].as_array_mut().unwrap();
+        let first = repeats[0].clone();
+        repeats.iter_mut().for_each(|repeat| *repeat = first.clone());
+    }
+    let write = |name: &str, value: &Value| std::fs::write(file(name), value.to_string()).unwrap();
+    write("base.json", &report);
+    slow(&mut report, 2.0);
+    write("slow.json", &report);
+    let (out, _) = compare("base.json", "slow.json", &[1]);
+    assert!(json(&out)["worse"].as_u64().unwrap() >= 2);
+    let (out, _) = compare("slow.json", "base.json", &[0]);
+    assert!(json(&out)["better"].as_u64().unwrap() >= 2);
+    // What cannot be compared.
+    write("strange.json", &serde_json::json!({"schema": "doorbell.info/1"}));
+    std::fs::write(file("garbage.json"), "{").unwrap();
+    for (b, word) in [
+        ("other.json", "the modes of progress differ"),
+        ("strange.json", "doorbell.info/1"),
+        ("garbage.json", "it is no JSON"),
+        ("missing.json", "No such file"),
+    ] {
+        let (out, said) = compare("a.json", b, &[2]);
+        assert!(
+            out.is_empty() && said.contains(word) && said.lines().count() == 1,
+            "{b}: {said}"
+        );
+    }
+    let out = doorbell()
+        .arg("compare")
+        .args([file("base.json"), file("slow.json")])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(
+        text.contains("WORSE") && text.contains("order statistics"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]
