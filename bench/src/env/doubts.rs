@@ -53,9 +53,13 @@ fn open(rows: &[Row], found: &mut Vec<Doubt>) {
         }
         if !open.sustained() {
             let answered = open.answered_per_second.unwrap_or(0.0);
+            let unsent = match open.unsent {
+                0 => String::new(),
+                unsent => format!("; {unsent} messages never left and are in no figure"),
+            };
             let text = format!(
                 "{asked} of {bytes} B were asked and {} answered: the queue grows, and times from the intended send \
-                 grow with the length of the run",
+                 grow with the length of the run{unsent}",
                 crate::report::per_second(answered, "msg")
             );
             found.push(Doubt::new("not-sustained", text));

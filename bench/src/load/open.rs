@@ -29,6 +29,8 @@ const UNDER_WAY: usize = 256;
 const UNDER_WAY_BYTES: usize = 4 << 20;
 /// The first message leaves this long after the order.
 const LEAD: Duration = Duration::from_micros(20);
+/// A run that takes more than twice as long as it was planned, and this, is cut.
+const GRACE: Duration = Duration::from_millis(20);
 /// A slice takes about this many nanoseconds at most.
 const SLICE_NANOS: f64 = 250e6;
 /// Repetitions that a slice is cut into, for comparisons.
@@ -51,6 +53,7 @@ pub(crate) struct Counted {
     pub(crate) sent: u64,
     pub(crate) late: u64,
     pub(crate) held: u64,
+    pub(crate) unsent: u64,
     pub(crate) latest_ns: u64,
     /// From the first intended time to the last intended one, and to the last answer.
     pub(crate) intended_ns: f64,
@@ -67,6 +70,7 @@ impl Counted {
         self.sent += other.sent;
         self.late += other.late;
         self.held += other.held;
+        self.unsent += other.unsent;
         self.latest_ns = self.latest_ns.max(other.latest_ns);
         self.intended_ns += other.intended_ns;
         self.answered_ns += other.answered_ns;
@@ -155,6 +159,7 @@ impl OpenLoop {
             sent: counted.sent,
             late: counted.late,
             held: counted.held,
+            unsent: counted.unsent,
             latest_ns: counted.latest_ns,
             actual_rtt_ns: Percentiles {
                 mean: (actual.samples() > 0).then(|| actual.histogram().mean()),
@@ -198,6 +203,10 @@ impl OpenLoop {
         let step = clock.ticks_in(Duration::from_secs(1)) as f64 / self.per_second;
         let begin = clock.ticks() + clock.ticks_in(LEAD);
         let due = |n: u64| begin + (n as f64 * step) as u64;
+        // A rate far above what can be sent must not make the run as many times longer.
+        let end = due(count) + (due(count) - begin) + clock.ticks_in(GRACE);
+        let planned = count;
+        let mut count = count;
         let patience = clock.ticks_in(session.link.deadline());
         let mut left: VecDeque<u64> = VecDeque::with_capacity(self.under_way);
         let mut counted = Counted::default();
@@ -207,6 +216,11 @@ impl OpenLoop {
         let (mut part, mut next_part) = (0, each_part);
         while answered < count {
             let now = clock.ticks();
+            if now > end && counted.sent < count {
+                counted.unsent = count - counted.sent;
+                count = counted.sent;
+                continue;
+            }
             if counted.sent < count && now >= due(counted.sent) {
                 if left.len() < self.under_way && self.put(session)? {
                     let late = nanos(now - due(counted.sent));
@@ -240,7 +254,7 @@ impl OpenLoop {
                 break;
             }
         }
-        counted.intended_ns = clock.ticks_to_nanos_f64(due(count.saturating_sub(1)) - begin);
+        counted.intended_ns = clock.ticks_to_nanos_f64(due(planned.saturating_sub(1)) - begin);
         counted.answered_ns = clock.ticks_to_nanos_f64(last.saturating_sub(begin));
         Ok(counted)
     }

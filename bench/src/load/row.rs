@@ -77,6 +77,9 @@ pub struct Open {
     pub late: u64,
     /// Those of them that had to wait because too many were under way; the others are the generator's own.
     pub held: u64,
+    /// Messages whose time had come and that never left, because the run took twice its time already: they are in no
+    /// figure, and would have waited longer than those that are.
+    pub unsent: u64,
     /// The most by which one was late, in nanoseconds.
     pub latest_ns: u64,
     /// Full round trips from when a message left.
@@ -94,7 +97,7 @@ impl Open {
     /// Whether what was asked was answered, within a fiftieth.
     pub fn sustained(&self) -> bool {
         let answered = self.answered_per_second.unwrap_or(0.0);
-        answered >= 0.98 * self.asked_per_second && self.held * 50 <= self.sent
+        answered >= 0.98 * self.asked_per_second && self.held * 50 <= self.sent && self.unsent == 0
     }
 }
 

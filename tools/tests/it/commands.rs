@@ -357,7 +357,10 @@ fn a_generator_that_cannot_keep_up_says_so() {
         .success();
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("of 8 B were asked and"), "{text}");
+    assert!(
+        words.contains("of 8 B were asked and") && words.contains("never left"),
+        "{text}"
+    );
     assert!(
         words.contains("the generator could not keep up") || words.contains("the queue grows"),
         "{text}"
