@@ -22,6 +22,10 @@ use crate::{out, outputs};
 
 /// A bare exchange slower than this, in nanoseconds, is a bad base, and not a good result.
 const BAD_BASE_NS: f64 = 400.0;
+/// The same for a raw half round trip over UDP: a few microseconds when nothing disturbs it.
+const BAD_UDP_BASE_NS: f64 = 10_000.0;
+/// And so is one that moves by more than this factor while the rail is measured.
+const BASE_MOVES: f64 = 1.5;
 /// Cores for two ranks in dedicated mode.
 const DEDICATED_CORES: usize = 4;
 /// Bytes of the datagrams below the udp rail's 8: its own headers are part of what it costs.
@@ -174,6 +178,8 @@ struct Samples {
     mailbox: Vec<f64>,
     pml: Vec<f64>,
     udp: Vec<f64>,
+    /// Repetitions whose raw ping-pong was too slow, or did not stay as it was.
+    bad_udp_bases: u32,
     /// Why the udp rail could not be measured.
     no_udp: Option<String>,
     stack: Vec<f64>,
@@ -300,7 +306,12 @@ fn over_udp(clock: &Clock, cores: &[usize], samples: &mut Samples) -> Result<(),
         Err(error) => return Err(error),
     };
     let after = raw_udp_nanos(clock, [first, second], UDP_BYTES)?;
-    samples.udp.extend(half.map(|half| half / before.midpoint(after)));
+    let (least, most) = (before.min(after), before.max(after));
+    if most > BAD_UDP_BASE_NS || most > BASE_MOVES * least {
+        samples.bad_udp_bases += 1;
+    } else {
+        samples.udp.extend(half.map(|half| half / before.midpoint(after)));
+    }
     Ok(())
 }
 
@@ -335,6 +346,15 @@ fn judge(samples: &Samples, cores: &[usize]) -> Vec<Judged> {
             cores.len()
         )
     });
+    let udp = samples.no_udp.clone().or(alone.clone()).or_else(|| {
+        samples.udp.is_empty().then(|| {
+            format!(
+                "the raw ping-pong below it was above {:.0} µs or did not stay as it was, {} times",
+                BAD_UDP_BASE_NS / 1e3,
+                samples.bad_udp_bases
+            )
+        })
+    });
     let band = |values: &[f64], band: &str| {
         let mut other = format!("the two cores were never {band} in this run");
         if samples.bad_bases > 0 {
@@ -355,7 +375,7 @@ fn judge(samples: &Samples, cores: &[usize]) -> Vec<Judged> {
         RATE_FAR.judge(&samples.rate_far, band(&samples.rate_far, "far")),
         RATE_POSTED.judge(&samples.rate_posted, alone.clone()),
         BANDWIDTH.judge(&samples.bandwidth, alone.clone()),
-        UDP.judge(&samples.udp, samples.no_udp.clone().or(alone.clone())),
+        UDP.judge(&samples.udp, udp),
         PML.judge(&samples.pml, None),
         STACK.judge(&samples.stack, None),
         HOTEL.judge(&samples.hotel, None),
@@ -448,6 +468,7 @@ mod tests {
                 .contains("need 4 cores")
         );
         assert_eq!(row("mailbox").verdict, Verdict::Met);
+        assert!(row("udp:lo").reason.as_ref().unwrap().contains("did not stay"));
         assert_eq!(row("rate, 8 B, far").verdict, Verdict::NotJudged);
         assert!(
             judge(&samples, &[0])[0]

@@ -104,6 +104,8 @@ impl Order {
             Self::Echo { bytes, .. }
             | Self::Sink { bytes, .. }
             | Self::Serve { bytes, .. }
+            | Self::Return { bytes }
+            | Self::Note { bytes, .. }
             | Self::Inspect { bytes, .. } => Some(bytes),
             Self::Page { .. } | Self::Bare { .. } | Self::Tally | Self::Tell | Self::Quit => None,
         }

@@ -132,8 +132,9 @@ impl<L: Link> Session<'_, L> {
 
     /// The follower's side of [`Session::one_way`].
     pub(super) fn note(&mut self, ours: &[u8], into: &mut [u8], exchanges: u64) -> Result<(), BenchError> {
-        let mut times = Vec::with_capacity(usize::try_from(exchanges.min(EXCHANGES)).unwrap_or(0));
-        for _ in 0..exchanges {
+        let mut times = Vec::with_capacity(EXCHANGES as usize);
+        // The other rank's number: no more is kept than any leader asks for.
+        for _ in 0..exchanges.min(EXCHANGES) {
             self.link.recv(into)?;
             let arrived = self.clock.ticks_ordered();
             let answered = self.clock.ticks_ordered();
