@@ -1,6 +1,9 @@
 //! The BTL over UDP sockets: two threads over the loopback, and two hosts (network namespaces) with a link that loses
 //! packets or drops the long ones. In real time, so nothing is asserted about how long things take.
 
+// Here time is the system's, not an argument.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 #[path = "../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
 
@@ -34,7 +37,7 @@ struct Sink {
 fn length(number: u64) -> usize {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // Log-uniform from 8 bytes to 128 KiB.
-    8 + ((1u64 << (mixed >> 32) % 18) - 1) as usize
+    8 + ((1u64 << ((mixed >> 32) % 18)) - 1) as usize
 }
 
 fn byte(number: u64, at: usize) -> u8 {
