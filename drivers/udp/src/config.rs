@@ -60,7 +60,7 @@ impl Default for UdpConfig {
             pairs: 64,
             mtu: None,
             // Four of them are one piece of 64 KiB for the kernel.
-            frame: PAYLOAD_MAX / 4,
+            frame: RUN_BYTES / 4 / 16 * 16,
             priority_ring: 64,
             data_ring: 256,
             batch: 32,
@@ -77,6 +77,10 @@ impl Default for UdpConfig {
 
 /// Longest UDP payload over IPv4, and what this driver uses over IPv6.
 pub(crate) const PAYLOAD_MAX: usize = 65_507;
+
+/// Longest run of frames in one piece: Linux takes IPv4 packets of 0xfff0 bytes (`IP_MAX_MTU`), headers included, where
+/// it is to cut them up.
+pub(crate) const RUN_BYTES: usize = 0xfff0 - 20 - 8;
 
 /// Shortest frame that the layers above can work with: two of their headers and something in them.
 pub(crate) const FRAME_MIN: usize = 256;

@@ -9,6 +9,8 @@ pub struct UdpStats {
     pub send_calls: u64,
     /// Runs of frames that the kernel took in one piece (`UDP_SEGMENT`).
     pub sent_runs: u64,
+    /// Runs that the kernel or the device refused in one piece; their frames went one by one.
+    pub runs_refused: u64,
     /// Frames that were shown, or wait to be.
     pub received: u64,
     /// System calls that received something.
@@ -42,6 +44,7 @@ impl UdpStats {
             ("sent", self.sent),
             ("send_calls", self.send_calls),
             ("sent_runs", self.sent_runs),
+            ("runs_refused", self.runs_refused),
             ("received", self.received),
             ("receive_calls", self.receive_calls),
             ("received_runs", self.received_runs),
@@ -64,6 +67,7 @@ impl UdpStats {
             sent: self.sent + other.sent,
             send_calls: self.send_calls + other.send_calls,
             sent_runs: self.sent_runs + other.sent_runs,
+            runs_refused: self.runs_refused + other.runs_refused,
             received: self.received + other.received,
             receive_calls: self.receive_calls + other.receive_calls,
             received_runs: self.received_runs + other.received_runs,

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::capture::{Other, Tap};
-use crate::config::{PAYLOAD_MAX, UdpConfig};
+use crate::config::{RUN_BYTES, UdpConfig};
 use crate::stats::UdpStats;
 use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
 
@@ -161,7 +161,7 @@ fn run(posts: &[Post], segments: bool) -> usize {
     if !segments || size == 0 {
         return 1;
     }
-    let most = RUN_MAX.min(PAYLOAD_MAX / size as usize).max(1);
+    let most = RUN_MAX.min(RUN_BYTES / size as usize).max(1);
     let like = |post: &&Post| post.peer == peer && post.length == size;
     let n = posts.iter().take(most).take_while(like).count();
     let tail = |post: &Post| post.peer == peer && post.length < size && post.length > 0;
@@ -315,6 +315,7 @@ impl UdpTx {
             // The device cannot cut runs up, or the path is too narrow for this run: each frame for itself then.
             Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE)) if ran => {
                 *segments = false;
+                self.stats.runs_refused += 1;
                 self.gso &= errno != Errno::IO;
                 return true;
             }
@@ -445,6 +446,6 @@ mod tests {
             assert_eq!(run(&posts(list), false), 1);
         }
         assert_eq!(run(&posts(&[(0, 64); 100]), true), RUN_MAX);
-        assert_eq!(run(&posts(&[(0, 1472); 100]), true), PAYLOAD_MAX / 1472);
+        assert_eq!(run(&posts(&[(0, 1472); 100]), true), RUN_BYTES / 1472);
     }
 }

@@ -146,11 +146,6 @@ fn every_kind_of_body_and_the_limits() {
     let (mut a, mut b) = (open(&UdpConfig::default()), open(&UdpConfig::default()));
     let to_b = a.open(&b.address(), LIFE).unwrap();
     let limits = a.capabilities().limits;
-    assert_eq!(
-        limits.message,
-        65_507 / 4,
-        "four frames in one piece of the kernel's"
-    );
     let region = Region::new(16).unwrap();
     region.write(0, b"of the region");
     let slice = region.slice(7, 6).unwrap();
@@ -187,6 +182,31 @@ fn every_kind_of_body_and_the_limits() {
         tx.post(Channel::Data, to_b, b"", Body::Parts(&many[1..])),
         Ok(FrameId(6))
     );
+}
+
+#[test]
+fn as_many_frames_as_fit_go_in_one_piece() {
+    let (mut a, mut b) = (open(&UdpConfig::default()), open(&UdpConfig::default()));
+    let to_b = a.open(&b.address(), LIFE).unwrap();
+    b.open(&a.address(), LIFE).unwrap();
+    let longest = a.capabilities().limits.message;
+    for (length, fit) in [(longest, 4), (8000, 8), (65_492 / 7, 7), (100, 64)] {
+        let (tx, _) = a.split();
+        assert_eq!(tx.reserve(Channel::Data, fit), fit);
+        for _ in 0..fit {
+            tx.post(Channel::Data, to_b, &vec![1; length], Body::Empty)
+                .unwrap();
+        }
+        tx.doorbell();
+        (0..fit).for_each(|_| assert_eq!(next(&mut b, Channel::Data).1.len(), length));
+    }
+    let (sent, received) = (a.stats(), b.stats());
+    if a.granted().gso {
+        assert_eq!((sent.sent_runs, sent.send_calls, sent.runs_refused), (4, 4, 0));
+    }
+    if b.granted().gro {
+        assert_eq!((received.received_runs, received.receive_calls), (4, 4));
+    }
 }
 
 #[test]
