@@ -3,7 +3,6 @@
 //! that is used becomes suspect; and when a peer was idle for long, to see whether it is still there.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
-use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::{BASIC, Core};
@@ -168,7 +167,7 @@ impl Core {
         };
         if failed {
             self.conclude(peer, result);
-            self.fail_peer(peer, DownReason::Silent);
+            self.fail_silent(peer);
         }
         failed
     }

@@ -44,6 +44,8 @@ pub(crate) mod about {
     pub(crate) const PROBE: u16 = 1 << 11;
     /// The acknowledgement that is due says more than a number, so it needs a frame of its own.
     pub(crate) const EXPLICIT: u16 = 1 << 13;
+    /// The driver says that its process has ended, which may be a lie of the network.
+    pub(crate) const REFUSED: u16 = 1 << 14;
     /// Our goodbye is among its segments.
     pub(crate) const BYE: u16 = 1 << 12;
 }

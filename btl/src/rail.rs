@@ -4,7 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::event::{RailEvent, Scope};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
@@ -59,10 +59,18 @@ impl<D: Datagram> Rail for Btl<D> {
         self.driver.poll_cost()
     }
 
+    /// The driver's hints about single peers are not told: they make the BTL look.
     fn event(&mut self) -> Option<RailEvent> {
-        match self.core.events.pop_front() {
-            None => self.driver.event(),
-            event => event,
+        loop {
+            if let Some(event) = self.core.events.pop_front() {
+                return Some(event);
+            }
+            let event = self.driver.event()?;
+            match event.scope {
+                Scope::Rail => return Some(event),
+                // Of a place, as the driver numbers it; what becomes of the life there is for us to judge.
+                Scope::Peer(place) => self.core.on_hint(place, event.kind),
+            }
         }
     }
 

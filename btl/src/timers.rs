@@ -7,7 +7,8 @@
 //! A time-out is judged only when everything that has arrived was looked at: an owner that was away for long finds the
 //! acknowledgements in the ring.
 
-use doorbell_fabric::event::DownReason;
+use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::rail::Work;
 
 use crate::check::{Notice, Why};
@@ -97,7 +98,7 @@ impl Core {
             Some(_) => {}
         }
         if self.is_over(peer) {
-            return self.fail_peer(peer, DownReason::Silent);
+            return self.fail_silent(peer);
         }
         let state = &mut self.peers[peer as usize];
         state.rtt.back_off();
@@ -122,6 +123,38 @@ impl Core {
         let elsewhere = state.alive > state.waiting.max(state.heard);
         silent >= self.config.give_up.as_nanos() as u64
             || (elsewhere && silent >= self.config.silence.as_nanos() as u64)
+    }
+
+    /// The driver heard that nobody is there any more (or again). Anybody can say so; but if the peer stays silent when
+    /// it is probed now, it is believed after [`BtlConfig::silence`](crate::BtlConfig::silence).
+    #[cold]
+    pub(crate) fn on_hint(&mut self, place: PeerIndex, kind: EventKind) {
+        let attended = self.attended;
+        for peer in 0..self.peers.len() as u32 {
+            let state = self.peer(peer);
+            if state.driver != place || state.is(about::DOWN) {
+                continue;
+            }
+            if !matches!(kind, EventKind::PeerDown(_)) {
+                state.flags &= !about::REFUSED;
+            } else if state.is(about::GREETED) {
+                state.flags |= about::REFUSED;
+                self.start_check(peer, Why::Suspect);
+                self.peer(peer).alive = attended + 1;
+            }
+        }
+    }
+
+    /// The end of a peer that does not answer.
+    #[cold]
+    pub(crate) fn fail_silent(&mut self, peer: u32) {
+        let refused = self.peer(peer).is(about::REFUSED);
+        let reason = if refused {
+            DownReason::Died
+        } else {
+            DownReason::Silent
+        };
+        self.fail_peer(peer, reason);
     }
 
     #[cold]

@@ -78,6 +78,7 @@ fn all_to_all(seed: u64, faults: Faults, config: &BtlConfig) -> World {
     while world.now() < later {
         world.step();
     }
+    #[allow(clippy::needless_range_loop)] // ranks are numbers
     for j in 0..RANKS {
         for i in (0..RANKS).filter(|i| *i != j) {
             let from = world.to(j, i);

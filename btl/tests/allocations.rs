@@ -1,0 +1,217 @@
+//! After a warm-up no message costs an allocation, and an idle peer takes a few hundred bytes: counted by the allocator
+//! itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use doorbell_btl::{Btl, BtlConfig, JobKey};
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{
+    Access, Arrivals, AtomicOp, Body, Exposure, Inbound, Incarnation, Landing, Message, OpError, OpId,
+    PeerIndex,
+};
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::time::Time;
+
+#[path = "common/lane.rs"]
+mod lane;
+
+use lane::Lane;
+
+struct Counting;
+
+thread_local! {
+    // Of this thread alone: the test harness has threads of its own, which allocate when they like.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(allocations: u64, bytes: i64) {
+    // A thread that is ending has no counter any more, and nothing that we ask about.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
+    let _ = BYTES.try_with(|count| count.set(count.get() + bytes));
+}
+
+// SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as i64));
+        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(1, size as i64 - layout.size() as i64);
+        // SAFETY: `at` came from `alloc` above, so from the system's allocator.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Counts, and keeps nothing.
+#[derive(Default)]
+struct Sink {
+    messages: u64,
+    bytes: u64,
+    ended: u64,
+}
+
+impl Arrivals for Sink {
+    fn message(&mut self, _: PeerIndex, message: Inbound<'_>) {
+        self.messages += 1;
+        self.bytes += message.len() as u64;
+    }
+
+    fn completed(&mut self, _: OpId, outcome: Result<u64, OpError>) {
+        self.ended += u64::from(outcome.is_ok());
+    }
+}
+
+struct Two {
+    ends: [Btl<Lane>; 2],
+    sinks: [Sink; 2],
+    to: [PeerIndex; 2],
+    now: Time,
+}
+
+fn two(checked: bool, config: &BtlConfig) -> Two {
+    let mut life = 0;
+    let mut ends = lane::pair(checked).map(|lane| {
+        life += 1;
+        let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).unwrap();
+        btl.set_key(JobKey::from_bytes([1; 32]));
+        btl
+    });
+    let addresses = [ends[1].address(), ends[0].address()];
+    let to = [0, 1].map(|i: usize| ends[i].open(&addresses[i], Incarnation(2 - i as u64)).unwrap());
+    Two {
+        ends,
+        sinks: [Sink::default(), Sink::default()],
+        to,
+        now: Time::ZERO,
+    }
+}
+
+impl Two {
+    fn turn(&mut self) {
+        self.now += Duration::from_micros(5);
+        for (end, sink) in self.ends.iter_mut().zip(&mut self.sinks) {
+            end.progress(self.now);
+            while end.event().is_some() {}
+            while end.poll(64, sink) > 0 {}
+        }
+    }
+
+    /// A round of everything, both ways: short and long messages, puts, gets, atomics, fences.
+    fn round(&mut self, n: u64, region: &Region, remotes: &[doorbell_fabric::message::Remote; 2]) {
+        let before = [0, 1].map(|i: usize| (self.sinks[i].messages, self.sinks[i].ended));
+        for i in 0..2 {
+            let (end, to) = (&mut self.ends[i], self.to[i]);
+            for length in [0, 8, 64, 768, 1400, 1500, 20_000] {
+                end.send(to, b"head", Body::Bytes(&[1; 20_000][..length]))
+                    .unwrap();
+            }
+            end.send(to, b"head", Body::Region(&region.slice(0, 5000).unwrap()))
+                .unwrap();
+            let remote = remotes[i].part(0, 5000).unwrap();
+            let word = remotes[i].part(5000, 8).unwrap();
+            end.put(
+                to,
+                OpId(4 * n),
+                Body::Region(&region.slice(0, 5000).unwrap()),
+                &remote,
+            )
+            .unwrap();
+            end.get(
+                to,
+                OpId(4 * n + 1),
+                &remote,
+                Landing::Region(region.slice(5000, 5000).unwrap()),
+            )
+            .unwrap();
+            end.atomic(to, OpId(4 * n + 2), &word, AtomicOp::Add(1)).unwrap();
+            end.fence(doorbell_fabric::message::FenceScope::Rail, OpId(4 * n + 3))
+                .unwrap();
+            end.flush();
+        }
+        let done = |two: &Self| {
+            (0..2).all(|i| two.sinks[i].messages >= before[i].0 + 8 && two.sinks[i].ended >= before[i].1 + 4)
+        };
+        for _ in 0..1000 {
+            if done(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("a round does not end: {:?}", self.ends[0].counters());
+    }
+}
+
+#[test]
+fn no_message_costs_an_allocation() {
+    for (checked, frame_mac) in [(true, false), (false, false), (true, true)] {
+        let config = BtlConfig {
+            frame_mac,
+            ..BtlConfig::default()
+        };
+        let mut two = two(checked, &config);
+        let region = Region::new(10_000).unwrap();
+        let there = [Region::new(5008).unwrap(), Region::new(5008).unwrap()];
+        let to = two.to;
+        let remotes = [1, 0].map(|i: usize| {
+            let memory = Exposure::Region(there[i].whole());
+            two.ends[i]
+                .expose(memory, Access::ReadWrite, Some(to[i]))
+                .unwrap()
+        });
+        for n in 0..200 {
+            two.round(n, &region, &remotes);
+        }
+        let before = ALLOCATIONS.get();
+        for n in 200..1200 {
+            two.round(n, &region, &remotes);
+        }
+        assert_eq!(
+            ALLOCATIONS.get() - before,
+            0,
+            "in 1,000 rounds of 24 messages and operations"
+        );
+        assert_eq!(two.ends.iter().map(|end| end.counters().resends).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn an_idle_peer_takes_less_than_a_kibibyte() {
+    const PEERS: usize = 10_000;
+    let with = |max_peers: usize, opened: u32| {
+        let before = BYTES.get();
+        let [lane, _other] = lane::pair(true);
+        let config = BtlConfig {
+            max_peers,
+            ..BtlConfig::default()
+        };
+        let mut btl = Btl::new(lane, config, Incarnation(1)).unwrap();
+        btl.set_key(JobKey::from_bytes([1; 32]));
+        for n in 0..opened {
+            btl.open(&RailAddress::native("sim", n.to_le_bytes()), Incarnation(7))
+                .unwrap();
+        }
+        let bytes = BYTES.get() - before;
+        assert!(btl.next_deadline().is_none(), "nobody asks for anything");
+        bytes
+    };
+    let (one, all) = (with(1, 1), with(PEERS, PEERS as u32));
+    let each = (all - one) / PEERS as i64;
+    println!("{each} bytes per idle peer, of 1,024; {one} bytes for a BTL with one");
+    assert!(each <= 1024, "{each} bytes");
+}

@@ -1,0 +1,258 @@
+//! A driver without a network: two ends hand each other frames in memory, so that what is measured is the BTL.
+#![allow(dead_code, unreachable_pub)] // each test uses what it needs
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::datagram::{Channel, Datagram, Frame, FrameId, Receive, Transmit};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+
+/// Longest frame.
+pub const MTU: usize = 1472;
+/// Frames that a ring holds.
+const PLACES: usize = 512;
+
+/// A ring of frames, one direction, one channel.
+pub struct Ring {
+    frames: Vec<(usize, [u8; MTU])>,
+    pub head: usize,
+    pub tail: usize,
+}
+
+impl Ring {
+    fn new() -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            frames: vec![(0, [0; MTU]); PLACES],
+            head: 0,
+            tail: 0,
+        }))
+    }
+
+    fn room(&self) -> usize {
+        (PLACES / 2).saturating_sub(self.tail - self.head)
+    }
+
+    /// Puts a frame in.
+    #[inline]
+    pub fn push(&mut self, head: &[u8], body: &[u8]) {
+        let (length, frame) = &mut self.frames[self.tail % PLACES];
+        *length = head.len() + body.len();
+        frame[..head.len()].copy_from_slice(head);
+        frame[head.len()..*length].copy_from_slice(body);
+        self.tail += 1;
+    }
+
+    /// Takes the oldest frame out.
+    pub fn pop(&mut self) -> Option<Vec<u8>> {
+        (self.head < self.tail).then(|| {
+            let (length, frame) = &self.frames[self.head % PLACES];
+            self.head += 1;
+            frame[..*length].to_vec()
+        })
+    }
+}
+
+pub type Rings = [Rc<RefCell<Ring>>; 2];
+
+/// One end.
+pub struct Lane {
+    tx: Tx,
+    rx: Rx,
+    name: RailName,
+    capabilities: Capabilities,
+    address: u32,
+    opened: u32,
+}
+
+pub struct Tx {
+    pub rings: Rings,
+    posted: [u64; 2],
+    reserved: [usize; 2],
+}
+
+/// Frames are shown where they lie; the ring is read again only by the next poll.
+pub struct Rx {
+    pub rings: Rings,
+    shown: [Vec<Box<(usize, [u8; MTU])>>; 2],
+    count: [usize; 2],
+}
+
+/// Two ends. `checked` is whether the network is said to check its bytes.
+pub fn pair(checked: bool) -> [Lane; 2] {
+    let (there, back): (Rings, Rings) = ([Ring::new(), Ring::new()], [Ring::new(), Ring::new()]);
+    [
+        Lane::new(1, checked, there.clone(), back.clone()),
+        Lane::new(2, checked, back, there),
+    ]
+}
+
+impl Lane {
+    fn new(address: u32, checked: bool, out: Rings, back: Rings) -> Self {
+        let shown = || (0..64).map(|_| Box::new((0, [0; MTU]))).collect();
+        Self {
+            tx: Tx {
+                rings: out,
+                posted: [0; 2],
+                reserved: [0; 2],
+            },
+            rx: Rx {
+                rings: back,
+                shown: [shown(), shown()],
+                count: [0; 2],
+            },
+            name: "sim:1".parse().expect("a name"),
+            capabilities: Capabilities {
+                features: Features {
+                    checksum: checked,
+                    ..Features::default()
+                },
+                limits: Limits {
+                    head: 64,
+                    message: MTU,
+                    inline: 64,
+                    eager: MTU,
+                    fragment: MTU,
+                    get_from: MTU,
+                    parts: 1,
+                    one_sided: 0,
+                },
+                estimate: Estimate {
+                    latency_ns: 100,
+                    bandwidth: 1_000_000_000,
+                },
+            },
+            address,
+            opened: 0,
+        }
+    }
+
+    /// What is on its way to this end.
+    pub fn incoming(&self) -> Rings {
+        self.rx.rings.clone()
+    }
+}
+
+#[inline]
+fn at(channel: Channel) -> usize {
+    usize::from(channel == Channel::Data)
+}
+
+impl Rail for Lane {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    fn address(&self) -> RailAddress {
+        RailAddress::native("sim", self.address.to_le_bytes())
+    }
+    fn progress(&mut self, _: Time) -> Work {
+        0
+    }
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        Ok(Armed::Ready)
+    }
+    fn disarm(&mut self) {}
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+    fn event(&mut self) -> Option<RailEvent> {
+        None
+    }
+    fn close(&mut self, _: Time, _: Time) -> bool {
+        true
+    }
+}
+
+impl Datagram for Lane {
+    type Tx = Tx;
+    type Rx = Rx;
+
+    fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        self.opened += 1;
+        Ok(PeerIndex(self.opened - 1))
+    }
+
+    #[inline]
+    fn split(&mut self) -> (&mut Tx, &mut Rx) {
+        (&mut self.tx, &mut self.rx)
+    }
+}
+
+impl Transmit for Tx {
+    #[inline]
+    fn reserve(&mut self, channel: Channel, n: usize) -> usize {
+        self.reserved[at(channel)] = n.min(self.rings[at(channel)].borrow().room());
+        self.reserved[at(channel)]
+    }
+
+    #[inline]
+    fn post(
+        &mut self,
+        channel: Channel,
+        _: PeerIndex,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<FrameId, Refused> {
+        let at = at(channel);
+        self.reserved[at] = self.reserved[at].checked_sub(1).ok_or(Refused::Full)?;
+        let Body::Bytes(body) = body else {
+            return Err(Refused::Unsupported);
+        };
+        self.rings[at].borrow_mut().push(head, body);
+        self.posted[at] += 1;
+        Ok(FrameId(self.posted[at]))
+    }
+
+    fn doorbell(&mut self) {}
+
+    fn reaped(&mut self, channel: Channel) -> FrameId {
+        FrameId(self.posted[at(channel)])
+    }
+}
+
+impl Receive for Rx {
+    type Kept = ();
+
+    #[inline]
+    fn poll(&mut self, channel: Channel, budget: usize) -> usize {
+        let at = at(channel);
+        let mut ring = self.rings[at].borrow_mut();
+        let n = budget.min(ring.tail - ring.head).min(self.shown[at].len());
+        for place in &mut self.shown[at][..n] {
+            let head = ring.head % PLACES;
+            let (length, frame) = &ring.frames[head];
+            place.0 = *length;
+            place.1[..*length].copy_from_slice(&frame[..*length]);
+            ring.head += 1;
+        }
+        self.count[at] = n;
+        n
+    }
+
+    #[inline]
+    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
+        let at = at(channel);
+        let (length, bytes) = &**self.shown[at][..self.count[at]].get(i)?;
+        Some(Frame {
+            from: None,
+            bytes: SharedBytes::of(&bytes[..*length]),
+        })
+    }
+
+    fn keep(&mut self, _: Channel, _: usize) -> Result<(), Refused> {
+        Err(Refused::Full)
+    }
+}
