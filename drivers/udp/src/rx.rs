@@ -205,12 +205,12 @@ impl UdpRx {
                 .receive(socket.fd.as_fd(), inbox.buffers(wanted), what);
             got.inspect(|&got| {
                 for i in 0..got {
-                    let from = if peer == NOBODY {
-                        self.sender(i)
-                    } else {
-                        Other::Peer(peer)
-                    };
-                    self.take(channel, self.receiver.received(i), from);
+                    let shared = peer == NOBODY;
+                    let from = if shared { self.sender(i) } else { Other::Peer(peer) };
+                    let frames = self.take(channel, self.receiver.received(i), from);
+                    if shared && matches!(from, Other::Peer(_)) {
+                        self.stats.received_shared += frames;
+                    }
                 }
             })
         };
@@ -241,15 +241,15 @@ impl UdpRx {
         Other::Peer(peer)
     }
 
-    /// Records what came in the next buffer: nothing, one frame, or a run.
+    /// Records what came in the next buffer: nothing, one frame, or a run; returns how many frames.
     #[inline]
-    fn take(&mut self, channel: usize, one: Received, from: Other) {
+    fn take(&mut self, channel: usize, one: Received, from: Other) -> u64 {
         let inbox = &mut self.inboxes[channel];
         let segment = if one.segment == 0 { one.length } else { one.segment };
         if one.cut || segment > self.limit {
             self.stats.too_long += 1;
             inbox.skip();
-            return;
+            return 0;
         }
         let peer = match from {
             Other::Peer(peer) => peer,
@@ -266,6 +266,7 @@ impl UdpRx {
                 .newest(frames as usize)
                 .for_each(|bytes| tap.frame(Way::In, channel, from, bytes));
         }
+        frames
     }
 
     /// An error that the kernel kept for the socket; a receive tells it and forgets it. Nothing of ours ends by it.

@@ -13,6 +13,8 @@ pub struct UdpStats {
     pub runs_refused: u64,
     /// Frames that were shown, or wait to be.
     pub received: u64,
+    /// Those of opened peers that came over the rail's own sockets, not over one of the peer's.
+    pub received_shared: u64,
     /// System calls that received something.
     pub receive_calls: u64,
     /// Runs of frames that came in one piece (`UDP_GRO`).
@@ -46,6 +48,7 @@ impl UdpStats {
             ("sent_runs", self.sent_runs),
             ("runs_refused", self.runs_refused),
             ("received", self.received),
+            ("received_shared", self.received_shared),
             ("receive_calls", self.receive_calls),
             ("received_runs", self.received_runs),
             ("strangers", self.strangers),
@@ -69,6 +72,7 @@ impl UdpStats {
             sent_runs: self.sent_runs + other.sent_runs,
             runs_refused: self.runs_refused + other.runs_refused,
             received: self.received + other.received,
+            received_shared: self.received_shared + other.received_shared,
             receive_calls: self.receive_calls + other.receive_calls,
             received_runs: self.received_runs + other.received_runs,
             strangers: self.strangers + other.strangers,

@@ -105,6 +105,11 @@ fn each_frame_is_its_senders_whoever_has_a_socket_of_its_own() {
         (stats.received, stats.sent, stats.strangers, stats.strays),
         (500, 250, 0, 0)
     );
+    // Two frames a round of each of the three that share.
+    assert_eq!(
+        stats.received_shared, 300,
+        "the others came over sockets of their peers"
+    );
 }
 
 #[test]
