@@ -2,4 +2,7 @@
 
 mod commands;
 mod common;
+mod hosts;
+#[path = "../../../drivers/udp/tests/netns/mod.rs"]
+mod netns;
 mod run;
