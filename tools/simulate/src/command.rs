@@ -11,7 +11,7 @@ use doorbell_sim::Stats;
 
 use crate::class::Class;
 use crate::failure::Failure;
-use crate::job::{Job, Outcome};
+use crate::job::{Job, Outcome, Stack};
 
 /// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
 #[derive(Clone, Debug, Parser)]
@@ -29,6 +29,9 @@ pub struct Options {
     /// Classes of faults; all of them when none is named
     #[arg(long, value_name = "CLASS")]
     pub fault: Vec<Class>,
+    /// What the jobs run on; both, in turn, when none is named
+    #[arg(long, value_name = "STACK")]
+    pub stack: Option<Stack>,
     /// Ranks of one job
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub ranks: u32,
@@ -58,7 +61,8 @@ struct Row {
     bytes: u64,
     took: Duration,
     network: Stats,
-    segments: u64,
+    /// Of the jobs that tell: frames that did not arrive as they were sent, and segments that were sent again.
+    lost: u64,
     sent_again: u64,
 }
 
@@ -68,9 +72,16 @@ impl Row {
         self.bytes += outcome.bytes;
         self.took += outcome.took;
         self.network += outcome.network;
-        self.segments += outcome.segments;
-        self.sent_again += outcome.sent_again;
+        if let Some(again) = outcome.sent_again {
+            self.lost += lost(&outcome.network);
+            self.sent_again += again;
+        }
     }
+}
+
+/// Frames and copies that did not arrive as they were sent.
+fn lost(network: &Stats) -> u64 {
+    network.frames_dropped() + network.corrupted
 }
 
 /// The whole program; 1 when a seed has failed.
@@ -114,6 +125,7 @@ pub fn run(options: &Options) -> u64 {
             let job = Job {
                 seed,
                 class,
+                stack: options.stack.unwrap_or(Stack::of(seed)),
                 ranks: options.ranks,
                 messages: options.messages,
                 mtu: None,
@@ -164,9 +176,8 @@ fn show(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Du
         "Gb/s"
     );
     for (class, row) in classes.iter().zip(rows) {
-        let lost = row.network.frames_dropped() + row.network.corrupted;
-        let ratio = if lost > 0 {
-            row.sent_again as f64 / lost as f64
+        let ratio = if row.lost > 0 {
+            row.sent_again as f64 / row.lost as f64
         } else {
             0.0
         };
@@ -179,7 +190,7 @@ fn show(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Du
             row.good * options.messages as u64,
             row.bytes as f64 / 1e9,
             row.network.frames_sent,
-            lost,
+            lost(&row.network),
             row.network.duplicated,
             row.sent_again,
             ratio,

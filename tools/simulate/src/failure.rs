@@ -6,6 +6,7 @@ use doorbell_fabric::time::Time;
 use thiserror::Error;
 
 use crate::class::Class;
+use crate::job::Stack;
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,7 +35,8 @@ pub enum Kind {
 #[derive(Debug, Error)]
 #[error(
     "seed {seed}, fault {class}, at {at} of virtual time: {kind}\n\
-     again: cargo xtask simulate --seed {seed} --fault {class} --messages {messages}{capture}",
+     again: cargo xtask simulate --seed {seed} --fault {class} --messages {messages} --stack {stack}{capture}",
+    stack = .stack.name(),
     capture = .capture.as_ref().map(|path| format!("\nits end as a capture: {}", path.display())).unwrap_or_default()
 )]
 pub struct Failure {
@@ -42,6 +44,8 @@ pub struct Failure {
     pub seed: u64,
     /// The class of faults.
     pub class: Class,
+    /// What it ran on.
+    pub stack: Stack,
     /// Messages of the job.
     pub messages: usize,
     /// The virtual time when it was found.

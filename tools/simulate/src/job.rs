@@ -4,13 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use doorbell::{Config, World};
 use doorbell_btl::{Btl, BtlConfig, Counters, JobKey};
-use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, PmlConfig, Rank};
 use doorbell_sim::{Change, Plane, Random, SimDatagram, SimNet, Stats};
 
 use crate::class::Class;
+use crate::end::End;
 use crate::failure::{Failure, Kind};
 use crate::plan::Plan;
 use crate::player::Player;
@@ -23,6 +27,35 @@ const CAPTURED: Duration = Duration::from_micros(500);
 /// An orderly end takes at most so long.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What a job runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Stack {
+    /// The library that users add: worlds, with the BTL under them.
+    #[default]
+    Worlds,
+    /// The PML on the BTL, with everything that a seed can set in them, and what the BTL counts.
+    Pml,
+}
+
+impl Stack {
+    /// That of a seed, when none is named: even ones have worlds.
+    pub fn of(seed: u64) -> Self {
+        if seed.is_multiple_of(2) {
+            Self::Worlds
+        } else {
+            Self::Pml
+        }
+    }
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Worlds => "worlds",
+            Self::Pml => "pml",
+        }
+    }
+}
+
 /// One job: which seed, over which faults, how large.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -30,6 +63,8 @@ pub struct Job {
     pub seed: u64,
     /// What the network does wrong.
     pub class: Class,
+    /// What it runs on.
+    pub stack: Stack,
     /// Ranks, 2 at least.
     pub ranks: u32,
     /// Messages of all ranks together.
@@ -49,10 +84,8 @@ pub struct Outcome {
     pub took: Duration,
     /// What the network did.
     pub network: Stats,
-    /// What all BTLs together counted.
-    pub sent_again: u64,
-    /// Segments sent for the first time.
-    pub segments: u64,
+    /// Segments that the BTLs sent again; worlds do not tell.
+    pub sent_again: Option<u64>,
     /// Equal for equal runs.
     pub hash: u64,
 }
@@ -67,7 +100,14 @@ impl Job {
             Ok(outcome) => return Ok(outcome),
             Err(found) => found,
         };
-        let file = captures.map(|folder| folder.join(format!("{}-{}.pcapng", self.class, self.seed)));
+        let file = captures.map(|folder| {
+            folder.join(format!(
+                "{}-{}-{}.pcapng",
+                self.class,
+                self.stack.name(),
+                self.seed
+            ))
+        });
         let capture = file.filter(|path| {
             let silent = if matches!(kind, Kind::Lost(_)) {
                 STANDSTILL
@@ -82,6 +122,7 @@ impl Job {
         Err(Failure {
             seed: self.seed,
             class: self.class,
+            stack: self.stack,
             messages: self.messages,
             at,
             kind,
@@ -99,10 +140,10 @@ impl Job {
         self.script.iter().for_each(|&(at, change)| net.at(at, change));
         let played = catch_unwind(AssertUnwindSafe(|| {
             let plan = Plan::new(self.seed, self.ranks, self.messages);
-            let mut table = Table::seat(&net, &plan, self, shape, |rank| self.rail(&net, shape, rank))?;
-            table.play(&plan, dump)?;
-            table.part()?;
-            Ok(self.outcome(&plan, &table))
+            match self.stack {
+                Stack::Worlds => self.on_worlds(&net, &plan, shape, dump),
+                Stack::Pml => self.on_pmls(&net, &plan, shape, dump),
+            }
         }));
         let failed = |kind| (net.now(), kind);
         match played {
@@ -132,24 +173,80 @@ impl Job {
         Ok((btl, life))
     }
 
-    fn outcome(&self, plan: &Plan, table: &Table<Btl<SimDatagram>>) -> Outcome {
-        let rails = table.players.iter().flat_map(|player| player.pml.rails());
-        let counters: Vec<Counters> = rails.map(|(_, btl)| *btl.counters()).collect();
-        Outcome {
-            bytes: plan.bytes(),
-            took: table.ended.since(Time::ZERO),
-            network: table.net.total(),
-            sent_again: counters.iter().map(|counters| counters.resends).sum(),
-            segments: counters.iter().map(|counters| counters.segments_sent).sum(),
-            hash: table.net.trace_hash(),
+    fn on_pmls(
+        &self,
+        net: &SimNet,
+        plan: &Plan,
+        shape: Shape,
+        dump: Option<(Time, &Path)>,
+    ) -> Result<Outcome, Kind> {
+        let rails = (0..self.ranks).map(|rank| self.rail(net, shape, rank));
+        let rails = rails.collect::<Result<Vec<_>, _>>()?;
+        let known: Vec<_> = rails.iter().map(|(rail, life)| (rail.address(), *life)).collect();
+        let other = |error: doorbell_pml::PmlError| Kind::Other(error.to_string());
+        let mut pmls = Vec::new();
+        for (rank, (rail, _)) in (0..).zip(rails) {
+            let mut config = PmlConfig::new(Rank(rank), self.ranks, self.seed);
+            config.protocol = shape.protocol;
+            let mut pml = Pml::new(config).map_err(other)?;
+            let id = pml.add_rail(rail);
+            for (peer, (address, life)) in (0..).zip(&known) {
+                pml.connect(Rank(peer), id, address, *life).map_err(other)?;
+            }
+            pmls.push(pml);
         }
+        let mut table = Table::seat(net, plan, self, shape, pmls);
+        table.play(plan, dump)?;
+        table.part()?;
+        let rails = table.players.iter().flat_map(|player| player.end.rails());
+        let counters: Vec<Counters> = rails.map(|(_, btl)| *btl.counters()).collect();
+        let mut outcome = table.outcome(plan);
+        outcome.sent_again = Some(counters.iter().map(|counters| counters.resends).sum());
+        Ok(outcome)
+    }
+
+    fn on_worlds(
+        &self,
+        net: &SimNet,
+        plan: &Plan,
+        shape: Shape,
+        dump: Option<(Time, &Path)>,
+    ) -> Result<Outcome, Kind> {
+        let mut config = Config::default();
+        config.pml.protocol.set(match shape.protocol {
+            doorbell_pml::Protocol::Fragments => doorbell::config::Protocol::Fragments,
+            doorbell_pml::Protocol::Put => doorbell::config::Protocol::Put,
+            _ => doorbell::config::Protocol::Auto,
+        });
+        config.counters.place.set(doorbell::config::CounterPlace::Off);
+        // One thread: while one says goodbye, nobody answers.
+        config.wait.close.set(Duration::from_millis(1));
+        let worlds = doorbell::simulated_datagrams(net, self.ranks, &config);
+        let worlds: Vec<World> = worlds.map_err(|error| Kind::Other(error.to_string()))?;
+        let mut table = Table::seat(net, plan, self, shape, worlds.iter().collect());
+        table.play(plan, dump)?;
+        table.part()?;
+        let outcome = table.outcome(plan);
+        drop(table);
+        drop(worlds);
+        nothing_is_left(net)?;
+        Ok(outcome)
+    }
+}
+
+/// Whether the network has nothing under way any more, some time after everybody has left.
+fn nothing_is_left(net: &SimNet) -> Result<(), Kind> {
+    while net.advance_to_next_event().is_some() {}
+    match net.held() {
+        0 => Ok(()),
+        held => Err(Kind::Other(format!("the network is left with {held} frames"))),
     }
 }
 
 /// The players, and the network between them.
-struct Table<M: Message> {
+struct Table<E: End> {
     net: SimNet,
-    players: Vec<Player<M>>,
+    players: Vec<Player<E>>,
     /// In which order they are stepped.
     order: Vec<usize>,
     random: Random,
@@ -157,36 +254,28 @@ struct Table<M: Message> {
     ended: Time,
 }
 
-impl<M: Message> Table<M> {
-    fn seat(
-        net: &SimNet,
-        plan: &Plan,
-        job: &Job,
-        shape: Shape,
-        rail: impl Fn(u32) -> Result<(M, Incarnation), Kind>,
-    ) -> Result<Self, Kind> {
-        let rails = (0..job.ranks).map(rail).collect::<Result<Vec<_>, _>>()?;
-        let known: Vec<_> = rails.iter().map(|(rail, life)| (rail.address(), *life)).collect();
-        let other = |error: doorbell_pml::PmlError| Kind::Other(error.to_string());
-        let mut players = Vec::new();
-        for (rank, (rail, _)) in (0..).zip(rails) {
-            let mut config = PmlConfig::new(Rank(rank), job.ranks, job.seed);
-            config.protocol = shape.protocol;
-            let mut pml = Pml::new(config).map_err(other)?;
-            let id = pml.add_rail(rail);
-            for (peer, (address, life)) in (0..).zip(&known) {
-                pml.connect(Rank(peer), id, address, *life).map_err(other)?;
-            }
-            players.push(Player::new(pml, plan, rank, job.ranks, job.seed, shape));
-        }
-        Ok(Self {
+impl<E: End> Table<E> {
+    fn seat(net: &SimNet, plan: &Plan, job: &Job, shape: Shape, ends: Vec<E>) -> Self {
+        let player = |(rank, end)| Player::new(end, plan, rank, job.ranks, job.seed, shape);
+        let players: Vec<_> = (0..).zip(ends).map(player).collect();
+        Self {
             net: net.clone(),
             order: (0..players.len()).collect(),
             players,
             random: Random::for_part(job.seed, &[6]),
             pace: shape.pace,
             ended: Time::ZERO,
-        })
+        }
+    }
+
+    fn outcome(&self, plan: &Plan) -> Outcome {
+        Outcome {
+            bytes: plan.bytes(),
+            took: self.ended.since(Time::ZERO),
+            network: self.net.total(),
+            sent_again: None,
+            hash: self.net.trace_hash(),
+        }
     }
 
     /// Steps everybody until all are done.
@@ -215,7 +304,7 @@ impl<M: Message> Table<M> {
     }
 
     /// One round takes its time; when nobody did anything, as long as until something is due.
-    fn advance(&self, worked: bool, deadline: impl Fn(&Player<M>) -> Option<Time>) {
+    fn advance(&self, worked: bool, deadline: impl Fn(&Player<E>) -> Option<Time>) {
         let mut next = self.net.now() + self.pace;
         if !worked {
             let due = self
@@ -235,21 +324,15 @@ impl<M: Message> Table<M> {
         while closed.contains(&false) {
             let now = self.net.now();
             for (player, closed) in self.players.iter_mut().zip(&mut closed) {
-                *closed = *closed || player.pml.close(now, by);
+                *closed = *closed || player.end.close(now, by);
             }
-            self.advance(false, |player| player.pml.next_deadline());
+            self.advance(false, |player| player.end.next_deadline());
         }
         for (rank, player) in self.players.iter().enumerate() {
-            let (open, drops) = (player.pml.live_requests(), player.pml.counters().drops);
-            if open > 0 || drops.total() > 0 {
-                let text = format!("rank {rank} is left with {open} requests, and has dropped {drops:?}");
-                return Err(Kind::Other(text));
+            if let Some(what) = player.end.leftovers() {
+                return Err(Kind::Other(format!("rank {rank} is left with {what}")));
             }
         }
-        while self.net.advance_to_next_event().is_some() {}
-        match self.net.held() {
-            0 => Ok(()),
-            held => Err(Kind::Other(format!("the network is left with {held} frames"))),
-        }
+        nothing_is_left(&self.net)
     }
 }

@@ -2,7 +2,7 @@
 //! thread. A seed is a run: it chooses the messages, the receives, the shape of the network and every fault.
 //!
 //! ```text
-//!   plan ─► player (one per rank): sends, receives ─► Pml ─► Btl ─► SimDatagram ─► SimNet
+//!   plan ─► player (one per rank): sends, receives ─► (World ─►) Pml ─► Btl ─► SimDatagram ─► SimNet
 //!     └────► books: every message once, whole, and in matching order
 //! ```
 //!
@@ -13,6 +13,7 @@
 mod books;
 mod class;
 pub mod command;
+mod end;
 mod failure;
 mod job;
 mod plan;
@@ -21,4 +22,4 @@ mod shape;
 
 pub use class::Class;
 pub use failure::{Failure, Kind};
-pub use job::{Job, Outcome};
+pub use job::{Job, Outcome, Stack};

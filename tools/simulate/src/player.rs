@@ -7,14 +7,12 @@
 use std::time::Duration;
 
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::Message as Rail;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{
-    Payload, Pml, PmlError, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source, Target,
-};
+use doorbell_pml::{Rank, Source};
 use doorbell_sim::Random;
 
 use crate::books::{Books, IGNORED, Spec};
+use crate::end::{End, Ended};
 use crate::failure::Kind;
 use crate::plan::{MOST, Message, Plan, tag};
 use crate::shape::Shape;
@@ -24,16 +22,16 @@ const PATIENCE: Duration = Duration::from_micros(100);
 /// Messages up to here are sometimes sent by `inject`.
 const INJECTED: usize = 512;
 
-struct Open {
-    request: RequestId,
+struct Open<R> {
+    request: R,
     /// Its name in the books; of a send, nothing.
     name: u64,
     buffer: Region,
 }
 
 /// One rank of a job.
-pub(crate) struct Player<M: Rail> {
-    pub(crate) pml: Pml<M>,
+pub(crate) struct Player<E: End> {
+    pub(crate) end: E,
     rank: u32,
     ranks: u32,
     random: Random,
@@ -42,8 +40,8 @@ pub(crate) struct Player<M: Rail> {
     next: usize,
     /// The next message of each sender that a receive will be posted for.
     meant: Vec<usize>,
-    sends: Vec<Open>,
-    receives: Vec<Open>,
+    sends: Vec<Open<E::Request>>,
+    receives: Vec<Open<E::Request>>,
     pool: Vec<Region>,
     books: Books,
     expected: usize,
@@ -52,10 +50,10 @@ pub(crate) struct Player<M: Rail> {
     looked: Time,
 }
 
-impl<M: Rail> Player<M> {
-    pub(crate) fn new(pml: Pml<M>, plan: &Plan, rank: u32, ranks: u32, seed: u64, shape: Shape) -> Self {
+impl<E: End> Player<E> {
+    pub(crate) fn new(end: E, plan: &Plan, rank: u32, ranks: u32, seed: u64, shape: Shape) -> Self {
         Self {
-            pml,
+            end,
             rank,
             ranks,
             random: Random::for_part(seed, &[4, u64::from(rank)]),
@@ -89,14 +87,14 @@ impl<M: Rail> Player<M> {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let waits = self.books.got < self.expected;
         let own = waits.then(|| self.looked + PATIENCE + Duration::from_nanos(1));
-        own.into_iter().chain(self.pml.next_deadline()).min()
+        own.into_iter().chain(self.end.next_deadline()).min()
     }
 
     /// What it waits for.
     pub(crate) fn explain(&self, plan: &Plan) -> String {
         let mut text = self.books.missing(plan);
         for open in self.sends.iter().chain(&self.receives).take(4) {
-            if let Some(why) = self.pml.explain(open.request) {
+            if let Some(why) = self.end.explain(&open.request) {
                 text.push_str(&format!("\n  {why}"));
             }
         }
@@ -107,7 +105,7 @@ impl<M: Rail> Player<M> {
     pub(crate) fn step(&mut self, plan: &Plan, now: Time) -> Result<bool, Kind> {
         let mut worked = self.post_receives(plan)?;
         worked |= self.post_sends(plan)?;
-        worked |= self.pml.progress(now) > 0;
+        worked |= self.end.progress(now);
         worked |= self.end_receives(plan, now)?;
         worked |= self.end_sends()?;
         if now.since(self.looked) > PATIENCE && self.books.got < self.expected {
@@ -125,7 +123,7 @@ impl<M: Rail> Player<M> {
                 }
             }
         }
-        Ok(worked || self.pml.must_poll())
+        Ok(worked)
     }
 
     fn buffer(&mut self) -> Result<Region, Kind> {
@@ -195,18 +193,8 @@ impl<M: Rail> Player<M> {
 
     fn post_receive(&mut self, spec: Spec) -> Result<(), Kind> {
         let buffer = self.buffer()?;
-        let args = RecvArgs {
-            from: spec.from,
-            context: 0,
-            tag: spec.tag,
-            ignore: spec.ignore,
-            target: Target::Region(buffer.whole()),
-            notify: false,
-        };
-        let request = self
-            .pml
-            .recv(args)
-            .map_err(|error| self.failed("a receive", &error))?;
+        let request = self.end.receive(spec, buffer.whole());
+        let request = request.map_err(|error| self.failed("a receive", &error))?;
         let name = self.books.posted(spec);
         self.receives.push(Open {
             request,
@@ -230,42 +218,28 @@ impl<M: Rail> Player<M> {
     }
 
     fn post_send(&mut self, plan: &Plan, message: &Message) -> Result<(), Kind> {
-        let to = Rank(message.to);
         if message.length <= INJECTED && !message.synchronous && self.random.below(2) == 0 {
             let mut bytes = [0; INJECTED];
             plan.fill(message, |at, piece| {
                 bytes[at..at + piece.len()].copy_from_slice(piece)
             });
-            match self.pml.inject(to, 0, message.tag, &bytes[..message.length]) {
-                Ok(()) => return Ok(()),
-                Err(PmlError::InjectFull { .. }) => {}
-                Err(error) => return Err(self.failed("an inject", &error)),
+            let taken = self.end.inject(message, &bytes[..message.length]);
+            if taken.map_err(|error| self.failed("an inject", &error))? {
+                return Ok(());
             }
         }
         let buffer = self.buffer()?;
         plan.fill(message, |at, piece| _ = buffer.write(at, piece));
         let slice = buffer.slice(0, message.length);
         let payload = slice.ok_or_else(|| Kind::Other("a message longer than its buffer".to_owned()))?;
-        let args = SendArgs {
-            to,
-            context: 0,
-            tag: message.tag,
-            payload: Payload::Region(payload),
-            mode: if message.synchronous {
-                SendMode::Synchronous
-            } else {
-                SendMode::Standard
-            },
-            notify: false,
-        };
-        match self.pml.send(args) {
-            Ok(Sent::Done) => self.reuse(buffer),
-            Ok(Sent::Pending(request)) => self.sends.push(Open {
+        let sent = self.end.send(message, payload);
+        match sent.map_err(|error| self.failed("a send", &error))? {
+            None => self.reuse(buffer),
+            Some(request) => self.sends.push(Open {
                 request,
                 name: 0,
                 buffer,
             }),
-            Err(error) => return Err(self.failed("a send", &error)),
         }
         Ok(())
     }
@@ -273,16 +247,15 @@ impl<M: Rail> Player<M> {
     fn end_receives(&mut self, plan: &Plan, now: Time) -> Result<bool, Kind> {
         let (mut at, mut worked) = (0, false);
         while at < self.receives.len() {
-            let Some(ended) = self.pml.test(self.receives[at].request) else {
+            let Some(ended) = self.end.test(&mut self.receives[at].request) else {
                 at += 1;
                 continue;
             };
             let Open { name, buffer, .. } = self.receives.remove(at);
-            let status = ended.map_err(|error| self.failed("a receive", &error))?;
+            let status = ended.well().map_err(|why| self.failed("a receive", &why))?;
             let whole = buffer.whole();
-            let bytes = whole.as_shared().take(status.length as usize);
-            self.books
-                .received(plan, name, status.source.0, status.tag, bytes)?;
+            let bytes = whole.as_shared().take(status.length);
+            self.books.received(plan, name, status.from, status.tag, bytes)?;
             self.reuse(buffer);
             (self.last, self.looked) = (now, now);
             worked = true;
@@ -293,12 +266,12 @@ impl<M: Rail> Player<M> {
     fn end_sends(&mut self) -> Result<bool, Kind> {
         let (mut at, mut worked) = (0, false);
         while at < self.sends.len() {
-            let Some(ended) = self.pml.test(self.sends[at].request) else {
+            let Some(ended) = self.end.test(&mut self.sends[at].request) else {
                 at += 1;
                 continue;
             };
             let Open { buffer, .. } = self.sends.swap_remove(at);
-            ended.map_err(|error| self.failed("a send", &error))?;
+            ended.well().map_err(|why| self.failed("a send", &why))?;
             self.reuse(buffer);
             worked = true;
         }
@@ -307,16 +280,17 @@ impl<M: Rail> Player<M> {
 
     /// Cancels the oldest receive that can be; in its place comes one that takes anything, when messages are missing.
     fn cancel_oldest(&mut self, plan: &Plan) -> Result<bool, Kind> {
-        let Some(at) = (0..self.receives.len()).find(|&at| self.pml.cancel(self.receives[at].request)) else {
+        let Some(at) = (0..self.receives.len()).find(|&at| self.end.cancel(&mut self.receives[at].request))
+        else {
             return Ok(false);
         };
         let Open {
-            request,
+            mut request,
             name,
             buffer,
         } = self.receives.remove(at);
-        match self.pml.test(request) {
-            Some(Err(PmlError::Cancelled)) => {}
+        match self.end.test(&mut request) {
+            Some(Ended::Cancelled) => {}
             other => return Err(Kind::Other(format!("a cancelled receive ended with {other:?}"))),
         }
         self.books.cancelled(plan, name)?;
@@ -337,7 +311,7 @@ impl<M: Rail> Player<M> {
         self.pool.push(buffer);
     }
 
-    fn failed(&self, what: &str, error: &PmlError) -> Kind {
+    fn failed(&self, what: &str, error: &str) -> Kind {
         Kind::Other(format!("rank {}: {what} failed: {error}", self.rank))
     }
 }

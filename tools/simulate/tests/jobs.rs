@@ -4,12 +4,13 @@
 use doorbell_fabric::pcapng::{Block, Blocks};
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Change, Plane};
-use doorbell_simulate::{Class, Job, Kind, Outcome};
+use doorbell_simulate::{Class, Job, Kind, Outcome, Stack};
 
 fn job(seed: u64, class: Class, messages: usize) -> Job {
     Job {
         seed,
         class,
+        stack: Stack::of(seed),
         ranks: 8,
         messages,
         mtu: None,
@@ -54,12 +55,20 @@ fn ten_thousand_messages_with_each_of_five_more() {
 
 #[test]
 fn equal_seeds_are_equal_runs() {
-    let run = |seed, class| good(&job(seed, class, 500)).hash;
-    for (seed, class) in (20..).zip(Class::EACH) {
-        assert_eq!(run(seed, class), run(seed, class), "{class}");
+    for stack in [Stack::Worlds, Stack::Pml] {
+        let run = |seed, class| {
+            good(&Job {
+                stack,
+                ..job(seed, class, 150)
+            })
+            .hash
+        };
+        for (seed, class) in (20..).zip(Class::EACH) {
+            assert_eq!(run(seed, class), run(seed, class), "{class}");
+        }
+        assert_ne!(run(1, Class::All), run(2, Class::All));
+        assert_ne!(run(1, Class::Loss1), run(1, Class::Loss10));
     }
-    assert_ne!(run(1, Class::All), run(2, Class::All));
-    assert_ne!(run(1, Class::Loss1), run(1, Class::Loss10));
 }
 
 /// Nothing passes from rank 2 to rank 5 any more, some time after the start.
@@ -79,10 +88,10 @@ fn a_failure_says_what_is_lost_how_to_see_it_again_and_has_a_capture() {
     assert!(matches!(failure.kind, Kind::Lost(_)), "{failure}");
     let text = failure.to_string();
     for part in [
-        "cargo xtask simulate --seed 3 --fault loss1 --messages 2000",
+        "cargo xtask simulate --seed 3 --fault loss1 --messages 2000 --stack pml",
         "rank 5: ",
         "Message { from: 2, to: 5,",
-        "loss1-3.pcapng",
+        "loss1-pml-3.pcapng",
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
