@@ -5,6 +5,8 @@
 //! twice for an exchange. The second argument is the payload. The time of the best
 //! of many short rounds is printed, which says something on a busy machine, too.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures
+
 use std::env;
 use std::hint::black_box;
 use std::time::Instant;

@@ -147,7 +147,8 @@ impl Core {
             }
             let segment = &mut self.segments[index];
             let news = matches!(segment.state, State::Posted | State::Resend);
-            if news && bytes[bit / 8] >> (bit % 8) & 1 == 1 {
+            // Bit 0 would be the number that the acknowledgement says is missing.
+            if news && bit > 0 && bytes[bit / 8] >> (bit % 8) & 1 == 1 {
                 marked += 1;
                 state.flight -= u32::from(segment.state == State::Posted);
                 segment.state = State::Sacked;

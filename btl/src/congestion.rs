@@ -85,8 +85,6 @@ impl Congestion {
             let heavy = self.lost > 1 && self.lost > (self.acknowledged + self.lost) / RANDOM;
             if heavy || queueing {
                 self.shrink(7);
-            } else if self.window < self.threshold {
-                self.threshold = self.window;
             }
         }
         (self.acknowledged, self.lost, self.span) = (0, 0, self.window);

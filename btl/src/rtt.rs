@@ -9,7 +9,6 @@ pub(crate) struct Rtt {
     smooth: u64,
     variation: u64,
     least: u64,
-    last: u64,
     backoff: u32,
 }
 
@@ -27,7 +26,6 @@ impl Rtt {
             smooth: 0,
             variation: 0,
             least: u64::MAX,
-            last: 0,
             backoff: 0,
         }
     }
@@ -35,6 +33,8 @@ impl Rtt {
     /// A segment that was sent once was answered after `sample`.
     #[inline]
     pub(crate) fn sample(&mut self, sample: u64) {
+        // Sent and answered between two calls of `progress`: too short to be seen, and no measure of the shortest.
+        let seen = sample > 0;
         let sample = sample.max(1);
         if self.smooth == 0 {
             (self.smooth, self.variation) = (sample, sample / 2);
@@ -43,8 +43,9 @@ impl Rtt {
             self.variation = self.variation - self.variation / 4 + off / 4;
             self.smooth = self.smooth - self.smooth / 8 + sample / 8;
         }
-        self.least = self.least.min(sample);
-        self.last = sample;
+        if seen {
+            self.least = self.least.min(sample);
+        }
         self.backoff = 0;
     }
 

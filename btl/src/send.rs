@@ -160,7 +160,13 @@ impl Core {
     /// A peer's segments wait: for the check, which begins with the first of them, or for the window.
     #[inline]
     pub(crate) fn wait_for_turn(&mut self, peer: u32) {
+        let (now, attended) = (self.now, self.attended);
         if self.peer(peer).is(about::UP) {
+            if self.peer(peer).una == NONE {
+                // No time-out runs, and if the device never takes anything, none ever will.
+                self.peer(peer).waiting = attended;
+                self.arm(peer, now.saturating_add(self.config.give_up.as_nanos() as u64));
+            }
             self.make_ready(peer);
         } else {
             self.start_check(peer, Why::First);

@@ -53,6 +53,16 @@ impl Core {
             }
         }
         let state = &mut self.peers[peer as usize];
+        if state.una == NONE && state.has_work() && state.is(about::UP) {
+            // The device takes nothing.
+            let give_up = self.config.give_up.as_nanos() as u64;
+            let silent = self.attended - state.waiting;
+            if silent >= give_up {
+                return self.fail_silent(peer);
+            }
+            next = next.min(now.saturating_add(give_up - silent));
+        }
+        let state = &mut self.peers[peer as usize];
         if state.is(about::PROBING) {
             if state.check.at > now {
                 next = next.min(state.check.at);
@@ -101,11 +111,17 @@ impl Core {
             return self.fail_silent(peer);
         }
         let state = &mut self.peers[peer as usize];
+        if self.segments[state.una].state != State::Posted {
+            // The device has no room for it yet.
+            return self.arm(peer, self.now.saturating_add(timeout));
+        }
         state.rtt.back_off();
         state.congestion.timed_out();
         let (una, suspect) = (state.una, state.rtt.timeouts() >= self.config.suspect_after);
         self.lose(una);
         self.counters.resends_timeout += 1;
+        // Posting it books a room; but nobody knows whether the device takes it.
+        self.arm(peer, self.now.saturating_add(2 * timeout));
         if suspect && !self.peer(peer).is(about::SUSPECT) {
             self.peer(peer).flags |= about::SUSPECT;
             self.counters.suspects += 1;
@@ -166,7 +182,7 @@ impl Core {
 
 /// When the oldest segment under way is to be sent again: while others are answered, what later ones tell is quicker.
 fn due(state: &crate::peer::Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
-    if state.una == NONE || segments[state.una].state != State::Posted {
+    if state.una == NONE {
         return None;
     }
     Some(

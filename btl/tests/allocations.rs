@@ -115,7 +115,7 @@ impl Two {
     /// A round of everything, both ways: short and long messages, puts, gets, atomics, fences.
     fn round(&mut self, n: u64, region: &Region, remotes: &[doorbell_fabric::message::Remote; 2]) {
         let before = [0, 1].map(|i: usize| (self.sinks[i].messages, self.sinks[i].ended));
-        for i in 0..2 {
+        for (i, remote) in remotes.iter().enumerate() {
             let (end, to) = (&mut self.ends[i], self.to[i]);
             for length in [0, 8, 64, 768, 1400, 1500, 20_000] {
                 end.send(to, b"head", Body::Bytes(&[1; 20_000][..length]))
@@ -123,8 +123,8 @@ impl Two {
             }
             end.send(to, b"head", Body::Region(&region.slice(0, 5000).unwrap()))
                 .unwrap();
-            let remote = remotes[i].part(0, 5000).unwrap();
-            let word = remotes[i].part(5000, 8).unwrap();
+            let word = remote.part(5000, 8).unwrap();
+            let remote = remote.part(0, 5000).unwrap();
             end.put(
                 to,
                 OpId(4 * n),

@@ -1,6 +1,9 @@
 //! Random and mutated frames: no panic, no wrong delivery, nothing written where it should not be. As many as a few
 //! seconds take; `DOORBELL_HOSTILE_FRAMES` asks for a number instead.
 
+// The effort is measured by the system's clock; the BTL is not told.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
