@@ -452,9 +452,8 @@ impl World {
         } else {
             Front::Inline(std::cell::RefCell::new(core))
         };
-        Ok(Self::assemble(
-            front, rank, config, table, selections, counters, met_over, hook,
-        ))
+        let world = Self::assemble(front, rank, config, table, selections, counters, hook);
+        Ok(world.over(met_over))
     }
 }
 

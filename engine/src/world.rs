@@ -91,7 +91,6 @@ impl World {
         table: Vec<Hello>,
         selections: Vec<Selection>,
         counters: Option<PathBuf>,
-        met_over: Option<SocketAddr>,
         hook: Option<Hook>,
     ) -> Self {
         let limit = *config.wait.deadline.get();
@@ -102,12 +101,18 @@ impl World {
             table,
             selections,
             counters,
-            met_over,
+            met_over: None,
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
             closed: false,
         }
+    }
+
+    /// The same world, of ranks that met over a connection.
+    pub(crate) fn over(mut self, met_over: Option<SocketAddr>) -> Self {
+        self.met_over = met_over;
+        self
     }
 
     /// This process's rank, from 0.
