@@ -15,6 +15,9 @@ use crate::wire::{Basic, Kind, MAC, VERSION, flag};
 /// Room that is asked for at a time, in frames.
 const BATCH: usize = 32;
 
+/// Turns of one pass: long enough that a device which takes many frames at a time gets them.
+const TURNS: u32 = 4;
+
 /// The channel's place in tables.
 #[inline]
 pub(crate) fn place(channel: Channel) -> usize {
@@ -91,38 +94,41 @@ impl Core {
         }
     }
 
-    /// Gives each peer that can send its turn.
+    /// Gives peers that can send their turns, one after the other and again, for a bounded number of segments.
     fn send_ready<T: Transmit>(&mut self, tx: &mut T) {
-        for _ in 0..self.ready.len() {
-            let Some(peer) = self.ready.pop_front() else {
-                return;
-            };
+        let quantum = self.config.quantum;
+        let mut left = TURNS * quantum;
+        while left > 0
+            && let Some(peer) = self.ready.pop_front()
+        {
             self.peer(peer).flags &= !about::READY;
-            let stopped = self.send_peer(tx, peer);
+            let (sent, stopped) = self.send_peer(tx, peer, quantum.min(left));
             self.make_ready(peer);
             if stopped {
                 return;
             }
+            // Who could not send although it is its turn waits for something that this pass does not bring.
+            left -= if sent > 0 { sent } else { quantum.min(left) };
         }
     }
 
-    /// A peer's turn; `true` when the device has no room.
-    fn send_peer<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
-        for _ in 0..self.config.quantum {
-            if !self.peer(peer).may_send() {
-                return false;
-            }
-            if self.peer(peer).unsent == NONE && !self.refill(peer) {
-                return false;
+    /// A peer's turn: how many segments it sent, and whether the device has no room.
+    fn send_peer<T: Transmit>(&mut self, tx: &mut T, peer: u32, most: u32) -> (u32, bool) {
+        for sent in 0..most {
+            if !self.peer(peer).may_send() || (self.peer(peer).unsent == NONE && !self.refill(peer)) {
+                return (sent, false);
             }
             let index = self.peer(peer).unsent;
+            if index == NONE {
+                return (sent, false);
+            }
             let channel = self.segments[index].channel;
             if !self.has_credit(tx, channel) {
-                return true;
+                return (sent, true);
             }
             self.post_first(tx, peer, index);
         }
-        false
+        (most, false)
     }
 
     /// Posts the oldest segment that was not sent.

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test uses what it needs
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use doorbell_fabric::addr::RailAddress;
@@ -70,6 +71,8 @@ pub struct Lane {
     capabilities: Capabilities,
     address: u32,
     opened: u32,
+    /// What it tells next.
+    pub events: VecDeque<RailEvent>,
 }
 
 pub struct Tx {
@@ -131,6 +134,7 @@ impl Lane {
             },
             address,
             opened: 0,
+            events: VecDeque::new(),
         }
     }
 
@@ -169,7 +173,7 @@ impl Rail for Lane {
         PollCost::Memory
     }
     fn event(&mut self) -> Option<RailEvent> {
-        None
+        self.events.pop_front()
     }
     fn close(&mut self, _: Time, _: Time) -> bool {
         true

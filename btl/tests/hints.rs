@@ -1,0 +1,204 @@
+//! What the driver tells about itself and about single peers, what the owner does when a link goes, and sleeping.
+
+use std::time::Duration;
+
+use doorbell_btl::{Btl, BtlConfig, JobKey};
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::message::{
+    Arrivals, Body, Inbound, Incarnation, Message, MsgId, OpError, OpId, PeerIndex, Refused,
+};
+use doorbell_fabric::rail::{Armed, Rail};
+use doorbell_fabric::time::Time;
+
+#[path = "common/lane.rs"]
+mod lane;
+
+use lane::Lane;
+
+#[derive(Default)]
+struct Sink(Vec<Vec<u8>>);
+
+impl Arrivals for Sink {
+    fn message(&mut self, _: PeerIndex, inbound: Inbound<'_>) {
+        let mut bytes = vec![0; inbound.len()];
+        inbound.copy_to(0, &mut bytes);
+        self.0.push(bytes);
+    }
+
+    fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
+}
+
+struct Two {
+    ends: [Btl<Lane>; 2],
+    sinks: [Sink; 2],
+    to: [PeerIndex; 2],
+    polls: [bool; 2],
+    events: Vec<RailEvent>,
+    now: Time,
+}
+
+fn two() -> Two {
+    let mut life = 0;
+    let mut ends = lane::pair(true).map(|lane| {
+        life += 1;
+        let mut btl = Btl::new(lane, BtlConfig::default(), Incarnation(life)).unwrap();
+        btl.set_key(JobKey::from_bytes([1; 32]));
+        btl
+    });
+    let addresses = [ends[1].address(), ends[0].address()];
+    let to = [0, 1].map(|i: usize| {
+        let life = Incarnation(2 - i as u64);
+        ends[i].open(&addresses[i], life).unwrap()
+    });
+    let mut two = Two {
+        ends,
+        sinks: [Sink::default(), Sink::default()],
+        to,
+        polls: [true; 2],
+        events: Vec::new(),
+        now: Time::ZERO,
+    };
+    two.send(b"hello");
+    two.pass(Duration::from_millis(50));
+    assert_eq!(
+        (two.sinks[1].0.len(), two.ends[0].handed_over(two.to[0])),
+        (1, MsgId(1))
+    );
+    two.events.clear();
+    two
+}
+
+impl Two {
+    fn send(&mut self, bytes: &[u8]) {
+        self.ends[0].send(self.to[0], bytes, Body::Empty).unwrap();
+        self.ends[0].flush();
+    }
+
+    /// Lets time pass, in small steps.
+    fn pass(&mut self, time: Duration) {
+        let by = self.now + time;
+        while self.now < by {
+            self.now += Duration::from_micros(500);
+            for i in 0..2 {
+                self.ends[i].progress(self.now);
+                while let Some(event) = self.ends[i].event() {
+                    if i == 0 {
+                        self.events.push(event);
+                    }
+                }
+                if self.polls[i] {
+                    while self.ends[i].poll(64, &mut self.sinks[i]) > 0 {}
+                }
+            }
+        }
+    }
+
+    /// The driver of end 0 tells something.
+    fn tell(&mut self, scope: Scope, kind: EventKind) {
+        let at = self.now;
+        self.ends[0]
+            .driver_mut()
+            .events
+            .push_back(RailEvent { at, scope, kind });
+    }
+}
+
+#[test]
+fn a_hint_about_a_peer_is_believed_when_the_peer_stays_silent() {
+    let refused = EventKind::PeerDown(DownReason::Died);
+    // The peer answers the probes that follow: nothing is told, whatever the driver says.
+    let mut pair = two();
+    for _ in 0..5 {
+        pair.tell(Scope::Peer(PeerIndex(0)), refused);
+        pair.pass(Duration::from_secs(1));
+    }
+    assert_eq!(pair.events, []);
+    pair.send(b"still there");
+    pair.pass(Duration::from_millis(10));
+    assert_eq!(pair.sinks[1].0.len(), 2);
+    // It does not: it is down long before the bound for those that nothing is known of.
+    for outstanding in [false, true] {
+        let mut pair = two();
+        pair.polls[1] = false;
+        if outstanding {
+            pair.send(b"too late");
+        }
+        pair.tell(Scope::Peer(PeerIndex(0)), refused);
+        pair.pass(Duration::from_millis(900));
+        assert_eq!(pair.events, []);
+        pair.pass(Duration::from_millis(600));
+        let told: Vec<_> = pair
+            .events
+            .iter()
+            .map(|event| (event.scope, event.kind))
+            .collect();
+        assert_eq!(told, [(Scope::Peer(pair.to[0]), refused)]);
+        assert_eq!(
+            pair.ends[0].send(pair.to[0], b"", Body::Empty),
+            Err(Refused::PeerDown)
+        );
+    }
+}
+
+#[test]
+fn events_of_the_whole_rail_are_passed_on() {
+    let mut pair = two();
+    pair.tell(Scope::Rail, EventKind::LinkDown);
+    pair.tell(Scope::Rail, EventKind::LinkUp);
+    pair.pass(Duration::from_millis(1));
+    let told: Vec<_> = pair
+        .events
+        .iter()
+        .map(|event| (event.scope, event.kind))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Scope::Rail, EventKind::LinkDown),
+            (Scope::Rail, EventKind::LinkUp)
+        ]
+    );
+}
+
+/// After a link event, what was not handed over goes elsewhere; the rail is used again when the link is back.
+#[test]
+fn what_a_living_peer_has_not_taken_can_be_given_back() {
+    let mut pair = two();
+    pair.polls[1] = false;
+    let long = vec![9; 10_000];
+    pair.send(b"second");
+    pair.ends[0].send(pair.to[0], &[], Body::Bytes(&long)).unwrap();
+    let to = pair.to[0];
+    let mut given = Vec::new();
+    pair.ends[0].reclaim(to, &mut |id, bytes| given.push((id.0, bytes.to_vec())));
+    assert_eq!(given, [(2, b"second".to_vec()), (3, long.clone())]);
+    pair.ends[0].reclaim(to, &mut |id, _| panic!("{id:?} was given back twice"));
+    pair.polls[1] = true;
+    pair.send(b"afterwards");
+    pair.pass(Duration::from_millis(400));
+    // What was under way may arrive all the same, each once, and what came afterwards does.
+    assert_eq!(pair.sinks[1].0.len(), 4);
+    assert_eq!(
+        pair.sinks[1]
+            .0
+            .iter()
+            .filter(|bytes| **bytes == b"afterwards")
+            .count(),
+        1
+    );
+    assert_eq!(pair.ends[0].handed_over(to), MsgId(4));
+}
+
+/// Whoever goes to sleep leaves no acknowledgement behind, and knows when to wake.
+#[test]
+fn nobody_sleeps_on_an_acknowledgement() {
+    let mut pair = two();
+    pair.send(b"one more");
+    pair.ends[1].poll(64, &mut pair.sinks[1]);
+    let before = pair.ends[1].counters().acks_sent;
+    assert!(pair.ends[1].next_deadline().is_some());
+    assert!(matches!(pair.ends[1].arm(), Ok(Armed::Ready | Armed::Sleep(_))));
+    assert_eq!(pair.ends[1].counters().acks_sent, before + 1);
+    pair.ends[0].poll(64, &mut pair.sinks[0]);
+    assert_eq!(pair.ends[0].handed_over(pair.to[0]), MsgId(2));
+}
