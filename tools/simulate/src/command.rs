@@ -41,6 +41,9 @@ pub struct Options {
     /// Stop beginning new seeds after so many seconds
     #[arg(long, value_name = "SECONDS")]
     pub within: Option<u64>,
+    /// Write the whole job of a seed to this file, for Wireshark; of one class of faults
+    #[arg(long, value_name = "FILE", requires = "seed", requires = "fault")]
+    pub capture: Option<PathBuf>,
     /// Where the captures of failed seeds go
     #[arg(long, default_value = "target/simulate", value_name = "FOLDER")]
     pub captures: PathBuf,
@@ -131,7 +134,10 @@ pub fn run(options: &Options) -> u64 {
                 mtu: None,
                 script: Vec::new(),
             };
-            let ended = job.run(Some(&options.captures));
+            let ended = match &options.capture {
+                Some(file) => job.capture(file),
+                None => job.run(Some(&options.captures)),
+            };
             let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let row = classes
                 .iter()

@@ -130,6 +130,23 @@ impl Job {
         })
     }
 
+    /// Plays the job once, and writes all of it to `file` as a capture.
+    ///
+    /// # Errors
+    /// As [`Job::run`].
+    pub fn capture(&self, file: &Path) -> Result<Outcome, Failure> {
+        self.guarded(Some((Time::ZERO, file)))
+            .map_err(|(at, kind)| Failure {
+                seed: self.seed,
+                class: self.class,
+                stack: self.stack,
+                messages: self.messages,
+                at,
+                kind,
+                capture: Some(file.to_owned()),
+            })
+    }
+
     /// Plays it, and takes panics for what they are.
     fn guarded(&self, dump: Option<(Time, &Path)>) -> Result<Outcome, (Time, Kind)> {
         let mut shape = Shape::of(self.seed, self.class);

@@ -1,7 +1,7 @@
 //! A slice of what `cargo xtask simulate` runs: ten seeds of ten thousand messages, every class of faults among them;
 //! and what a failure looks like.
 
-use doorbell_fabric::pcapng::{Block, Blocks};
+use doorbell_fabric::pcapng::{Block, Blocks, Way};
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Change, Plane};
 use doorbell_simulate::{Class, Job, Kind, Outcome, Stack};
@@ -69,6 +69,20 @@ fn equal_seeds_are_equal_runs() {
         assert_ne!(run(1, Class::All), run(2, Class::All));
         assert_ne!(run(1, Class::Loss1), run(1, Class::Loss10));
     }
+}
+
+#[test]
+fn a_whole_job_can_be_captured_and_stays_the_same() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let job = job(4, Class::All, 100);
+    let captured = job.capture(file.path()).unwrap();
+    assert_eq!(captured.hash, good(&job).hash);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let out = Blocks::of(&bytes).filter(|block| match block.as_ref().unwrap() {
+        Block::Packet(packet) => packet.way == Way::Out,
+        _ => false,
+    });
+    assert_eq!(out.count() as u64, captured.network.frames_sent);
 }
 
 /// Nothing passes from rank 2 to rank 5 any more, some time after the start.
