@@ -2,8 +2,8 @@
 //!
 //! A transmission is taken for lost when enough later ones *of the same channel* have arrived (one, until the network
 //! is seen to reorder), or when one has arrived that was made much later on any channel. The two channels overtake each
-//! other all the time, which means nothing. Only frames of kind ACK are judged by: they say everything that has arrived,
-//! where the number on a segment keeps silent about what came behind a gap.
+//! other all the time, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
+//! segment keeps silent about what came behind a gap, so that only the oldest segment is judged by it.
 //!
 //! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
 
@@ -32,6 +32,10 @@ impl Core {
         }
         if self.is_ack_right(peer, ack, new) {
             self.acknowledge(peer, new as u32);
+            let una = self.peers[peer as usize].una;
+            if una != NONE && self.segments[una].state == State::Posted {
+                self.find_lost(peer, false, 1);
+            }
         }
     }
 
@@ -65,7 +69,7 @@ impl Core {
                 self.on_duplicate_ack(peer);
             }
         }
-        self.find_lost(peer, gap);
+        self.find_lost(peer, gap, u32::MAX);
         self.make_ready(peer);
     }
 
@@ -168,15 +172,16 @@ impl Core {
         marked
     }
 
-    /// Takes for lost what later transmissions have overtaken. Without a gap, only the oldest is looked at.
-    fn find_lost(&mut self, peer: u32, gap: bool) {
+    /// Takes for lost what later transmissions have overtaken, at most so many. Without a gap, those behind the first
+    /// that is not lost are not looked at.
+    fn find_lost(&mut self, peer: u32, gap: bool, most: u32) {
         let state = &self.peers[peer as usize];
         let patience = u64::from(state.patience);
         let window = 2 * state.rtt.smooth().unwrap_or(0).max(self.bounds.least / 4);
         let (seen, newest) = (state.seen, state.newest);
         let (mut index, unsent) = (state.una, state.unsent);
         let mut lost = 0;
-        while index != NONE && index != unsent {
+        while index != NONE && index != unsent && lost < most {
             let segment = &mut self.segments[index];
             if segment.state == State::Posted {
                 let overtaken = seen[place(segment.channel)] >= segment.order + patience;

@@ -195,10 +195,10 @@ impl Core {
         let state = &mut self.peers[peer as usize];
         state.arrived.take(seq, &mut self.spare);
         state.unacked += 1;
-        if state.arrived.has_gap() {
+        if state.arrived.has_gap() || parsed.flags & flag::URGENT != 0 {
             state.flags |= about::EXPLICIT;
             self.ack_now(peer);
-        } else if state.unacked >= self.config.ack_every || parsed.flags & flag::URGENT != 0 {
+        } else if state.unacked >= self.config.ack_every {
             self.ack_now(peer);
         } else {
             self.ack_later(peer);

@@ -63,7 +63,7 @@ impl Core {
         let first = self.list(peer.0, index);
         // The fast path: nothing waits before it, and the window and the device have room.
         let channel = self.segments[index].channel;
-        if first && self.peers[peer.index()].may_send() && self.has_credit(tx, channel) {
+        if first && self.peers[peer.index()].may_send() && self.has_room(tx, channel) {
             self.post_first(tx, peer.0, index);
         } else {
             self.wait_for_turn(peer.0);

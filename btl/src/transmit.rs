@@ -15,6 +15,9 @@ use crate::wire::{Basic, Kind, MAC, VERSION, flag};
 /// Room that is asked for at a time, in frames.
 const BATCH: usize = 32;
 
+/// Places of the priority channel that segments leave free.
+const FOR_ACKS: usize = 2;
+
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
 const TURNS: u32 = 4;
 
@@ -61,6 +64,18 @@ impl Core {
             *credit = tx.reserve(channel, BATCH);
         }
         *credit > 0
+    }
+
+    /// Whether a segment may be posted: the last places of the priority channel are for acknowledgements, without which
+    /// the other end stands still.
+    #[inline]
+    pub(crate) fn has_room<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
+        let kept = if channel == Channel::Priority { FOR_ACKS } else { 0 };
+        let credit = &mut self.credit[place(channel)];
+        if *credit <= kept {
+            *credit = tx.reserve(channel, BATCH);
+        }
+        *credit > kept
     }
 
     /// Sends what is to be sent again, on the data channel, a bounded number. What the device still holds waits.
@@ -123,7 +138,7 @@ impl Core {
                 return (sent, false);
             }
             let channel = self.segments[index].channel;
-            if !self.has_credit(tx, channel) {
+            if !self.has_room(tx, channel) {
                 return (sent, true);
             }
             self.post_first(tx, peer, index);
@@ -168,7 +183,9 @@ impl Core {
         if stalls {
             state.urgent = segment.seq;
         }
-        let flags = VERSION << 4 | flag::ACK | if stalls { flag::URGENT } else { 0 };
+        // What goes again asks for all that the peer has, so that one answer tells of everything that was lost with it.
+        let urgent = if stalls || segment.again { flag::URGENT } else { 0 };
+        let flags = VERSION << 4 | flag::ACK | urgent;
         let length = segment.length as usize;
         let header = Basic {
             connection: state.out.into(),

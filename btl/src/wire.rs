@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Basic>() == 24);
 pub mod flag {
     /// The field `ack` holds.
     pub const ACK: u8 = 1;
-    /// The sender can send no more before this is acknowledged: do not wait.
+    /// Answer at once, with a frame of kind ACK: the sender can send no more before, or has sent this before.
     pub const URGENT: u8 = 2;
     /// The field `check` holds.
     pub const CRC: u8 = 4;

@@ -8,7 +8,7 @@ use common::{RACK, World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_btl::wire::Kind;
 use doorbell_fabric::message::Message;
-use doorbell_sim::{Aim, Effect, Faults, Pick};
+use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane};
 
 /// Where a frame says what it is.
 const KIND: usize = 18;
@@ -249,6 +249,58 @@ fn one_loss_costs_one_packet() {
         "{}",
         world.report()
     );
+}
+
+/// A whole window is lost while both talk: one time-out, and then as fast as the answers come.
+#[test]
+fn a_lost_window_takes_one_time_out() {
+    for both in [false, true] {
+        let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());
+        stream(&mut world, 64, 100);
+        let to = [world.to(0, 1), world.to(1, 0)];
+        // All that end 0 posts in one go is lost, and then nothing more.
+        let frags = Pick {
+            channel: None,
+            ..Pick::byte(KIND, Kind::Frag as u8)
+        };
+        let aim = Aim {
+            times: 24,
+            ..Aim::each(frags, Effect::Lose)
+        };
+        world.net.change(Change::PairFaults {
+            plane: Plane::FIRST,
+            from: 0,
+            to: 1,
+            faults: Some(Faults {
+                aim: Some(aim),
+                ..RACK
+            }),
+        });
+        for n in 0..24 {
+            assert!(world.ends[0].try_send(to[0], &[n; 64]).is_some());
+        }
+        world.ends[0].flush();
+        let start = world.now();
+        world.until("all arrive", Duration::from_secs(1), |world| {
+            // The other side always has something to say, so that its answers ride along.
+            if both {
+                world.ends[1].try_send(to[1], &[0; 64]);
+                world.ends[1].flush();
+            }
+            world.ends[0].btl.handed_over(to[0]).0 == 124
+        });
+        let (took, counters) = (world.now() - start, world.ends[0].btl.counters());
+        println!(
+            "{took:?}, {} time-outs, {} resends",
+            counters.resends_timeout, counters.resends
+        );
+        assert_eq!(world.net.total().lost_by_aim, 24);
+        assert!(
+            counters.resends_timeout <= 2 && took < Duration::from_millis(2),
+            "{}",
+            world.report()
+        );
+    }
 }
 
 /// The same message twice in a row is two messages; the same frame twice is one.
