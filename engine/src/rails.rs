@@ -1,6 +1,7 @@
 //! Rails of every built-in kind behind one type, by static match. How they are found is in `find`, with what settings
 //! they are made in `settings`.
 
+mod capture;
 mod find;
 mod settings;
 
@@ -63,7 +64,8 @@ impl AnyRail {
         match name.kind() {
             "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
             "udp" => {
-                let driver = UdpRail::open(name, &settings::udp_config(config))?;
+                let mut driver = UdpRail::open(name, &settings::udp_config(config))?;
+                capture::begin(&mut driver, config)?;
                 let life = Incarnation(random::number()?);
                 Ok(Self::Udp(made_reliable(driver, config, life)?))
             }

@@ -197,6 +197,10 @@ pub(crate) struct MeasureArgs {
     /// Shared memory without the system's call for copies between processes
     #[arg(long)]
     pub(crate) no_cma: bool,
+    /// Capture every frame of a udp rail, for Wireshark (pcapng); each rank writes a file of its own, with its number
+    /// before the ending
+    #[arg(long, value_name = "FILE", requires = "rail")]
+    pub(crate) pcap: Option<PathBuf>,
     /// Leave out the bare cache-line exchange that is measured beside each size
     #[arg(long)]
     pub(crate) no_reference: bool,

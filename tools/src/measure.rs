@@ -183,6 +183,12 @@ pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
     for name in &config.rails.list.get().0 {
         found.named(name)?;
     }
+    let sockets = config.rails.list.get().0.iter().any(|name| name.kind() == "udp");
+    if args.pcap.is_some() && !sockets {
+        let text =
+            "`--pcap` captures the frames of a udp rail, and none is named: add `--rail udp:INTERFACE`";
+        return Err(ToolError::Usage(text.to_owned()));
+    }
     Ok(())
 }
 
@@ -222,6 +228,9 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
     }
     if args.no_cma {
         builder = builder.set("shm.cma", "false");
+    }
+    if let Some(file) = &args.pcap {
+        builder = builder.set("udp.capture", &file.to_string_lossy());
     }
     if let Some(core) = progress_core {
         builder = builder.set("progress.core", &core.to_string());

@@ -170,6 +170,8 @@ settings! {
             "Whether runs of frames are taken from the kernel in one piece, where it gives them.";
         busy_poll: Option<u32> = UdpConfig::default().busy_poll, "DOORBELL_UDP_BUSY_POLL",
             "For how many microseconds a receive polls the device's queue; auto: not at all. Needs CAP_NET_ADMIN.";
+        capture: Option<String> = None, "DOORBELL_UDP_CAPTURE",
+            "File that all frames are written to (pcapng), with the rank before its ending; costs a copy of each frame.";
     }
     /// The BTL: what makes messages of datagrams, on every rail that carries them.
     btl: BtlSection {

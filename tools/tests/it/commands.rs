@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{doorbell, sentence};
+use doorbell_fabric::pcapng::{Block, Blocks};
 use serde_json::Value;
 
 fn json(bytes: &[u8]) -> Value {
@@ -807,4 +808,41 @@ fn budgets_judge_every_row_and_end_with_the_verdict() {
         assert!(!judged || row["measured"].is_number(), "{row}");
         assert!(!row["how"].as_str().unwrap().is_empty());
     }
+}
+
+#[test]
+fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.pcapng");
+    let capture = |rail: &str| {
+        doorbell()
+            .args([
+                "pingpong",
+                "--rail",
+                rail,
+                "--sizes",
+                "8",
+                "--samples",
+                "50",
+                "--no-reference",
+                "--pcap",
+            ])
+            .arg(&file)
+            .assert()
+    };
+    capture("udp:lo").success();
+    for rank in 0..2 {
+        let bytes = std::fs::read(folder.path().join(format!("trace.{rank}.pcapng"))).unwrap();
+        let blocks: Result<Vec<Block<'_>>, _> = Blocks::of(&bytes).collect();
+        let packets = blocks
+            .unwrap()
+            .iter()
+            .filter(|block| matches!(block, Block::Packet(_)))
+            .count();
+        // Fifty round trips, each way, beside the connectivity check and what a measurement says of itself.
+        assert!(packets > 100, "{packets}");
+    }
+    let refused = capture("shm").code(2);
+    let said = sentence(&refused.get_output().stderr);
+    assert!(said.contains("--rail udp:INTERFACE"), "{said}");
 }
