@@ -108,6 +108,8 @@ impl<D: Datagram> Btl<D> {
             credit: [0; 2],
             posted: false,
             short: false,
+            data_first: false,
+            crowded: 0,
             completions: VecDeque::new(),
             events: VecDeque::new(),
             notices: VecDeque::new(),

@@ -95,6 +95,9 @@ pub(crate) struct Core {
     pub(crate) posted: bool,
     /// The last pass took the short way.
     pub(crate) short: bool,
+    /// The data channel comes first in the next pass; passes in a row that showed all they might.
+    pub(crate) data_first: bool,
+    pub(crate) crowded: u32,
 
     pub(crate) completions: VecDeque<(OpId, Result<u64, OpError>)>,
     pub(crate) events: VecDeque<RailEvent>,

@@ -12,6 +12,9 @@ use crate::btl::Btl;
 use crate::core::Core;
 use crate::peer::about;
 
+/// Passes that show as much as they may, after which time-outs are judged all the same.
+const CROWDED: u32 = 16;
+
 impl<D: Datagram> Message for Btl<D> {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
         self.open_peer(address, incarnation)
@@ -113,12 +116,26 @@ impl Core {
             }
         }
         self.short = false;
-        if priority {
-            shown += self.receive(rx, Channel::Priority, budget - shown, sink);
+        let (first, second) = if self.data_first {
+            (Channel::Data, Channel::Priority)
+        } else {
+            (Channel::Priority, Channel::Data)
+        };
+        for channel in [first, second] {
+            if priority || channel == Channel::Data {
+                shown += self.receive(rx, channel, budget - shown, sink);
+            }
         }
-        shown += self.receive(rx, Channel::Data, budget - shown, sink);
-        if !self.timeouts.is_empty() && shown < budget {
-            // Everything that has arrived was looked at.
+        // Where one channel takes all there is to give, the other one is next.
+        let full = shown >= budget;
+        self.data_first = full && !self.data_first;
+        self.crowded = if full {
+            self.crowded + u32::from(budget > 0)
+        } else {
+            0
+        };
+        if !self.timeouts.is_empty() && (!full || self.crowded >= CROWDED) {
+            // Everything that has arrived was looked at, or there is no end of it.
             self.judge_timeouts();
         }
         self.service(tx);

@@ -303,6 +303,37 @@ fn a_lost_window_takes_one_time_out() {
     }
 }
 
+/// A receiver that takes one message at a time, and a flood of small ones: the long one arrives all the same.
+#[test]
+fn a_flood_of_small_ones_does_not_starve_a_long_one() {
+    let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());
+    let to = world.to(0, 1);
+    world.ends[1].polls = false;
+    let (mut small, mut polls) = (0u64, 0);
+    assert!(world.ends[0].try_send(to, &[1; 64]).is_some());
+    for _ in 0..200 {
+        world.step();
+        let end = &mut world.ends[1];
+        end.btl.poll(1, &mut end.sink);
+    }
+    assert!(world.ends[0].try_send(to, &[2; 100_000]).is_some());
+    while world.ends[1]
+        .sink
+        .messages
+        .iter()
+        .all(|(_, bytes)| bytes.len() < 1000)
+    {
+        // There is always a small one that waits to be taken.
+        while small < polls + 500 && world.ends[0].try_send(to, &[3; 64]).is_some() {
+            small += 1;
+        }
+        world.step();
+        let end = &mut world.ends[1];
+        polls += end.btl.poll(1, &mut end.sink) as u64;
+        assert!(polls < 5_000, "{}", world.report());
+    }
+}
+
 /// The same message twice in a row is two messages; the same frame twice is one.
 #[test]
 fn a_replayed_frame_is_dropped_however_late() {

@@ -21,9 +21,12 @@ pub const MTU: usize = 1472;
 /// Frames that a ring holds.
 const PLACES: usize = 512;
 
+/// A frame with its length.
+type Slot = (usize, [u8; MTU]);
+
 /// A ring of frames, one direction, one channel.
 pub struct Ring {
-    frames: Vec<(usize, [u8; MTU])>,
+    frames: Vec<Slot>,
     pub head: usize,
     pub tail: usize,
 }
@@ -84,7 +87,7 @@ pub struct Tx {
 /// Frames are shown where they lie; the ring is read again only by the next poll.
 pub struct Rx {
     pub rings: Rings,
-    shown: [Vec<Box<(usize, [u8; MTU])>>; 2],
+    shown: [Vec<Slot>; 2],
     count: [usize; 2],
 }
 
@@ -99,7 +102,7 @@ pub fn pair(checked: bool) -> [Lane; 2] {
 
 impl Lane {
     fn new(address: u32, checked: bool, out: Rings, back: Rings) -> Self {
-        let shown = || (0..64).map(|_| Box::new((0, [0; MTU]))).collect();
+        let shown = || (0..64).map(|_| (0, [0; MTU])).collect();
         Self {
             tx: Tx {
                 rings: out,
@@ -249,7 +252,7 @@ impl Receive for Rx {
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
         let at = at(channel);
-        let (length, bytes) = &**self.shown[at][..self.count[at]].get(i)?;
+        let (length, bytes) = self.shown[at][..self.count[at]].get(i)?;
         Some(Frame {
             from: None,
             bytes: SharedBytes::of(&bytes[..*length]),
