@@ -1,5 +1,7 @@
 //! What a player plays on: a PML over a rail, or a world of the library that users add.
 
+use std::time::Duration;
+
 use doorbell::{Error, Request, World};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::Message as Rail;
@@ -7,6 +9,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{
     Payload, Pml, PmlError, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source, Target,
 };
+use doorbell_sim::SimNet;
 
 use crate::books::Spec;
 use crate::plan::Message;
@@ -148,7 +151,18 @@ impl<M: Rail> End for Pml<M> {
     }
 }
 
-impl<'w> End for &'w World {
+/// A world. When it makes progress it moves the network's clock to the next event, however far that is; here the others
+/// have something to do before.
+pub(crate) struct WorldEnd<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) net: SimNet,
+    /// The number of an alarm that stops the clock: no rank, as these have their own.
+    pub(crate) alarm: u32,
+    /// How far one pass may move the clock.
+    pub(crate) pace: Duration,
+}
+
+impl<'w> End for WorldEnd<'w> {
     type Request = Request<'w>;
 
     fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Request<'w>, String> {
@@ -156,18 +170,16 @@ impl<'w> End for &'w World {
             Source::Any => doorbell::Source::Any,
             Source::Rank(rank) => doorbell::Source::Rank(rank.0),
         };
-        let world: &'w World = self;
-        world
+        self.world
             .irecv_region(from, doorbell::Tag::masked(spec.tag, spec.ignore), room)
             .map_err(text)
     }
 
     fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<Request<'w>>, String> {
-        let world: &'w World = self;
         let request = if message.synchronous {
-            world.issend_region(message.to, message.tag, bytes)
+            self.world.issend_region(message.to, message.tag, bytes)
         } else {
-            world.isend_region(message.to, message.tag, bytes)
+            self.world.isend_region(message.to, message.tag, bytes)
         };
         request.map(Some).map_err(text)
     }
@@ -201,9 +213,11 @@ impl<'w> End for &'w World {
         None
     }
 
-    /// Moves the network's clock by itself.
     fn progress(&mut self, _: Time) -> bool {
-        World::progress(self) > 0
+        self.net.set_alarm(self.alarm, Some(self.net.now() + self.pace));
+        let work = self.world.progress();
+        self.net.set_alarm(self.alarm, None);
+        work > 0
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -216,7 +230,7 @@ impl<'w> End for &'w World {
     }
 
     fn leftovers(&self) -> Option<String> {
-        match self.counters() {
+        match self.world.counters() {
             Ok(counters) if counters.drops.total() == 0 => None,
             Ok(counters) => Some(format!("what it has dropped: {:?}", counters.drops)),
             Err(error) => Some(text(error)),

@@ -14,7 +14,7 @@ use doorbell_pml::{Pml, PmlConfig, Rank};
 use doorbell_sim::{Change, Plane, Random, SimDatagram, SimNet, Stats};
 
 use crate::class::Class;
-use crate::end::End;
+use crate::end::{End, WorldEnd};
 use crate::failure::{Failure, Kind};
 use crate::plan::Plan;
 use crate::player::Player;
@@ -240,7 +240,13 @@ impl Job {
         config.wait.close.set(Duration::from_millis(1));
         let worlds = doorbell::simulated_datagrams(net, self.ranks, &config);
         let worlds: Vec<World> = worlds.map_err(|error| Kind::Other(error.to_string()))?;
-        let mut table = Table::seat(net, plan, self, shape, worlds.iter().collect());
+        let ends = worlds.iter().map(|world| WorldEnd {
+            world,
+            net: net.clone(),
+            alarm: self.ranks,
+            pace: shape.pace / self.ranks,
+        });
+        let mut table = Table::seat(net, plan, self, shape, ends.collect());
         table.play(plan, dump)?;
         table.part()?;
         let outcome = table.outcome(plan);

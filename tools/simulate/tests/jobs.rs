@@ -74,7 +74,7 @@ fn equal_seeds_are_equal_runs() {
 #[test]
 fn a_whole_job_can_be_captured_and_stays_the_same() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let job = job(4, Class::All, 100);
+    let job = job(5, Class::All, 100);
     let captured = job.capture(file.path()).unwrap();
     assert_eq!(captured.hash, good(&job).hash);
     let bytes = std::fs::read(file.path()).unwrap();
