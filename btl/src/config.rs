@@ -55,7 +55,7 @@ pub struct BtlConfig {
     /// long is down here (1 s).
     pub silence: Duration,
     /// A peer that was heard of and is idle is probed when nothing came of it for so long, so that its end is noticed
-    /// (10 s).
+    /// (10 s); when it stays silent for [`BtlConfig::give_up`] then, it is down.
     pub keep_alive: Duration,
     /// Time-outs in a row after which a peer is suspect, and probed with two sizes again (3).
     pub suspect_after: u32,

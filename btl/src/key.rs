@@ -191,4 +191,20 @@ mod tests {
         let tag = mac.of(&[b"some ", b"bytes"]);
         assert!(mac.holds(b"some bytes", &tag) && !mac.holds(b"some bytez", &tag));
     }
+
+    /// Both ends of a job may be of different builds: what they derive may not change without a new version.
+    #[test]
+    fn golden_ids_and_macs() {
+        let key = JobKey::from_bytes(std::array::from_fn(|i| i as u8));
+        let (a, b) = (address(4791), RailAddress::native("sim", [1, 2, 3]));
+        let (from, to) = (End(&a, Incarnation(0x1122)), End(&b, Incarnation(0x3344)));
+        let link = key.link(&from, &to);
+        // By another implementation of BLAKE2s (hashlib of Python 3).
+        assert_eq!(
+            (link.connection, link.first),
+            (0xcc5c_3038_be23_1aea, Seq(0x9543_e42c))
+        );
+        let mac = [67, 215, 41, 247, 249, 137, 202, 104];
+        assert_eq!(key.mac(&from, &to).of(&[b"frame"]), mac);
+    }
 }
