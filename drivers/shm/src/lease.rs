@@ -268,7 +268,7 @@ mod tests {
         }
         // The right entry, and everything that can be known of a key.
         for guess in 0..100_000u64 {
-            let guessed = guess << 11 | LEASES as u64 | key % LEASES as u64;
+            let guessed = guess << 11 | LEASES as u64 | (key % LEASES as u64);
             assert!(guessed == key || !foreign.stands(&remote(guessed, 4096, 100), 7));
         }
     }
