@@ -102,7 +102,7 @@ impl Kept {
         Self {
             mark: format!("DOORBELL_ROOT={root}").into_bytes(),
             groups,
-            session: rustix::process::getsid(None).ok(),
+            session: own_session(),
         }
     }
 
@@ -164,6 +164,13 @@ impl Kept {
 fn number(text: &str) -> Option<Pid> {
     let number = text.parse().ok().filter(|number: &i32| *number > 0)?;
     Pid::from_raw(number)
+}
+
+/// The session that the ranks are in as well: they are started in this one. None where its leader is outside of the
+/// process namespace, as in a container: the kernel then says 0, which `getsid` of rustix takes for a fault.
+fn own_session() -> Option<Pid> {
+    let (_, _, session) = fields(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    session
 }
 
 /// State, process group and session out of /proc/PID/stat, whose second field may hold anything.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{doorbell, run_sh, sentence};
+use crate::common::{doorbell, run_sh, sentence, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn lines(bytes: &[u8]) -> Vec<String> {
@@ -82,6 +82,47 @@ fn the_first_failure_is_the_job_s_and_ends_the_others() {
         said.contains("rank 1 ended with exit status 7; ending the other 2 ranks"),
         "{said}"
     );
+}
+
+/// As in a container whose first process the runtime started: session and parent have no numbers here.
+#[test]
+fn a_failed_job_ends_whole_where_its_session_is_out_of_sight() {
+    let apart = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--",
+    ];
+    if !Command::new("unshare")
+        .args(apart)
+        .arg("true")
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return skipped(
+            "a_failed_job_ends_whole_where_its_session_is_out_of_sight",
+            "no process namespace can be made here",
+        );
+    }
+    let out = assert_cmd::Command::new("unshare")
+        .args(apart)
+        .arg(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args([
+            "run",
+            "-n",
+            "2",
+            "--",
+            "sh",
+            "-c",
+            "sleep 100 & test $DOORBELL_RANK = 1 && exit 7; wait",
+        ])
+        .timeout(Duration::from_secs(30))
+        .assert()
+        .code(7);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
 }
 
 /// Nobody listens where the others call: without the launcher, they would go on calling until the job's time is up.
