@@ -163,7 +163,14 @@ pub fn told(error: &doorbell::Error) -> String {
     let said = matches!(error, doorbell::Error::Rail(_) | doorbell::Error::Oob(_))
         || text.contains(remedy)
         || (remedy.contains(SHOWS_RAILS) && text.contains(SHOWS_RAILS));
-    if said { text } else { format!("{text}; {remedy}") }
+    if said {
+        return text;
+    }
+    // What follows the sentence are lines of their own.
+    match text.split_once('\n') {
+        Some((sentence, lines)) => format!("{sentence}; {remedy}\n{lines}"),
+        None => format!("{text}; {remedy}"),
+    }
 }
 
 #[cfg(test)]
@@ -191,5 +198,13 @@ mod tests {
             reasons: "shm: off".into(),
         };
         assert!(told(&none).ends_with("; `doorbell info` lists every rail with its verdict and reason"));
+        let lost = doorbell::Error::PeerLost {
+            peer: 1,
+            why: "it did not answer".into(),
+            what: "a send".into(),
+            recent: vec!["udp:eth0 recorded:".into(), "1 s before: down".into()],
+        };
+        let lines: Vec<String> = told(&lost).lines().map(str::to_owned).collect();
+        assert!(lines.len() == 3 && lines[0].ends_with(lost.remedy()), "{lines:?}");
     }
 }

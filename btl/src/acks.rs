@@ -11,6 +11,7 @@ use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::Core;
 use crate::peer::about;
+use crate::record::Event;
 use crate::segment::{NONE, State};
 use crate::seq::Seq;
 use crate::transmit::place;
@@ -46,6 +47,7 @@ impl Core {
         }
         if ack.after(self.peers[peer as usize].unsent_seq) >= 0 {
             self.counters.acks_bad += 1;
+            self.record(peer, Event::BadAck);
             return false;
         }
         true
@@ -131,8 +133,13 @@ impl Core {
         (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();
         let queueing = state.rtt.queueing(noise);
+        let from = state.congestion.window();
         state.congestion.acknowledged(n, state.flight, queueing, most);
-        if state.is(about::SUSPECT) {
+        let (to, suspect) = (state.congestion.window(), state.is(about::SUSPECT));
+        if to < from {
+            self.record(peer, Event::Shrunk { from, to });
+        }
+        if suspect {
             self.clear_suspicion(peer);
         }
     }
@@ -200,6 +207,7 @@ impl Core {
             let state = &mut self.peers[peer as usize];
             state.flight -= lost;
             state.congestion.lost(lost);
+            self.record(peer, Event::Overtaken { segments: lost });
         }
     }
 
@@ -217,6 +225,7 @@ impl Core {
         if segment.state == State::Posted && !segment.again && overdue {
             self.lose(una);
             self.counters.resends_fast += 1;
+            self.record(peer, Event::Missed);
         }
     }
 
@@ -240,7 +249,7 @@ impl Core {
                 self.counters.resends_vain += u64::from(vain);
                 state.patience = (state.patience * 2).min(PATIENCE);
                 state.useful = 0;
-                return;
+                return self.record(peer, Event::Vain { segments: vain });
             }
         }
         // An answer to what was sent after them has come by now: they were needed.

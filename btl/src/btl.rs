@@ -8,6 +8,8 @@ use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::recorder::Recorder;
+use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
 use crate::ack::Spare;
@@ -21,6 +23,7 @@ use crate::key::{End, JobKey};
 use crate::onesided::{LONGEST, Operations};
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
+use crate::record::Event;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::send::{HEAD, PARTS};
@@ -113,6 +116,7 @@ impl<D: Datagram> Btl<D> {
             completions: VecDeque::new(),
             events: VecDeque::new(),
             notices: VecDeque::new(),
+            recorder: Recorder::new(config.recorder),
             private: vec![0; mtu],
             plain: vec![0; mtu],
             closing: false,
@@ -190,6 +194,18 @@ impl<D: Datagram> Btl<D> {
         self.core.notices.pop_front()
     }
 
+    /// The last notable events, as many as [`BtlConfig::recorder`] says.
+    pub fn recorder(&self) -> &Recorder<Event> {
+        &self.core.recorder
+    }
+
+    /// The last `most` notable events about a peer and about the rail, one line each, newest last. Their times are those
+    /// before the last call of `progress`.
+    pub fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
+        let now = Time::from_nanos(self.core.now);
+        self.core.recorder.lines(peer, now, most)
+    }
+
     /// Makes a peer known; see [`Message::open`](doorbell_fabric::message::Message::open).
     pub(crate) fn open_peer(
         &mut self,
@@ -243,6 +259,7 @@ impl<D: Datagram> Btl<D> {
         core.connections.insert(from.connection, index);
         core.peers.push(peer);
         core.grow(index as usize + 1);
+        core.record(index, Event::Opened);
         Ok(PeerIndex(index))
     }
 }

@@ -7,6 +7,7 @@ use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::{BASIC, Core};
 use crate::peer::about;
+use crate::record::Event;
 use crate::wire::{Kind, Ping};
 
 /// First time between two probes (ns): it doubles.
@@ -60,15 +61,37 @@ pub enum Notice {
     Checked(Diagnosis),
 }
 
+impl Notice {
+    /// What it says, in a few words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspect => "suspect: several time-outs in a row",
+            Self::Recovered => "recovered: it answers again",
+            Self::Checked(diagnosis) => diagnosis.advice(),
+        }
+    }
+}
+
 /// Why a peer is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     /// Before its first use.
     First,
     /// After several time-outs.
     Suspect,
     /// Nothing came of it for long.
     Idle,
+}
+
+impl Why {
+    /// As the end of a sentence.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "before its first use",
+            Self::Suspect => "being suspect",
+            Self::Idle => "being idle",
+        }
+    }
 }
 
 /// Probes of one peer.
@@ -111,6 +134,8 @@ impl Core {
             return;
         }
         state.flags |= about::PROBING;
+        self.record(peer, Event::Probing(why));
+        let state = self.peer(peer);
         state.check = Check {
             token: state.check.token.wrapping_add(1),
             at: now,
@@ -246,7 +271,7 @@ impl Core {
         };
         let (token, size) = (ping.token.get(), ping.size.get() as usize);
         if size != BASIC + payload.len() + self.mac() || size > self.mtu {
-            return self.counters.dropped(crate::counters::Drop::Malformed);
+            return self.drop_frame(crate::counters::Drop::Malformed);
         }
         if kind == Kind::Ping {
             // One answer for all of a size that piled up.

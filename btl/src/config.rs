@@ -70,6 +70,8 @@ pub struct BtlConfig {
     pub connectivity_error_num_retries: u32,
     /// Frames carry a MAC of eight bytes, against whoever can read and write on the way; both ends need the same (no).
     pub frame_mac: bool,
+    /// Events that the flight recorder keeps, for the explanation of a failure (256; at most 65,536; 0 for none).
+    pub recorder: usize,
     /// The number of the first segment; both ends need the same. `None` for one that the job's key gives. For tests.
     pub first_sequence: Option<u32>,
 }
@@ -101,6 +103,7 @@ impl Default for BtlConfig {
             connectivity_ack_timeout: Duration::from_millis(250),
             connectivity_error_num_retries: 40,
             frame_mac: false,
+            recorder: 256,
             first_sequence: None,
         }
     }
@@ -159,6 +162,7 @@ impl BtlConfig {
             "from 1 to 65536",
         )?;
         inside("operations", self.operations, 1, 1 << 16, "from 1 to 65536")?;
+        inside("recorder", self.recorder, 0, 1 << 16, "from 0 to 65536")?;
         inside("exposures", self.exposures, 1, 1 << 24, "from 1 to 16777216")?;
         inside(
             "eager_limit",

@@ -7,6 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::event::{EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{MsgId, OpError, OpId, PeerIndex};
+use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
 
@@ -17,8 +18,9 @@ use crate::config::BtlConfig;
 use crate::counters::Counters;
 use crate::key::JobKey;
 use crate::onesided::Operations;
-use crate::peer::{Peer, about};
+use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
+use crate::record::Event;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::serve::Inflow;
@@ -102,6 +104,8 @@ pub(crate) struct Core {
     pub(crate) completions: VecDeque<(OpId, Result<u64, OpError>)>,
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) notices: VecDeque<(PeerIndex, Notice)>,
+    /// The last notable events, for the explanation of a failure.
+    pub(crate) recorder: Recorder<Event>,
 
     /// A frame that was received, copied once: what a CRC or MAC is checked over is what is used.
     pub(crate) private: Vec<u8>,
@@ -236,6 +240,11 @@ impl Core {
     pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
         let at = Time::from_nanos(self.now);
         self.events.push_back(RailEvent { at, scope, kind });
+        let peer = match scope {
+            Scope::Peer(peer) => peer.0,
+            Scope::Rail => NOBODY,
+        };
+        self.record(peer, Event::Told(kind));
     }
 
     #[cold]
@@ -244,6 +253,7 @@ impl Core {
             self.notices.pop_front();
         }
         self.notices.push_back((PeerIndex(peer), what));
+        self.record(peer, Event::Noticed(what));
     }
 
     /// Bytes of a frame's MAC.

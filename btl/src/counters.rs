@@ -82,18 +82,48 @@ counters! {
 
 /// Why a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drop {
+pub enum Drop {
+    /// Too short for what it says.
     Short,
+    /// Of another version.
     Version,
+    /// Of no known kind.
     Kind,
+    /// Wrong CRC, or none where there must be one.
     Corrupt,
+    /// Wrong MAC, or none where there must be one.
     Forged,
+    /// Its connection id is of no peer's present life.
     Unknown,
+    /// Of a peer that is down.
     Down,
+    /// It had arrived before.
     Duplicate,
+    /// Beyond the window.
     Window,
+    /// What it says cannot be.
     Malformed,
+    /// No room for another reassembly or answer: it will come again.
     Room,
+}
+
+impl Drop {
+    /// The reason, in a few words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Short => "too short for what it says",
+            Self::Version => "of another version",
+            Self::Kind => "of no known kind",
+            Self::Corrupt => "its CRC is wrong",
+            Self::Forged => "its MAC is wrong",
+            Self::Unknown => "of a connection that nobody has here",
+            Self::Down => "of a peer that is down",
+            Self::Duplicate => "it had arrived before",
+            Self::Window => "beyond the window",
+            Self::Malformed => "what it says cannot be",
+            Self::Room => "no room for it now",
+        }
+    }
 }
 
 impl Counters {

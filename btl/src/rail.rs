@@ -10,6 +10,8 @@ use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
 use crate::btl::Btl;
+use crate::peer::NOBODY;
+use crate::record::Event;
 
 impl<D: Datagram> Rail for Btl<D> {
     /// The driver's: a rail has one name.
@@ -67,7 +69,10 @@ impl<D: Datagram> Rail for Btl<D> {
             }
             let event = self.driver.event()?;
             match event.scope {
-                Scope::Rail => return Some(event),
+                Scope::Rail => {
+                    self.core.record(NOBODY, Event::Told(event.kind));
+                    return Some(event);
+                }
                 // Of a place, as the driver numbers it; what becomes of the life there is for us to judge.
                 Scope::Peer(place) => self.core.on_hint(place, event.kind),
             }

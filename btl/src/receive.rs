@@ -50,7 +50,7 @@ impl Core {
         match self.take_frame(frame, sink) {
             Ok(shown) => shown,
             Err(why) => {
-                self.counters.dropped(why);
+                self.drop_frame(why);
                 false
             }
         }

@@ -14,6 +14,7 @@ use doorbell_fabric::rail::Work;
 use crate::check::{Notice, Why};
 use crate::core::Core;
 use crate::peer::about;
+use crate::record::Event;
 use crate::segment::{NONE, State};
 
 impl Core {
@@ -116,10 +117,23 @@ impl Core {
             return self.arm(peer, self.now.saturating_add(timeout));
         }
         state.rtt.back_off();
+        let from = state.congestion.window();
         state.congestion.timed_out();
+        let to = state.congestion.window();
         let (una, suspect) = (state.una, state.rtt.timeouts() >= self.config.suspect_after);
+        let in_a_row = state.rtt.timeouts();
         self.lose(una);
         self.counters.resends_timeout += 1;
+        self.record(
+            peer,
+            Event::TimedOut {
+                after: timeout,
+                in_a_row,
+            },
+        );
+        if to < from {
+            self.record(peer, Event::Shrunk { from, to });
+        }
         // Posting it books a room; but nobody knows whether the device takes it.
         self.arm(peer, self.now.saturating_add(2 * timeout));
         if suspect && !self.peer(peer).is(about::SUSPECT) {
@@ -146,11 +160,13 @@ impl Core {
     #[cold]
     pub(crate) fn on_hint(&mut self, place: PeerIndex, kind: EventKind) {
         let attended = self.attended;
+        let mut known = None;
         for peer in 0..self.peers.len() as u32 {
             let state = self.peer(peer);
             if state.driver != place || state.is(about::DOWN) {
                 continue;
             }
+            known = Some(peer);
             if !matches!(kind, EventKind::PeerDown(_)) {
                 state.flags &= !about::REFUSED;
             } else if state.is(about::GREETED) {
@@ -158,6 +174,9 @@ impl Core {
                 self.start_check(peer, Why::Suspect);
                 self.peer(peer).alive = attended + 1;
             }
+        }
+        if let Some(peer) = known {
+            self.record(peer, Event::Hint(kind));
         }
     }
 

@@ -41,11 +41,13 @@ impl From<PmlError> for Error {
                 peer: rank.0,
                 why: reason.as_str().to_owned(),
                 what: "what was under way may or may not have arrived".to_owned(),
+                recent: Vec::new(),
             },
             PmlError::SendAborted { source_rank, tag } => Self::PeerLost {
                 peer: source_rank.0,
                 why: "it gave its message up".to_owned(),
                 what: format!("the message with tag {tag:#x} was under way and is not complete"),
+                recent: Vec::new(),
             },
             PmlError::Truncated {
                 source_rank,

@@ -23,6 +23,8 @@ pub struct Waiting {
     pub waited: Duration,
     /// What is known about the peers concerned: one line each, with rail and state.
     pub peers: Vec<String>,
+    /// What their rails recorded last, at the limit: a heading for each rail, then one line per event, newest last.
+    pub recent: Vec<String>,
 }
 
 /// What a wait is for.
@@ -94,8 +96,14 @@ impl fmt::Display for Waiting {
             self.waited.as_secs_f64(),
             self.what
         )?;
-        self.peers.iter().try_for_each(|peer| write!(out, "; {peer}"))
+        self.peers.iter().try_for_each(|peer| write!(out, "; {peer}"))?;
+        out.write_str(&below(&self.recent))
     }
+}
+
+/// Lines below a sentence.
+fn below(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\n  {line}")).collect()
 }
 
 /// Everything that can go wrong. [`Error::code`] is stable for scripts; [`Error::remedy`] says what to do next.
@@ -256,7 +264,7 @@ pub enum Error {
         size: u32,
     },
     /// A peer is gone, and with it the request.
-    #[error("rank {peer} is lost ({why}): {what}")]
+    #[error("rank {peer} is lost ({why}): {what}{}", below(recent))]
     PeerLost {
         /// The peer.
         peer: u32,
@@ -264,6 +272,8 @@ pub enum Error {
         why: String,
         /// What ended with it.
         what: String,
+        /// What the rails to it recorded last: a heading for each rail, then one line per event, newest last.
+        recent: Vec<String>,
     },
     /// A wait reached its deadline.
     #[error("deadline passed: {0}")]
@@ -484,11 +494,13 @@ mod tests {
             },
             waited: Duration::from_millis(1500),
             peers: vec!["rank 1 over shm: up".to_owned()],
+            recent: vec!["on shm:".to_owned(), "1 s before: up".to_owned()],
         };
         let error = Error::Timeout(Box::new(waiting));
         assert_eq!(
             error.to_string(),
-            "deadline passed: rank 2 has waited 1.5 s for a message from rank 1 with tag 0x7; rank 1 over shm: up"
+            "deadline passed: rank 2 has waited 1.5 s for a message from rank 1 with tag 0x7; rank 1 over shm: up\n  \
+             on shm:\n  1 s before: up"
         );
         assert_eq!((error.code(), error.exit_code()), ("timeout", 5));
     }

@@ -143,6 +143,15 @@ impl AnyRail {
         }
     }
 
+    /// The last `most` notable events on the way to a peer, one line each, newest last.
+    pub(crate) fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
+        match self {
+            Self::Shm(_) | Self::Sim(_) => Vec::new(),
+            Self::Udp(rail) => rail.recent(peer, most),
+            Self::SimBtl(rail) => rail.recent(peer, most),
+        }
+    }
+
     fn incarnation(&self) -> Incarnation {
         each!(self, rail => rail.incarnation())
     }

@@ -526,6 +526,7 @@ impl Core {
                 peer,
                 why: format!("rail `{by}` reports it down"),
                 what: format!("the {name} was not started"),
+                recent: self.recent_of(&[peer]),
             }),
             Err(Refused::BadMemory) => Err(Error::Layout {
                 what: format!("rail `{by}` does not know that memory"),

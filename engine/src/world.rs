@@ -455,6 +455,16 @@ impl World {
         })
     }
 
+    /// What the rails to a peer have recorded last about it: for each rail that keeps a recorder (`btl.recorder`) a
+    /// heading, then one line per notable event, newest last. Errors tell the same ([`Error::PeerLost`],
+    /// [`Error::Timeout`]).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] inside a callback, [`Error::Ended`] when the engine's thread has ended.
+    pub fn recorded(&self, rank: u32) -> Result<Vec<String>, Error> {
+        self.front.call(move |core| core.recent_of(&[rank]))
+    }
+
     /// Which rails lead to a peer, and why the others do not; `None` when there is no such rank.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
         self.selections.get(rank as usize)

@@ -209,3 +209,45 @@ fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
         "{error}"
     );
 }
+
+/// Two ranks that have talked; then the cable of the second is pulled, and the first sends. What its error says.
+fn told_when_the_link_dies(recorder: u32) -> (Error, Vec<String>) {
+    let net = SimNet::new(5, SimConfig::default());
+    let mut config = Config::default();
+    config.btl.give_up.set(Duration::from_secs(2));
+    config.btl.recorder.set(recorder);
+    let worlds = doorbell::simulated_datagrams(&net, 2, &config).unwrap();
+    let region = worlds[0].region(64).unwrap();
+    let mut first = worlds[0].issend_region(1, 1, region.whole()).unwrap();
+    let mut taken = worlds[1]
+        .irecv_region(0, 1, worlds[1].region(64).unwrap().whole())
+        .unwrap();
+    drive(&worlds, || first.is_done() && taken.is_done());
+    first.test().unwrap().unwrap();
+    taken.test().unwrap().unwrap();
+    net.change(Change::LinkDown(Plane::FIRST, 1));
+    let mut send = worlds[0].issend_region(1, 2, region.whole()).unwrap();
+    drive(&worlds, || send.is_done());
+    let error = send.test().unwrap().unwrap_err();
+    (error, worlds[0].recorded(1).unwrap())
+}
+
+#[test]
+fn an_error_ends_with_what_the_rail_recorded() {
+    let (error, recorded) = told_when_the_link_dies(256);
+    let text = error.to_string();
+    let told: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+    assert_eq!(told, recorded.iter().map(|line| line.trim()).collect::<Vec<_>>());
+    assert!(told[0].ends_with("recorded about rank 1, newest last:"), "{text}");
+    assert!((5..=33).contains(&told.len()), "{text}");
+    let place = |words: &str| told.iter().position(|line| line.contains(words));
+    let order = ["opened", "time-out", "suspect", "down: it did not answer"].map(place);
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{text}");
+    // Without a recorder it is one line, as before.
+    let (error, recorded) = told_when_the_link_dies(0);
+    assert_eq!(
+        (error.to_string().lines().count(), recorded.len()),
+        (1, 0),
+        "{error}"
+    );
+}

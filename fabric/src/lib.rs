@@ -83,5 +83,6 @@ pub mod message;
 pub mod name;
 pub mod pcapng;
 pub mod rail;
+pub mod recorder;
 pub mod select;
 pub mod time;

@@ -223,6 +223,8 @@ settings! {
             "DOORBELL_BTL_CONNECTIVITY_ERROR_NUM_RETRIES", "Probes without an answer until the check has failed.";
         frame_mac: bool = BtlConfig::default().frame_mac, "DOORBELL_BTL_FRAME_MAC",
             "Whether each frame is authenticated, against whoever can write on the way; the same at all ranks.";
+        recorder: u32 = BtlConfig::default().recorder as u32, "DOORBELL_BTL_RECORDER",
+            "Events that each rail keeps, to be told when a peer is lost or a wait reaches its limit; 0: none.";
     }
 }
 

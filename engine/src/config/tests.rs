@@ -276,6 +276,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "100001"],
         ),
         ("btl.frame_mac", &["on", "off"], &["", "2"]),
+        ("btl.recorder", &["0", "65536"], &["", "65537"]),
     ];
     let free = ["job.root", "udp.capture"];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {

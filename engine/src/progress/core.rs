@@ -26,6 +26,8 @@ use crate::types::{Source, Status};
 const WATCHED: usize = 16;
 /// Peers named in one explanation, at most.
 const EXPLAINED: usize = 8;
+/// Recorded events told with one error, at most.
+const RECORDED: usize = 32;
 
 /// A way to a peer, as the rail itself numbers it: for one-sided operations.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +256,7 @@ impl Core {
             }
             Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
             Turn::Expired(now) => {
-                return Err(Error::Timeout(Box::new(self.explain(what(), waiter.waited(now)))));
+                return Err(self.expired(what(), waiter.waited(now)));
             }
         }
         Ok(())
@@ -317,24 +319,20 @@ impl Core {
         true
     }
 
+    /// The error of a wait that has reached its limit: the explanation, and what the rails recorded.
+    #[cold]
+    pub(crate) fn expired(&self, what: Awaited, waited: Duration) -> Error {
+        let about = concerned(what).map_or_else(|| self.lost(), |rank| vec![rank]);
+        Error::Timeout(Box::new(Waiting {
+            recent: self.recent_of(&about),
+            ..self.explain(what, waited)
+        }))
+    }
+
     /// Who waits for what, with what is known about the peers concerned.
     #[cold]
     pub(crate) fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
-        let about = match what {
-            Awaited::Receive {
-                from: Source::Rank(rank),
-                ..
-            }
-            | Awaited::Probe {
-                from: Source::Rank(rank),
-                ..
-            }
-            | Awaited::Send { to: rank, .. }
-            | Awaited::Collective { peer: rank, .. }
-            | Awaited::OneSided { peer: rank, .. } => Some(rank),
-            _ => None,
-        };
-        let peers = match about {
+        let peers = match concerned(what) {
             Some(rank) => vec![self.describe(rank)],
             None => self.describe_lost(),
         };
@@ -343,18 +341,49 @@ impl Core {
             what,
             waited,
             peers,
+            recent: Vec::new(),
         }
     }
 
-    fn describe_lost(&self) -> Vec<String> {
+    /// Ranks that are lost, not too many of them.
+    fn lost(&self) -> Vec<u32> {
         let lost =
             (0..self.size).filter(|rank| self.pml.peer(Rank(*rank)).is_some_and(|peer| peer.lost.is_some()));
-        let lost: Vec<String> = lost.take(EXPLAINED).map(|rank| self.describe(rank)).collect();
+        lost.take(EXPLAINED).collect()
+    }
+
+    fn describe_lost(&self) -> Vec<String> {
+        let lost: Vec<String> = self.lost().into_iter().map(|rank| self.describe(rank)).collect();
         if lost.is_empty() {
             vec!["no peer is known to be lost".to_owned()]
         } else {
             lost
         }
+    }
+
+    /// What the rails to some ranks recorded last: [`RECORDED`] lines altogether, and a heading for each rail.
+    #[cold]
+    pub(crate) fn recent_of(&self, ranks: &[u32]) -> Vec<String> {
+        let ways = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
+        let all: usize = ranks.iter().map(|rank| ways(rank).len()).sum();
+        let most = RECORDED / all.max(1);
+        let mut lines = Vec::new();
+        for rank in ranks {
+            for way in ways(rank) {
+                let Some(rail) = self.pml.rail(way.rail) else {
+                    continue;
+                };
+                let recent = rail.recent(way.peer, most);
+                if !recent.is_empty() {
+                    lines.push(format!(
+                        "{} recorded about rank {rank}, newest last:",
+                        rail.name()
+                    ));
+                    lines.extend(recent);
+                }
+            }
+        }
+        lines
     }
 
     fn describe(&self, rank: u32) -> String {
@@ -423,10 +452,11 @@ impl Core {
     #[cold]
     fn explained(&self, error: Error) -> Error {
         match error {
-            Error::PeerLost { peer, why, what } => Error::PeerLost {
+            Error::PeerLost { peer, why, what, .. } => Error::PeerLost {
                 why: why + &self.heard_of(peer),
                 peer,
                 what,
+                recent: self.recent_of(&[peer]),
             },
             error => error,
         }
@@ -461,6 +491,24 @@ impl Core {
                 Clock::Machine(_) => thread::yield_now(),
             }
         }
+    }
+}
+
+/// The rank that a wait is about, if it is one.
+fn concerned(what: Awaited) -> Option<u32> {
+    match what {
+        Awaited::Receive {
+            from: Source::Rank(rank),
+            ..
+        }
+        | Awaited::Probe {
+            from: Source::Rank(rank),
+            ..
+        }
+        | Awaited::Send { to: rank, .. }
+        | Awaited::Collective { peer: rank, .. }
+        | Awaited::OneSided { peer: rank, .. } => Some(rank),
+        _ => None,
     }
 }
 

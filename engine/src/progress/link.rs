@@ -266,7 +266,7 @@ impl Link {
                 }
                 Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
                 Turn::Expired(now) => {
-                    return Err(Error::Timeout(Box::new(self.explain(what(), waiter.waited(now)))));
+                    return Err(self.expired(what(), waiter.waited(now)));
                 }
             }
         }
@@ -299,7 +299,7 @@ impl Link {
                 Turn::Sleep(..) => thread::sleep(ASK_EVERY),
                 Turn::Quiet(now) => notice(&self.explain(what, waiter.waited(now))),
                 Turn::Expired(now) => {
-                    return Err(Error::Timeout(Box::new(self.explain(what, waiter.waited(now)))));
+                    return Err(self.expired(what, waiter.waited(now)));
                 }
             }
         }
@@ -334,12 +334,14 @@ impl Link {
     #[cold]
     fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
         self.call(move |desk| desk.core.explain(what, waited))
-            .unwrap_or_else(|error| Waiting {
-                rank: 0,
-                what,
-                waited,
-                peers: vec![error.to_string()],
-            })
+            .unwrap_or_else(|error| unknown(what, waited, &error))
+    }
+
+    /// The error of a wait that has reached its limit.
+    #[cold]
+    fn expired(&self, what: Awaited, waited: Duration) -> Error {
+        self.call(move |desk| desk.core.expired(what, waited))
+            .unwrap_or_else(|error| Error::Timeout(Box::new(unknown(what, waited, &error))))
     }
 
     /// Ends the thread: it takes leave of the peers, for at most `limit`.
@@ -356,6 +358,17 @@ impl Look for &Link {
     #[inline]
     fn is_done(&mut self, ticket: Ticket) -> bool {
         !matches!(self.shared.cells.state(ticket.cell()), State::Open | State::Free) || self.has_ended()
+    }
+}
+
+/// The explanation of a wait when the thread that could explain it has ended.
+fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
+    Waiting {
+        rank: 0,
+        what,
+        waited,
+        peers: vec![error.to_string()],
+        recent: Vec::new(),
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn btl_config(config: &Config) -> BtlConfig {
         connectivity_ack_timeout: *btl.connectivity_ack_timeout.get(),
         connectivity_error_num_retries: *btl.connectivity_error_num_retries.get(),
         frame_mac: *btl.frame_mac.get(),
+        recorder: *btl.recorder.get() as usize,
         // For tests of the BTL itself.
         first_sequence: None,
     }
