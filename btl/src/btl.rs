@@ -257,6 +257,7 @@ impl<D: Datagram> Btl<D> {
             peer.flags |= about::UP;
         }
         core.connections.insert(from.connection, index);
+        core.make_room();
         core.peers.push(peer);
         core.grow(index as usize + 1);
         core.record(index, Event::Opened);
@@ -265,6 +266,13 @@ impl<D: Datagram> Btl<D> {
 }
 
 impl Core {
+    /// For one peer more, and an eighth: a vector that grows by itself doubles, and idle peers are many.
+    fn make_room(&mut self) {
+        if self.peers.len() == self.peers.capacity() {
+            self.peers.reserve_exact(1 + self.peers.len() / 8);
+        }
+    }
+
     /// Each peer is in each of these lists at most once: with room for all, none of them allocates later.
     fn grow(&mut self, peers: usize) {
         let lists = [

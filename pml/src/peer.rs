@@ -1,6 +1,7 @@
 //! What we know of each peer: one cache line for the fast paths, the rest beside it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::message::PeerIndex;
@@ -109,11 +110,12 @@ pub(crate) struct Path {
     pub(crate) eager: usize,
     /// Bytes that travel with an announcement.
     pub(crate) first_part: usize,
-    pub(crate) can: Capabilities,
+    /// Of the rail: all its paths share them, as idle peers are many.
+    pub(crate) can: Arc<Capabilities>,
 }
 
 impl Path {
-    pub(crate) fn new(config: &PmlConfig, rail: u16, peer: PeerIndex, can: &Capabilities) -> Self {
+    pub(crate) fn new(config: &PmlConfig, rail: u16, peer: PeerIndex, can: &Arc<Capabilities>) -> Self {
         let room = can.limits.message.saturating_sub(wire::MATCH_LEN);
         let by_rail = can.limits.eager.saturating_sub(wire::MATCH_LEN);
         let eager = config.eager_limit.unwrap_or(by_rail).min(room);
@@ -125,7 +127,7 @@ impl Path {
             up: true,
             eager,
             first_part,
-            can: *can,
+            can: Arc::clone(can),
         }
     }
 
@@ -202,7 +204,7 @@ pub(crate) struct Peer {
     pub(crate) lost: Option<LostReason>,
 }
 // Memory per idle peer (design, section 10): at most 1 KiB in `btl` and `pml`.
-const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 768);
+const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 384);
 
 impl Peer {
     /// The first path that is up.

@@ -102,11 +102,15 @@ impl<M: Message> Pml<M> {
                 source,
             })?;
         slot.assign(peer, rank.0);
-        let path = Path::new(&self.core.config, rail.0, peer, slot.rail.capabilities());
+        let path = Path::new(&self.core.config, rail.0, peer, &slot.can);
         let known = &mut self.core.peers[rank.index()];
         match known.path_of(rail.0) {
             Some(at) => known.paths[at] = path,
-            None => known.paths.push(path),
+            None => {
+                // One or two per peer: a vector that grows by itself makes room for four.
+                known.paths.reserve_exact(1);
+                known.paths.push(path);
+            }
         }
         self.core.refresh(rank.0);
         Ok(())

@@ -1,5 +1,8 @@
 //! Rails: events, paths that go down and come back, and what a rail gives back to be sent over another.
 
+use std::sync::Arc;
+
+use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::{PollCost, Work};
@@ -25,6 +28,8 @@ pub struct RailId(pub u16);
 #[derive(Debug)]
 pub(crate) struct RailSlot<M> {
     pub(crate) rail: M,
+    /// What it can do, for the paths over it.
+    pub(crate) can: Arc<Capabilities>,
     /// The rank of each of its peers.
     pub(crate) ranks: Vec<u32>,
     /// Polled on every n-th idle pass: 1 for memory.
@@ -46,6 +51,7 @@ impl<M: Message> RailSlot<M> {
             PollCost::SystemCall(cost) => (cost / PASS_NS).clamp(1, EVERY_MOST),
         };
         Self {
+            can: Arc::new(*rail.capabilities()),
             rail,
             ranks: Vec::new(),
             every,

@@ -200,7 +200,7 @@ impl<M: Message> Pml<M> {
                 return Step::Again(sent);
             };
             let path = &self.core.peers[rank as usize].paths[at];
-            let (rail_index, peer, fragment, can) = (path.rail, path.peer, path.fragment(), path.can);
+            let (rail_index, peer, fragment) = (path.rail, path.peer, path.fragment());
             let rail = &mut self.rails[usize::from(rail_index)].rail;
             let record = self.core.requests.record(id.index());
             let gate = record.under_way.gate(rail_index, depth);
@@ -223,7 +223,7 @@ impl<M: Message> Pml<M> {
             };
             let result = send_piece(
                 rail,
-                &can,
+                &path.can,
                 peer,
                 head.as_bytes(),
                 &record.origin,
