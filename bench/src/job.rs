@@ -1,9 +1,11 @@
 //! A whole measurement in a world: ranks 0–1, 2–3, … work in pairs, rank 0 gathers what the pairs found out.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use doorbell::World;
 use doorbell_fabric::clock::Clock;
+use doorbell_fabric::counters::{Reader, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::env::{ClockRecord, Environment, Host, RankRecord, Watch, doubts};
@@ -92,6 +94,7 @@ pub fn measure(
         },
         reference: Overall::default(),
         results: Vec::new(),
+        rail_counts: rail_counts(world),
     };
     add(&mut report, pair);
     for leader in (2..world.size()).step_by(2) {
@@ -132,6 +135,24 @@ fn add(report: &mut Report, pair: Pair) {
     *no_reference = no_reference.take().or(pair.no_reference);
     let no_one_way = &mut report.environment.no_one_way;
     *no_one_way = no_one_way.take().or(pair.no_one_way);
+}
+
+/// What this rank's rails have counted, as others see it; nothing where there is no counter file.
+fn rail_counts(world: &World) -> BTreeMap<String, u64> {
+    let snapshot = world.counter_file().map(|path| Reader::open(path)?.read());
+    let Some(Ok(snapshot)) = snapshot else {
+        return BTreeMap::new();
+    };
+    let counts = snapshot
+        .readings
+        .into_iter()
+        .filter_map(|reading| match reading.value {
+            Value::Counter(count @ 1..) if !reading.entry.name.starts_with("pml.") => {
+                Some((reading.entry.name, count))
+            }
+            _ => None,
+        });
+    counts.collect()
 }
 
 /// What is only known when every pair is in.
@@ -206,6 +227,9 @@ mod tests {
                 .iter()
                 .any(|doubt| doubt.code == "not-bound")
         );
+        // Two sizes and two hundred samples of each, both ways.
+        assert!(report.rail_counts["shm.sent"] >= 400, "{:?}", report.rail_counts);
+        assert!(report.rail_counts.keys().all(|name| name.starts_with("shm.")));
     }
 
     #[test]

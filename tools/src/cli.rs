@@ -1,5 +1,6 @@
 //! The command line: one place for names, defaults, help and examples.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -82,6 +83,8 @@ each then costs a request more than the same message by blocking calls.\n\n", ho
 Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
 doorbell rate --verify"))]
     Rate(RateArgs),
+    /// Measure what the sockets below a udp rail take by themselves
+    RawUdp(RawUdpArgs),
     /// Make a key that two hosts share
     Key(KeyArgs),
     /// Compare two reports: is the second run worse than the first, or is that noise?
@@ -308,6 +311,38 @@ pub(crate) struct RateArgs {
     /// Have N non-blocking sends and receives outstanding instead of blocking calls
     #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "window", value_parser = whole::<u32>(1..=65_536))]
     pub(crate) posted: Option<u32>,
+}
+
+/// Measure what the sockets below a udp rail take by themselves
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+A busy ping-pong of bare datagrams over connected sockets: no rail can be faster over the same sockets, so what a rail \
+takes is told as a multiple of this. Start the side with `--answer` first; it ends when the other side has done, or 5 s \
+after the last datagram. It hears nobody but the address that it is given, has no key, and answers with what it is sent.\n\n", exits!(), "\
+Examples:\n  doorbell raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer\n  \
+doorbell raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --sizes 8,64 --seconds 1"))]
+pub(crate) struct RawUdpArgs {
+    /// The address and port of this side
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) from: SocketAddr,
+    /// The address and port of the other side
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) to: SocketAddr,
+    /// Be the side that answers
+    #[arg(long, conflicts_with_all = ["sizes", "seconds", "json"])]
+    pub(crate) answer: bool,
+    /// Sizes of the datagrams [default: 8,64]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) sizes: Vec<Size>,
+    /// Time for each size, in seconds
+    #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, default_value_t = 0.5)]
+    pub(crate) seconds: f64,
+    /// The core to run on; the first for the side that asks and the second for the other when none is named
+    #[arg(long, value_name = "N")]
+    pub(crate) core: Option<usize>,
+    /// Write the report as JSON; `-` is the standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// Compare two reports: is the second run worse than the first, or is that noise?

@@ -10,6 +10,7 @@ mod key;
 mod measure;
 mod out;
 mod outputs;
+mod raw_udp;
 mod run;
 
 use std::io::{self, Write};
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),
+        Command::RawUdp(args) => raw_udp::raw_udp(&args),
         Command::Key(args) => key::key(&args),
         Command::Compare(args) => measure::compare(&args),
         Command::Budgets(args) => budgets::budgets(&args),

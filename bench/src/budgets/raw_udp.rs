@@ -1,9 +1,9 @@
 //! The base of the udp rail: two threads, bound as the rail's ranks are, hand a datagram to and fro over connected
 //! sockets, looking for the next one without a rest. No rail can be faster over the same sockets; what a rail takes is
-//! told as a multiple of this.
+//! told as a multiple of this. The two may also be two processes, on two hosts ([`raw_udp_ask`], [`raw_udp_answer`]).
 
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,12 +14,16 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::error::BenchError;
 use crate::pin;
-use crate::stats::median;
+use crate::stats::{Spread, median};
 
 /// Exchanges per look at the clock.
 const ROUND: u32 = 1_000;
 /// Rounds; the first is the warm-up.
 const ROUNDS: u32 = 9;
+/// Longest datagram that is answered.
+const LONGEST: usize = 1 << 16;
+/// How often the end is told.
+const FAREWELLS: u32 = 3;
 /// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback otherwise.
 const PATIENCE: f64 = 5.0;
 /// Looks between two looks at the clock.
@@ -36,17 +40,63 @@ pub fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> Result<f
     let told = Arc::clone(&over);
     let clock = *clock;
     let asking = std::thread::spawn(move || {
-        let halves = pin::bind(cores[0]).and_then(|()| ask(&near, &clock, bytes, &told));
+        let enough = |rounds, _| rounds == ROUNDS;
+        let halves = pin::bind(cores[0]).and_then(|()| ask(&near, &clock, bytes, &told, enough));
         told.store(true, Ordering::Release);
         halves
     });
-    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&far, bytes, &over)));
+    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&far, &over)));
     let halves = asking.join().map_err(|_| panicked())?;
     // The one who asks knows best what went wrong.
     let answered = answering.join().map_err(|_| panicked())?;
     let halves = halves?;
     answered?;
     median(&halves).ok_or_else(panicked)
+}
+
+/// A socket at `own` that takes datagrams from `other` only: the kernel drops those of strangers.
+///
+/// # Errors
+/// When one of the addresses cannot be had.
+pub fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<UdpSocket, BenchError> {
+    let connected = UdpSocket::bind(own).and_then(|socket| socket.connect(other).map(|()| socket));
+    connected.map_err(|error| failed(&format!("connect {own} to {other}"), &error))
+}
+
+/// The asking side between two processes: half round trips of `bytes` bytes in nanoseconds, over rounds of 1,000 exchanges
+/// for about `seconds`. It tells the other side at its end.
+///
+/// # Errors
+/// When the other side does not answer, or the system refuses something.
+pub fn raw_udp_ask(
+    socket: &UdpSocket,
+    clock: &Clock,
+    bytes: usize,
+    seconds: f64,
+) -> Result<Spread, BenchError> {
+    let enough = |rounds, nanos| rounds > 1 && nanos > seconds * 1e9;
+    let halves = ask(socket, clock, bytes, &AtomicBool::new(false), enough)?;
+    Ok(Spread::of(&halves))
+}
+
+/// Ends the other side; more than once, as datagrams may be lost.
+///
+/// # Errors
+/// When the system refuses to send.
+pub fn raw_udp_end(socket: &UdpSocket) -> Result<(), BenchError> {
+    (0..FAREWELLS).try_for_each(|_| match send(socket, &[], SendFlags::empty()) {
+        // It has heard the first one, and is gone.
+        Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
+        Err(error) => Err(failed("send", &error.into())),
+    })
+}
+
+/// The answering side: every datagram goes back as it is, until an empty one, or none for some seconds.
+///
+/// # Errors
+/// When the system refuses something.
+pub fn raw_udp_answer(socket: &UdpSocket) -> Result<(), BenchError> {
+    answer(socket, &AtomicBool::new(false))
 }
 
 /// Two sockets of the loopback, each connected to the other.
@@ -58,31 +108,40 @@ fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
     Ok((near, far))
 }
 
-fn ask(socket: &UdpSocket, clock: &Clock, bytes: usize, over: &AtomicBool) -> Result<Vec<f64>, BenchError> {
+/// Half round trips of each round but the first, until `enough` rounds were made in so many nanoseconds.
+fn ask(
+    socket: &UdpSocket,
+    clock: &Clock,
+    bytes: usize,
+    over: &AtomicBool,
+    enough: impl Fn(u32, f64) -> bool,
+) -> Result<Vec<f64>, BenchError> {
     let (out, mut into) = (vec![7; bytes], vec![0; bytes]);
-    let mut halves = Vec::with_capacity(ROUNDS as usize);
-    for round in 0..ROUNDS {
+    let (mut halves, mut rounds, mut all) = (Vec::new(), 0, 0.0);
+    while !enough(rounds, all) {
         let start = clock.ticks();
         for _ in 0..ROUND {
             put(socket, &out)?;
-            if !take(socket, &mut into, over)? {
+            if take(socket, &mut into, over)?.is_none() {
                 return Err(BenchError::Silent {
                     what: "the raw UDP ping-pong",
                 });
             }
         }
         let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
-        if round > 0 {
+        if rounds > 0 {
             halves.push(nanos / f64::from(2 * ROUND));
         }
+        rounds += 1;
+        all += nanos;
     }
     Ok(halves)
 }
 
-fn answer(socket: &UdpSocket, bytes: usize, over: &AtomicBool) -> Result<(), BenchError> {
-    let mut buffer = vec![0; bytes];
-    while take(socket, &mut buffer, over)? {
-        put(socket, &buffer)?;
+fn answer(socket: &UdpSocket, over: &AtomicBool) -> Result<(), BenchError> {
+    let mut buffer = vec![0; LONGEST];
+    while let Some(length @ 1..) = take(socket, &mut buffer, over)? {
+        put(socket, &buffer[..length])?;
     }
     Ok(())
 }
@@ -90,30 +149,31 @@ fn answer(socket: &UdpSocket, bytes: usize, over: &AtomicBool) -> Result<(), Ben
 #[inline]
 fn put(socket: &UdpSocket, out: &[u8]) -> Result<(), BenchError> {
     match send(socket, out, SendFlags::empty()) {
-        Ok(_) => Ok(()),
+        // A refusal is of an earlier one: the other end was not there yet.
+        Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
         Err(error) => Err(failed("send", &error.into())),
     }
 }
 
-/// Looks until a datagram is there; `false` when it is over, or nothing came for too long.
+/// Looks until a datagram is there, and says how long it is; `None` when it is over, or nothing came for too long.
 #[inline]
-fn take(socket: &UdpSocket, into: &mut [u8], over: &AtomicBool) -> Result<bool, BenchError> {
+fn take(socket: &UdpSocket, into: &mut [u8], over: &AtomicBool) -> Result<Option<usize>, BenchError> {
     let mut begun = None;
     loop {
         for _ in 0..LOOKS {
             match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
-                Ok(_) => return Ok(true),
+                Ok((length, _)) => return Ok(Some(length)),
                 // The other end is not there, or not there any more.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(error) => return Err(failed("receive", &error.into())),
             }
             if over.load(Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(None);
             }
         }
         let begun: &Instant = begun.get_or_insert_with(Instant::now);
         if begun.elapsed().as_secs_f64() > PATIENCE {
-            return Ok(false);
+            return Ok(None);
         }
         // Both may be bound to one core.
         std::thread::yield_now();
@@ -145,6 +205,35 @@ mod tests {
         let cores = pin::allowed();
         let nanos = raw_udp_nanos(&Clock::start(), [cores[0], *cores.last().unwrap()], 8).unwrap();
         assert!(nanos > 200.0 && nanos < 10e6, "{nanos}");
+    }
+
+    #[test]
+    fn two_processes_exchange_and_the_one_that_answers_hears_of_the_end() {
+        let (near, far) = pair().unwrap();
+        let answering = std::thread::spawn(move || raw_udp_answer(&far));
+        for bytes in [8, 64] {
+            let halves = raw_udp_ask(&near, &Clock::start(), bytes, 0.01).unwrap();
+            assert!(
+                halves.min.unwrap() > 100.0 && halves.max.unwrap() < 100e6,
+                "{halves:?}"
+            );
+        }
+        let begun = Instant::now();
+        raw_udp_end(&near).unwrap();
+        answering.join().unwrap().unwrap();
+        assert!(begun.elapsed().as_secs_f64() < PATIENCE / 2.0);
+    }
+
+    #[test]
+    fn strangers_are_not_answered() {
+        let [own, stranger] = [0, 1].map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let other = own.local_addr().unwrap();
+        let socket = raw_udp_socket(SocketAddr::from(([127, 0, 0, 1], 0)), other).unwrap();
+        stranger.send_to(b"hello", socket.local_addr().unwrap()).unwrap();
+        assert_eq!(
+            recv(&socket, &mut [0; 8][..], RecvFlags::DONTWAIT),
+            Err(Errno::AGAIN)
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod html;
 mod plot;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct Report {
     pub reference: Overall,
     /// One row per pair and size.
     pub results: Vec<Row>,
+    /// What the rails of rank 0 counted in the whole run, warm-ups included (`udp:v0.resends`); zeroes are left out.
+    #[serde(default)]
+    pub rail_counts: BTreeMap<String, u64>,
 }
 
 /// The reference of a whole report.

@@ -1,0 +1,100 @@
+//! `doorbell raw-udp`: what the sockets below a udp rail take by themselves, between two hosts.
+
+use std::process::ExitCode;
+
+use doorbell_bench::budgets::{raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket};
+use doorbell_bench::pin;
+use doorbell_bench::size::Size;
+use doorbell_bench::stats::Spread;
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::error::Exit;
+use serde::Serialize;
+
+use crate::cli::RawUdpArgs;
+use crate::error::ToolError;
+use crate::{out, outputs};
+
+/// The name and version of the JSON.
+const SCHEMA: &str = "doorbell.raw-udp/1";
+/// Sizes when none are named.
+const SIZES: [usize; 2] = [8, 64];
+
+/// What was measured.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    results: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    bytes: usize,
+    /// Over rounds of 1,000 exchanges.
+    half_rtt_ns: Spread,
+}
+
+/// `doorbell raw-udp`.
+pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
+    let named: Vec<outputs::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
+    outputs::check(&named)?;
+    let allowed = pin::allowed();
+    // The two sides may be on one machine after all.
+    let unnamed = allowed.get(usize::from(args.answer) % allowed.len().max(1));
+    if let Some(core) = args.core.or(unnamed.copied()) {
+        pin::bind(core)?;
+    }
+    let socket = raw_udp_socket(args.from, args.to)?;
+    if args.answer {
+        out::print(&format!("answering {} on {}\n", args.to, args.from))?;
+        raw_udp_answer(&socket)?;
+        return Ok(Exit::Done.into());
+    }
+    let sizes = if args.sizes.is_empty() {
+        SIZES.into_iter().filter_map(Size::new).collect()
+    } else {
+        args.sizes.clone()
+    };
+    let clock = Clock::start();
+    let mut report = Report {
+        schema: SCHEMA,
+        results: Vec::new(),
+    };
+    for size in sizes {
+        let bytes = size.bytes();
+        report.results.push(Row {
+            bytes,
+            half_rtt_ns: raw_udp_ask(&socket, &clock, bytes, args.seconds)?,
+        });
+    }
+    raw_udp_end(&socket)?;
+    match &args.json {
+        Some(name) => outputs::write(name, &json(&report), &mut std::io::stdout().lock())?,
+        None => out::print(&table(&report))?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn json(report: &Report) -> String {
+    // Strings and numbers only: writing them into memory cannot fail.
+    let mut text = serde_json::to_string_pretty(report).expect("a report is plain data");
+    text.push('\n');
+    text
+}
+
+fn table(report: &Report) -> String {
+    let mut text = format!(
+        "{:>9} {:>9} {:>9} {:>9} {:>9}\n",
+        "size", "mean", "min", "p50", "max"
+    );
+    for row in &report.results {
+        let nanos = &row.half_rtt_ns;
+        let size = Size::new(row.bytes).map_or_else(String::new, |size| size.to_string());
+        text.push_str(&format!("{size:>9}"));
+        for value in [nanos.mean, nanos.min, nanos.p50, nanos.max] {
+            let micros = value.map_or_else(|| "-".to_owned(), |nanos| format!("{:.3}", nanos / 1e3));
+            text.push_str(&format!(" {micros:>9}"));
+        }
+        text.push('\n');
+    }
+    text + "\nhalf round trips in µs, over rounds of 1,000 exchanges\n"
+}
