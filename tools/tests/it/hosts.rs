@@ -17,16 +17,16 @@ use crate::common::{doorbell, sentence};
 use crate::netns::Lab;
 
 /// Nothing here takes as long, on however busy a machine.
-const AMPLE: Duration = Duration::from_secs(60);
+pub(crate) const AMPLE: Duration = Duration::from_secs(60);
 /// What is noticed within 20 ms is noticed within this time also when ten others want the core.
-const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// A measurement that is over at once.
-const SHORT: [&str; 4] = ["--sizes", "8", "--samples", "50"];
+pub(crate) const SHORT: [&str; 4] = ["--sizes", "8", "--samples", "50"];
 /// One that is not over before it is ended.
-const LONG: [&str; 4] = ["--sizes", "8", "--seconds", "600"];
+pub(crate) const LONG: [&str; 4] = ["--sizes", "8", "--seconds", "600"];
 
 /// The program, on one of the hosts of a lab or on this one, without any setting of the environment it is tested in.
-fn at(host: Option<&str>, words: &[&str]) -> Command {
+pub(crate) fn at(host: Option<&str>, words: &[&str]) -> Command {
     const PROGRAM: &str = env!("CARGO_BIN_EXE_doorbell");
     let mut command = match host {
         None => Command::new(PROGRAM),
@@ -45,14 +45,14 @@ fn at(host: Option<&str>, words: &[&str]) -> Command {
 }
 
 /// A process that is ended when the test is, and whose words are heard one by one.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     heard: Vec<String>,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -81,11 +81,11 @@ impl Running {
     }
 
     /// The next line that holds `word`.
-    fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         self.says_within(word, AMPLE)
     }
 
-    fn says_within(&mut self, word: &str, limit: Duration) -> String {
+    pub(crate) fn says_within(&mut self, word: &str, limit: Duration) -> String {
         let until = Instant::now() + limit;
         loop {
             match self
@@ -105,12 +105,17 @@ impl Running {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Its exit status, which is there within `limit`.
-    fn ends(&mut self, limit: Duration) -> Option<i32> {
+    pub(crate) fn ends(&mut self, limit: Duration) -> Option<i32> {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -130,20 +135,13 @@ impl Drop for Running {
 }
 
 /// A side that serves, and where.
-struct Server {
-    process: Running,
-    address: String,
+pub(crate) struct Server {
+    pub(crate) process: Running,
+    pub(crate) address: String,
 }
 
-fn serve_at(host: Option<&str>, words: &[&str]) -> Server {
-    let mut process = Running::start(at(host, &[&["pingpong", "--serve"], words].concat()));
-    let line = process.says("serving on ");
-    let address = line["serving on ".len()..]
-        .split([',', ';'])
-        .next()
-        .unwrap()
-        .to_owned();
-    Server { process, address }
+pub(crate) fn serve_at(host: Option<&str>, words: &[&str]) -> Server {
+    Server::start(at(host, &[&["pingpong", "--serve"], words].concat()))
 }
 
 /// On a port of this host's loopback that nobody else has.
@@ -152,7 +150,19 @@ fn serve(words: &[&str]) -> Server {
 }
 
 impl Server {
-    fn client(&self, host: Option<&str>, kind: &str, words: &[&str]) -> Command {
+    /// By a command with `--serve`.
+    pub(crate) fn start(command: Command) -> Self {
+        let mut process = Running::start(command);
+        let line = process.says("serving on ");
+        let address = line["serving on ".len()..]
+            .split([',', ';'])
+            .next()
+            .unwrap()
+            .to_owned();
+        Self { process, address }
+    }
+
+    pub(crate) fn client(&self, host: Option<&str>, kind: &str, words: &[&str]) -> Command {
         at(host, &[&[kind, "--connect", &self.address], words].concat())
     }
 
@@ -160,12 +170,12 @@ impl Server {
         finish(self.client(None, kind, words))
     }
 
-    fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         self.process.says(word)
     }
 
     /// It is there, and serves whoever comes.
-    fn still_serves(&mut self, words: &[&str]) {
+    pub(crate) fn still_serves(&mut self, words: &[&str]) {
         let started = Instant::now();
         let out = self.measure("pingpong", &[&SHORT, words].concat());
         assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
@@ -175,7 +185,7 @@ impl Server {
     }
 }
 
-fn finish(command: Command) -> Output {
+pub(crate) fn finish(command: Command) -> Output {
     assert_cmd::Command::from_std(command)
         .timeout(AMPLE)
         .output()
@@ -183,14 +193,14 @@ fn finish(command: Command) -> Output {
 }
 
 /// The exit status and the one sentence of a command that fails.
-fn fails(command: Command) -> (Option<i32>, String) {
+pub(crate) fn fails(command: Command) -> (Option<i32>, String) {
     let out = finish(command);
     let said = sentence(&out.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
     (out.status.code(), said)
 }
 
-fn key_in(folder: &Path, name: &str) -> String {
+pub(crate) fn key_in(folder: &Path, name: &str) -> String {
     let path = folder.join(name).display().to_string();
     doorbell().args(["key", &path]).assert().success();
     path
@@ -470,8 +480,8 @@ fn wrong_use_and_nobody_there_are_one_sentence_each() {
 }
 
 /// Two hosts, and a key that both have.
-fn two_hosts(test: &str) -> Option<(Lab, tempfile::TempDir, String)> {
-    let lab = Lab::pair(&format!("doorbell::it::hosts::{test}"), 1500)?;
+pub(crate) fn two_hosts(test: &str) -> Option<(Lab, tempfile::TempDir, String)> {
+    let lab = Lab::pair(&format!("doorbell::it::{test}"), 1500)?;
     let folder = tempfile::tempdir().unwrap();
     let key = key_in(folder.path(), "key");
     Some((lab, folder, key))
@@ -479,7 +489,7 @@ fn two_hosts(test: &str) -> Option<(Lab, tempfile::TempDir, String)> {
 
 #[test]
 fn two_hosts_measure_over_udp_and_both_families() {
-    let Some((lab, _folder, key)) = two_hosts("two_hosts_measure_over_udp_and_both_families") else {
+    let Some((lab, _folder, key)) = two_hosts("hosts::two_hosts_measure_over_udp_and_both_families") else {
         return;
     };
     for (bind, family) in [("10.77.0.1", "ipv4"), ("[fd77::1]:7200", "ipv6")] {
@@ -523,7 +533,8 @@ fn two_hosts_measure_over_udp_and_both_families() {
 
 #[test]
 fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
-    let Some((lab, folder, key)) = two_hosts("two_hosts_share_no_memory_and_trust_nobody_without_the_key")
+    let Some((lab, folder, key)) =
+        two_hosts("hosts::two_hosts_share_no_memory_and_trust_nobody_without_the_key")
     else {
         return;
     };
@@ -550,7 +561,7 @@ fn two_hosts_share_no_memory_and_trust_nobody_without_the_key() {
 
 #[test]
 fn the_end_of_either_host_is_noticed_by_the_other() {
-    let Some((lab, _folder, key)) = two_hosts("the_end_of_either_host_is_noticed_by_the_other") else {
+    let Some((lab, _folder, key)) = two_hosts("hosts::the_end_of_either_host_is_noticed_by_the_other") else {
         return;
     };
     let words = ["--rail", "udp:v0", "--key-file", &key];

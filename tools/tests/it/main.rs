@@ -3,6 +3,8 @@
 mod commands;
 mod common;
 mod hosts;
+mod links;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
 mod run;
+mod trouble;

@@ -52,6 +52,9 @@ pub enum Error {
     /// The user pressed Ctrl-C, or the process was asked to end.
     #[error("interrupted after {0:?}; the running step and all its processes were ended")]
     Interrupted(Duration),
+    /// Two hosts to measure between could not be had.
+    #[error("{0}")]
+    Lab(String),
     /// A program said something that we do not understand.
     #[error("{program} printed no line {wanted:?}; is it a Rust toolchain?")]
     Unreadable {

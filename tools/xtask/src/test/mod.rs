@@ -5,7 +5,7 @@
 //! `packages` what must be installed, `report` what is printed and written.
 
 mod libtest;
-mod packages;
+pub(crate) mod packages;
 mod progress;
 mod report;
 mod skips;

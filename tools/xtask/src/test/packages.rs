@@ -48,27 +48,43 @@ const PACKAGES: &[Package] = &[
         program: "ethtool",
         steps: &["test", "release"],
     },
+    // `cargo xtask links` compares with TCP; tools/tests/it/links.rs runs it
+    Package {
+        name: "iperf3",
+        program: "iperf3",
+        steps: &["test"],
+    },
 ];
 
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.
 pub(super) fn install(steps: &[Step]) -> Result<(), Error> {
-    let missing = missing(PACKAGES, steps, &std::env::var("PATH").unwrap_or_default());
+    let needed = |package: &Package| steps.iter().any(|step| package.steps.contains(&step.name));
+    install_those(needed)
+}
+
+/// The same for packages by their names.
+pub(crate) fn install_named(names: &[&str]) -> Result<(), Error> {
+    install_those(|package| names.contains(&package.name))
+}
+
+fn install_those(needed: impl Fn(&Package) -> bool) -> Result<(), Error> {
+    let missing = missing(PACKAGES, needed, &std::env::var("PATH").unwrap_or_default());
     if missing.is_empty() {
         return Ok(());
     }
     let line = install_line(&missing);
     if !rustix::process::geteuid().is_root() {
-        println!("missing packages; tests that need them will be skipped. Type: sudo {line}");
+        println!("missing packages; what needs them will be skipped. Type: sudo {line}");
         return Ok(());
     }
-    println!("installing: {}", missing.join(" "));
+    eprintln!("installing: {}", missing.join(" "));
     apt(&["update"])?;
     let arguments: Vec<&str> = ["install", "-y", "--no-install-recommends"]
         .into_iter()
         .chain(missing)
         .collect();
     if !apt(&arguments)? {
-        println!("apt-get failed; tests that need these packages will be skipped. Try: {line}");
+        eprintln!("apt-get failed; what needs these packages will be skipped. Try: {line}");
     }
     Ok(())
 }
@@ -78,10 +94,8 @@ pub(super) fn install_line(names: &[&str]) -> String {
     format!("apt-get install -y --no-install-recommends {}", names.join(" "))
 }
 
-fn missing(packages: &[Package], steps: &[Step], path: &str) -> Vec<&'static str> {
-    let needed = packages
-        .iter()
-        .filter(|package| steps.iter().any(|step| package.steps.contains(&step.name)));
+fn missing(packages: &[Package], needed: impl Fn(&Package) -> bool, path: &str) -> Vec<&'static str> {
+    let needed = packages.iter().filter(|package| needed(package));
     needed
         .filter(|package| !is_on_path(package.program, path))
         .map(|package| package.name)
@@ -123,19 +137,10 @@ fn apt(arguments: &[&str]) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::steps::Work;
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn only_what_a_chosen_step_needs_and_the_machine_lacks_is_missing() {
-        let step = |name| Step {
-            name,
-            about: "",
-            slow: false,
-            bound: Duration::ZERO,
-            work: Work::Arrows,
-        };
         let packages = [
             Package {
                 name: "there",
@@ -156,8 +161,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("there"), "").unwrap();
         let path = format!("/nonexistent::{}", folder.path().display());
-        assert_eq!(missing(&packages, &[step("test")], &path), ["gone"]);
-        assert_eq!(missing(&packages, &[step("fmt")], &path), Vec::<&str>::new());
+        let for_step = |name| {
+            let needed = move |package: &Package| package.steps.contains(&name);
+            missing(&packages, needed, &path)
+        };
+        assert_eq!(for_step("test"), ["gone"]);
+        assert_eq!(for_step("fmt"), Vec::<&str>::new());
         assert_eq!(
             install_line(&["a", "b"]),
             "apt-get install -y --no-install-recommends a b"

@@ -1,0 +1,291 @@
+//! Two hosts, and trouble between them: paths that drop full frames, two jobs that want one port, strangers' frames, and
+//! those of an earlier life. Real processes in network namespaces.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Signal;
+
+use crate::common::sentence;
+use crate::hosts::{AMPLE, LONG, Running, SOON, Server, at, fails, finish, two_hosts};
+use crate::netns::Lab;
+
+/// The first host's address, for those who serve.
+const BIND: &str = "10.77.0.1:0";
+/// What a path that drops full frames is called.
+const ONLY_SMALL: &str = "small frames pass and full ones do not";
+
+/// Trouble is found out by probes: here soon, in whole seconds usually.
+fn hasty(mut command: Command) -> Command {
+    command.env("DOORBELL_BTL_CONNECTIVITY_ACK_TIMEOUT", "20 ms");
+    command.env("DOORBELL_BTL_GIVE_UP", "10 s");
+    command
+}
+
+/// A side that serves at the first host, and is as hasty.
+fn serve(lab: &Lab, key: &str) -> Server {
+    let words = ["--bind", BIND, "--rail", "udp:v0", "--key-file", key];
+    let mut command = hasty(at(Some(lab.name(0)), &["pingpong", "--serve"]));
+    command.args(words);
+    Server::start(command)
+}
+
+fn client(lab: &Lab, server: &Server, key: &str, kind: &str, words: &[&str]) -> Command {
+    let rail = ["--rail", "udp:v0", "--key-file", key];
+    hasty(server.client(Some(lab.name(1)), kind, &[words, &rail].concat()))
+}
+
+/// After the trouble everything is as before.
+fn works_again(lab: &Lab, server: &mut Server, key: &str) {
+    let words = ["--sizes", "8,64Ki", "--samples", "50", "--verify"];
+    let out = finish(client(lab, server, key, "pingpong", &words));
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+    server.says("came: process");
+    assert!(server.says("went after").ends_with(": done"));
+}
+
+#[test]
+fn a_path_that_drops_full_frames_is_named_before_the_run() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::a_path_that_drops_full_frames_is_named_before_the_run")
+    else {
+        return;
+    };
+    let mut server = serve(&lab, &key);
+    // On the way to the side that serves, and on the way back.
+    for host in [0, 1] {
+        lab.drop_longer(host, 1000);
+        // The messages themselves are short: it is the path that is refused.
+        let started = Instant::now();
+        let (code, said) = fails(client(&lab, &server, &key, "pingpong", &LONG));
+        assert!(
+            code == Some(4) && said.contains(ONLY_SMALL) && said.contains("udp:v0"),
+            "{said}"
+        );
+        assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
+        server.process.says_within("went after", 2 * SOON);
+        lab.lose(0);
+    }
+    works_again(&lab, &mut server, &key);
+}
+
+/// Runs a stream, makes trouble for it, and judges how it ends: the path is named, on the side that shows it.
+fn stream_meets(lab: &Lab, server: &mut Server, key: &str, trouble: impl FnOnce()) {
+    let words = ["--sizes", "64Ki", "--seconds", "600"];
+    let mut guest = Running::start(client(lab, server, key, "stream", &words));
+    server.says("came: process");
+    thread::sleep(Duration::from_millis(500));
+    trouble();
+    // Nobody hangs.
+    assert_eq!(guest.ends(3 * SOON), Some(4));
+    let said = guest.says("rank 1 is lost");
+    assert!(said.contains(ONLY_SMALL) && said.contains("udp:v0"), "{said}");
+    server.process.says_within("went after", 2 * SOON);
+}
+
+#[test]
+fn a_path_that_begins_to_drop_full_frames_is_named_during_the_run() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::a_path_that_begins_to_drop_full_frames_is_named_during_the_run")
+    else {
+        return;
+    };
+    let mut server = serve(&lab, &key);
+    stream_meets(&lab, &mut server, &key, || lab.drop_longer(0, 1000));
+    assert!(lab.dropped(0) > 0);
+    lab.lose(0);
+    works_again(&lab, &mut server, &key);
+}
+
+#[test]
+fn an_interface_whose_mtu_is_lowered_during_the_run_is_named() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::an_interface_whose_mtu_is_lowered_during_the_run_is_named")
+    else {
+        return;
+    };
+    let mut server = serve(&lab, &key);
+    // At the sender, whose own kernel refuses full frames from then on.
+    stream_meets(&lab, &mut server, &key, || lab.ip(1, "link set v0 mtu 1000"));
+    lab.ip(1, "link set v0 mtu 1500");
+    works_again(&lab, &mut server, &key);
+}
+
+#[test]
+fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::two_jobs_that_want_one_port_get_two_or_the_second_is_refused")
+    else {
+        return;
+    };
+    let on_port = |mut command: Command, pairs: &str| {
+        command
+            .env("DOORBELL_UDP_PORT", "4790")
+            .env("DOORBELL_UDP_PAIRS", pairs);
+        command
+    };
+    let serve = || {
+        let words = ["--serve", "--bind", BIND, "--rail", "udp:v0", "--key-file", &key];
+        let command = at(Some(lab.name(0)), &[&["pingpong"], &words[..]].concat());
+        Server::start(on_port(command, "2"))
+    };
+    let (mut one, mut other) = (serve(), serve());
+    let words = [
+        "--rail",
+        "udp:v0",
+        "--key-file",
+        &key,
+        "--verify",
+        "--sizes",
+        "8,64Ki",
+        "--seconds",
+        "2",
+    ];
+    let guest = |server: &Server, pairs, kind| on_port(server.client(Some(lab.name(1)), kind, &words), pairs);
+    // Both at once, and each job's messages whole, once and in order.
+    let mut first = Running::start(guest(&one, "2", "stream"));
+    one.says("came: process");
+    let mut second = Running::start(guest(&other, "2", "pingpong"));
+    other.says("came: process");
+    // A third at this host finds no pair of ports, and says so.
+    let (code, said) = fails(guest(&other, "1", "rate"));
+    assert!(
+        code == Some(3) && said.contains("no pair of ports from 4790 on is free"),
+        "{said}"
+    );
+    assert_eq!([first.ends(AMPLE), second.ends(AMPLE)], [Some(0); 2]);
+    for server in [&mut one, &mut other] {
+        assert!(server.says("went after").ends_with(": done"));
+    }
+}
+
+/// The UDP payloads of a capture (pcapng, written on this machine).
+fn frames(file: &[u8]) -> Vec<Vec<u8>> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+    let (mut at, mut found) = (0, Vec::new());
+    while at + 32 <= file.len() && at + word(at + 4) <= file.len() {
+        const ENHANCED_PACKET: usize = 6;
+        if word(at) == ENHANCED_PACKET {
+            let packet = &file[at + 28..at + 28 + word(at + 20)];
+            let ip = if packet[0] >> 4 == 4 { 0 } else { 14 };
+            found.push(packet[ip + 28..].to_vec());
+        }
+        at += word(at + 4);
+    }
+    found
+}
+
+/// A socket at an address that a process of ours uses, too.
+fn second_socket(address: &str) -> UdpSocket {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::empty(), None).unwrap();
+    set_socket_reuseport(&socket, true).unwrap();
+    rustix::net::bind(&socket, &address.parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
+    let Some((lab, folder, key)) =
+        two_hosts("trouble::frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped")
+    else {
+        return;
+    };
+    let on_port = |mut command: Command| {
+        command
+            .env("DOORBELL_UDP_PORT", "4790")
+            .env("DOORBELL_UDP_PAIRS", "1");
+        command
+    };
+    let words = ["--bind", BIND, "--rail", "udp:v0", "--key-file", &key];
+    let serve = || {
+        Server::start(on_port(at(
+            Some(lab.name(0)),
+            &[&["pingpong", "--serve"], &words[..]].concat(),
+        )))
+    };
+    let guest = |server: &Server, more: &[&str]| {
+        let words = ["--rail", "udp:v0", "--key-file", &key];
+        Running::start(on_port(server.client(
+            Some(lab.name(1)),
+            "pingpong",
+            &[&words, more].concat(),
+        )))
+    };
+    // The first life of the side that serves: what it says is kept, and it is killed.
+    let capture = folder.path().join("first.pcapng").display().to_string();
+    let mut server = serve();
+    let mut left = guest(
+        &server,
+        &["--sizes", "64", "--seconds", "600", "--pcap", &capture],
+    );
+    server.says("came: process");
+    thread::sleep(Duration::from_millis(300));
+    server.process.signal(Signal::KILL);
+    assert_eq!(left.ends(SOON), Some(4));
+    let old = frames(&fs::read(folder.path().join("first.0.pcapng")).unwrap());
+    assert!(old.len() > 100, "{} frames", old.len());
+    // The second life, at the same ports, while somebody sends what the first one said from its very address, and
+    // somebody else sends noise.
+    let mut server = serve();
+    let report = folder.path().join("second.json").display().to_string();
+    let more = [
+        "--sizes",
+        "64,64Ki",
+        "--seconds",
+        "2",
+        "--verify",
+        "--json",
+        &report,
+    ];
+    let mut second = guest(&server, &more);
+    server.says("came: process");
+    let sent = lab.inside(0, || {
+        let (peer, stranger) = (
+            second_socket("10.77.0.1:4790"),
+            UdpSocket::bind("10.77.0.1:0").unwrap(),
+        );
+        let mut sent = 0u64;
+        let until = Instant::now() + Duration::from_secs(1);
+        for frame in old.iter().filter(|frame| !frame.is_empty()).cycle() {
+            if Instant::now() > until {
+                break;
+            }
+            let mut spoilt = frame.clone();
+            let middle = spoilt.len() / 2;
+            spoilt[middle] ^= 0x55;
+            // A full buffer, or nobody there any more, is no failure of ours.
+            let told = [
+                peer.send_to(frame, "10.77.0.2:4790"),
+                stranger.send_to(&spoilt, "10.77.0.2:4790"),
+                stranger.send_to(&frame[..frame.len() / 3], "10.77.0.2:4791"),
+            ];
+            sent += told.iter().filter(|told| told.is_ok()).count() as u64;
+            thread::sleep(Duration::from_micros(200));
+        }
+        sent
+    });
+    assert_eq!(
+        second.ends(AMPLE),
+        Some(0),
+        "every message whole, once and in order"
+    );
+    assert!(server.says("went after").ends_with(": done"));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    let count = |name: &str| {
+        report["rail_counts"][format!("udp:v0.{name}")]
+            .as_u64()
+            .unwrap_or(0)
+    };
+    let dropped = ["short", "version", "kind", "corrupt", "unknown", "malformed"]
+        .map(|why| count(&format!("dropped_{why}")));
+    // Some may have come before its sockets were there, or found a buffer full.
+    assert!(dropped.iter().sum::<u64>() > sent / 2, "{dropped:?} of {sent}");
+    assert!(count("dropped_unknown") > sent / 6, "{dropped:?} of {sent}");
+    assert!(count("strangers") > sent / 6, "{} of {sent}", count("strangers"));
+}

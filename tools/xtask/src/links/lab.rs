@@ -1,0 +1,251 @@
+//! Two hosts on this machine: network namespaces, a pair of virtual Ethernet interfaces between them, and losses on it.
+//!
+//! ```text
+//!   a: v0 10.79.0.1 ─────────────────────── b: v0 10.79.0.2
+//! ```
+//!
+//! The namespaces carry the number of our process in their names. They go with the [`Lab`]; those of a process that could
+//! not clean up, because it was killed, go when the next one begins.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::Error;
+
+/// What the names of our namespaces begin with.
+const NAMES: &str = "doorbell-links-";
+/// The interface of each host.
+pub(super) const INTERFACE: &str = "v0";
+/// A link is there so soon after it was asked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// The one that asks.
+    A,
+    /// The one that serves.
+    B,
+}
+
+impl Host {
+    const BOTH: [Self; 2] = [Self::A, Self::B];
+
+    /// Its address.
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Self::A => "10.79.0.1",
+            Self::B => "10.79.0.2",
+        }
+    }
+}
+
+/// What was dropped at a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dropped {
+    /// Buffers of the kernel's: each a frame, or a run of frames.
+    pub(super) buffers: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+/// The two namespaces.
+#[derive(Debug)]
+pub(super) struct Lab {
+    names: [String; 2],
+}
+
+impl Lab {
+    /// Makes the hosts and their link. With `single`, frames travel one by one and not in runs: each loss is one frame.
+    pub(super) fn new(mtu: usize, single: bool) -> Result<Self, Error> {
+        sweep();
+        let process = std::process::id();
+        let lab = Self {
+            names: ["a", "b"].map(|host| format!("{NAMES}{process}-{host}")),
+        };
+        for host in Host::BOTH {
+            ip(&format!("netns add {}", lab.name(host)))?;
+        }
+        let [a, b] = Host::BOTH.map(|host| lab.name(host));
+        ip(&format!(
+            "link add {INTERFACE} netns {a} mtu {mtu} type veth peer name {INTERFACE} netns {b} mtu {mtu}"
+        ))?;
+        for host in Host::BOTH {
+            let (name, address) = (lab.name(host), host.address());
+            ip(&format!("-n {name} address add {address}/24 dev {INTERFACE}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {INTERFACE} up"))?;
+            if single {
+                let off = format!("-K {INTERFACE} tx-udp-segmentation off gso off gro off tso off");
+                must(lab.at(host, "ethtool").args(off.split(' ')))?;
+            }
+        }
+        Host::BOTH
+            .into_iter()
+            .try_for_each(|host| lab.wait_until_up(host))?;
+        Ok(lab)
+    }
+
+    pub(super) fn name(&self, host: Host) -> &str {
+        &self.names[host as usize]
+    }
+
+    /// A program at a host, without any setting of ours from outside.
+    pub(super) fn at(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.name(host)]).arg(program);
+        let settings = std::env::vars_os().map(|(name, _)| name);
+        for name in settings.filter(|name| name.to_string_lossy().starts_with("DOORBELL_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn wait_until_up(&self, host: Host) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let line = ip(&format!("-n {} -o link show {INTERFACE} up", self.name(host)))?;
+            if line.contains("state UP") {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                let name = self.name(host);
+                let text = format!("{INTERFACE} of {name} did not come up within {PATIENCE:?}: {line}");
+                return Err(Error::Lab(text));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Drops so many of a thousand buffers that come in at either host, whatever they hold; 0 ends it. Counts anew.
+    pub(super) fn lose(&self, permille: u32) -> Result<(), Error> {
+        // UDP is counted by itself: the control connections of all programs are TCP.
+        let rule = format!("numgen random mod 1000 < {permille} counter drop");
+        let script = format!(
+            "add table netdev loss\nflush table netdev loss\n\
+             add chain netdev loss in {{ type filter hook ingress device \"{INTERFACE}\" priority 0; }}\n\
+             add rule netdev loss in meta l4proto udp {rule}\n\
+             add rule netdev loss in meta l4proto != udp {rule}\n"
+        );
+        Host::BOTH
+            .into_iter()
+            .try_for_each(|host| must(self.at(host, "nft").arg(&script)).map(drop))
+    }
+
+    /// What of UDP was dropped at a host since the losses were set.
+    pub(super) fn dropped(&self, host: Host) -> Result<Dropped, Error> {
+        let list = ["list", "table", "netdev", "loss"];
+        must(self.at(host, "nft").args(list)).map(|text| first_counter(&text))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| remove(name));
+    }
+}
+
+/// The first `counter packets N bytes M` of a table: the rule for UDP is the first.
+fn first_counter(table: &str) -> Dropped {
+    let mut words = table.split_whitespace().skip_while(|&word| word != "packets");
+    let mut number = || words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    Dropped {
+        buffers: number(),
+        bytes: number(),
+    }
+}
+
+/// The process that made a namespace, by its name.
+fn maker(name: &str) -> Option<u32> {
+    let (process, host) = name.strip_prefix(NAMES)?.split_once('-')?;
+    ["a", "b"].contains(&host).then(|| process.parse().ok())?
+}
+
+/// Removes what a killed run left behind.
+fn sweep() {
+    let listed = ip("netns list").unwrap_or_default();
+    for line in listed.lines() {
+        let name = line.split(' ').next().unwrap_or_default();
+        let left = |process| !Path::new(&format!("/proc/{process}")).exists();
+        if maker(name).is_some_and(left) {
+            remove(name);
+        }
+    }
+}
+
+/// Ends what runs in a namespace, and removes it. What fails here has nobody to be told to.
+fn remove(name: &str) {
+    let inside = ip(&format!("netns pids {name}")).unwrap_or_default();
+    for process in inside.lines().filter_map(|line| line.trim().parse().ok()) {
+        if let Some(process) = Pid::from_raw(process) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+    let _ = ip(&format!("netns del {name}"));
+}
+
+fn ip(arguments: &str) -> Result<String, Error> {
+    must(Command::new("ip").args(arguments.split(' ')))
+}
+
+/// What a program that always succeeds has to say.
+fn must(command: &mut Command) -> Result<String, Error> {
+    // Ctrl-C is for us: what we do then needs these programs.
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    let line = command_line(command);
+    match command.output() {
+        Ok(Output { status, stdout, .. }) if status.success() => {
+            Ok(String::from_utf8_lossy(&stdout).into_owned())
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(Error::Lab(format!("{line}: {}", said.trim())))
+        }
+        Err(source) => Err(Error::Start {
+            program: line,
+            source,
+        }),
+    }
+}
+
+/// A command as a person would type it.
+pub(super) fn command_line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_tell_whose_they_are() {
+        assert_eq!(maker("doorbell-links-71-a"), Some(71));
+        for other in [
+            "doorbell-links-71-c",
+            "doorbell-links-x-a",
+            "doorbell-71-0-a",
+            "a",
+            "",
+        ] {
+            assert_eq!(maker(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_counter_of_udp_is_read() {
+        let table = "table netdev loss {\n\tchain in {\n\t\ttype filter hook ingress device \"v0\" priority filter;\n\
+                     \t\tmeta l4proto 17 numgen random mod 1000 < 10 counter packets 12 bytes 3456 drop\n\
+                     \t\tmeta l4proto != 17 numgen random mod 1000 < 10 counter packets 7 bytes 8 drop\n\t}\n}\n";
+        let expected = Dropped {
+            buffers: 12,
+            bytes: 3456,
+        };
+        assert_eq!(first_counter(table), expected);
+        assert_eq!(first_counter(""), Dropped::default());
+    }
+}
