@@ -39,6 +39,8 @@ mod types;
 mod within;
 mod world;
 
+#[cfg(fuzzing)]
+pub use bootstrap::fuzzing;
 pub use bootstrap::remote::occupied;
 pub use builder::{Builder, init, local, simulated, simulated_datagrams, terms};
 pub use config::Config;

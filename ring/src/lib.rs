@@ -45,6 +45,8 @@
 
 pub mod desc;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod lane;
 pub mod mpsc;
 pub mod pad;

@@ -95,7 +95,7 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
 }
 
 /// The table, when it is one: every rank in its place, ourselves among them.
-fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Meeting, Error> {
+pub(super) fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Meeting, Error> {
     let meeting: Meeting = serde_json::from_slice(body)
         .map_err(|error| root.meeting(format!("the table does not parse: {error}")))?;
     let in_order = (0..own.size).eq(meeting.ranks.iter().map(|hello| hello.rank));

@@ -12,6 +12,8 @@
 //! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
 //! same deadline. Nothing stays open afterwards: no listener, no thread.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod join;
 pub(crate) mod remote;
 mod root;

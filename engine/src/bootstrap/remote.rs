@@ -43,7 +43,7 @@ const REASON_MAX: usize = 1000;
 /// What the two tell each other.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+pub(super) enum Word {
     /// Who a rank is. Read in two steps: of another version, only the version is understood.
     Hello {
         version: String,

@@ -112,7 +112,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// How many more bytes are wanted at the moment: the head first, then what it announces.
-    fn wanted(&self, allowed: &[Kind]) -> Result<usize, Bad> {
+    pub(super) fn wanted(&self, allowed: &[Kind]) -> Result<usize, Bad> {
         let Some((head, _)) = self
             .bytes
             .get(..HEAD)
@@ -146,8 +146,8 @@ impl Reader {
             .ok_or(Bad::Kind(number))
     }
 
-    /// Takes plain bytes (tests, and what a socket gave).
-    #[cfg(test)]
+    /// Takes plain bytes.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

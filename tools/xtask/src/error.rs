@@ -49,6 +49,20 @@ pub enum Error {
         /// All names, separated by commas.
         known: String,
     },
+    /// `fuzz` was asked for a target that does not exist.
+    #[error("there is no target {asked:?}; the targets are: {known}")]
+    UnknownTarget {
+        /// What was asked for.
+        asked: String,
+        /// All names, separated by commas.
+        known: String,
+    },
+    /// `--replay` names an input of one target.
+    #[error("--replay runs one input of one target, and {0} targets were named")]
+    OneTarget(usize),
+    /// A thread of ours panicked.
+    #[error("a thread that ran fuzzers panicked; its message stands above")]
+    Worker,
     /// The user pressed Ctrl-C, or the process was asked to end.
     #[error("interrupted after {0:?}; the running step and all its processes were ended")]
     Interrupted(Duration),

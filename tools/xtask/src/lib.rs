@@ -2,12 +2,14 @@
 //!
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
-//! `simulate` plays whole jobs over a faulty simulated network, `links` measures the udp rail between two hosts.
+//! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `links` measures
+//! the udp rail between two hosts.
 #![forbid(unsafe_code)]
 
 mod arrows;
 pub mod child;
 pub mod error;
+mod fuzz;
 mod licences;
 mod links;
 mod lock;
@@ -44,6 +46,9 @@ enum Command {
     /// Measure the udp rail between two hosts, with and without loss, beside raw UDP and TCP
     #[command(after_help = links::HELP)]
     Links(links::Options),
+    /// Attack parsers and protocols with inputs that are made up
+    #[command(after_help = fuzz::HELP)]
+    Fuzz(fuzz::Options),
     /// Play whole jobs over a faulty simulated network, and check every message
     // Its options are those of the program that it starts.
     #[command(disable_help_flag = true)]
@@ -62,6 +67,7 @@ Examples:
   cargo xtask arrows
   cargo xtask licences
   cargo xtask links                    as root: latency, bandwidth, loss between two hosts
+  cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
 /// The whole program: reads the command line, runs one command, and returns 0 or 1.
@@ -84,6 +90,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Arrows => arrows::run(&workspace),
         Command::Licences => licences::run(&workspace),
         Command::Links(options) => links::run(&workspace, &options),
+        Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
 }
@@ -97,7 +104,7 @@ mod tests {
     fn the_command_line_is_sound_and_its_help_shows_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().render_help().to_string();
-        for command in ["test", "arrows", "licences", "links", "simulate"] {
+        for command in ["test", "arrows", "licences", "links", "fuzz", "simulate"] {
             assert!(
                 help.contains(&format!("cargo xtask {command}")),
                 "no example of {command} in:\n{help}"

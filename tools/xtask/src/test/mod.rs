@@ -23,7 +23,7 @@ use crate::child::{Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo};
-use crate::{arrows, licences};
+use crate::{arrows, fuzz, licences};
 
 /// What `cargo xtask test --help` ends with.
 pub(crate) const HELP: &str = "\
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Run only this step; may be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
-    /// Leave out the slow proofs: release, loom, asan
+    /// Leave out the slow proofs: release, loom, asan, fuzz
     #[arg(long)]
     fast: bool,
     /// Name the steps and end
@@ -134,6 +134,7 @@ impl Runner<'_> {
             Work::Arrows => check_arrows(self.workspace)?,
             Work::Licences => check_licences(self.workspace)?,
             Work::Lock => check_lock(self.workspace)?,
+            Work::Fuzz(seconds) => self.fuzz(step, *seconds)?,
             Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
         };
         outcome.name = step.name.to_owned();
@@ -174,6 +175,41 @@ impl Runner<'_> {
             count_tests(step, &text, skips, trouble, self.ci)
         } else {
             Outcome::check(trouble, report::telling_lines(&text))
+        })
+    }
+
+    /// Runs ourselves as `cargo xtask fuzz`, in a process that can be ended with all that it started.
+    fn fuzz(&self, step: &Step, seconds: u64) -> Result<Outcome, Error> {
+        let path = self.logs.join(format!("{}.log", step.name));
+        let json = self.logs.join(format!("{}.json", step.name));
+        let log = File::create(&path).map_err(Error::file("create", &path))?;
+        File::create(&json).map_err(Error::file("create", &json))?;
+        let ourselves = std::env::current_exe().map_err(Error::file("find", "this program"))?;
+        let mut command = Command::new(ourselves);
+        command
+            .args(["fuzz", "--fresh", "--seconds", &seconds.to_string(), "--json"])
+            .arg(&json)
+            .current_dir(&self.workspace.root);
+        let bound = step.bound.min(self.end.saturating_duration_since(Instant::now()));
+        let mut progress = progress::Progress::new(step.name, &path);
+        let ended = self
+            .nursery
+            .run(&mut command, &log, bound, &mut |_| progress.show())?;
+        progress.clear();
+        let text = read_lossy(&path)?;
+        let report = serde_json::from_str(&read_lossy(&json)?);
+        Ok(match (ended, report) {
+            (Ended::Exit(_), Ok(report)) => count_fuzzers(report, self.ci),
+            (ended, _) => {
+                let what = match ended {
+                    Ended::Exit(status) => format!("cargo xtask fuzz ended with {status}"),
+                    Ended::TimedOut => {
+                        format!("still running at its limit, after {} s; killed", bound.as_secs())
+                    }
+                };
+                let repeat = format!("cargo xtask fuzz --seconds {seconds}");
+                Outcome::check(vec![Failure { what, repeat }], report::telling_lines(&text))
+            }
         })
     }
 
@@ -241,6 +277,40 @@ fn count_tests(step: &Step, log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, 
     }
     if !outcome.failures.is_empty() {
         outcome.log = report::telling_lines(log);
+    }
+    outcome
+}
+
+/// Each target counts as a test.
+fn count_fuzzers(report: fuzz::Report, ci: bool) -> Outcome {
+    let mut outcome = Outcome::default();
+    for found in report.found {
+        let fuzz::Found {
+            failure,
+            repeat,
+            lines,
+            ..
+        } = found;
+        match failure {
+            None => outcome.passed += 1,
+            Some(what) => {
+                outcome.failures.push(Failure { what, repeat });
+                outcome.log.extend(lines);
+            }
+        }
+    }
+    if let Some(reason) = report.skipped {
+        let skip = Skip {
+            test: "the whole step fuzz".to_owned(),
+            reason,
+        };
+        match skip.package().filter(|_| ci) {
+            Some(package) => outcome.failures.push(Failure {
+                what: format!("{} (with CI=true a missing package is a failure)", skip.reason),
+                repeat: packages::install_line(&[package]),
+            }),
+            None => outcome.skips.push(skip),
+        }
     }
     outcome
 }

@@ -54,6 +54,12 @@ const PACKAGES: &[Package] = &[
         program: "iperf3",
         steps: &["test"],
     },
+    // libFuzzer is C++ (tools/fuzz)
+    Package {
+        name: "g++",
+        program: "c++",
+        steps: &["fuzz"],
+    },
 ];
 
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.

@@ -82,6 +82,8 @@ pub(super) enum Work {
     Licences,
     /// The comparison of `Cargo.lock` with what is committed.
     Lock,
+    /// `cargo xtask fuzz`, for so many seconds of each target.
+    Fuzz(u64),
     /// Cargo, once or several times.
     Cargo {
         /// The calls, in order.
@@ -155,12 +157,13 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
     let doc =
         Invocation::new(&["doc", "--locked", "--workspace", "--no-deps"]).with("RUSTDOCFLAGS", "-D warnings");
     Ok(vec![
-        check(
-            "fmt",
-            "every file is formatted",
-            minutes(2),
-            Invocation::new(&["fmt", "--all", "--check", "--", "--color=never"]),
-        ),
+        Step {
+            work: Work::Cargo {
+                calls: vec![format(&[]), format(&["--manifest-path", "tools/fuzz/Cargo.toml"])],
+                tests: false,
+            },
+            ..own("fmt", "every file is formatted", Work::Lock)
+        },
         own(
             "lock",
             "the committed Cargo.lock is what the manifests ask for",
@@ -216,7 +219,21 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
             minutes(12),
             asan(workspace)?,
         ),
+        Step {
+            slow: true,
+            bound: minutes(8),
+            ..own(
+                "fuzz",
+                "ten seconds of each fuzzer, from its seeds",
+                Work::Fuzz(10),
+            )
+        },
     ])
+}
+
+fn format(of: &[&str]) -> Invocation {
+    let arguments = [&["fmt", "--all", "--check"], of, &["--", "--color=never"]];
+    Invocation::new(&arguments.concat())
 }
 
 /// The names of the steps, for `--list`.
@@ -460,7 +477,7 @@ mod tests {
                 "{list}"
             );
         }
-        assert_eq!(list.matches("--fast").count(), 3);
+        assert_eq!(list.matches("--fast").count(), 4);
     }
 
     #[test]

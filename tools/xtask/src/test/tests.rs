@@ -106,3 +106,33 @@ fn only_chooses_steps_and_refuses_unknown_ones_with_the_names() {
     assert_eq!(names(&["fmt"]).unwrap(), ["fmt"]);
     assert!(names(&["tset"]).unwrap_err().to_string().contains("test, fmt"));
 }
+
+#[test]
+fn each_fuzzer_counts_and_one_that_cannot_be_built_is_skipped_or_in_ci_a_failure() {
+    let found = |target: &str, failure: Option<&str>| fuzz::Found {
+        target: target.to_owned(),
+        executions: 5,
+        failure: failure.map(str::to_owned),
+        repeat: "cargo xtask fuzz".to_owned(),
+        lines: vec!["it came twice".to_owned()],
+    };
+    let report = fuzz::Report {
+        found: vec![found("a", None), found("b", Some("b breaks")), found("c", None)],
+        skipped: None,
+    };
+    let outcome = count_fuzzers(report, true);
+    assert_eq!((outcome.passed, outcome.skips.len()), (2, 0));
+    assert_eq!(outcome.failures[0].what, "b breaks");
+    assert_eq!(outcome.log, ["it came twice"]);
+    let counts = |reason: &str, ci| {
+        let report = fuzz::Report {
+            found: Vec::new(),
+            skipped: Some(reason.to_owned()),
+        };
+        let outcome = count_fuzzers(report, ci);
+        (outcome.passed, outcome.failures.len(), outcome.skips.len())
+    };
+    assert_eq!(counts("package g++: no compiler", false), (0, 0, 1));
+    assert_eq!(counts("package g++: no compiler", true), (0, 1, 0));
+    assert_eq!(counts("no network", true), (0, 0, 1));
+}

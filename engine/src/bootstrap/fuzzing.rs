@@ -1,0 +1,81 @@
+//! For the fuzzers (`tools/fuzz`) only: the parsers of what ranks send each other when they meet, without sockets.
+
+use std::collections::BTreeMap;
+
+use super::remote::Word;
+use super::wire::{self, Kind, Reader};
+use super::{Hello, Root};
+
+/// Most rails that one rank may publish.
+pub const MOST_RAILS: usize = super::MOST_RAILS;
+
+/// Ranks of the job that is met for.
+pub const SIZE: u32 = 2;
+
+const KINDS: [Kind; 4] = [Kind::Hello, Kind::Table, Kind::Refusal, Kind::Absent];
+
+/// Reads a frame from bytes that come in pieces of at most `step`, as rank 0 or as another rank: its kind and body, or
+/// nothing when it is not complete.
+///
+/// # Errors
+/// Why it is none.
+pub fn frame_of(bytes: &[u8], step: usize, zero: bool) -> Result<Option<(usize, Vec<u8>)>, String> {
+    let allowed = if zero { &KINDS[..1] } else { &KINDS[1..] };
+    let (mut reader, mut rest) = (Reader::default(), bytes);
+    loop {
+        let wanted = reader.wanted(allowed).map_err(|bad| bad.to_string())?;
+        let (piece, later) = rest.split_at(wanted.min(step).min(rest.len()));
+        if piece.is_empty() {
+            break;
+        }
+        reader.take(piece);
+        rest = later;
+    }
+    let found = reader.finished(allowed).map_err(|bad| bad.to_string())?;
+    let place = |kind| KINDS.iter().position(|known| *known == kind);
+    Ok(found.and_then(|(kind, body)| Some((place(kind)?, body.to_vec()))))
+}
+
+/// The frame of a kind, by its place among all kinds.
+#[must_use]
+pub fn frame(kind: usize, body: &[u8]) -> Option<Vec<u8>> {
+    wire::frame(*KINDS.get(kind)?, body)
+}
+
+/// Reads a hello as rank 0 does.
+///
+/// # Errors
+/// Why the rank is turned away, or why there can be no job.
+pub fn hello(body: &[u8]) -> Result<Hello, String> {
+    let hello: Hello = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    hello.check(&own(0)).map(|()| hello)
+}
+
+/// Reads a table as rank 1 does, which has said the hello that the table has for it.
+///
+/// # Errors
+/// Why it is none.
+pub fn table(body: &[u8]) -> Result<Vec<Hello>, String> {
+    let root = Root::parse("@fuzz").map_err(|error| error.to_string())?;
+    let meeting = super::join::check(&root, &own(1), body);
+    Ok(meeting.map_err(|error| error.to_string())?.ranks)
+}
+
+/// Reads a word of a rank on another host.
+pub fn word(body: &[u8]) {
+    drop(serde_json::from_slice::<Word>(body));
+}
+
+fn own(rank: u32) -> Hello {
+    Hello {
+        rank,
+        size: SIZE,
+        incarnation: 1,
+        pid: 1,
+        host: "here".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        program: String::new(),
+        agreed: BTreeMap::from([("pml.unexpected".to_owned(), "1".to_owned())]),
+        rails: Vec::new(),
+    }
+}

@@ -1,0 +1,29 @@
+//! What the fuzzers do with their input. Each module is one target: `run` reads the bytes as a script or as what a
+//! stranger sent, and asserts what must hold whatever they are; that nothing panics is only the least of it.
+//!
+//! | module | who is attacked | what must hold |
+//! |---|---|---|
+//! | [`btl_frames`] | two BTLs whose frames carry MACs, by somebody on the way | each message arrives once, whole, and only if it was sent; in the end all do |
+//! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or told |
+//! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
+//! | [`oob_session`] | two encrypted sessions, by somebody on the way | what arrives is the beginning of what was sent |
+//! | [`meeting`] | rank 0 and its ranks, by one of them | frames and tables are what was written, or refused |
+//! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
+//! | [`names`] | names and addresses of rails | what is accepted survives text and JSON; refusals can be shown |
+//! | [`pcapng`] | the reader of captures | it ends; what the writer wrote is read |
+//! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
+//! | [`hotel`] | the timers, by their owner | they do what a plain model does |
+#![forbid(unsafe_code)]
+
+pub mod btl_frames;
+pub mod btl_peer;
+pub mod hotel;
+pub mod key_file;
+pub mod lane;
+pub mod meeting;
+pub mod names;
+pub mod oob_session;
+pub mod pcapng;
+pub mod pml_peer;
+mod script;
+mod wire;
