@@ -20,6 +20,8 @@ use crate::out;
 const GRACE: Duration = Duration::from_secs(2);
 /// After the last rank has ended, output that its own children still hold back is waited for this long.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// A rank that ended because it lost another one is not the cause: that one has so long to end by itself and say so.
+const CAUSE: Duration = Duration::from_millis(500);
 
 /// One rank.
 struct Rank {
@@ -42,6 +44,12 @@ enum About {
     Err(usize),
 }
 
+/// How a rank failed.
+struct Failure {
+    code: u8,
+    how: String,
+}
+
 struct Job {
     ranks: Vec<Rank>,
     signals: Signals,
@@ -50,6 +58,8 @@ struct Job {
     keeper: Keeper,
     /// The exit status of the job, once it is decided.
     verdict: Option<u8>,
+    /// The first rank that ended because it lost another one, and until when the cause may still show.
+    consequence: Option<(Failure, Instant)>,
     timeout: Option<(Instant, Duration)>,
     kill_at: Option<Instant>,
     /// How many times a signal was passed on: the second time it is SIGKILL.
@@ -79,6 +89,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         root,
         keeper,
         verdict: None,
+        consequence: None,
         timeout: launch.timeout.map(|time| (Instant::now() + time, time)),
         kill_at: None,
         passed_on: 0,
@@ -258,7 +269,8 @@ impl Job {
             }
         }
         let last_words = self.over.map(|over| over + LAST_WORDS);
-        let until = [self.kill_at, self.timeout.map(|(at, _)| at), last_words];
+        let cause = self.consequence.as_ref().map(|(_, until)| *until);
+        let until = [self.kill_at, self.timeout.map(|(at, _)| at), last_words, cause];
         let ready = wait(&descriptors, until.into_iter().flatten().min())?;
         Ok((about, ready))
     }
@@ -308,14 +320,33 @@ impl Job {
         rank.ended = true;
         let number = rank.number;
         let code = code_of(status);
-        if code != 0 && self.verdict.is_none() {
-            self.verdict = Some(code);
-            // A signal that was passed on explains itself.
-            if self.passed_on == 0 {
-                self.end(&format!("rank {number} {}", how(status)));
-            }
+        if code != 0 {
+            let how = format!("rank {number} {}", how(status));
+            self.failed(Failure { code, how });
         }
         Ok(())
+    }
+
+    /// The first failure is the job's, unless it looks like the consequence of another one.
+    fn failed(&mut self, failure: Failure) {
+        if self.verdict.is_some() {
+            return;
+        }
+        if failure.code == Exit::PeerLost.number() {
+            self.consequence
+                .get_or_insert_with(|| (failure, Instant::now() + CAUSE));
+        } else {
+            self.judge(failure);
+        }
+    }
+
+    fn judge(&mut self, failure: Failure) {
+        self.consequence = None;
+        self.verdict = Some(failure.code);
+        // A signal that was passed on explains itself.
+        if self.passed_on == 0 {
+            self.end(&failure.how);
+        }
     }
 
     /// Ends the ranks that are left, and says why.
@@ -336,6 +367,12 @@ impl Job {
 
     fn deadlines(&mut self) {
         let now = Instant::now();
+        let all = self.ranks.iter().all(|rank| rank.ended);
+        if let Some((failure, _)) = self.consequence.take_if(|(_, until)| all || now >= *until)
+            && self.verdict.is_none()
+        {
+            self.judge(failure);
+        }
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill_at = None;
             self.signal(Signal::KILL);

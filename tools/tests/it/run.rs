@@ -125,6 +125,24 @@ fn a_failed_job_ends_whole_where_its_session_is_out_of_sight() {
     assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
 }
 
+/// Whoever loses a peer ends because of that peer, and often before it: what that one says is the job's end.
+#[test]
+fn the_cause_is_the_job_s_failure_and_not_its_consequence() {
+    let script = "test $DOORBELL_RANK = 1 && exit 4; sleep 0.2; exit 6";
+    let out = run_sh(2, &[], script).assert().code(6);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("rank 0 ended with exit status 6"), "{said}");
+    // Where no cause shows, the consequence stands.
+    let out = run_sh(2, &[], "test $DOORBELL_RANK = 1 && exit 4; exec sleep 100")
+        .assert()
+        .code(4);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("rank 1 ended with exit status 4; ending the other rank"),
+        "{said}"
+    );
+}
+
 /// Nobody listens where the others call: without the launcher, they would go on calling until the job's time is up.
 #[test]
 fn the_others_do_not_wait_for_a_rank_0_that_failed_before_it_listened() {
