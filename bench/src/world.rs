@@ -153,7 +153,7 @@ impl Link for WorldLink<'_> {
         Flow { window, posted }: Flow,
     ) -> Result<(), BenchError> {
         if body.len() <= TAKEN_AT_ONCE && !posted {
-            return (0..count).try_for_each(|_| Ok(self.world.send(self.peer, DATA, body)?));
+            return blocking_out(self.world, self.peer, body, count, window);
         }
         if body.len() >= REGIONS_FROM {
             return self.regions_out(body, count, window);
@@ -345,6 +345,17 @@ impl Link for WorldLink<'_> {
     fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
         hear(self.world, self.peer)
     }
+}
+
+/// Blocking sends; all but the last of each window say that more follows.
+fn blocking_out(world: &World, peer: u32, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
+    for batch in batches(count, window) {
+        for _ in 1..batch {
+            world.send_more(peer, DATA, body)?;
+        }
+        world.send(peer, DATA, body)?;
+    }
+    Ok(())
 }
 
 #[cold]

@@ -1,8 +1,8 @@
 //! Acknowledgements of what we sent: what has arrived is let go, what must be lost is sent again.
 //!
 //! A transmission is taken for lost when enough later ones *of the same channel* have arrived (one, until the network
-//! is seen to reorder), or when one has arrived that was made much later on any channel. The two channels overtake each
-//! other all the time, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
+//! is seen to reorder), or when one has that was made much later. The two channels overtake each other all the time,
+//! and by as much as waits in the queues of a peer that was busy elsewhere, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
 //! segment keeps silent about what came behind a gap, so that only the oldest segment is judged by it.
 //!
 //! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
@@ -10,17 +10,28 @@
 use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::Core;
-use crate::peer::about;
+use crate::peer::{Peer, about};
 use crate::record::Event;
-use crate::segment::{NONE, State};
+use crate::segment::{NONE, Segment, State};
 use crate::seq::Seq;
 use crate::transmit::place;
 use crate::wire::Kind;
 
-/// Most patience with later transmissions.
-const PATIENCE: u16 = 512;
-/// Resends in a row, none of them in vain, after which there is less patience.
-const USEFUL: u16 = 32;
+impl Peer {
+    /// A segment has arrived: what its transmission tells about the channel, and its round trip. Of one that was made
+    /// twice nobody knows which has arrived; but it was not the second when the answer came far sooner than any before
+    /// (those may have waited for something to ride on, what goes again asks for an answer at once).
+    #[inline]
+    fn saw(&mut self, segment: &Segment, now: u64) -> Option<u64> {
+        let trip = now.saturating_sub(segment.sent_at);
+        if !segment.again || trip >= self.rtt.least() / 4 {
+            let at = place(segment.channel);
+            self.seen[at] = self.seen[at].max(segment.order);
+            self.newest[at] = self.newest[at].max(segment.sent_at);
+        }
+        (!segment.again).then_some(trip)
+    }
+}
 
 impl Core {
     /// The number on a segment.
@@ -86,10 +97,7 @@ impl Core {
             if segment.state != State::Sacked {
                 newly += 1;
                 state.flight -= u32::from(segment.state == State::Posted);
-                let at = place(segment.channel);
-                state.seen[at] = state.seen[at].max(segment.order);
-                state.newest = state.newest.max(segment.sent_at);
-                sample = (!segment.again).then(|| now - segment.sent_at);
+                sample = state.saw(segment, now);
             }
             segment.state = State::Acked;
             let (next, ends, part) = (segment.next, segment.ends, segment.kind == Kind::Chunk);
@@ -163,10 +171,7 @@ impl Core {
                 marked += 1;
                 state.flight -= u32::from(segment.state == State::Posted);
                 segment.state = State::Sacked;
-                let at = place(segment.channel);
-                state.seen[at] = state.seen[at].max(segment.order);
-                state.newest = state.newest.max(segment.sent_at);
-                sample = (!segment.again).then(|| now - segment.sent_at);
+                sample = state.saw(segment, now);
             }
             index = segment.next;
         }
@@ -183,16 +188,17 @@ impl Core {
     /// that is not lost are not looked at.
     fn find_lost(&mut self, peer: u32, gap: bool, most: u32) {
         let state = &self.peers[peer as usize];
-        let patience = u64::from(state.patience);
-        let window = 2 * state.rtt.smooth().unwrap_or(0).max(self.bounds.least / 4);
+        let patience = state.resends.patience();
+        let window = state.rtt.reordering(&self.bounds);
         let (seen, newest) = (state.seen, state.newest);
         let (mut index, unsent) = (state.una, state.unsent);
         let mut lost = 0;
         while index != NONE && index != unsent && lost < most {
             let segment = &mut self.segments[index];
             if segment.state == State::Posted {
-                let overtaken = seen[place(segment.channel)] >= segment.order + patience;
-                if overtaken || newest >= segment.sent_at + window {
+                let at = place(segment.channel);
+                let overtaken = seen[at] >= segment.order + patience;
+                if overtaken || newest[at] >= segment.sent_at + window {
                     segment.state = State::Resend;
                     self.resends.push_back(index);
                     lost += 1;
@@ -237,29 +243,16 @@ impl Core {
         self.resends.push_back(index);
     }
 
-    /// Whether resends were in vain: the peer got something twice. If so, the network reorders more than we thought.
+    /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken back.
     fn judge_resends(&mut self, peer: u32, duplicates: u32) {
         let state = &mut self.peers[peer as usize];
-        let more = duplicates.wrapping_sub(state.duplicates_told) as i32;
-        if more > 0 {
-            state.duplicates_told = duplicates;
-            let vain = state.resent.min(more as u32);
-            state.resent -= vain;
-            if vain > 0 {
-                self.counters.resends_vain += u64::from(vain);
-                state.patience = (state.patience * 2).min(PATIENCE);
-                state.useful = 0;
-                return self.record(peer, Event::Vain { segments: vain });
-            }
-        }
-        // An answer to what was sent after them has come by now: they were needed.
-        if state.resent > 0 && state.una == NONE {
-            state.useful = state.useful.saturating_add(state.resent.min(1000) as u16);
-            state.resent = 0;
-        }
-        if state.useful >= USEFUL && state.patience > 1 {
-            state.patience -= 1;
-            state.useful = 0;
+        let vain = state.resends.told(duplicates);
+        if vain > 0 {
+            state.congestion.undo();
+            self.counters.resends_vain += u64::from(vain);
+            self.record(peer, Event::Vain { segments: vain });
+        } else if state.una == NONE {
+            state.resends.settle();
         }
     }
 }

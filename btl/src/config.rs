@@ -41,7 +41,8 @@ pub struct BtlConfig {
     pub max_resends_per_iteration: usize,
     /// How long an acknowledgement waits for a frame to ride on (50 µs); the time is that of `progress`.
     pub ack_delay: Duration,
-    /// An acknowledgement does not wait when so many segments came without one (16).
+    /// An acknowledgement does not wait when so many segments came without one (16); of short ones, which take the
+    /// priority channel, four times as many.
     pub ack_every: u32,
     /// Segments under way at the beginning (32).
     pub initial_window: u32,

@@ -3,7 +3,8 @@
 //! Slow start, then a growth of two segments per round trip, for everybody the same, so that flows become equal. A loss is answered once per window, and
 //! only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
 //! than one in forty segments of the window were lost. A link that drops one frame in a hundred at random is not
-//! congested, and halving the window for it would cost most of its goodput. Time-outs halve.
+//! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a
+//! loss that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
 
 /// The congestion window of one peer, in segments.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,10 @@ pub(crate) struct Congestion {
     lost: u32,
     /// How many acknowledged segments make the window that is looked at.
     span: u32,
+    /// Window and threshold before the losses that the last shrinking was for, until it is known whether there were any.
+    before: Option<(u32, u32)>,
+    /// Windows without a loss since then.
+    clean: u32,
 }
 
 /// Growth outside of slow start, in segments per round trip.
@@ -24,6 +29,9 @@ const GROWTH: u32 = 2;
 
 /// A window in which more than one in so many was lost is a congested one.
 const RANDOM: u32 = 40;
+
+/// After so many windows without a loss, a loss that nobody contradicted was one.
+const CLEAN: u32 = 8;
 
 /// Least segments under way.
 const LEAST: u32 = 2;
@@ -37,6 +45,8 @@ impl Congestion {
             acknowledged: 0,
             lost: 0,
             span: initial.max(LEAST),
+            before: None,
+            clean: 0,
         }
     }
 
@@ -86,11 +96,18 @@ impl Congestion {
             if heavy || queueing {
                 self.shrink(7);
             }
+        } else {
+            self.clean = self.clean.saturating_add(1);
+            if self.clean > CLEAN {
+                self.before = None;
+            }
         }
         (self.acknowledged, self.lost, self.span) = (0, 0, self.window);
     }
 
     fn shrink(&mut self, tenths: u32) {
+        self.before.get_or_insert((self.window, self.threshold));
+        self.clean = 0;
         self.window = (self.window / 10 * tenths + self.window % 10 * tenths / 10).max(LEAST);
         (self.threshold, self.grown) = (self.window, 0);
     }
@@ -99,6 +116,15 @@ impl Congestion {
     pub(crate) fn timed_out(&mut self) {
         self.shrink(5);
         (self.acknowledged, self.lost, self.span) = (0, 0, self.window);
+    }
+
+    /// The losses were none.
+    pub(crate) fn undo(&mut self) {
+        if let Some((window, threshold)) = self.before.take() {
+            self.window = self.window.max(window);
+            self.threshold = self.threshold.max(threshold);
+            self.span = self.window;
+        }
     }
 }
 
@@ -148,6 +174,22 @@ mod tests {
         assert_eq!(congestion.window(), 32);
         (0..20).for_each(|_| congestion.timed_out());
         assert_eq!(congestion.window(), 2);
+    }
+
+    #[test]
+    fn what_was_concluded_from_no_loss_is_taken_back_once() {
+        let mut congestion = Congestion::new(64);
+        (0..3).for_each(|_| congestion.timed_out());
+        congestion.undo();
+        assert_eq!(congestion.window(), 64);
+        congestion.undo();
+        assert_eq!(congestion.window(), 64);
+        // Nobody has contradicted for long: it was congestion.
+        congestion.timed_out();
+        rounds(&mut congestion, CLEAN as usize + 1, |_| 0, false);
+        let grown = congestion.window();
+        congestion.undo();
+        assert!(congestion.window() == grown && grown < 64, "{congestion:?}");
     }
 
     #[test]

@@ -33,6 +33,10 @@ pub(crate) const BASIC: usize = 24;
 /// Segments that are kept for answers to peers.
 pub(crate) const RESERVE: usize = 16;
 
+/// So many short segments count as one long one for acknowledgements: each costs a frame of its own on the way back,
+/// and what it lets go of is little.
+pub(crate) const LIGHT: u32 = 4;
+
 /// Notices that nobody asked for are forgotten beyond so many.
 const NOTICES: usize = 256;
 

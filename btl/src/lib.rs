@@ -96,6 +96,7 @@ mod rail;
 mod reassembly;
 mod receive;
 mod record;
+mod resends;
 mod rtt;
 mod segment;
 mod send;

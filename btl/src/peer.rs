@@ -9,6 +9,7 @@ use crate::chain;
 use crate::check::Check;
 use crate::congestion::Congestion;
 use crate::key::{FrameMac, Link};
+use crate::resends::Resends;
 use crate::rtt::Rtt;
 use crate::segment;
 use crate::seq::Seq;
@@ -54,11 +55,6 @@ pub(crate) mod about {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) flags: u16,
-    /// So many later transmissions of the same channel must have arrived before one is taken for lost; grows where the
-    /// network reorders.
-    pub(crate) patience: u16,
-    /// Resends in a row that were not in vain.
-    pub(crate) useful: u16,
     /// Its number at the driver.
     pub(crate) driver: PeerIndex,
 
@@ -87,13 +83,11 @@ pub(crate) struct Peer {
     /// Transmissions per channel: made, and the latest of which we know that it arrived.
     pub(crate) made: [u64; 2],
     pub(crate) seen: [u64; 2],
-    /// When the latest transmission of which we know that it arrived was made (ns).
-    pub(crate) newest: u64,
+    /// When the latest transmission per channel was made of which we know that it arrived (ns).
+    pub(crate) newest: [u64; 2],
     pub(crate) rtt: Rtt,
     pub(crate) congestion: Congestion,
-    /// Duplicates that the peer told of; resends of which we do not know yet whether they were in vain.
-    pub(crate) duplicates_told: u32,
-    pub(crate) resent: u32,
+    pub(crate) resends: Resends,
     /// Since when something is due and nothing new was acknowledged (attended ns).
     pub(crate) waiting: u64,
     /// When something new was acknowledged last (ns): time-outs count from there, too (RFC 6298, section 5.3).
@@ -130,8 +124,6 @@ impl Peer {
         let (ours, theirs) = (first.map_or(out.first, Seq), first.map_or(from.first, Seq));
         Self {
             flags: 0,
-            patience: 1,
-            useful: 0,
             driver,
             out: out.connection,
             head: segment::NONE,
@@ -149,11 +141,10 @@ impl Peer {
             given: 0,
             made: [0; 2],
             seen: [0; 2],
-            newest: 0,
+            newest: [0; 2],
             rtt: Rtt::new(),
             congestion: Congestion::new(initial),
-            duplicates_told: 0,
-            resent: 0,
+            resends: Resends::new(),
             waiting: 0,
             progressed: 0,
             streams: chain::NONE,

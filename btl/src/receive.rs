@@ -8,7 +8,7 @@ use doorbell_fabric::datagram::{Channel, Receive};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 
-use crate::core::{BASIC, Core};
+use crate::core::{BASIC, Core, LIGHT};
 use crate::counters::Drop;
 use crate::peer::about;
 use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
@@ -194,11 +194,15 @@ impl Core {
         };
         let state = &mut self.peers[peer as usize];
         state.arrived.take(seq, &mut self.spare);
-        state.unacked += 1;
+        state.unacked += if parsed.length > self.config.priority_limit {
+            LIGHT
+        } else {
+            1
+        };
         if state.arrived.has_gap() || parsed.flags & flag::URGENT != 0 {
             state.flags |= about::EXPLICIT;
             self.ack_now(peer);
-        } else if state.unacked >= self.config.ack_every {
+        } else if state.unacked >= LIGHT * self.config.ack_every {
             self.ack_now(peer);
         } else {
             self.ack_later(peer);

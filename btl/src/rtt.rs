@@ -9,8 +9,15 @@ pub(crate) struct Rtt {
     smooth: u64,
     variation: u64,
     least: u64,
+    /// The shortest of the samples being gathered, and of the round before.
+    gathered: u64,
+    recent: u64,
+    samples: u32,
     backoff: u32,
 }
+
+/// Samples of a round.
+const ROUND: u32 = 8;
 
 /// What the time-outs are kept within, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +33,9 @@ impl Rtt {
             smooth: 0,
             variation: 0,
             least: u64::MAX,
+            gathered: u64::MAX,
+            recent: 0,
+            samples: 0,
             backoff: 0,
         }
     }
@@ -45,6 +55,11 @@ impl Rtt {
         }
         if seen {
             self.least = self.least.min(sample);
+        }
+        self.gathered = self.gathered.min(sample);
+        self.samples += 1;
+        if self.samples == ROUND {
+            (self.recent, self.gathered, self.samples) = (self.gathered, u64::MAX, 0);
         }
         self.backoff = 0;
     }
@@ -76,16 +91,29 @@ impl Rtt {
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 
+    /// By how much a later transmission must have been made for its arrival to tell that an earlier one is lost.
+    #[inline]
+    pub(crate) fn reordering(&self, bounds: &Bounds) -> u64 {
+        2 * self.smooth.max(bounds.least / 4)
+    }
+
+    /// The shortest round trip that was seen; for ever before the first.
+    #[inline]
+    pub(crate) fn least(&self) -> u64 {
+        self.least
+    }
+
     /// The smoothed round-trip time, when there is one.
     pub(crate) fn smooth(&self) -> Option<u64> {
         (self.smooth > 0).then_some(self.smooth)
     }
 
     /// Whether the last round trips took so much longer than the shortest that a queue must stand on the way: more
-    /// than twice as long, and by more than the clock's and the acknowledgement's own delay.
+    /// than twice as long, and by more than the clock's and the acknowledgement's own delay. The shortest of them are
+    /// what counts: long ones come from a peer that computes, while a queue makes all of them long.
     #[inline]
     pub(crate) fn queueing(&self, noise: u64) -> bool {
-        self.smooth > self.least.saturating_mul(2).saturating_add(noise)
+        self.recent.min(self.gathered) > self.least.saturating_mul(2).saturating_add(noise)
     }
 }
 

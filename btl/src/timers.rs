@@ -120,10 +120,9 @@ impl Core {
         let from = state.congestion.window();
         state.congestion.timed_out();
         let to = state.congestion.window();
-        let (una, suspect) = (state.una, state.rtt.timeouts() >= self.config.suspect_after);
+        let suspect = state.rtt.timeouts() >= self.config.suspect_after;
         let in_a_row = state.rtt.timeouts();
-        self.lose(una);
-        self.counters.resends_timeout += 1;
+        self.lose_late(peer);
         self.record(
             peer,
             Event::TimedOut {
@@ -143,6 +142,31 @@ impl Core {
             if self.config.connectivity_check {
                 self.start_check(peer, Why::Suspect);
             }
+        }
+    }
+
+    /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as late, which
+    /// means: something that was sent much later has arrived, on whichever channel. Before a time-out that is no
+    /// evidence, because a channel may wait long at a peer that was away; now it had its time.
+    fn lose_late(&mut self, peer: u32) {
+        let state = &self.peers[peer as usize];
+        let newest = state.newest[0].max(state.newest[1]);
+        let (window, unsent) = (state.rtt.reordering(&self.bounds), state.unsent);
+        let (first, mut index) = (state.una, state.una);
+        while index != NONE && index != unsent {
+            let segment = &self.segments[index];
+            let (next, late) = (segment.next, newest >= segment.sent_at + window);
+            if segment.state == State::Posted && (late || index == first) {
+                self.lose(index);
+                // In vain if the peer was away, which is no haste of ours.
+                self.peer(peer).resends.timed_out();
+                if index == first {
+                    self.counters.resends_timeout += 1;
+                } else {
+                    self.counters.resends_fast += 1;
+                }
+            }
+            index = next;
         }
     }
 

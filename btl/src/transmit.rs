@@ -7,7 +7,7 @@ use doorbell_fabric::datagram::{Channel, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex};
 use zerocopy::IntoBytes;
 
-use crate::core::{BASIC, Core};
+use crate::core::{BASIC, Core, LIGHT};
 use crate::peer::about;
 use crate::segment::{NONE, State};
 use crate::wire::{Basic, Kind, MAC, VERSION, flag};
@@ -71,11 +71,16 @@ impl Core {
     #[inline]
     pub(crate) fn has_room<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
         let kept = if channel == Channel::Priority { FOR_ACKS } else { 0 };
-        let credit = &mut self.credit[place(channel)];
-        if *credit <= kept {
-            *credit = tx.reserve(channel, BATCH);
+        let at = place(channel);
+        if self.credit[at] <= kept {
+            self.credit[at] = tx.reserve(channel, BATCH);
+            if self.credit[at] <= kept && self.posted {
+                // Full of what waits for the doorbell, because more was to follow.
+                self.ring(tx);
+                self.credit[at] = tx.reserve(channel, BATCH);
+            }
         }
-        *credit > kept
+        self.credit[at] > kept
     }
 
     /// Sends what is to be sent again, on the data channel, a bounded number. What the device still holds waits.
@@ -103,7 +108,7 @@ impl Core {
             self.segments[index].channel = Channel::Data;
             self.segments[index].again = true;
             self.counters.resends += 1;
-            self.peer(peer).resent += 1;
+            self.peer(peer).resends.made();
             self.post_segment(tx, peer, index);
             sent += 1;
         }
@@ -178,7 +183,7 @@ impl Core {
         state.flight += 1;
         // A narrow window closes before the peer answers by itself. One answer opens all of it.
         let window = state.congestion.window();
-        let narrow = window < 2 * self.config.ack_every && state.flight >= window && state.has_work();
+        let narrow = window < 2 * LIGHT * self.config.ack_every && state.flight >= window && state.has_work();
         let stalls = narrow && state.una_seq.after(state.urgent) > 0;
         if stalls {
             state.urgent = segment.seq;

@@ -104,12 +104,17 @@ unsafe fn lend_mut(into: &mut [u8]) -> MutLoan {
     unsafe { MutLoan::new(into.as_mut_ptr(), length) }
 }
 
-/// Sends and waits until `data` may be changed again.
+/// Sends and waits until `data` may be changed again. With `MORE`, the doorbell may wait for the next call.
 #[inline(always)]
-pub(crate) fn send(world: &World, envelope: Envelope, data: &[u8], limit: Duration) -> Result<(), Error> {
+pub(crate) fn send<const MORE: bool>(
+    world: &World,
+    envelope: Envelope,
+    data: &[u8],
+    limit: Duration,
+) -> Result<(), Error> {
     // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-    if world.front().send_now(envelope, loan) {
+    if world.front().send_now::<MORE>(envelope, loan) {
         return Ok(());
     }
     send_slowly(world, envelope, loan, limit)

@@ -25,7 +25,16 @@ impl<'w> Within<'w> {
     /// As there.
     #[inline]
     pub fn send(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
-        scope::send(self.world, Envelope::to(USER, to, tag, false), data, self.limit)
+        scope::send::<false>(self.world, Envelope::to(USER, to, tag, false), data, self.limit)
+    }
+
+    /// As [`World::send_more`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn send_more(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        scope::send::<true>(self.world, Envelope::to(USER, to, tag, false), data, self.limit)
     }
 
     /// As [`World::ssend`].
@@ -33,7 +42,7 @@ impl<'w> Within<'w> {
     /// # Errors
     /// As there.
     pub fn ssend(self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
-        scope::send(self.world, Envelope::to(USER, to, tag, true), data, self.limit)
+        scope::send::<false>(self.world, Envelope::to(USER, to, tag, true), data, self.limit)
     }
 
     /// As [`World::recv`].

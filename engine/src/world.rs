@@ -163,7 +163,30 @@ impl World {
     /// An unknown or lost rank; [`Error::Timeout`].
     #[inline(always)]
     pub fn send(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
-        scope::send(self, Envelope::to(USER, to, tag, false), data, self.limit)
+        scope::send::<false>(self, Envelope::to(USER, to, tag, false), data, self.limit)
+    }
+
+    /// As [`World::send`], with a promise: more follows at once. The message may stay with the rail until the next call
+    /// that is not `send_more` (a send, a receive, [`World::progress`], …), so that a rail whose doorbell is a system
+    /// call takes many with one. It leaves by itself when the rail has no room for another. `FI_MORE` of libfabric,
+    /// `MSG_MORE` of sockets. In dedicated mode the progress thread gathers by itself, and there is no difference.
+    ///
+    /// ```
+    /// use doorbell::World;
+    /// # fn example(world: &World) -> Result<(), doorbell::Error> {
+    /// for (n, line) in ["one", "two", "three"].iter().enumerate() {
+    ///     world.send_more(1, n as u64, line.as_bytes())?;
+    /// }
+    /// world.send(1, 3, b"and that was it")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`World::send`].
+    #[inline(always)]
+    pub fn send_more(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        scope::send::<true>(self, Envelope::to(USER, to, tag, false), data, self.limit)
     }
 
     /// Sends `data` and returns when a receive at rank `to` has matched it.

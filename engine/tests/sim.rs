@@ -183,6 +183,39 @@ fn a_whole_job_over_datagrams_that_get_lost_runs_the_same_way_for_the_same_seed(
     }
 }
 
+/// What was promised to be followed leaves with what follows, or with the next look; and nothing of it is lost.
+#[test]
+fn a_message_with_more_to_follow_waits_for_the_next_call() {
+    let net = SimNet::new(3, SimConfig::default());
+    let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();
+    let region = worlds[1].region(8).unwrap();
+    let into = |tag| worlds[1].irecv_region(0, tag, region.whole()).unwrap();
+    // The path is checked first, and then known to be good.
+    let mut first = into(0);
+    worlds[0].send(1, 0, &[0; 8]).unwrap();
+    drive(&worlds, || first.is_done());
+    first.test().unwrap().unwrap();
+    for last in [false, true] {
+        let mut requests: Vec<_> = (1..=10).map(into).collect();
+        let before = net.total().frames_sent;
+        for tag in 1..=9 {
+            worlds[0].send_more(1, tag, &[7; 8]).unwrap();
+        }
+        assert_eq!(net.total().frames_sent, before, "none has left");
+        if last {
+            worlds[0].send(1, 10, &[7; 8]).unwrap();
+        } else {
+            worlds[0].send_more(1, 10, &[7; 8]).unwrap();
+            worlds[0].progress();
+        }
+        assert_eq!(net.total().frames_sent, before + 10, "all have");
+        drive(&worlds, || requests.iter().all(doorbell::Request::is_done));
+        requests
+            .iter_mut()
+            .for_each(|it| assert!(it.test().unwrap().is_ok()));
+    }
+}
+
 #[test]
 fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
     let net = SimNet::new(3, SimConfig::default());

@@ -48,6 +48,12 @@ impl<M: Message> Pml<M> {
         self.at_once::<true>(to, context, tag, bytes.len(), Body::Loan(bytes))
     }
 
+    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full.
+    #[inline]
+    pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
+        self.at_once::<false>(to, context, tag, bytes.len(), Body::Loan(bytes))
+    }
+
     /// Sends.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub struct UdpConfig {
     pub send_buffer: usize,
     /// Runs of frames of one size to one peer are given to the kernel in one piece (`UDP_SEGMENT`), where it has that.
     pub gso: bool,
-    /// Runs of frames are taken from the kernel in one piece (`UDP_GRO`) on the data channel, where it has that.
+    /// Runs of frames are taken from the kernel in one piece (`UDP_GRO`), where it has that.
     pub gro: bool,
     /// For how many microseconds a receive may poll the device's queue (`SO_BUSY_POLL`; needs CAP_NET_ADMIN). Only
     /// for devices with hardware queues: the loopback and veth have nothing to poll.

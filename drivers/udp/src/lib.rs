@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!            ┌─ priority, port P   ─┬─ the rail's own socket          strangers, and peers without their own
-//!   address ─┤                      └─ connected sockets, one a peer  send(2), recv(2): no address to look up
-//!            └─ data, port P + 1   ─── the same                       + UDP_SEGMENT and UDP_GRO: runs in one piece
+//!   address ─┤                      └─ connected sockets, one a peer  no address to look up
+//!            └─ data, port P + 1   ─── the same                       UDP_SEGMENT, UDP_GRO: runs in one piece
 //! ```
 //!
 //! The two channels are two neighbouring ports, as the usNIC BTL gives each channel a queue pair and port of its own
@@ -12,8 +12,8 @@
 //! added to them.
 //!
 //! What the kernel does for a frame is nearly all of its cost, so this driver spares calls: connected sockets per peer
-//! (`UdpConfig::connected` of them), single frames by `send` and `recv`, batches by `sendmmsg` and `recvmmsg`, runs of
-//! frames of one size by one message. Which sockets are asked when is told in `lookout`.
+//! (`UdpConfig::connected` of them), single frames by `send`, batches by `sendmmsg` and `recvmmsg`, runs of frames of
+//! one size by one message, on both channels: a burst of short messages is such a run. Which sockets are asked when is told in `lookout`.
 //!
 //! Frames are never fragmented: one that is too long for the path is dropped and counted, and the path's limit can be
 //! asked for. A "port unreachable" answer is a hint and no error. The rail's name decides the address that frames come

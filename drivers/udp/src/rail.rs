@@ -84,7 +84,7 @@ impl UdpRail {
         let sockets = own.sockets.map(Arc::new);
         let mut rx = UdpRx::new(link.socket(), limit, granted.gro, config).map_err(refused)?;
         for (channel, socket) in sockets.iter().enumerate() {
-            rx.add(Arc::clone(socket), NOBODY, channel, granted.gro && channel == 1)
+            rx.add(Arc::clone(socket), NOBODY, channel, granted.gro)
                 .map_err(refused)?;
         }
         Ok(Self {
@@ -444,12 +444,7 @@ impl Datagram for UdpRail {
         if let Some(sockets) = &sockets {
             for (channel, socket) in sockets.iter().enumerate() {
                 self.rx
-                    .add(
-                        Arc::clone(socket),
-                        peer,
-                        channel,
-                        self.granted.gro && channel == 1,
-                    )
+                    .add(Arc::clone(socket), peer, channel, self.granted.gro)
                     .map_err(|errno| system(&self.name, "watch a peer's socket", errno.into()))?;
             }
             self.connected += 1;

@@ -1,7 +1,8 @@
 //! The receiving half: how sockets are asked, and where the frames lie.
 //!
-//! A frame at a time is taken with `recv`; after two in a row the next polls use `recvmmsg`. On the data channel the
-//! kernel may hand over a whole run of frames in one buffer (`UDP_GRO`). Which sockets are asked is `lookout`'s to say.
+//! A frame at a time is taken with `recvmsg`; after two in a row the next polls use `recvmmsg`, for as many as there is
+//! room for: what a poll may not show is shown by the next ones. The kernel may hand over a whole run of frames in one
+//! buffer (`UDP_GRO`). Which sockets are asked is `lookout`'s to say.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +47,7 @@ pub struct UdpRx {
 impl UdpRx {
     pub(crate) fn new(link: &OwnedFd, limit: usize, gro: bool, config: &UdpConfig) -> Result<Self, Errno> {
         // A run that the kernel merged is at most as long as the longest datagram.
-        let sizes = [limit, if gro { limit.max(1 << 16) } else { limit }];
+        let sizes = [if gro { limit.max(1 << 16) } else { limit }; 2];
         Ok(Self {
             inboxes: sizes.map(|size| Inbox::new(config.batch, size, config.spare)),
             lookout: Lookout::new(link)?,
@@ -158,23 +159,24 @@ impl UdpRx {
                 return;
             }
             if let Some(index) = self.lookout.pick(channel, n, all) {
-                self.receive(index, budget);
+                self.receive(index);
             }
         }
     }
 
     /// One system call on one socket.
     #[inline]
-    fn receive(&mut self, index: usize, budget: usize) {
+    fn receive(&mut self, index: usize) {
         let socket = &self.lookout.sockets[index];
         let (peer, channel) = (socket.peer, socket.channel);
         let inbox = &mut self.inboxes[channel];
+        // What is more than this poll may show is shown by the next ones, without a system call.
+        let room = inbox.room();
         let wanted = if socket.full < BATCH_AFTER {
-            1
+            room.min(1)
         } else {
-            budget - inbox.waiting()
+            room
         };
-        let wanted = wanted.min(inbox.room());
         if wanted == 0 {
             return;
         }

@@ -32,7 +32,7 @@ use crate::sys::{self, get_int, set_int};
 pub struct Granted {
     /// Runs of frames go out in one piece.
     pub gso: bool,
-    /// Runs of frames come in in one piece, on the data channel.
+    /// Runs of frames come in in one piece.
     pub gro: bool,
     /// Bytes of the receive buffer of each socket, by the kernel's own count (it doubles what it grants).
     pub receive_buffer: usize,
@@ -217,9 +217,7 @@ fn set_up(
     }
     // Asking for a size of 0 changes nothing and tells whether the kernel knows the option.
     granted.gso = config.gso && set_int(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
-    if channel == 1 {
-        granted.gro = config.gro && set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-    }
+    granted.gro = config.gro && set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     for (wanted, has, what) in [
         (config.gso, granted.gso, "UDP_SEGMENT"),
         (config.gro, granted.gro, "UDP_GRO"),

@@ -202,7 +202,7 @@ settings! {
         ack_delay: Duration = BtlConfig::default().ack_delay, "DOORBELL_BTL_ACK_DELAY",
             "How long an acknowledgement waits for a frame to ride on.";
         ack_every: u32 = BtlConfig::default().ack_every, "DOORBELL_BTL_ACK_EVERY",
-            "After so many segments an acknowledgement does not wait.";
+            "After so many segments (of short ones: four times as many) an acknowledgement does not wait.";
         initial_window: u32 = BtlConfig::default().initial_window, "DOORBELL_BTL_INITIAL_WINDOW",
             "Segments under way to one peer at the beginning, before anything is known about congestion.";
         quantum: u32 = BtlConfig::default().quantum, "DOORBELL_BTL_QUANTUM",

@@ -185,17 +185,20 @@ impl Front {
     }
 
     /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Held::send_loan`] is the
-    /// way that always works.
+    /// way that always works. With `MORE`, the doorbell waits for the next call.
     #[inline(always)]
-    pub(crate) fn send_now(&self, envelope: Envelope, loan: ConstLoan) -> bool {
+    pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> bool {
         let Self::Inline(core) = self else { return false };
         let Ok(mut core) = core.try_borrow_mut() else {
             return false;
         };
+        let (to, context, tag) = (Rank(envelope.peer), envelope.context, envelope.tag);
         let sent = !envelope.synchronous
-            && core
-                .pml
-                .send_at_once(Rank(envelope.peer), envelope.context, envelope.tag, loan);
+            && if MORE {
+                core.pml.send_with_more(to, context, tag, loan)
+            } else {
+                core.pml.send_at_once(to, context, tag, loan)
+            };
         if sent {
             core.now_and_then();
         }

@@ -1,0 +1,129 @@
+//! Whether resends were needed. The peer counts what reached it twice; where that grows, some of ours were in vain.
+//!
+//! In vain because of a time-out: the peer was busy elsewhere, and nothing was lost. In vain because later
+//! transmissions had arrived first: the network reorders more than we thought, and we are more patient from then on.
+
+/// Most patience with later transmissions.
+const PATIENCE: u16 = 512;
+/// Resends in a row, none of them in vain, after which there is less patience.
+const USEFUL: u16 = 32;
+
+/// Resends to one peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resends {
+    /// Made since everything was acknowledged last, and before that: word of those may still be on its way.
+    made: u32,
+    earlier: u32,
+    /// How many of these followed a time-out.
+    timed: u32,
+    /// Duplicates that the peer told of so far.
+    told: u32,
+    useful: u16,
+    patience: u16,
+}
+
+impl Resends {
+    pub(crate) const fn new() -> Self {
+        Self {
+            made: 0,
+            earlier: 0,
+            timed: 0,
+            told: 0,
+            useful: 0,
+            patience: 1,
+        }
+    }
+
+    /// So many later transmissions of the same channel must have arrived before one is taken for lost.
+    #[inline]
+    pub(crate) fn patience(&self) -> u64 {
+        u64::from(self.patience)
+    }
+
+    /// A segment is sent again.
+    pub(crate) fn made(&mut self) {
+        self.made += 1;
+    }
+
+    /// A segment will be sent again because nothing was answered in time.
+    pub(crate) fn timed_out(&mut self) {
+        self.timed += 1;
+    }
+
+    /// The peer has told how many duplicates it got so far; how many of our resends these show to be in vain.
+    #[inline]
+    pub(crate) fn told(&mut self, duplicates: u32) -> u32 {
+        let more = duplicates.wrapping_sub(self.told) as i32;
+        if more <= 0 {
+            return 0;
+        }
+        self.told = duplicates;
+        let vain = (self.made + self.earlier).min(more as u32);
+        let old = vain.min(self.earlier);
+        self.earlier -= old;
+        self.made -= vain - old;
+        let timed = vain.min(self.timed);
+        self.timed -= timed;
+        if vain > timed {
+            self.patience = (self.patience * 2).min(PATIENCE);
+            self.useful = 0;
+        }
+        vain
+    }
+
+    /// Everything is acknowledged: what was sent again was needed, unless the peer tells otherwise soon.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.made == 0 {
+            return;
+        }
+        self.useful = self.useful.saturating_add(self.made.min(1000) as u16);
+        (self.earlier, self.made) = (self.made, 0);
+        self.timed = self.timed.min(self.earlier);
+        if self.useful >= USEFUL && self.patience > 1 {
+            self.patience -= 1;
+            self.useful = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resends(made: u32, timed: u32) -> Resends {
+        let mut resends = Resends::new();
+        (0..made).for_each(|_| resends.made());
+        (0..timed).for_each(|_| resends.timed_out());
+        resends
+    }
+
+    #[test]
+    fn vain_resends_of_haste_make_patient_and_those_of_timeouts_do_not() {
+        let mut hasty = resends(3, 0);
+        assert_eq!((hasty.told(2), hasty.patience()), (2, 2));
+        assert_eq!((hasty.told(2), hasty.told(1)), (0, 0), "told already");
+        let mut timed = resends(1, 1);
+        assert_eq!((timed.told(1), timed.patience()), (1, 1));
+        assert_eq!(timed.told(2), 0, "no more were made: the network duplicates");
+    }
+
+    #[test]
+    fn word_may_come_after_the_last_acknowledgement() {
+        let mut resends = resends(1, 1);
+        resends.settle();
+        assert_eq!(resends.told(1), 1);
+        assert_eq!(resends.told(2), 0);
+    }
+
+    #[test]
+    fn useful_resends_take_patience_back() {
+        let mut resends = resends(1, 0);
+        assert_eq!((resends.told(1), resends.patience()), (1, 2));
+        for _ in 0..USEFUL {
+            resends.made();
+            resends.settle();
+        }
+        assert_eq!(resends.patience(), 1);
+    }
+}
