@@ -6,46 +6,54 @@
 //! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a
 //! loss that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
 
-/// The congestion window of one peer, in segments.
+/// The congestion window of one peer, in segments. In 16 bits each: a window has at most 4096, and idle peers are many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Congestion {
-    window: u32,
-    threshold: u32,
+    window: u16,
+    threshold: u16,
     /// Fractions of the next segment of growth.
-    grown: u32,
+    grown: u16,
     /// Segments acknowledged, and lost, since the window began.
-    acknowledged: u32,
-    lost: u32,
+    acknowledged: u16,
+    lost: u16,
     /// How many acknowledged segments make the window that is looked at.
-    span: u32,
-    /// Window and threshold before the losses that the last shrinking was for, until it is known whether there were any.
-    before: Option<(u32, u32)>,
+    span: u16,
+    /// Window (0: none) and threshold before the losses that the last shrinking was for, until it is known whether
+    /// there were any.
+    before: (u16, u16),
     /// Windows without a loss since then.
-    clean: u32,
+    clean: u8,
 }
 
 /// Growth outside of slow start, in segments per round trip.
 const GROWTH: u32 = 2;
 
 /// A window in which more than one in so many was lost is a congested one.
-const RANDOM: u32 = 40;
+const RANDOM: u16 = 40;
 
 /// After so many windows without a loss, a loss that nobody contradicted was one.
-const CLEAN: u32 = 8;
+const CLEAN: u8 = 8;
 
 /// Least segments under way.
-const LEAST: u32 = 2;
+const LEAST: u16 = 2;
+
+/// A count of segments; more than 16 bits hold is as good as their most.
+#[inline]
+fn count(n: u32) -> u16 {
+    n.min(u16::MAX.into()) as u16
+}
 
 impl Congestion {
     pub(crate) fn new(initial: u32) -> Self {
+        let window = count(initial).max(LEAST);
         Self {
-            window: initial.max(LEAST),
-            threshold: u32::MAX,
+            window,
+            threshold: u16::MAX,
             grown: 0,
             acknowledged: 0,
             lost: 0,
-            span: initial.max(LEAST),
-            before: None,
+            span: window,
+            before: (0, 0),
             clean: 0,
         }
     }
@@ -53,15 +61,15 @@ impl Congestion {
     /// Segments that may be under way.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
-        self.window
+        self.window.into()
     }
 
     /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round trips are
     /// long; `most` is the window of the protocol. A window that is not used does not grow.
     #[inline]
     pub(crate) fn acknowledged(&mut self, n: u32, flight: u32, queueing: bool, most: u32) {
-        self.acknowledged += n;
-        if flight + n >= self.window / 2 {
+        self.acknowledged = self.acknowledged.saturating_add(count(n));
+        if flight + n >= self.window() / 2 {
             self.grow(n, queueing, most);
         }
         if self.acknowledged >= self.span {
@@ -75,40 +83,43 @@ impl Congestion {
             if queueing {
                 self.threshold = self.window;
             }
-            self.window = self.window.saturating_add(n).min(most);
+            self.window = count(self.window().saturating_add(n).min(most));
         } else if !queueing {
-            self.grown += n * GROWTH;
-            let whole = self.grown / self.window;
-            self.grown %= self.window;
-            self.window = (self.window + whole).min(most);
+            let grown = u32::from(self.grown) + n * GROWTH;
+            let window = self.window();
+            self.grown = count(grown % window);
+            self.window = count((window + grown / window).min(most));
         }
     }
 
     /// `n` segments were found lost.
     pub(crate) fn lost(&mut self, n: u32) {
-        self.lost += n;
+        self.lost = self.lost.saturating_add(count(n));
     }
 
     /// A whole window was answered: was it a congested one?
     fn end_of_window(&mut self, queueing: bool) {
         if self.lost > 0 {
-            let heavy = self.lost > 1 && self.lost > (self.acknowledged + self.lost) / RANDOM;
+            let all = self.acknowledged.saturating_add(self.lost);
+            let heavy = self.lost > 1 && self.lost > all / RANDOM;
             if heavy || queueing {
                 self.shrink(7);
             }
         } else {
             self.clean = self.clean.saturating_add(1);
             if self.clean > CLEAN {
-                self.before = None;
+                self.before = (0, 0);
             }
         }
         (self.acknowledged, self.lost, self.span) = (0, 0, self.window);
     }
 
     fn shrink(&mut self, tenths: u32) {
-        self.before.get_or_insert((self.window, self.threshold));
+        if self.before.0 == 0 {
+            self.before = (self.window, self.threshold);
+        }
         self.clean = 0;
-        self.window = (self.window / 10 * tenths + self.window % 10 * tenths / 10).max(LEAST);
+        self.window = count(self.window() * tenths / 10).max(LEAST);
         (self.threshold, self.grown) = (self.window, 0);
     }
 
@@ -120,7 +131,8 @@ impl Congestion {
 
     /// The losses were none.
     pub(crate) fn undo(&mut self) {
-        if let Some((window, threshold)) = self.before.take() {
+        let (window, threshold) = std::mem::take(&mut self.before);
+        if window > 0 {
             self.window = self.window.max(window);
             self.threshold = self.threshold.max(threshold);
             self.span = self.window;

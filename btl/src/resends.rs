@@ -12,10 +12,10 @@ const USEFUL: u16 = 32;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resends {
     /// Made since everything was acknowledged last, and before that: word of those may still be on its way.
-    made: u32,
-    earlier: u32,
+    made: u16,
+    earlier: u16,
     /// How many of these followed a time-out.
-    timed: u32,
+    timed: u16,
     /// Duplicates that the peer told of so far.
     told: u32,
     useful: u16,
@@ -42,12 +42,12 @@ impl Resends {
 
     /// A segment is sent again.
     pub(crate) fn made(&mut self) {
-        self.made += 1;
+        self.made = self.made.saturating_add(1);
     }
 
     /// A segment will be sent again because nothing was answered in time.
     pub(crate) fn timed_out(&mut self) {
-        self.timed += 1;
+        self.timed = self.timed.saturating_add(1);
     }
 
     /// The peer has told how many duplicates it got so far; how many of our resends these show to be in vain.
@@ -58,7 +58,7 @@ impl Resends {
             return 0;
         }
         self.told = duplicates;
-        let vain = (self.made + self.earlier).min(more as u32);
+        let vain = u32::from(self.made.saturating_add(self.earlier)).min(more as u32) as u16;
         let old = vain.min(self.earlier);
         self.earlier -= old;
         self.made -= vain - old;
@@ -68,7 +68,7 @@ impl Resends {
             self.patience = (self.patience * 2).min(PATIENCE);
             self.useful = 0;
         }
-        vain
+        vain.into()
     }
 
     /// Everything is acknowledged: what was sent again was needed, unless the peer tells otherwise soon.
@@ -77,7 +77,7 @@ impl Resends {
         if self.made == 0 {
             return;
         }
-        self.useful = self.useful.saturating_add(self.made.min(1000) as u16);
+        self.useful = self.useful.saturating_add(self.made.min(1000));
         (self.earlier, self.made) = (self.made, 0);
         self.timed = self.timed.min(self.earlier);
         if self.useful >= USEFUL && self.patience > 1 {

@@ -10,14 +10,14 @@ pub(crate) struct Rtt {
     variation: u64,
     least: u64,
     /// The shortest of the samples being gathered, and of the round before.
-    gathered: u64,
-    recent: u64,
-    samples: u32,
-    backoff: u32,
+    gathered: u32,
+    recent: u32,
+    samples: u16,
+    backoff: u16,
 }
 
 /// Samples of a round.
-const ROUND: u32 = 8;
+const ROUND: u16 = 8;
 
 /// What the time-outs are kept within, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Rtt {
             smooth: 0,
             variation: 0,
             least: u64::MAX,
-            gathered: u64::MAX,
+            gathered: u32::MAX,
             recent: 0,
             samples: 0,
             backoff: 0,
@@ -56,10 +56,10 @@ impl Rtt {
         if seen {
             self.least = self.least.min(sample);
         }
-        self.gathered = self.gathered.min(sample);
+        self.gathered = self.gathered.min(u32::try_from(sample).unwrap_or(u32::MAX));
         self.samples += 1;
         if self.samples == ROUND {
-            (self.recent, self.gathered, self.samples) = (self.gathered, u64::MAX, 0);
+            (self.recent, self.gathered, self.samples) = (self.gathered, u32::MAX, 0);
         }
         self.backoff = 0;
     }
@@ -72,12 +72,12 @@ impl Rtt {
 
     /// A time-out passed: the next one is twice as long.
     pub(crate) fn back_off(&mut self) {
-        self.backoff += 1;
+        self.backoff = self.backoff.saturating_add(1);
     }
 
     /// Time-outs in a row.
     pub(crate) fn timeouts(&self) -> u32 {
-        self.backoff
+        self.backoff.into()
     }
 
     /// How long to wait for an answer.
@@ -113,7 +113,7 @@ impl Rtt {
     /// what counts: long ones come from a peer that computes, while a queue makes all of them long.
     #[inline]
     pub(crate) fn queueing(&self, noise: u64) -> bool {
-        self.recent.min(self.gathered) > self.least.saturating_mul(2).saturating_add(noise)
+        u64::from(self.recent.min(self.gathered)) > self.least.saturating_mul(2).saturating_add(noise)
     }
 }
 

@@ -43,9 +43,13 @@ pub struct Recorded<E> {
 }
 
 impl<E: Event> Recorded<E> {
-    /// As one line, with times before `now`.
+    /// As one line, with times before `now`. What happened before its recorder was told any time has none.
     pub fn line(&self, now: Time) -> String {
-        let mut line = format!("{:>12} before: ", seconds(now.since(self.first)));
+        let mut line = if self.first == Time::ZERO {
+            format!("{:>19}: ", "at first")
+        } else {
+            format!("{:>12} before: ", seconds(now.since(self.first)))
+        };
         let whole = if self.peer.is_none() { "(rail) " } else { "" };
         // Writing to a string cannot fail.
         let _ = write!(line, "{whole}{}", self.event);
@@ -213,5 +217,10 @@ mod tests {
             ]
         );
         assert_eq!(recorder.lines(PeerIndex(1), at(1_005), 9).len(), 3);
+        recorder.record(Time::ZERO, None, Number(7));
+        assert_eq!(
+            recorder.lines(PeerIndex(1), at(1_005), 1),
+            ["           at first: (rail) number 7"]
+        );
     }
 }
