@@ -192,9 +192,10 @@ impl Core {
         let window = state.rtt.reordering(&self.bounds);
         let (seen, newest) = (state.seen, state.newest);
         let (mut index, unsent) = (state.una, state.unsent);
-        let mut lost = 0;
+        let (mut lost, mut bursts, mut burst) = (0, 0, false);
         while index != NONE && index != unsent && lost < most {
             let segment = &mut self.segments[index];
+            let before = std::mem::replace(&mut burst, false);
             if segment.state == State::Posted {
                 let at = place(segment.channel);
                 let overtaken = seen[at] >= segment.order + patience;
@@ -202,6 +203,8 @@ impl Core {
                     segment.state = State::Resend;
                     self.resends.push_back(index);
                     lost += 1;
+                    bursts += u32::from(!before);
+                    burst = true;
                 } else if !gap {
                     break;
                 }
@@ -212,7 +215,7 @@ impl Core {
             self.counters.resends_fast += u64::from(lost);
             let state = &mut self.peers[peer as usize];
             state.flight -= lost;
-            state.congestion.lost(lost);
+            state.congestion.lost(bursts);
             self.record(peer, Event::Overtaken { segments: lost });
         }
     }

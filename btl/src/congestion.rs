@@ -2,7 +2,7 @@
 //!
 //! Slow start, then a growth of two segments per round trip, for everybody the same, so that flows become equal. A loss is answered once per window, and
 //! only when it looks like congestion: a queue stands on the way (round trips much longer than the shortest), or more
-//! than one in forty segments of the window were lost. A link that drops one frame in a hundred at random is not
+//! than one in forty segments of the window were lost (what was lost in one piece counts as one). A link that drops one frame in a hundred at random is not
 //! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a
 //! loss that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
 
@@ -13,7 +13,7 @@ pub(crate) struct Congestion {
     threshold: u16,
     /// Fractions of the next segment of growth.
     grown: u16,
-    /// Segments acknowledged, and lost, since the window began.
+    /// Segments acknowledged, and bursts of them lost, since the window began.
     acknowledged: u16,
     lost: u16,
     /// How many acknowledged segments make the window that is looked at.
@@ -92,7 +92,7 @@ impl Congestion {
         }
     }
 
-    /// `n` segments were found lost.
+    /// `n` bursts of segments were found lost: what was lost in one piece was one event, on the way or in a queue.
     pub(crate) fn lost(&mut self, n: u32) {
         self.lost = self.lost.saturating_add(count(n));
     }

@@ -7,6 +7,7 @@
 //! A time-out is judged only when everything that has arrived was looked at: an owner that was away for long finds the
 //! acknowledgements in the ring.
 
+use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::rail::Work;
@@ -16,6 +17,7 @@ use crate::core::Core;
 use crate::peer::about;
 use crate::record::Event;
 use crate::segment::{NONE, State};
+use crate::transmit::place;
 
 impl Core {
     /// Looks at every peer for which something may be due.
@@ -146,11 +148,11 @@ impl Core {
     }
 
     /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as late, which
-    /// means: something that was sent much later has arrived, on whichever channel. Before a time-out that is no
-    /// evidence, because a channel may wait long at a peer that was away; now it had its time.
+    /// means: something that was sent much later has arrived on the data channel, which is the one that peers look at
+    /// last. (A lost burst of the priority channel with nothing behind it is found so: the oldest went again as data.)
     fn lose_late(&mut self, peer: u32) {
         let state = &self.peers[peer as usize];
-        let newest = state.newest[0].max(state.newest[1]);
+        let newest = state.newest[place(Channel::Data)];
         let (window, unsent) = (state.rtt.reordering(&self.bounds), state.unsent);
         let (first, mut index) = (state.una, state.una);
         while index != NONE && index != unsent {

@@ -184,8 +184,8 @@ impl Runner<'_> {
         let json = self.logs.join(format!("{}.json", step.name));
         let log = File::create(&path).map_err(Error::file("create", &path))?;
         File::create(&json).map_err(Error::file("create", &json))?;
-        let ourselves = std::env::current_exe().map_err(Error::file("find", "this program"))?;
-        let mut command = Command::new(ourselves);
+        // Not by its path: an earlier step may have built this program anew.
+        let mut command = Command::new("/proc/self/exe");
         command
             .args(["fuzz", "--fresh", "--seconds", &seconds.to_string(), "--json"])
             .arg(&json)
