@@ -1,8 +1,9 @@
 //! Acknowledgements of what we sent: what has arrived is let go, what must be lost is sent again.
 //!
 //! A transmission is taken for lost when enough later ones *of the same channel* have arrived (one, until the network
-//! is seen to reorder), or when one has that was made much later. The two channels overtake each other all the time,
-//! and by as much as waits in the queues of a peer that was busy elsewhere, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
+//! is seen to reorder), or when one has that was made much later; for the priority channel, that may be one of the data
+//! channel. Else the two channels overtake each other all the time, and by as much as waits in the queues of a peer that
+//! was busy elsewhere, which means nothing. A frame of kind ACK says everything that has arrived; the number on a
 //! segment keeps silent about what came behind a gap, so that only the oldest segment is judged by it.
 //!
 //! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
@@ -190,7 +191,9 @@ impl Core {
         let state = &self.peers[peer as usize];
         let patience = state.resends.patience();
         let window = state.rtt.reordering(&self.bounds);
-        let (seen, newest) = (state.seen, state.newest);
+        // Peers look at the priority channel first: what arrives there first says nothing about the other.
+        let (seen, [priority, data]) = (state.seen, state.newest);
+        let newest = [priority.max(data), data];
         let (mut index, unsent) = (state.una, state.unsent);
         let (mut lost, mut bursts, mut burst) = (0, 0, false);
         while index != NONE && index != unsent && lost < most {
