@@ -233,22 +233,21 @@ pub(crate) struct MeasureArgs {
 
 /// Which side of a measurement between two hosts this is.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Two hosts")]
 pub(crate) struct HostsArgs {
     /// Serve those who connect, one after another, until interrupted
-    #[arg(long, conflicts_with_all = ["connect", "sizes", "seconds", "samples", "json", "csv", "plot", "verify"])]
+    #[arg(help_heading = "Two hosts", long, conflicts_with_all = ["connect", "sizes", "seconds", "samples", "json", "csv", "plot", "verify"])]
     pub(crate) serve: bool,
     /// The address to serve on: loopback unless another is named
-    #[arg(long, value_name = "ADDR[:PORT]", requires = "serve", value_parser = endpoint)]
+    #[arg(help_heading = "Two hosts", long, value_name = "ADDR[:PORT]", requires = "serve", value_parser = endpoint)]
     pub(crate) bind: Option<Endpoint>,
-    /// End after the first measurement, with its exit status
-    #[arg(long, requires = "serve")]
+    /// End after the first measurement: 0 when it was carried out, whatever it found, which the other side tells
+    #[arg(help_heading = "Two hosts", long, requires = "serve")]
     pub(crate) once: bool,
     /// Measure with the side that serves there
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = endpoint)]
+    #[arg(help_heading = "Two hosts", long, value_name = "ADDR[:PORT]", value_parser = endpoint)]
     pub(crate) connect: Option<Endpoint>,
     /// The key that both sides have; without one, only loopback is used
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Two hosts", long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
 

@@ -1,6 +1,7 @@
 //! `doorbell pingpong`, `stream` and `rate`: starts its two ranks itself, or is one of the ranks of `doorbell run`.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,6 +61,17 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
         .into_iter()
         .collect();
     outputs::check(&named)?;
+    if let Some(name) = args.json.as_deref().filter(|name| !outputs::is_stdout(name)) {
+        let same = |input: &Path| {
+            fs::canonicalize(name).is_ok_and(|it| fs::canonicalize(input).is_ok_and(|of| it == of))
+        };
+        if same(&args.first) || same(&args.second) {
+            return Err(ToolError::Usage(format!(
+                "`--json {}` is one of the reports that are compared: name another file",
+                name.display()
+            )));
+        }
+    }
     let comparison = compare::files(&args.first, &args.second)?;
     if !args.json.as_deref().is_some_and(outputs::is_stdout) {
         out::print(&comparison.table())?;

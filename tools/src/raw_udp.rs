@@ -37,6 +37,17 @@ struct Row {
 pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<outputs::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
     outputs::check(&named)?;
+    if args.from == args.to {
+        return Err(ToolError::Usage(format!(
+            "`--from` and `--to` are both {}: it would measure itself; name the address and port of the other side",
+            args.from
+        )));
+    }
+    if args.from.port() == 0 || args.to.port() == 0 {
+        return Err(ToolError::Usage(
+            "port 0 is nobody's: name the same two ports on both sides, crosswise".to_owned(),
+        ));
+    }
     let allowed = pin::allowed();
     // The two sides may be on one machine after all.
     let unnamed = allowed.get(usize::from(args.answer) % allowed.len().max(1));

@@ -856,3 +856,29 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
     let said = sentence(&refused.get_output().stderr);
     assert!(said.contains("--rail udp:INTERFACE"), "{said}");
 }
+
+#[test]
+fn what_would_measure_itself_or_overwrite_its_input_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("a.json").display().to_string();
+    std::fs::write(&report, "{}").unwrap();
+    let cases: [(&[&str], &str); 3] = [
+        (
+            &["compare", "--json", &report, &report, &report],
+            "name another file",
+        ),
+        (
+            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:7300"],
+            "measure itself",
+        ),
+        (
+            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:0"],
+            "port 0",
+        ),
+    ];
+    for (args, words) in cases {
+        let out = doorbell().args(args).assert().code(2);
+        let said = sentence(&out.get_output().stderr);
+        assert!(said.contains(words), "{said}");
+    }
+}
