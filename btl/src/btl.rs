@@ -117,7 +117,8 @@ impl<D: Datagram> Btl<D> {
             events: VecDeque::new(),
             notices: VecDeque::new(),
             recorder: Recorder::new(config.recorder),
-            private: vec![0; mtu],
+            // The other end's frames may be longer than ours.
+            private: vec![0; MOST_MTU],
             plain: vec![0; mtu],
             closing: false,
             closed: false,

@@ -1,5 +1,5 @@
-//! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back as they are, so that
-//! both directions are tried with both sizes before a rail is used (reference: vic, section 6.8); again when a peer
+//! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back (as they are, or as long
+//! as its own frames get), so that both directions are tried with both sizes before a rail is used (reference: vic, section 6.8); again when a peer
 //! that is used becomes suspect; and when a peer was idle for long, to see whether it is still there.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
@@ -253,10 +253,11 @@ impl Core {
             token: token.into(),
             size: (size as u32).into(),
         };
+        let length = size.min(self.mtu) - BASIC - self.mac();
         let bytes: [u8; 8] = zerocopy::transmute!(ping);
         self.plain.fill(0);
         self.plain[BASIC..BASIC + 8].copy_from_slice(&bytes);
-        self.post_plain(tx, channel, peer, kind, 0, size - BASIC - self.mac());
+        self.post_plain(tx, channel, peer, kind, 0, length);
         true
     }
 
@@ -270,7 +271,9 @@ impl Core {
             return;
         };
         let (token, size) = (ping.token.get(), ping.size.get() as usize);
-        if size != BASIC + payload.len() + self.mac() || size > self.mtu {
+        // Who answers a frame that is longer than its own ones does it with the longest that it has.
+        let length = BASIC + payload.len() + self.mac();
+        if length > size || (length < size && kind == Kind::Ping) {
             return self.drop_frame(crate::counters::Drop::Malformed);
         }
         if kind == Kind::Ping {

@@ -478,8 +478,9 @@ fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
     for (row, share) in rows.iter().zip(SHARES) {
         let open = row.open.as_ref().unwrap();
         let knee = open.knee_per_second.unwrap();
-        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance.
-        assert!(knee > 1.0 && knee <= 2_600.0, "{knee}");
+        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance and
+        // what is still on its way when a short trial ends.
+        assert!(knee > 1.0 && knee <= 2_750.0, "{knee}");
         assert_ne!(open.knee_limit, Some(KneeLimit::NotReached));
         assert!((open.asked_per_second / knee - share).abs() < 1e-9);
     }
@@ -489,7 +490,7 @@ fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
     });
     let open = rows[0].open.as_ref().unwrap();
     assert!(
-        !open.sustained() && open.answered_per_second.unwrap() < 2_600.0,
+        !open.sustained() && open.answered_per_second.unwrap() < 2_750.0,
         "{open:?}"
     );
 }

@@ -47,7 +47,9 @@ pub struct UdpRx {
 impl UdpRx {
     pub(crate) fn new(link: &OwnedFd, limit: usize, gro: bool, config: &UdpConfig) -> Result<Self, Errno> {
         // A run that the kernel merged is at most as long as the longest datagram.
-        let sizes = [if gro { limit.max(1 << 16) } else { limit }; 2];
+        // The other end's frames may be longer than ours: what the buffers hold is good.
+        let limit = if gro { limit.max(1 << 16) } else { limit };
+        let sizes = [limit; 2];
         Ok(Self {
             inboxes: sizes.map(|size| Inbox::new(config.batch, size, config.spare)),
             lookout: Lookout::new(link)?,

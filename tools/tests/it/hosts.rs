@@ -201,6 +201,32 @@ pub(crate) fn fails(command: Command) -> (Option<i32>, String) {
     (out.status.code(), sentence.to_owned())
 }
 
+/// Each side cuts messages for its own MTU; what the other one sends may be longer.
+#[test]
+fn rails_of_unlike_mtu_work_together() {
+    for (ours, theirs) in [("800", "auto"), ("auto", "800")] {
+        let mut serving = at(
+            None,
+            &["pingpong", "--serve", "--bind", "127.0.0.1:0", "--rail", "udp:lo"],
+        );
+        serving.env("DOORBELL_UDP_MTU", theirs);
+        let server = Server::start(serving);
+        let words = [
+            "--sizes",
+            "8,100k",
+            "--samples",
+            "50",
+            "--rail",
+            "udp:lo",
+            "--verify",
+        ];
+        let mut command = server.client(None, "pingpong", &words);
+        command.env("DOORBELL_UDP_MTU", ours);
+        let out = finish(command);
+        assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+    }
+}
+
 pub(crate) fn key_in(folder: &Path, name: &str) -> String {
     let path = folder.join(name).display().to_string();
     doorbell().args(["key", &path]).assert().success();
