@@ -85,6 +85,25 @@ fn messages_cross_and_an_end_is_a_leave() {
     }
 }
 
+/// The other side comes, sends and goes before this one has looked at its rail for the first time.
+#[test]
+fn what_was_sent_before_an_early_leave_arrives() {
+    for round in 0..60 {
+        let (call, answer) = ends();
+        thread::scope(|s| {
+            s.spawn(move || {
+                let world = builder().build_over(call).unwrap();
+                world.send(1, 7, b"from another host").unwrap();
+            });
+            let world = builder().build_over(answer).unwrap();
+            thread::sleep(Duration::from_millis(round % 4));
+            let mut buffer = [0; 64];
+            let got = world.recv(0, 7, &mut buffer);
+            assert_eq!(got.map(|status| status.len).ok(), Some(17), "round {round}");
+        });
+    }
+}
+
 #[test]
 fn a_connection_that_is_cut_is_a_peer_that_died_also_for_one_who_sleeps() {
     for wait in ["lowest-latency", "sleep"] {

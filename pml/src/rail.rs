@@ -6,6 +6,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::{PollCost, Work};
+use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
 use crate::convertor::Origin;
@@ -121,10 +122,11 @@ impl<M: Message> Pml<M> {
     /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with it. What it
     /// had sent before, and what is here, is delivered first. Without effect for a rank that is lost, or is not there.
     #[cold]
-    pub fn peer_ended(&mut self, rank: Rank, reason: DownReason) {
+    pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
             self.rails.iter_mut().for_each(RailSlot::expect);
-            if self.poll() == 0 {
+            // With the housekeeping: a peer that came, sent and went may not even have been met by its rail.
+            if self.progress(now) == 0 {
                 break;
             }
         }

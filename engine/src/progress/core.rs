@@ -109,7 +109,7 @@ impl Core {
             && let Some(reason) = life.look(now)
         {
             let peer = life.peer();
-            self.pml.peer_ended(peer, reason);
+            self.pml.peer_ended(now, peer, reason);
         }
     }
 
