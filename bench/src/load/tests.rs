@@ -69,7 +69,7 @@ impl Link for Channels {
         }
         self.sent += 1;
         let behind = self.sent.saturating_sub(self.after);
-        let hit = |every: u64| behind > 0 && behind.is_multiple_of(every);
+        let hit = |every: u64| behind > 0 && behind % every == 0;
         match self.fault {
             Fault::Corrupt if behind > 0 => *body.last_mut().unwrap() ^= 1,
             Fault::Shorten if behind > 0 => body.truncate(body.len() - 1),
@@ -478,9 +478,8 @@ fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
     for (row, share) in rows.iter().zip(SHARES) {
         let open = row.open.as_ref().unwrap();
         let knee = open.knee_per_second.unwrap();
-        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance and
-        // what is still on its way when a short trial ends.
-        assert!(knee > 1.0 && knee <= 2_750.0, "{knee}");
+        // The machine may be busy and the knee low; above the truth it cannot be by more than a trial's tolerance.
+        assert!(knee > 1.0 && knee <= 2_600.0, "{knee}");
         assert_ne!(open.knee_limit, Some(KneeLimit::NotReached));
         assert!((open.asked_per_second / knee - share).abs() < 1e-9);
     }
@@ -490,7 +489,7 @@ fn the_knee_of_a_slow_peer_is_found_and_its_shares_are_measured() {
     });
     let open = rows[0].open.as_ref().unwrap();
     assert!(
-        !open.sustained() && open.answered_per_second.unwrap() < 2_750.0,
+        !open.sustained() && open.answered_per_second.unwrap() < 2_600.0,
         "{open:?}"
     );
 }
