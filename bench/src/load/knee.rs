@@ -1,10 +1,11 @@
 //! The knee: the highest rate of an open loop that is sustained. Above it the queue grows for as long as one asks, and
 //! a latency says more about the length of the run than about the rail.
 //!
-//! A trial asks at one rate for some tens of milliseconds. It is sustained when the last answer comes about as long
-//! behind its intended time as a single exchange takes: a queue that grows would be behind by (1 - capacity / rate) of
-//! the whole trial by then. A trial that fails is made once more, because a machine that looks away for a moment is not
-//! a limit. The rate is doubled until it is not sustained any more, then the gap is halved (geometrically).
+//! A trial asks at one rate for some tens of milliseconds, or for two hundred exchanges where they are slow. It is
+//! sustained when the last answer comes about as long behind its intended time as a single exchange takes: a queue that
+//! grows would be behind by (1 - capacity / rate) of the whole trial by then. A trial that fails is made once more,
+//! because a machine that looks away for a moment is not a limit. The rate is doubled until it is not sustained any more,
+//! then the gap is halved (geometrically).
 
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +41,13 @@ const BEHIND: f64 = 0.02;
 /// And by this many exchanges.
 const EXCHANGES: f64 = 4.0;
 
-/// The length of a trial, in nanoseconds, when a row takes so many seconds.
-pub(crate) fn trial_nanos(seconds: f64) -> f64 {
-    (seconds * 1e9 / 10.0).clamp(10e6, 40e6)
+/// The length of a trial, in nanoseconds, when a row takes so many seconds and an exchange `each` nanoseconds: so long
+/// that [`EXCHANGES`] are no more than [`BEHIND`] of it, or slow exchanges would have their knee found too high by what
+/// they may be behind. No longer than a row.
+pub(crate) fn trial_nanos(seconds: f64, each: f64) -> f64 {
+    let row = seconds * 1e9;
+    let exact = (EXCHANGES / BEHIND * each).min(row);
+    (row / 10.0).clamp(10e6, 40e6).max(exact)
 }
 
 /// Whether the queue did not grow, when a single exchange takes `each` nanoseconds.
@@ -137,6 +142,20 @@ mod tests {
             Ok(rate <= 1e5 && trials % 2 == 0)
         });
         assert!(found.unwrap().per_second > 0.97e5);
+    }
+
+    #[test]
+    fn a_trial_is_long_enough_for_slow_exchanges_and_no_longer_than_a_row() {
+        assert_eq!(trial_nanos(1.0, 200.0), 40e6);
+        assert_eq!(trial_nanos(0.2, 400e3), 80e6);
+        assert_eq!(trial_nanos(0.2, 5e6), 200e6);
+        // 5 % above the capacity of one that takes 400 µs, for a whole trial.
+        let counted = Counted {
+            intended_ns: 80e6,
+            answered_ns: 84e6,
+            ..Counted::default()
+        };
+        assert!(!is_sustained(&counted, 400e3));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl OpenLoop {
         each: f64,
         seconds: f64,
     ) -> Result<knee::Found, BenchError> {
-        let trial = knee::trial_nanos(seconds);
+        let trial = knee::trial_nanos(seconds, each);
         let found = knee::find(1e9 / each.max(1.0), |per_second| {
             if session.is_cut() {
                 return Ok(false);

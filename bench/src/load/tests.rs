@@ -69,7 +69,7 @@ impl Link for Channels {
         }
         self.sent += 1;
         let behind = self.sent.saturating_sub(self.after);
-        let hit = |every: u64| behind > 0 && behind % every == 0;
+        let hit = |every: u64| behind > 0 && behind.is_multiple_of(every);
         match self.fault {
             Fault::Corrupt if behind > 0 => *body.last_mut().unwrap() ^= 1,
             Fault::Shorten if behind > 0 => body.truncate(body.len() - 1),
