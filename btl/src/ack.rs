@@ -50,6 +50,12 @@ impl Arrived {
         self.next.previous()
     }
 
+    /// The first number that has not arrived: whose turn it is.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Seq {
+        self.next
+    }
+
     /// Whether something is missing before what has arrived.
     #[inline]
     pub(crate) fn has_gap(&self) -> bool {

@@ -93,7 +93,8 @@ impl<D: Datagram> Btl<D> {
             spare: Spare::default(),
             reassemblies: Reassemblies::new(config.max_reassemblies, config.eager_limit),
             streams: Chains::new(2 * config.operations),
-            inflows: Chains::new(config.operations),
+            // Bounded for each peer.
+            inflows: Chains::new(usize::MAX),
             operations: Operations::new(config.operations)?,
             exposures: KeyTable::new(config.exposures)?,
             left: HashMap::new(),

@@ -101,19 +101,29 @@ impl<T> Chains<T> {
         self.links[index as usize].value.take()
     }
 
-    /// Moves the first of a list to its end: the others have their turn.
-    pub(crate) fn rotate(&mut self, head: &mut u32) {
+    /// How many the list that begins at `head` has.
+    pub(crate) fn count(&self, head: u32) -> usize {
+        let next = |at: &u32| Some(self.links[*at as usize].next).filter(|next| *next != NONE);
+        std::iter::successors(Some(head).filter(|head| *head != NONE), next).count()
+    }
+
+    /// Moves the first of a list behind the `turns - 1` that follow it: so many take turns, and the others wait until
+    /// one of these is taken out.
+    pub(crate) fn rotate(&mut self, head: &mut u32, turns: usize) {
         let first = *head;
-        if first == NONE || self.links[first as usize].next == NONE {
+        if first == NONE || turns < 2 || self.links[first as usize].next == NONE {
             return;
         }
         *head = self.links[first as usize].next;
         let mut at = *head;
-        while self.links[at as usize].next != NONE {
-            at = self.links[at as usize].next;
+        for _ in 2..turns {
+            match self.links[at as usize].next {
+                NONE => break,
+                next => at = next,
+            }
         }
+        self.links[first as usize].next = self.links[at as usize].next;
         self.links[at as usize].next = first;
-        self.links[first as usize].next = NONE;
     }
 }
 
@@ -129,7 +139,11 @@ mod tests {
         assert!(
             chains.add(&mut two, 9).is_some() && chains.add(&mut two, 10).is_none() && !chains.has_room()
         );
-        chains.rotate(&mut one);
+        assert_eq!(
+            (chains.count(one), chains.count(two), chains.count(NONE)),
+            (3, 1, 0)
+        );
+        chains.rotate(&mut one, 3);
         assert_eq!(one, b);
         assert_eq!(chains.find(one, |n| *n == 1), Some(a));
         assert_eq!(chains.remove(&mut one, c), Some(3));
@@ -140,5 +154,31 @@ mod tests {
             (Some(2), Some(1), NONE)
         );
         assert_eq!(chains.get(a), None);
+    }
+
+    #[test]
+    fn the_first_few_take_turns_and_the_others_wait() {
+        let mut chains = Chains::new(5);
+        let mut head = NONE;
+        for n in 0..5 {
+            chains.add(&mut head, n).unwrap();
+        }
+        let mut turns = |rounds: usize| -> Vec<i32> {
+            let turn = |_| {
+                let first = *chains.get(head).unwrap();
+                chains.rotate(&mut head, 3);
+                first
+            };
+            (0..rounds).map(turn).collect()
+        };
+        assert_eq!(turns(7), [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(chains.remove(&mut head, 1), Some(1), "it was its turn");
+        let order: Vec<i32> = (0..4)
+            .map(|_| {
+                let first = head;
+                chains.remove(&mut head, first).unwrap()
+            })
+            .collect();
+        assert_eq!(order, [2, 0, 3, 4]);
     }
 }

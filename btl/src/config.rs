@@ -21,7 +21,8 @@ pub struct BtlConfig {
     /// Peers, all lives together (default 4,096; at most 2²⁰).
     pub max_peers: usize,
     /// Messages under reassembly, of all peers together, each with room for [`BtlConfig::eager_limit`], made when
-    /// first needed (usNIC: 2,048; default 512, which may take 75 MiB).
+    /// first needed (usNIC: 2,048; default 512, which may take 75 MiB). The last is for messages that do not come ahead
+    /// of their turn.
     pub max_reassemblies: usize,
     /// One-sided operations under way: of ours, and as many of peers (default 1,024).
     pub operations: usize,

@@ -1,5 +1,8 @@
 //! Messages that come in chunks, until they are whole. Rooms for them are shared by all peers, made when first needed,
 //! and bounded in number: what finds no room is dropped, and comes again.
+//!
+//! The last room is for a message whose turn it is: what comes ahead of its turn could fill all of them, and wait there
+//! for what is refused.
 
 /// No reassembly.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -45,9 +48,17 @@ impl Reassemblies {
         }
     }
 
-    /// The reassembly of a message in the list that begins at `head`, or a new one at its front.
+    /// The reassembly of a message in the list that begins at `head`, or a new one at its front; `turn` says whether it
+    /// is the message that its sender's next segment belongs to.
     #[inline]
-    pub(crate) fn find(&mut self, head: &mut u32, first: u32, total: u32, size: u16) -> Result<u32, Missing> {
+    pub(crate) fn find(
+        &mut self,
+        head: &mut u32,
+        first: u32,
+        total: u32,
+        size: u16,
+        turn: bool,
+    ) -> Result<u32, Missing> {
         let mut at = *head;
         while at != NONE {
             let one = &self.all[at as usize];
@@ -60,6 +71,9 @@ impl Reassemblies {
             }
             at = one.next;
         }
+        if !turn && self.rooms() < 2 {
+            return Err(Missing::Room);
+        }
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.make().ok_or(Missing::Room)?,
@@ -68,6 +82,12 @@ impl Reassemblies {
         (one.first, one.total, one.size, one.got, one.next) = (first, total, size, 0, *head);
         *head = index;
         Ok(index)
+    }
+
+    /// Rooms that are left.
+    #[inline]
+    fn rooms(&self) -> usize {
+        self.free.len() + self.most - self.all.len()
     }
 
     #[cold]
@@ -128,19 +148,24 @@ mod tests {
     fn rooms_are_bounded_and_come_back() {
         let mut all = Reassemblies::new(3, 100);
         let (mut one, mut two) = (NONE, NONE);
-        let a = all.find(&mut one, 1, 50, 10).unwrap();
-        let b = all.find(&mut one, 2, 50, 10).unwrap();
-        let c = all.find(&mut two, 1, 50, 10).unwrap();
-        assert!(a != b && b != c && a != c && all.active() == 3);
-        assert_eq!(all.find(&mut one, 1, 50, 10), Ok(a), "found again");
+        let a = all.find(&mut one, 1, 50, 10, false).unwrap();
+        let b = all.find(&mut one, 2, 50, 10, false).unwrap();
         assert_eq!(
-            all.find(&mut one, 1, 51, 10),
+            all.find(&mut two, 1, 50, 10, false),
+            Err(Missing::Room),
+            "not its turn"
+        );
+        let c = all.find(&mut two, 1, 50, 10, true).unwrap();
+        assert!(a != b && b != c && a != c && all.active() == 3);
+        assert_eq!(all.find(&mut one, 1, 50, 10, false), Ok(a), "found again");
+        assert_eq!(
+            all.find(&mut one, 1, 51, 10, true),
             Err(Missing::Sense),
             "a message does not change its length"
         );
-        assert_eq!(all.find(&mut one, 3, 50, 10), Err(Missing::Room), "no room");
+        assert_eq!(all.find(&mut one, 3, 50, 10, true), Err(Missing::Room), "no room");
         all.remove(&mut one, a);
-        assert_eq!(all.find(&mut two, 9, 50, 10), Ok(a));
+        assert_eq!(all.find(&mut two, 9, 50, 10, true), Ok(a));
         all.remove(&mut one, b);
         assert_eq!((one, all.active()), (NONE, 2));
     }

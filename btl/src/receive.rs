@@ -11,6 +11,7 @@ use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 use crate::core::{BASIC, Core, LIGHT};
 use crate::counters::Drop;
 use crate::peer::about;
+use crate::seq::Seq;
 use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
 
 /// Most frames that show nothing to the upper layer, in one poll: of these, a poll without end could be made.
@@ -181,10 +182,10 @@ impl Core {
                 true
             }
             Kind::Chunk => self.on_chunk(peer, parsed, payload, sink)?,
-            Kind::Put => self.on_put(peer, payload).map(|()| false)?,
-            Kind::Get => self.on_get(peer, payload).map(|()| false)?,
+            Kind::Put => self.on_put(peer, seq, payload).map(|()| false)?,
+            Kind::Get => self.on_get(peer, seq, payload).map(|()| false)?,
             Kind::Data => self.on_data(peer, payload).map(|()| false)?,
-            Kind::Atomic => self.on_atomic(peer, payload).map(|()| false)?,
+            Kind::Atomic => self.on_atomic(peer, seq, payload).map(|()| false)?,
             Kind::End => self.on_end(peer, payload).map(|()| false)?,
             Kind::Bye => {
                 self.peer(peer).bye = Some(seq);
@@ -233,9 +234,10 @@ impl Core {
             return Err(Drop::Malformed);
         }
         let state = &mut self.peers[peer as usize];
+        let turn = Seq(first).after(state.arrived.awaited()) <= 0;
         let found = self
             .reassemblies
-            .find(&mut state.reassembly, first, total as u32, size);
+            .find(&mut state.reassembly, first, total as u32, size, turn);
         let index = found.map_err(|why| match why {
             crate::reassembly::Missing::Room => Drop::Room,
             crate::reassembly::Missing::Sense => Drop::Malformed,

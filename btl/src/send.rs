@@ -120,9 +120,7 @@ impl Core {
     /// Whether a peer may have so many more segments of messages.
     #[inline]
     fn has_segments(&self, peer: u32, count: usize) -> bool {
-        let listed = self.peers[peer as usize].listed as usize;
-        listed + count + RESERVE <= self.config.window as usize
-            && self.segments.available() >= count + RESERVE
+        self.has_place(peer, count + RESERVE - 1)
     }
 
     fn count(&mut self, peer: u32) -> u64 {
@@ -173,6 +171,13 @@ impl Core {
         }
     }
 
+    /// Whether a peer may have one more segment, and so many places are left then.
+    #[inline]
+    pub(crate) fn has_place(&self, peer: u32, kept: usize) -> bool {
+        self.peers[peer as usize].listed as usize + kept < self.config.window as usize
+            && self.segments.available() > kept
+    }
+
     /// A segment to be written for a peer, which [`Core::commit`] lists or `segments.give` gives back.
     #[inline]
     pub(crate) fn blank(&mut self, peer: u32) -> Option<u32> {
@@ -195,8 +200,16 @@ impl Core {
         self.segments[index].seq
     }
 
-    /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done.
+    /// Lists a segment that is a header and nothing else. `None` when there is no room, and nothing was done: requests
+    /// leave some to answers.
     pub(crate) fn header(&mut self, peer: u32, kind: Kind, header: &[u8]) -> Option<Seq> {
+        let kept = match kind {
+            Kind::Get | Kind::Atomic => RESERVE,
+            _ => 0,
+        };
+        if !self.has_place(peer, kept) {
+            return None;
+        }
         let index = self.blank(peer)?;
         self.segments[index].frame[BASIC..BASIC + header.len()].copy_from_slice(header);
         let seq = self.commit(peer, index, kind, header.len());

@@ -2,6 +2,11 @@
 //!
 //! A segment of them is taken only when the answer has room as well; otherwise it is dropped, and comes again. So a
 //! target executes each once, and never owes an answer that it cannot send.
+//!
+//! Two that ask each other for much must not fill their windows with requests and wait for one another. So requests and
+//! long transfers leave a part of the window, and of the segments, to answers ([`RESERVE`](crate::core::RESERVE)), and
+//! the last of that is for the segment whose turn it is: when it is taken, its sender's window moves, and has room for
+//! an answer in turn.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
@@ -9,8 +14,13 @@ use doorbell_fabric::message::{Access, AtomicOp, PeerIndex, Remote};
 use crate::chain;
 use crate::core::Core;
 use crate::counters::Drop;
-use crate::stream::{Source, Stream};
+use crate::seq::Seq;
+use crate::stream::{Source, Stream, TURNS};
 use crate::wire;
+
+/// Puts of one peer, of those that come in several segments, that may begin ahead of their turn. Those whose turn it is
+/// are [`TURNS`] at most, and find room beside them.
+const EARLY: usize = 32;
 
 /// The operation was executed.
 pub(crate) const DONE: u8 = 0;
@@ -41,14 +51,19 @@ impl Inflow {
 }
 
 impl Core {
-    /// Whether an answer of one segment has room.
-    fn can_answer(&mut self, peer: u32) -> Result<(), Drop> {
-        let room = self.peer(peer).listed < self.config.window && self.segments.available() > 0;
-        if room { Ok(()) } else { Err(Drop::Room) }
+    /// Whether it is the turn of a peer's segment.
+    fn is_turn(&self, peer: u32, seq: Seq) -> bool {
+        self.peers[peer as usize].arrived.awaited() == seq
+    }
+
+    /// Whether the answer of one segment to a peer's request has room.
+    fn can_answer(&self, peer: u32, seq: Seq) -> Result<(), Drop> {
+        let kept = usize::from(!self.is_turn(peer, seq));
+        self.has_place(peer, kept).then_some(()).ok_or(Drop::Room)
     }
 
     /// Bytes for exposed memory.
-    pub(crate) fn on_put(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_put(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Put = zerocopy::transmute!(payload.read::<40>(0).ok_or(Drop::Malformed)?);
         let bytes = payload.skip(40);
         let (op, total, offset) = (header.op.get(), header.total.get(), header.offset.get());
@@ -56,12 +71,12 @@ impl Core {
         if end > total {
             return Err(Drop::Malformed);
         }
-        self.can_answer(peer)?;
+        self.can_answer(peer, seq)?;
         let whole = bytes.len() as u64 == total;
         let inflow = if whole {
             None
         } else {
-            Some(self.inflow(peer, op, total)?)
+            Some(self.inflow(peer, seq, op, total)?)
         };
         let remote = Remote {
             key: header.key,
@@ -94,7 +109,7 @@ impl Core {
     }
 
     /// The put that a segment belongs to.
-    fn inflow(&mut self, peer: u32, op: u64, total: u64) -> Result<u32, Drop> {
+    fn inflow(&mut self, peer: u32, seq: Seq, op: u64, total: u64) -> Result<u32, Drop> {
         let mut head = self.peer(peer).inflows;
         if let Some(index) = self.inflows.find(head, |inflow| inflow.op == op) {
             let same = self
@@ -102,6 +117,14 @@ impl Core {
                 .get(index)
                 .is_some_and(|inflow| inflow.total == total);
             return if same { Ok(index) } else { Err(Drop::Malformed) };
+        }
+        let most = if self.is_turn(peer, seq) {
+            EARLY + TURNS
+        } else {
+            EARLY
+        };
+        if self.inflows.count(head) >= most {
+            return Err(Drop::Room);
         }
         let inflow = Inflow {
             op,
@@ -116,9 +139,9 @@ impl Core {
     }
 
     /// A request for bytes of exposed memory.
-    pub(crate) fn on_get(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_get(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Get = zerocopy::transmute!(payload.read::<32>(0).ok_or(Drop::Malformed)?);
-        self.can_answer(peer)?;
+        self.can_answer(peer, seq)?;
         let remote = Remote {
             key: header.key,
             address: header.address,
@@ -149,7 +172,7 @@ impl Core {
     }
 
     /// An atomic on exposed memory.
-    pub(crate) fn on_atomic(&mut self, peer: u32, payload: SharedBytes<'_>) -> Result<(), Drop> {
+    pub(crate) fn on_atomic(&mut self, peer: u32, seq: Seq, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::Atomic = zerocopy::transmute!(payload.read::<48>(0).ok_or(Drop::Malformed)?);
         let (first, second) = (header.first.get(), header.second.get());
         let what = match header.what {
@@ -164,7 +187,7 @@ impl Core {
             },
             _ => return Err(Drop::Malformed),
         };
-        self.can_answer(peer)?;
+        self.can_answer(peer, seq)?;
         let remote = Remote {
             key: header.key,
             address: header.address,

@@ -10,6 +10,13 @@ use crate::core::{BASIC, Core, RESERVE};
 use crate::serve::{DENIED, DONE, WITHDRAWN};
 use crate::wire::{Data, Kind, Put};
 
+/// Transfers to one peer that take turns; the others wait until one of them has ended. It bounds what a target must
+/// remember of puts of which not everything has arrived.
+pub(crate) const TURNS: usize = 8;
+
+/// Places that transfers leave to answers: fewer than messages do, so that a flood of these does not stop them.
+const KEPT: usize = RESERVE / 2;
+
 /// What is sent.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -37,10 +44,7 @@ impl Core {
     /// Makes the next segment of a peer's transfers. `false` when there is none, or no room.
     pub(crate) fn refill(&mut self, peer: u32) -> bool {
         let first = self.peer(peer).streams;
-        if first == chain::NONE
-            || self.peer(peer).listed >= self.config.window
-            || self.segments.available() <= RESERVE / 2
-        {
+        if first == chain::NONE || !self.has_place(peer, KEPT) {
             return false;
         }
         let Some(stream) = self.streams.get(first) else {
@@ -55,7 +59,7 @@ impl Core {
         if ended {
             self.streams.remove(&mut head, first);
         } else {
-            self.streams.rotate(&mut head);
+            self.streams.rotate(&mut head, TURNS);
         }
         self.peer(peer).streams = head;
         true
