@@ -44,7 +44,8 @@ impl Diagnosis {
                  packets differently"
             }
             Self::Nothing => {
-                "no frame passes: check the route, the firewall, and that the peer's process runs and polls"
+                "no frame passes in one direction at least: check the route, the firewall, and that the peer's \
+                 process runs and polls"
             }
         }
     }
@@ -187,7 +188,8 @@ impl Core {
         let alive_elsewhere = state.alive > check.since && silent >= self.config.silence.as_nanos() as u64;
         let over = silent >= self.config.give_up.as_nanos() as u64 || alive_elsewhere;
         let failed = match result {
-            Diagnosis::Nothing => over || tried,
+            // Who was there before has all of its time: what is cut off comes back, in one direction or in both.
+            Diagnosis::Nothing => over || (tried && !state.is(about::UP)),
             _ => tried,
         };
         if failed {

@@ -66,9 +66,10 @@ pub struct BtlConfig {
     /// Longest time between two probes of the check (usNIC `connectivity_ack_timeout`: 250 ms). The first come faster:
     /// 1 ms, and twice as long each time.
     pub connectivity_ack_timeout: Duration,
-    /// Probes until the check has failed, when only one of the two sizes is answered, or none although frames of the peer
-    /// arrive (usNIC `connectivity_error_num_retries`: 40). A peer of which nothing at all is heard may not be polling
-    /// yet: it has until [`BtlConfig::give_up`].
+    /// Probes until the check has failed, when only one of the two sizes is answered, or, before a peer's first use, none
+    /// although frames of it arrive (usNIC `connectivity_error_num_retries`: 40). A peer of which nothing at all is heard
+    /// may not be polling yet, and one that was used may be cut off for a while: they have until
+    /// [`BtlConfig::give_up`].
     pub connectivity_error_num_retries: u32,
     /// Frames carry a MAC of eight bytes, against whoever can read and write on the way; both ends need the same (no).
     pub frame_mac: bool,

@@ -407,28 +407,33 @@ fn a_cut_that_heals() {
         from,
         to,
     };
+    let back = world.to(1, 0);
     let mut sent = 0;
-    for (n, change) in [
-        (10, None),
-        (20, Some(cut(0, 1))),
-        (30, Some(heal(0, 1))),
-        (40, Some(cut(1, 0))),
-        (50, Some(heal(1, 0))),
+    for (n, seconds, change) in [
+        (10, 2, None),
+        (20, 20, Some(cut(0, 1))),
+        (30, 2, Some(heal(0, 1))),
+        (40, 20, Some(cut(1, 0))),
+        (50, 2, Some(heal(1, 0))),
     ] {
         change.into_iter().for_each(|change| world.net.change(change));
         while sent < n {
-            world.ends[0]
-                .try_send(to, &message(0, 1, sent, 5000))
-                .expect("there is room");
+            for (i, j, to) in [(0, 1, to), (1, 0, back)] {
+                let bytes = message(i, j, sent, 5000);
+                assert!(world.ends[i].try_send(to, &bytes).is_some(), "there is room");
+            }
             sent += 1;
         }
-        let until = world.now() + Duration::from_secs(2);
+        let until = world.now() + Duration::from_secs(seconds);
         while world.now() < until {
             world.step();
         }
     }
     world.until("all arrive", Duration::from_secs(2), |world| {
-        world.ends[1].sink.total() == 50
+        world.ends.iter().all(|end| end.sink.total() == 50)
     });
-    assert_eq!(world.ends[0].is_down(to), None);
+    assert_eq!(
+        (world.ends[0].is_down(to), world.ends[1].is_down(back)),
+        (None, None)
+    );
 }
