@@ -225,10 +225,16 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
         &["--sizes", "64", "--seconds", "600", "--pcap", &capture],
     );
     server.says("came: process");
-    thread::sleep(Duration::from_millis(300));
+    let kept = folder.path().join("first.0.pcapng");
+    let by = Instant::now() + SOON;
+    // Some hundreds of frames: how long they take is the machine's affair.
+    while fs::metadata(&kept).map_or(0, |file| file.len()) < 64 << 10 {
+        assert!(Instant::now() < by, "the capture does not grow");
+        thread::sleep(Duration::from_millis(10));
+    }
     server.process.signal(Signal::KILL);
     assert_eq!(left.ends(SOON), Some(4));
-    let old = frames(&fs::read(folder.path().join("first.0.pcapng")).unwrap());
+    let old = frames(&fs::read(&kept).unwrap());
     assert!(old.len() > 100, "{} frames", old.len());
     // The second life, at the same ports, while somebody sends what the first one said from its very address, and
     // somebody else sends noise.
