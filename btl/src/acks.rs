@@ -66,6 +66,7 @@ impl Core {
     }
 
     /// A frame of kind ACK: number, bitmap of what came behind the gap, count of duplicates.
+    #[inline(never)]
     pub(crate) fn on_explicit_ack(&mut self, peer: u32, ack: Seq, duplicates: u32, bitmap: SharedBytes<'_>) {
         let new = ack.plus(1).after(self.peers[peer as usize].una_seq);
         if !self.is_ack_right(peer, ack, new) {
@@ -88,6 +89,7 @@ impl Core {
     }
 
     /// Lets go of the `n` oldest segments.
+    #[inline(always)]
     fn acknowledge(&mut self, peer: u32, n: u32) {
         let now = self.now;
         let state = &mut self.peers[peer as usize];
@@ -135,9 +137,10 @@ impl Core {
     }
 
     /// `n` more segments have arrived.
+    #[inline(always)]
     fn progressed(&mut self, peer: u32, n: u32) {
         let (now, attended, most) = (self.now, self.attended, self.config.window);
-        let noise = 2 * self.config.ack_delay.as_nanos() as u64;
+        let noise = 2 * self.ack_delay;
         let state = &mut self.peers[peer as usize];
         (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();

@@ -79,6 +79,7 @@ impl<D: Datagram> Btl<D> {
                 least: nanos(config.retrans_least),
                 most: nanos(config.retrans_most),
             },
+            ack_delay: nanos(config.ack_delay),
             counters: Counters::default(),
             key: None,
             mtu,

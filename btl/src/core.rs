@@ -51,6 +51,8 @@ pub(crate) type Left = Vec<(MsgId, Vec<u8>)>;
 pub(crate) struct Core {
     pub(crate) config: BtlConfig,
     pub(crate) bounds: Bounds,
+    /// How long an acknowledgement waits (ns).
+    pub(crate) ack_delay: u64,
     pub(crate) counters: Counters,
     pub(crate) key: Option<JobKey>,
     /// Longest frame, and bytes of a segment after the basic header, own header included.
@@ -194,10 +196,8 @@ impl Core {
     /// An acknowledgement goes out after a while, unless a frame takes it along before.
     #[inline]
     pub(crate) fn ack_later(&mut self, peer: u32) {
-        let (at, state) = (
-            self.now.saturating_add(self.config.ack_delay.as_nanos() as u64),
-            &mut self.peers[peer as usize],
-        );
+        let at = self.now.saturating_add(self.ack_delay);
+        let state = &mut self.peers[peer as usize];
         if state.is(about::ACK) {
             return;
         }
@@ -207,7 +207,9 @@ impl Core {
             state.flags |= about::ACK_LATER;
             self.acks_later.push(peer);
         }
-        self.arm(peer, at);
+        if state.timer.is_none() || state.booked > at {
+            self.arm(peer, at);
+        }
     }
 
     /// All acknowledgements go out at the end of this pass: the owner is going to sleep, or ends.

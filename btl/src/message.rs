@@ -145,6 +145,14 @@ impl Core {
     /// Shows ends of operations.
     #[inline]
     fn complete<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.completions.is_empty() {
+            return 0;
+        }
+        self.show_completions(budget, sink)
+    }
+
+    #[inline(never)]
+    fn show_completions<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut shown = 0;
         while shown < budget
             && let Some((op, outcome)) = self.completions.pop_front()

@@ -45,7 +45,7 @@ impl Core {
     }
 
     /// One frame; whether a message was shown.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn on_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> bool {
         self.counters.frames_received += 1;
         match self.take_frame(frame, sink) {
@@ -57,17 +57,29 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> Result<bool, Drop> {
         let parsed = parse(&frame)?;
         let peer = match self.recent {
             (connection, peer) if connection == parsed.connection => peer,
             _ => self.whose(parsed.connection)?,
         };
-        let has_mac = parsed.flags & flag::MAC != 0;
-        if !(self.crc || self.config.frame_mac || has_mac || parsed.flags & flag::CRC != 0) {
-            return self.take_payload(peer, &parsed, frame.skip(BASIC).take(parsed.length), sink);
+        if self.crc || self.config.frame_mac || parsed.flags & (flag::MAC | flag::CRC) != 0 {
+            return self.take_checked(peer, &parsed, frame, sink);
         }
+        self.take_payload(peer, &parsed, frame.skip(BASIC).take(parsed.length), sink)
+    }
+
+    /// A frame that is copied and checked before anything of it is used.
+    #[inline(never)]
+    fn take_checked<S: Arrivals>(
+        &mut self,
+        peer: u32,
+        parsed: &Parsed,
+        frame: SharedBytes<'_>,
+        sink: &mut S,
+    ) -> Result<bool, Drop> {
+        let has_mac = parsed.flags & flag::MAC != 0;
         let mut private = std::mem::take(&mut self.private);
         let length = BASIC + parsed.length + if has_mac { MAC } else { 0 };
         let result = match private.get_mut(..length) {
@@ -120,7 +132,7 @@ impl Core {
     }
 
     /// A frame of a peer, as good as it gets.
-    #[inline]
+    #[inline(always)]
     fn take_payload<S: Arrivals>(
         &mut self,
         peer: u32,
@@ -155,7 +167,7 @@ impl Core {
         Err(Drop::Down)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_segment<S: Arrivals>(
         &mut self,
         peer: u32,
@@ -215,6 +227,7 @@ impl Core {
     }
 
     /// A part of a message; whether it was the last, and the message was shown.
+    #[inline(never)]
     fn on_chunk<S: Arrivals>(
         &mut self,
         peer: u32,

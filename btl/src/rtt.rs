@@ -43,9 +43,15 @@ impl Rtt {
     /// A segment that was sent once was answered after `sample`.
     #[inline]
     pub(crate) fn sample(&mut self, sample: u64) {
-        // Sent and answered between two calls of `progress`: too short to be seen, and no measure of the shortest.
-        let seen = sample > 0;
-        let sample = sample.max(1);
+        self.backoff = 0;
+        if sample == 0 {
+            // Sent and answered between two calls of `progress`: too short to be seen, and no measure of anything but
+            // that no queue stands on the way.
+            self.gathered = 1;
+            self.variation -= self.variation / 4;
+            self.smooth = (self.smooth - self.smooth / 8).max(1);
+            return;
+        }
         if self.smooth == 0 {
             (self.smooth, self.variation) = (sample, sample / 2);
         } else {
@@ -53,15 +59,12 @@ impl Rtt {
             self.variation = self.variation - self.variation / 4 + off / 4;
             self.smooth = self.smooth - self.smooth / 8 + sample / 8;
         }
-        if seen {
-            self.least = self.least.min(sample);
-        }
+        self.least = self.least.min(sample);
         self.gathered = self.gathered.min(u32::try_from(sample).unwrap_or(u32::MAX));
         self.samples += 1;
         if self.samples == ROUND {
             (self.recent, self.gathered, self.samples) = (self.gathered, u32::MAX, 0);
         }
-        self.backoff = 0;
     }
 
     /// Something was answered, which ends the back-off.

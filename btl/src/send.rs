@@ -4,6 +4,7 @@
 //! bytes are copied once, into the frames that are kept until they are acknowledged.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
 use zerocopy::IntoBytes;
 
@@ -50,7 +51,7 @@ impl Core {
             return Err(Refused::Full);
         };
         let segment = &mut self.segments[index];
-        gather(&mut segment.frame[BASIC..BASIC + length], head, &body, 0);
+        gather_all(&mut segment.frame[BASIC..BASIC + length], head, &body);
         segment.length = length as u32;
         segment.kind = Kind::Frag;
         segment.channel = if length <= self.config.priority_limit {
@@ -131,7 +132,7 @@ impl Core {
     }
 
     /// Puts a segment at the end of a peer's list, with the next number. Whether it is the next to be sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn list(&mut self, peer: u32, index: u32) -> bool {
         let state = &mut self.peers[peer as usize];
         let segment = &mut self.segments[index];
@@ -220,6 +221,17 @@ impl Core {
 
 fn too_many_parts(body: &Body<'_>) -> bool {
     matches!(body, Body::Parts(parts) if parts.len() > PARTS)
+}
+
+/// Copies all of head and body into `to`, which is as long as they are; short ones without a call.
+#[inline(always)]
+fn gather_all(to: &mut [u8], head: &[u8], body: &Body<'_>) {
+    let (first, rest) = to.split_at_mut(head.len());
+    SharedBytes::of(head).copy_to(0, first);
+    match body {
+        Body::Loan(loan) => _ = loan.copy_to(0, rest),
+        body => gather(rest, &[], body, 0),
+    }
 }
 
 /// Copies what is at `at` of head and body, as one, into `to`, which is not longer than what there is.

@@ -32,7 +32,18 @@ pub(crate) fn place(channel: Channel) -> usize {
 
 impl Core {
     /// Everything that is to be sent now.
+    #[inline]
     pub(crate) fn service<T: Transmit>(&mut self, tx: &mut T) {
+        let lists = [&self.resends, &self.ready, &self.probes, &self.acks_now];
+        let waiting = lists.iter().fold(self.pongs.len(), |all, list| all | list.len());
+        if waiting > 0 {
+            self.send_all(tx);
+        }
+        self.ring(tx);
+    }
+
+    #[inline(never)]
+    fn send_all<T: Transmit>(&mut self, tx: &mut T) {
         if !self.resends.is_empty() {
             self.send_again(tx);
         }
@@ -45,7 +56,6 @@ impl Core {
         if !self.acks_now.is_empty() {
             self.send_acks(tx);
         }
-        self.ring(tx);
     }
 
     #[inline]
@@ -152,7 +162,7 @@ impl Core {
     }
 
     /// Posts the oldest segment that was not sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_first<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
         let next = self.segments[index].next;
         let state = &mut self.peers[peer as usize];
@@ -223,8 +233,18 @@ impl Core {
         if self.unstamped.len() < self.unstamped.capacity() {
             self.unstamped.push(index);
         }
-        let due = now.saturating_add(self.peers[peer as usize].rtt.timeout(&self.bounds));
-        self.arm(peer, due);
+        self.arm_timeout(peer);
+    }
+
+    /// Sees to it that the peer is looked at when what was posted now should have been acknowledged.
+    #[inline]
+    fn arm_timeout(&mut self, peer: u32) {
+        let state = &self.peers[peer as usize];
+        // A look that comes before the shortest time-out sees to the rest.
+        if state.timer.is_none() || state.booked > self.now.saturating_add(self.bounds.least) {
+            let due = self.now.saturating_add(state.rtt.timeout(&self.bounds));
+            self.arm(peer, due);
+        }
     }
 
     /// Sends acknowledgements that nothing took along.

@@ -116,7 +116,9 @@ impl<M: Message> Pml<M> {
         let (from, context, tag, room) = (Rank(direct.rank), direct.context, direct.tag, direct.room);
         for _ in 0..looks.div_ceil(ANSWERING.looks) {
             // Credits and answers do not wait for a poll that may not come for long.
-            self.drain();
+            if !self.core.listed.is_empty() {
+                self.drain();
+            }
             self.poll_for(1, &mut direct);
             if direct.length.is_some() {
                 return direct.length;

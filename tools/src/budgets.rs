@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 
 use doorbell_bench::bare::Band;
 use doorbell_bench::budgets::{
-    Bound, Budget, Judged, Queue, Verdicts, hand_over, hotel_nanos, matching_ratio, overlap_share, pml_nanos,
-    raw_udp_nanos, ring_ratios, stack_nanos,
+    Bound, Budget, Judged, Queue, Verdicts, Way, hand_over, hotel_nanos, matching_ratio, overlap_share,
+    pml_nanos, raw_udp_nanos, ring_ratios, stack_nanos,
 };
 use doorbell_bench::error::BenchError;
 use doorbell_bench::pin;
@@ -103,9 +103,16 @@ const PML: Budget = Budget {
 };
 const STACK: Budget = Budget {
     name: "BTL + PML, one 8 B message",
-    how: "sent, received, matched, completed and acknowledged by two ranks on one thread over a datagram rail that only \
-          copies frames; what that rail takes by itself for as many frames is subtracted; best of three rounds of 100,000",
+    how: "ping-pong by calls that wait, two ranks on one thread over a datagram rail that only copies frames: sent, \
+          received, matched and acknowledged; what that rail takes by itself for as many frames is subtracted; best of \
+          three rounds of 100,000",
     ..PML
+};
+const STACK_POSTED: Budget = Budget {
+    name: "BTL + PML, 8 B, posted",
+    bound: Bound::None,
+    how: "the same in one direction, received by requests that are posted, completed and tested",
+    ..STACK
 };
 const HOTEL: Budget = Budget {
     name: "hotel, 4,096 rooms, in and out",
@@ -183,6 +190,7 @@ struct Samples {
     /// Why the udp rail could not be measured.
     no_udp: Option<String>,
     stack: Vec<f64>,
+    stack_posted: Vec<f64>,
     hotel: Vec<f64>,
     hotel_tick: Vec<f64>,
     ring: Vec<f64>,
@@ -317,7 +325,8 @@ fn over_udp(clock: &Clock, cores: &[usize], samples: &mut Samples) -> Result<(),
 
 fn in_process(clock: &Clock, cores: &[usize], samples: &mut Samples) -> Result<(), ToolError> {
     let [one, slice] = ring_ratios(clock)?;
-    samples.stack.push(stack_nanos(clock)?.nanos);
+    samples.stack.push(stack_nanos(clock, Way::Waiting)?.nanos);
+    samples.stack_posted.push(stack_nanos(clock, Way::Posted)?.nanos);
     let [stay, tick] = hotel_nanos(clock)?;
     samples.hotel.push(stay);
     samples.hotel_tick.push(tick);
@@ -378,6 +387,7 @@ fn judge(samples: &Samples, cores: &[usize]) -> Vec<Judged> {
         UDP.judge(&samples.udp, udp),
         PML.judge(&samples.pml, None),
         STACK.judge(&samples.stack, None),
+        STACK_POSTED.judge(&samples.stack_posted, None),
         HOTEL.judge(&samples.hotel, None),
         HOTEL_TICK.judge(&samples.hotel_tick, None),
         RING.judge(&samples.ring, None),

@@ -1,6 +1,9 @@
 //! PML and BTL with their driver taken out: two ranks on one thread, over a datagram rail that only copies frames from
 //! one array to another. What that rail takes by itself, for the same number of frames of the same length, is measured
 //! in turn and subtracted: what is left is fragments, window, acknowledgements and matching, of both ends together.
+//!
+//! Twice: as a ping-pong of calls that wait, which is what a latency is made of, and as a stream of messages in one
+//! direction, each received by a request that is posted, matched, completed and tested.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -260,7 +263,7 @@ impl Datagram for End {
     }
 }
 
-/// What one small message costs.
+/// What one small message costs, in one of the two ways.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     /// PML and BTL of both ends, without the driver, in nanoseconds.
@@ -273,11 +276,20 @@ pub struct Stack {
 
 type Ends = [Pml<Btl<End>>; 2];
 
+/// How messages are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// There and back, by calls that wait.
+    Waiting,
+    /// One direction, by requests that are posted before and tested after.
+    Posted,
+}
+
 /// Nanoseconds of PML and BTL for one 8-byte message: sent, received, matched, completed and acknowledged.
 ///
 /// # Errors
 /// When either refuses what it must not refuse.
-pub fn stack_nanos(clock: &Clock) -> Result<Stack, BenchError> {
+pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
     // A few bytes per measurement, leaked: a loan without anybody's promise has to live for ever.
     let from = ConstLoan::of_static(&[7; PAYLOAD]);
     let into = MutLoan::of_static(vec![0; PAYLOAD].leak());
@@ -291,8 +303,17 @@ pub fn stack_nanos(clock: &Clock) -> Result<Stack, BenchError> {
     for _ in 0..LOOKS {
         let before = frames(&ends);
         let start = clock.ticks();
-        for _ in 0..MESSAGES {
-            exchange(&mut ends, &mut now, from, into)?;
+        match way {
+            Way::Waiting => {
+                for _ in 0..MESSAGES / 2 {
+                    there_and_back(&mut ends, &mut now, from, into)?;
+                }
+            }
+            Way::Posted => {
+                for _ in 0..MESSAGES {
+                    exchange(&mut ends, &mut now, from, into)?;
+                }
+            }
         }
         let all = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / MESSAGES as f64;
         let frames = (frames(&ends) - before) as f64 / MESSAGES as f64;
@@ -379,6 +400,40 @@ fn exchange(ends: &mut Ends, now: &mut u64, from: ConstLoan, into: MutLoan) -> R
     Ok(())
 }
 
+/// A message from the first rank to the second one, and one back.
+#[inline]
+fn there_and_back(ends: &mut Ends, now: &mut u64, from: ConstLoan, into: MutLoan) -> Result<(), BenchError> {
+    let [near, far] = ends;
+    hand_over((near, 0), (far, 1), from, into)?;
+    hand_over((far, 1), (near, 0), from, into)?;
+    *now += 2 * STEP;
+    if now.is_multiple_of(EVERY * STEP) {
+        near.progress(Time::from_nanos(*now));
+        far.progress(Time::from_nanos(*now));
+    }
+    Ok(())
+}
+
+/// Sends and receives as the calls of the library do that wait.
+#[inline]
+fn hand_over(
+    (near, of_near): (&mut Pml<Btl<End>>, u32),
+    (far, of_far): (&mut Pml<Btl<End>>, u32),
+    from: ConstLoan,
+    into: MutLoan,
+) -> Result<(), BenchError> {
+    if !near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) {
+        return Err(failed("a message was not taken at once"));
+    }
+    for _ in 0..1_000 {
+        let looked = far.recv_directly(Rank(of_near), 0, TAG, black_box(into), 64);
+        if looked.is_some() {
+            return Ok(());
+        }
+    }
+    Err(failed("a message did not arrive"))
+}
+
 /// Frames that both ends posted so far.
 fn frames(ends: &Ends) -> u64 {
     let posted = |pml: &Pml<Btl<End>>| -> u64 {
@@ -425,10 +480,12 @@ mod tests {
 
     #[test]
     fn the_figure_is_sane_and_acknowledgements_are_few() {
-        let stack = stack_nanos(&Clock::start()).unwrap();
-        assert!(stack.nanos > 1.0 && stack.nanos < 100_000.0, "{stack:?}");
-        assert!(stack.driver_nanos > 0.0, "{stack:?}");
-        // One frame for each message, and at most an acknowledgement for each second one.
-        assert!((1.0..=1.6).contains(&stack.frames), "{stack:?}");
+        for way in [Way::Waiting, Way::Posted] {
+            let stack = stack_nanos(&Clock::start(), way).unwrap();
+            assert!(stack.nanos > 1.0 && stack.nanos < 100_000.0, "{way:?}: {stack:?}");
+            assert!(stack.driver_nanos > 0.0, "{way:?}: {stack:?}");
+            // One frame for each message, and at most an acknowledgement for each second one.
+            assert!((1.0..=1.6).contains(&stack.frames), "{way:?}: {stack:?}");
+        }
     }
 }
