@@ -36,7 +36,7 @@ impl Peer {
 
 impl Core {
     /// The number on a segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_ack(&mut self, peer: u32, ack: Seq) {
         let state = &self.peers[peer as usize];
         let new = ack.plus(1).after(state.una_seq);
@@ -95,7 +95,9 @@ impl Core {
         let state = &mut self.peers[peer as usize];
         let (mut newly, mut sample) = (0, None);
         let mut index = state.una;
-        for _ in 0..n {
+        let mut left = n;
+        while left > 0 {
+            left -= 1;
             let segment = &mut self.segments[index];
             if segment.state != State::Sacked {
                 newly += 1;
@@ -144,11 +146,10 @@ impl Core {
         let state = &mut self.peers[peer as usize];
         (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();
-        let queueing = state.rtt.queueing(noise);
-        let from = state.congestion.window();
-        state.congestion.acknowledged(n, state.flight, queueing, most);
-        let (to, suspect) = (state.congestion.window(), state.is(about::SUSPECT));
-        if to < from {
+        let (rtt, suspect) = (&state.rtt, state.is(about::SUSPECT));
+        let queueing = || rtt.queueing(noise);
+        let shrunk = state.congestion.acknowledged(n, state.flight, queueing, most);
+        if let Some((from, to)) = shrunk {
             self.record(peer, Event::Shrunk { from, to });
         }
         if suspect {

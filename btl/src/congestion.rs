@@ -65,16 +65,26 @@ impl Congestion {
     }
 
     /// `n` segments were acknowledged while `flight` were under way before. `queueing` says whether round trips are
-    /// long; `most` is the window of the protocol. A window that is not used does not grow.
+    /// long; `most` is the window of the protocol. A window that is not used does not grow. From how many to how many it
+    /// shrank, if it did.
     #[inline]
-    pub(crate) fn acknowledged(&mut self, n: u32, flight: u32, queueing: bool, most: u32) {
+    pub(crate) fn acknowledged(
+        &mut self,
+        n: u32,
+        flight: u32,
+        queueing: impl Fn() -> bool,
+        most: u32,
+    ) -> Option<(u32, u32)> {
         self.acknowledged = self.acknowledged.saturating_add(count(n));
         if flight + n >= self.window() / 2 {
-            self.grow(n, queueing, most);
+            self.grow(n, queueing(), most);
         }
-        if self.acknowledged >= self.span {
-            self.end_of_window(queueing);
+        if self.acknowledged < self.span {
+            return None;
         }
+        let from = self.window();
+        self.end_of_window(queueing());
+        (self.window() < from).then_some((from, self.window()))
     }
 
     #[inline]
@@ -148,8 +158,8 @@ mod tests {
         for _ in 0..n {
             let window = congestion.window();
             congestion.lost(lost(window));
-            congestion.acknowledged(window - lost(window), lost(window), queueing, 4096);
-            congestion.acknowledged(lost(window), 0, queueing, 4096);
+            congestion.acknowledged(window - lost(window), lost(window), || queueing, 4096);
+            congestion.acknowledged(lost(window), 0, || queueing, 4096);
         }
     }
 
@@ -207,7 +217,7 @@ mod tests {
     #[test]
     fn an_unused_window_does_not_grow() {
         let mut congestion = Congestion::new(64);
-        (0..1000).for_each(|_| congestion.acknowledged(1, 0, false, 4096));
+        (0..1000).for_each(|_| _ = congestion.acknowledged(1, 0, || false, 4096));
         assert_eq!(congestion.window(), 64);
     }
 }

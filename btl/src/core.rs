@@ -176,7 +176,7 @@ impl Core {
     #[inline]
     pub(crate) fn make_ready(&mut self, peer: u32) {
         let state = &mut self.peers[peer as usize];
-        if !state.is(about::READY) && state.may_send() && state.has_work() {
+        if state.has_work() && !state.is(about::READY) && state.may_send() {
             state.flags |= about::READY;
             self.ready.push_back(peer);
         }

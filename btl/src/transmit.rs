@@ -176,7 +176,7 @@ impl Core {
     }
 
     /// Posts a segment, with credit. Nothing is refused then.
-    #[inline]
+    #[inline(always)]
     fn post_segment<T: Transmit>(&mut self, tx: &mut T, peer: u32, index: u32) {
         let (now, mac, crc) = (self.now, self.mac(), self.crc);
         let state = &mut self.peers[peer as usize];

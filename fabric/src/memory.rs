@@ -133,7 +133,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Copies from offset `at` into `to`; returns how many bytes there were.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         let from = self.skip(at);
         let n = from.length.min(to.len());

@@ -196,7 +196,7 @@ impl<'a> Inbound<'a> {
 
     /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes copied,
     /// which end where the first of the two does.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to_loan(&self, at: usize, into: &MutLoan, into_at: usize) -> usize {
         let near = into.write_shared(into_at, self.first.skip(at));
         if self.rest.is_empty() {
