@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::BenchError;
 use crate::load::{Repeat, Row};
 use crate::plan::Kind;
-use crate::report::{Report, SCHEMA as REPORT};
+use crate::report::{Report, SCHEMA as REPORT, printable};
 use crate::size::Size;
 use crate::stats::{Recorder, median};
 
@@ -153,7 +153,8 @@ pub struct Comparison {
 pub fn read(path: &Path) -> Result<Report, BenchError> {
     let bad = |reason: String| BenchError::BadReport {
         path: path.to_owned(),
-        reason,
+        // What stands in the file stands in the reason.
+        reason: printable(&reason),
     };
     let text = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
     let value: serde_json::Value =
@@ -176,7 +177,7 @@ pub fn files(first: &Path, second: &Path) -> Result<Comparison, BenchError> {
         return Err(BenchError::Unlike {
             first: first.to_owned(),
             second: second.to_owned(),
-            reason,
+            reason: printable(&reason),
         });
     }
     let lines = lines(&a, &b);
@@ -500,7 +501,7 @@ impl Comparison {
                 percent(line.threshold),
             );
             if let Some(reason) = &line.reason {
-                let _ = writeln!(text, "          {reason}");
+                let _ = writeln!(text, "          {}", printable(reason));
             }
         }
         let _ = writeln!(

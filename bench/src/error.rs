@@ -1,6 +1,7 @@
 //! What can stop a measurement, with the object, the cause and what to do next.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use doorbell_fabric::error::Exit;
 use thiserror::Error;
@@ -114,6 +115,24 @@ pub enum BenchError {
         /// The measurement.
         what: &'static str,
     },
+    /// A deadline passed in the middle of a measurement, and nothing was lost.
+    #[error(
+        "deadline passed: no answer came within {:.1} s during {what}; the other side hangs, is stopped or has too little \
+         time: look at its own output", waited.as_secs_f64()
+    )]
+    Late {
+        /// The measurement.
+        what: &'static str,
+        /// The deadline.
+        waited: Duration,
+    },
+    /// Nobody came to be answered.
+    #[error("nobody asked within {:.0} s: start the side that asks while this one waits, and check both addresses",
+        waited.as_secs_f64())]
+    Nobody {
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The buffers of a size could not be had.
     #[error(
         "there is no memory for a buffer of {bytes} bytes: measure smaller messages, or raise the limit (`ulimit -v`)"
@@ -133,13 +152,14 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether a deadline passed: in a loop of stamped messages, one was lost.
+    /// Whether a deadline passed: in a loop of stamped messages, one may be lost.
     pub fn is_timeout(&self) -> bool {
         matches!(
             self,
             Self::World {
                 source: doorbell::Error::Timeout(_)
             } | Self::Silent { .. }
+                | Self::Late { .. }
         )
     }
 

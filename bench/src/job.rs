@@ -8,7 +8,7 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::env::{ClockRecord, Environment, Host, RankRecord, Watch, doubts};
+use crate::env::{CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, doubts};
 use crate::error::BenchError;
 use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
@@ -65,6 +65,7 @@ pub fn measure(
         progress_core: cores.progress,
         hostname: host.name.clone(),
         noise: watch.since(),
+        captures: CaptureRecord::of(world),
     };
     let mut session = Session::new(&mut link, &clock).apart(world.met_over().is_some());
     if world.rank() % 2 == 1 {

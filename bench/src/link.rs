@@ -108,6 +108,12 @@ pub trait Link {
     /// As [`Link::recv`].
     fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
 
+    /// Receives one message of the load if it is there already, or on its way; `None` when nothing comes any more.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError>;
+
     /// How long a wait lasts at most.
     fn deadline(&self) -> Duration;
 
@@ -122,6 +128,12 @@ pub trait Link {
     /// # Errors
     /// As [`Link::recv`].
     fn hear(&mut self) -> Result<Vec<u8>, BenchError>;
+
+    /// As [`Link::hear`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError>;
 }
 
 /// The buffers that a stream lands in: few enough to stay in a core's cache, as a consumer's would be.

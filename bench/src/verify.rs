@@ -162,6 +162,11 @@ impl Stamper {
         }
     }
 
+    /// The message stamped last did not leave.
+    pub fn take_back(&mut self) {
+        self.sent = self.sent.saturating_sub(1);
+    }
+
     /// How many were stamped since the last time this was asked.
     pub fn take_sent(&mut self) -> u64 {
         std::mem::take(&mut self.sent)

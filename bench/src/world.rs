@@ -16,6 +16,8 @@ const DATA: u64 = 0xda7a;
 const CONTROL: u64 = 0xc0;
 /// A rank may have to wait this long for the next order: other pairs measure, or the leader sums up.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// What has arrived is found within this time: it only waits to be looked at.
+const LEFTOVER: Duration = Duration::from_millis(100);
 /// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the rail's own
 /// queue is the window. Above it, requests are kept outstanding.
 const TAKEN_AT_ONCE: usize = 4096;
@@ -334,6 +336,19 @@ impl Link for WorldLink<'_> {
         Ok(Some(ended?.len))
     }
 
+    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        match self
+            .world
+            .within(LEFTOVER)
+            .probe(self.peer, DATA)
+            .map_err(BenchError::from)
+        {
+            Ok(_) => self.recv(into).map(Some),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn deadline(&self) -> Duration {
         *self.world.config().wait.deadline.get()
     }
@@ -344,6 +359,10 @@ impl Link for WorldLink<'_> {
 
     fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
         hear(self.world, self.peer)
+    }
+
+    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        hear_within(self.world, self.peer, limit)
     }
 }
 
@@ -490,7 +509,11 @@ fn patience(world: &World) -> Duration {
 
 /// Receives a control message of whatever length.
 pub(crate) fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
-    let patient = world.within(patience(world));
+    hear_within(world, from, patience(world))
+}
+
+fn hear_within(world: &World, from: u32, limit: Duration) -> Result<Vec<u8>, BenchError> {
+    let patient = world.within(limit);
     let length = patient.probe(from, CONTROL)?.len;
     if length > CONTROL_MAX {
         return Err(BenchError::Disorder {

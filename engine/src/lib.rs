@@ -51,7 +51,7 @@ pub use doorbell_pml::Counters;
 pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Waiting};
 pub use message::Message;
-pub use rails::discover;
+pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};

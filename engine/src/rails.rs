@@ -5,6 +5,8 @@ mod capture;
 mod find;
 mod settings;
 
+pub use capture::{Capture, capture_file};
+
 use doorbell_btl::{Btl, BtlError, Diagnosis, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
@@ -65,7 +67,7 @@ impl AnyRail {
             "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
             "udp" => {
                 let mut driver = UdpRail::open(name, &settings::udp_config(config))?;
-                capture::begin(&mut driver, config)?;
+                capture::begin(&mut driver, name, config)?;
                 let life = Incarnation(random::number()?);
                 Ok(Self::Udp(made_reliable(driver, config, life)?))
             }
@@ -97,6 +99,15 @@ impl AnyRail {
     /// What selection judges, for a rail that is open already.
     pub(crate) fn candidate(&self) -> Candidate {
         Candidate::usable(self.name().clone(), *self.capabilities())
+    }
+
+    /// Ends its capture, if it has one.
+    pub(crate) fn end_capture(&mut self, config: &Config) -> Option<Capture> {
+        let name = self.name().clone();
+        match self {
+            Self::Udp(rail) => capture::end(rail.driver_mut(), &name, config),
+            Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
+        }
     }
 
     /// What it counts, by name: names and order never change.

@@ -33,6 +33,12 @@ pub(crate) struct Seen {
     next: Time,
 }
 
+/// The name of a rail as names of counters may be: `%` stands in scoped addresses, and other marks in interfaces' names.
+fn counted_as(rail: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:/".contains(c);
+    rail.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
 impl Seen {
     /// Makes the file of `rank`, where the setting says so.
     ///
@@ -49,7 +55,7 @@ impl Seen {
         plan = plan.gauge("pml.live_requests", "requests");
         let mut counted = Vec::new();
         for (_, rail) in pml.rails() {
-            let of = Rail::name(rail).to_string();
+            let of = counted_as(Rail::name(rail).as_str());
             rail.counts(|name, unit, _| counted.push((format!("{of}.{name}"), unit)));
         }
         for (name, unit) in &counted {

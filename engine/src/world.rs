@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
 use crate::progress::{Envelope, Front, Look};
+use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
@@ -511,6 +512,19 @@ impl World {
     /// millisecond and 64 calls old, as long as the rank makes calls.
     pub fn counter_file(&self) -> Option<&Path> {
         self.counters.as_deref()
+    }
+
+    /// Ends the captures of this rank's rails (`udp.capture`), and tells what is in their files. Without this they end
+    /// with the world.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn end_captures(&self) -> Result<Vec<Capture>, Error> {
+        let config = self.config.clone();
+        self.front.call(move |core| {
+            let rails = core.pml.rails_mut();
+            rails.filter_map(|(_, rail)| rail.end_capture(&config)).collect()
+        })
     }
 
     /// The interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided operations.

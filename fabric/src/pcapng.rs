@@ -125,6 +125,9 @@ pub struct Packet<'a> {
 /// });
 /// writer.flush();
 /// assert_eq!((writer.written(), writer.lost()), (1, 0));
+/// let bytes = writer.bytes();
+/// drop(writer);
+/// assert_eq!(bytes, file.len() as u64);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 pub struct Writer<W: Write> {
@@ -136,6 +139,7 @@ pub struct Writer<W: Write> {
     /// Packets in the buffer.
     pending: u64,
     written: u64,
+    bytes: u64,
     lost: u64,
     failed: bool,
     error: Option<io::Error>,
@@ -152,6 +156,7 @@ impl<W: Write> Writer<W> {
             interfaces: 0,
             pending: 0,
             written: 0,
+            bytes: 0,
             lost: 0,
             failed: false,
             error: None,
@@ -258,6 +263,11 @@ impl<W: Write> Writer<W> {
         self.written + self.pending
     }
 
+    /// Bytes that the writer below has taken whole, heads of blocks included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Packets that are not in the capture, because of an error.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -280,7 +290,10 @@ impl<W: Write> Writer<W> {
     fn write_out(&mut self) {
         if !self.failed && !self.buffer.is_empty() {
             match self.out.write_all(&self.buffer) {
-                Ok(()) => self.written += std::mem::take(&mut self.pending),
+                Ok(()) => {
+                    self.written += std::mem::take(&mut self.pending);
+                    self.bytes += self.buffer.len() as u64;
+                }
                 Err(error) => self.fail(error),
             }
         }

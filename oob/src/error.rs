@@ -69,7 +69,7 @@ pub enum OobError {
     },
     /// An address that is none.
     #[error(
-        "`{given}` is no address: {reason}; give ADDR:PORT, as in 10.0.0.1:7117, [fe80::1]:7117 or host:7117"
+        "`{given}` is no address: {reason}; give ADDR:PORT, as in 10.0.0.1:7117, [fe80::1%eth0]:7117 or host:7117"
     )]
     Address {
         /// What was given.
@@ -164,6 +164,14 @@ pub enum OobError {
         "the other side closed the connection before the handshake was over: is it `doorbell`, and alive?"
     )]
     Unanswered,
+    /// A handshake that failed, with whom: of several hosts, it may be one alone.
+    #[error("{address}: {error}")]
+    With {
+        /// The other side.
+        address: SocketAddr,
+        /// What it was.
+        error: Box<Self>,
+    },
     /// The handshake was not over in time.
     #[error("the handshake was not over within {:.1} s: the other side is busy, stopped, or not `doorbell`", limit.as_secs_f64())]
     HandshakeLate {
@@ -202,9 +210,22 @@ pub enum OobError {
 }
 
 impl OobError {
+    /// The same with the other side's address before it, unless it is in the sentence anyway.
+    #[must_use]
+    pub fn with(self, address: SocketAddr) -> Self {
+        match self {
+            Self::Broken { .. } | Self::Late { .. } | Self::With { .. } => self,
+            error => Self::With {
+                address,
+                error: Box::new(error),
+            },
+        }
+    }
+
     /// With which number a program ends because of this.
     pub fn exit(&self) -> Exit {
         match self {
+            Self::With { error, .. } => error.exit(),
             Self::KeyFile { .. } | Self::KeyOpen { .. } | Self::KeyOwner { .. } | Self::KeyExists { .. } => {
                 Exit::Usage
             }

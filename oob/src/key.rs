@@ -82,6 +82,9 @@ impl JobKey {
         };
         // Of what was opened, not of what has the name now.
         let found = file.metadata().map_err(io("look at"))?;
+        if found.is_dir() {
+            return Err(bad("it is a folder; give the name of the file in it"));
+        }
         if !found.is_file() {
             return Err(bad("it is no plain file"));
         }
@@ -149,6 +152,13 @@ impl JobKey {
     /// [`OobError::KeyExists`] without `force`; [`OobError::KeyFile`] when what is there is no plain file;
     /// [`OobError::KeyIo`], and then nothing is left behind.
     pub fn write(&self, path: &Path, force: bool) -> Result<(), OobError> {
+        // Also through a link: whoever names a folder wants a file in it.
+        if path.is_dir() {
+            return Err(OobError::KeyFile {
+                path: path.to_owned(),
+                reason: "it is a folder; give the name of a file in it".to_owned(),
+            });
+        }
         match fs::symlink_metadata(path) {
             Ok(_) if !force => {
                 return Err(OobError::KeyExists {
@@ -249,6 +259,18 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_is_told_as_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = JobKey::generate().unwrap();
+        for force in [false, true] {
+            let said = key.write(folder.path(), force).unwrap_err().to_string();
+            assert!(said.contains("it is a folder"), "{said}");
+        }
+        let said = JobKey::read(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("it is a folder"), "{said}");
+    }
+
+    #[test]
     fn what_is_written_is_read_and_only_the_owner_can() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
@@ -322,7 +344,7 @@ mod tests {
             ("link", "link"),
             ("pipe", "plain"),
             ("huge", "too long"),
-            (".", "plain"),
+            (".", "folder"),
             ("no", "open"),
         ] {
             let said = JobKey::read(&at(name)).unwrap_err().to_string();

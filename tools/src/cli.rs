@@ -20,6 +20,16 @@ fails decides; a program of `run` may end with numbers of its own (126: it canno
     };
 }
 
+/// Where settings come from: the same words in the help of each command that reads them.
+macro_rules! settings {
+    () => {
+        "\
+Settings: what no option says comes from the environment (DOORBELL_DEADLINE=5s), else from the TOML file that \
+DOORBELL_CONFIG names, else from the defaults; `doorbell info --config` lists every setting with its variable, its \
+value and where that came from.\n\n"
+    };
+}
+
 /// How two hosts measure together: the same words in the help of each measurement.
 macro_rules! hosts {
     () => {
@@ -60,7 +70,7 @@ pub(crate) enum Command {
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
 Half round trips are shown: means over whole rounds, percentiles over single exchanges. With `--rate` or `--open-loop`, \
-full round trips: from the intended send, beside those from the actual one.\n\n", hosts!(), exits!(), "\
+full round trips: from the intended send, beside those from the actual one.\n\n", hosts!(), settings!(), exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
 doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'\n  \
 doorbell pingpong --verify\n  \
@@ -70,7 +80,7 @@ doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
     /// Measure bandwidth: messages in one direction, a window outstanding
-    #[command(after_help = concat!(hosts!(), exits!(), "\
+    #[command(after_help = concat!(hosts!(), settings!(), exits!(), "\
 Examples:\n  doorbell stream\n  doorbell stream --sizes 64Ki,1Mi --window 16 --no-cma\n  \
 doorbell stream --sizes 1Mi --verify --json - | jq '.results[].verified'\n  \
 doorbell stream --csv stream.csv --plot stream.html"))]
@@ -79,7 +89,7 @@ doorbell stream --csv stream.csv --plot stream.html"))]
     #[command(after_help = concat!("\
 Messages up to 4 KiB are sent and received by blocking calls, which is the fastest way: the rail's own queue keeps \
 them under way. `--posted N` has N non-blocking requests outstanding on each side instead, as benchmarks of MPI do; \
-each then costs a request more than the same message by blocking calls.\n\n", hosts!(), exits!(), "\
+each then costs a request more than the same message by blocking calls.\n\n", hosts!(), settings!(), exits!(), "\
 Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
 doorbell rate --verify"))]
     Rate(RateArgs),
@@ -119,7 +129,7 @@ terminal.\n\n\
 When the job fails, or the launcher is killed, what the ranks started is ended with them: all of a rank's process \
 group, and every process of this user that still has the job's DOORBELL_ROOT in its environment. Out of reach are \
 processes that left both, that run as another user, or where /proc cannot be read. Processes that a job leaves behind \
-when it ends well are left alone.\n\n", exits!(), "\
+when it ends well are left alone.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'"))]
 pub(crate) struct RunArgs {
@@ -148,7 +158,7 @@ pub(crate) struct RunArgs {
 
 /// Show the rails of this machine, and why each can or cannot be used
 #[derive(Debug, Args)]
-#[command(after_help = concat!(exits!(), "\
+#[command(after_help = concat!(settings!(), exits!(), "\
 Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
 pub(crate) struct InfoArgs {
     /// As JSON
@@ -194,14 +204,15 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "S", allow_hyphen_values = true, value_parser = an_hour, conflicts_with = "samples",
           default_value_t = 0.5)]
     pub(crate) seconds: f64,
-    /// Samples per size instead of a time
+    /// Samples per size instead of a time; whole rounds are measured, of up to 1,000 exchanges where they are short, so
+    /// that it may be more
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub(crate) samples: Option<u64>,
     /// Shared memory without the system's call for copies between processes
     #[arg(long)]
     pub(crate) no_cma: bool,
     /// Capture every frame of a udp rail, for Wireshark (pcapng); each rank writes a file of its own, with its number
-    /// before the ending
+    /// before the ending, for its user only; one that cannot be written whole makes the exit status 6
     #[arg(long, value_name = "FILE", requires = "rail")]
     pub(crate) pcap: Option<PathBuf>,
     /// Leave out the bare cache-line exchange that is measured beside each size
@@ -317,7 +328,7 @@ pub(crate) struct RateArgs {
 #[command(after_help = concat!("\
 A busy ping-pong of bare datagrams over connected sockets: no rail can be faster over the same sockets, so what a rail \
 takes is told as a multiple of this. Start the side with `--answer` first; it ends when the other side has done, or 5 s \
-after the last datagram. It hears nobody but the address that it is given, has no key, and answers with what it is sent.\n\n", exits!(), "\
+after the last datagram; with status 5 when nobody came. It hears nobody but the address that it is given, has no key, and answers with what it is sent.\n\n", exits!(), "\
 Examples:\n  doorbell raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer\n  \
 doorbell raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --sizes 8,64 --seconds 1"))]
 pub(crate) struct RawUdpArgs {
@@ -487,6 +498,8 @@ mod tests {
             // Wrapped to the terminal's width.
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
+            let reads = !["raw-udp", "key", "compare", "budgets"].contains(&command.get_name());
+            assert_eq!(help.contains("DOORBELL_CONFIG"), reads, "{}", command.get_name());
         }
     }
 

@@ -38,6 +38,15 @@ pub(crate) enum ToolError {
         /// The system's error.
         source: io::Error,
     },
+    /// Two hosts without a common rail.
+    #[error(
+        "{said}; between hosts, a rail has to be named on both sides, on an interface that reaches the other: \
+         `--rail udp:INTERFACE` with `--serve` and with `--connect` (`doorbell info` lists them)"
+    )]
+    NoWay {
+        /// What the engine says of it.
+        said: String,
+    },
     /// A setting of the command line that does not fit the others.
     #[error("{0}")]
     Usage(String),
@@ -74,6 +83,7 @@ impl ToolError {
             Self::World { source } => source.exit(),
             Self::Oob(error) => error.exit(),
             Self::Rail(error) => error.exit(),
+            Self::NoWay { .. } => Exit::Rail,
             Self::Output(_) | Self::Write { .. } | Self::Start { .. } | Self::System { .. } => Exit::System,
             Self::Bench(error) => match error {
                 BenchError::BadSize { .. }
@@ -87,6 +97,7 @@ impl ToolError {
                 BenchError::Disorder { .. } | BenchError::Damaged { .. } | BenchError::Silent { .. } => {
                     Exit::PeerLost
                 }
+                BenchError::Late { .. } | BenchError::Nobody { .. } => Exit::TimedOut,
                 BenchError::Child { exit, .. } => *exit,
                 _ => Exit::System,
             },

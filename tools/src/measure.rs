@@ -127,10 +127,18 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     if let Some(name) = &args.plot {
         Picture::of(name)?;
     }
+    let rank = std::env::var_os("DOORBELL_RANK");
+    if let Some(name) = args.pcap.as_deref().filter(|_| rank.is_none()) {
+        let ranks: &[u32] = match (&args.hosts.connect, args.hosts.serve) {
+            (Some(_), _) => &[0],
+            (None, true) => &[1],
+            (None, false) => &[0, 1],
+        };
+        outputs::check_captures(name, ranks, &asked.outputs())?;
+    }
     if args.hosts.serve {
         return hosts::serve(asked);
     }
-    let rank = std::env::var_os("DOORBELL_RANK");
     if rank.is_none() || rank.as_deref() == Some(OsStr::new("0")) {
         outputs::check(&asked.outputs())?;
     }
@@ -242,7 +250,10 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
         builder = builder.set("shm.cma", "false");
     }
     if let Some(file) = &args.pcap {
-        builder = builder.set("udp.capture", &file.to_string_lossy());
+        let name = file.to_string_lossy();
+        // The word that means "none".
+        let name = if name == "auto" { "./auto".into() } else { name };
+        builder = builder.set("udp.capture", &name);
     }
     if let Some(core) = progress_core {
         builder = builder.set("progress.core", &core.to_string());
@@ -279,9 +290,28 @@ pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result
             out::say(&text);
         }
         shown?;
+        rounded(&report, &asked.plan);
+        // Its rank has said which one, and why.
+        let mut captures = report.environment.ranks.iter().flat_map(|rank| &rank.captures);
+        if exit == Exit::Done && captures.any(|capture| !capture.is_whole()) {
+            exit = Exit::System;
+        }
     }
     world.close();
     Ok(exit.into())
+}
+
+/// Says so when more samples were taken than were asked for.
+fn rounded(report: &Report, plan: &Plan) {
+    let Some(asked) = plan.samples else {
+        return;
+    };
+    let most = report.results.iter().map(|row| row.samples).max().unwrap_or(0);
+    if most > asked {
+        out::say(&format!(
+            "doorbell: `--samples {asked}`: up to {most} were taken of a size, as whole rounds are measured"
+        ));
+    }
 }
 
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use doorbell_bench::report::printable;
+
 use crate::error::ToolError;
 
 /// Writes a text to the standard output.
@@ -14,8 +16,12 @@ pub(crate) fn print(text: &str) -> Result<(), ToolError> {
 
 /// Says one line on the standard error, where a failure to do so has nobody to be told to.
 pub(crate) fn say(line: &str) {
+    // Names of files and hosts are others' words: a terminal is not to obey them. A sentence may have lines behind it.
+    let lines: Vec<String> = line.split('\n').map(printable).collect();
     // In one write: several ranks may say something at once.
-    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{}\n", lines.join("\n")).as_bytes());
 }
 
 /// Shows a passing line on the standard error when a person looks at it: the next one is written over it.

@@ -44,6 +44,46 @@ pub(crate) fn check(outputs: &[Named<'_>]) -> Result<(), ToolError> {
     Ok(())
 }
 
+/// Checks that `name` can stand for captures, and that those of `ranks` can be made beside `outputs`.
+///
+/// # Errors
+/// With the name, and what is wrong with it.
+pub(crate) fn check_captures(name: &Path, ranks: &[u32], outputs: &[Named<'_>]) -> Result<(), ToolError> {
+    let refuse = |why: &str| {
+        Err(ToolError::Usage(format!(
+            "`--pcap {}`: {why}; give the name of a file, as in `--pcap trace.pcapng`",
+            name.display()
+        )))
+    };
+    if is_stdout(name) {
+        return refuse("each rank writes a file of its own, and the standard output is none");
+    }
+    let is_folder = name.as_os_str().as_encoded_bytes().ends_with(b"/") || name.file_name().is_none();
+    if is_folder || name.is_dir() {
+        return refuse("it is a folder");
+    }
+    if fs::metadata(name).is_ok_and(|found| !found.is_file()) {
+        return refuse("it is a device or a pipe");
+    }
+    // As the configuration reads texts: it would be another name there.
+    match name.to_str() {
+        Some(text) if text.trim() == text => {}
+        _ => return refuse("it begins or ends with a blank, or is not UTF-8"),
+    }
+    let files: Vec<PathBuf> = ranks
+        .iter()
+        .map(|rank| doorbell::capture_file(name, *rank))
+        .collect();
+    if let Some(odd) = files
+        .iter()
+        .find(|file| fs::metadata(file).is_ok_and(|found| !found.is_file()))
+    {
+        return refuse(&format!("`{}` is there, and is no plain file", odd.display()));
+    }
+    let captures = files.iter().map(|file| ("--pcap", &**file));
+    check(&outputs.iter().copied().chain(captures).collect::<Vec<_>>())
+}
+
 /// Writes an output: a file is there whole or stays as it was.
 ///
 /// # Errors
@@ -217,6 +257,35 @@ mod tests {
         assert!(refused(&[("--csv", Path::new("/proc/x"))]).contains("takes no files"));
         assert_eq!(names(folder.path()), ["file", "link"]);
         assert_eq!(fs::read(at("file")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn captures_are_plain_files_of_each_rank() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("t.1.pcapng")).unwrap();
+        for (name, word) in [
+            (Path::new("-"), "standard output"),
+            (Path::new("/dev/full"), "device"),
+            (folder.path(), "folder"),
+            (Path::new("new/"), "folder"),
+            (&at("missing/t.pcapng"), "folder does not exist"),
+            (&at("t.pcapng"), "t.1.pcapng"),
+            (&at("blank "), "blank"),
+        ] {
+            let said = check_captures(name, &[0, 1], &[]).unwrap_err().to_string();
+            assert!(
+                said.contains("--pcap") && said.contains(word),
+                "{}: {said}",
+                name.display()
+            );
+        }
+        check_captures(&at("t.pcapng"), &[0], &[]).unwrap();
+        let said = check_captures(&at("x"), &[0], &[("--json", &at("x.0.pcapng"))])
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("same file"), "{said}");
+        assert_eq!(names(folder.path()), ["t.1.pcapng"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use doorbell_bench::budgets::{raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket};
+use doorbell_bench::budgets::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket};
 use doorbell_bench::pin;
 use doorbell_bench::size::Size;
 use doorbell_bench::stats::Spread;
@@ -57,7 +57,9 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     let socket = raw_udp_socket(args.from, args.to)?;
     if args.answer {
         out::print(&format!("answering {} on {}\n", args.to, args.from))?;
-        raw_udp_answer(&socket)?;
+        if raw_udp_answer(&socket)? == Answered::Silent {
+            out::print(&format!("{} fell silent without taking leave\n", args.to))?;
+        }
         return Ok(Exit::Done.into());
     }
     let sizes = if args.sizes.is_empty() {

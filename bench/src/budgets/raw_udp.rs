@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::clock::Clock;
 use rustix::io::Errno;
@@ -91,12 +91,27 @@ pub fn raw_udp_end(socket: &UdpSocket) -> Result<(), BenchError> {
     })
 }
 
+/// How the answering side ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The other side took leave.
+    Whole,
+    /// Nothing came from it any more.
+    Silent,
+}
+
 /// The answering side: every datagram goes back as it is, until an empty one, or none for some seconds.
 ///
 /// # Errors
-/// When the system refuses something.
-pub fn raw_udp_answer(socket: &UdpSocket) -> Result<(), BenchError> {
-    answer(socket, &AtomicBool::new(false))
+/// [`BenchError::Nobody`] when none came at all; when the system refuses something.
+pub fn raw_udp_answer(socket: &UdpSocket) -> Result<Answered, BenchError> {
+    match answer(socket, &AtomicBool::new(false))? {
+        (_, Some(_)) => Ok(Answered::Whole),
+        (1.., None) => Ok(Answered::Silent),
+        (0, None) => Err(BenchError::Nobody {
+            waited: Duration::from_secs_f64(PATIENCE),
+        }),
+    }
 }
 
 /// Two sockets of the loopback, each connected to the other.
@@ -138,12 +153,17 @@ fn ask(
     Ok(halves)
 }
 
-fn answer(socket: &UdpSocket, over: &AtomicBool) -> Result<(), BenchError> {
+/// How many were answered, and the length of the one that ended it, if one did.
+fn answer(socket: &UdpSocket, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
     let mut buffer = vec![0; LONGEST];
-    while let Some(length @ 1..) = take(socket, &mut buffer, over)? {
-        put(socket, &buffer[..length])?;
+    let mut answered = 0;
+    loop {
+        match take(socket, &mut buffer, over)? {
+            Some(length @ 1..) => put(socket, &buffer[..length])?,
+            end => return Ok((answered, end)),
+        }
+        answered += 1;
     }
-    Ok(())
 }
 
 #[inline]
@@ -220,8 +240,20 @@ mod tests {
         }
         let begun = Instant::now();
         raw_udp_end(&near).unwrap();
-        answering.join().unwrap().unwrap();
+        assert_eq!(answering.join().unwrap().unwrap(), Answered::Whole);
         assert!(begun.elapsed().as_secs_f64() < PATIENCE / 2.0);
+    }
+
+    #[test]
+    fn one_that_nobody_asks_or_takes_leave_of_says_so() {
+        let (near, far) = pair().unwrap();
+        let alone = std::thread::spawn(move || raw_udp_answer(&far).map(drop).unwrap_err());
+        let (asking, left) = pair().unwrap();
+        let left = std::thread::spawn(move || raw_udp_answer(&left).unwrap());
+        send(&asking, b"x", SendFlags::empty()).unwrap();
+        assert_eq!(left.join().unwrap(), Answered::Silent);
+        assert!(matches!(alone.join().unwrap(), BenchError::Nobody { .. }));
+        drop(near);
     }
 
     #[test]

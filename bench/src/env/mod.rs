@@ -118,6 +118,48 @@ pub struct RankRecord {
     pub hostname: String,
     /// What disturbed it during the measurement.
     pub noise: Noise,
+    /// The captures that it wrote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captures: Vec<CaptureRecord>,
+}
+
+/// A capture of a rail's frames.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaptureRecord {
+    /// The file, on the rank's machine.
+    pub file: String,
+    /// The rail.
+    pub rail: String,
+    /// Frames in it.
+    pub frames: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Frames that are missing in it.
+    pub lost: u64,
+    /// Why they are.
+    pub error: Option<String>,
+}
+
+impl CaptureRecord {
+    /// Those of a world, which end with this.
+    pub fn of(world: &doorbell::World) -> Vec<Self> {
+        // A world that has ended has said why, and its captures ended with it.
+        let captures = world.end_captures().unwrap_or_default();
+        let record = |capture: doorbell::Capture| Self {
+            file: capture.file.display().to_string(),
+            rail: capture.rail,
+            frames: capture.frames,
+            bytes: capture.bytes,
+            lost: capture.lost,
+            error: capture.error,
+        };
+        captures.into_iter().map(record).collect()
+    }
+
+    /// Whether every frame is in it.
+    pub fn is_whole(&self) -> bool {
+        self.lost == 0 && self.error.is_none()
+    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub fn follow<L: Link>(
             }
             Order::Tally => {
                 ready(session)?;
-                let tally = session.take_tally();
+                let tally = session.take_tally()?;
                 session.link.tell(&json(&tally))?;
             }
             Order::Tell => {

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use crate::bare::{Bare, Place};
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
-use crate::verify::Verifier;
+use crate::verify::{Tally, Verifier};
 
 pub use follower::follow;
 pub use knee::KneeLimit;
@@ -138,8 +138,21 @@ pub struct Session<'a, L> {
     verifier: Option<Box<Verifier>>,
     /// The number of the next stamped message of either direction.
     next: u64,
-    /// A stamped message did not arrive within the deadline: the measurement ends there, with a result.
-    cut: bool,
+    /// A stamped message did not arrive within the deadline: the measurement ends there, with a result when one is lost.
+    cut: Option<Cut>,
+    /// What the follower counted, when it was asked for before its turn.
+    far: Option<Tally>,
+}
+
+/// How a measurement was cut short.
+#[derive(Debug)]
+struct Cut {
+    /// The deadline.
+    error: BenchError,
+    /// It passed while this side sent: what did not leave is not lost.
+    sending: bool,
+    /// Length of the stamped messages that may have come too late.
+    bytes: Option<usize>,
 }
 
 impl<'a, L: Link> Session<'a, L> {
@@ -154,7 +167,8 @@ impl<'a, L: Link> Session<'a, L> {
             no_one_way: None,
             verifier: None,
             next: 0,
-            cut: false,
+            cut: None,
+            far: None,
         }
     }
 

@@ -31,6 +31,8 @@ const UNDER_WAY_BYTES: usize = 4 << 20;
 const LEAD: Duration = Duration::from_micros(20);
 /// A run that takes more than twice as long as it was planned, and this, is cut.
 const GRACE: Duration = Duration::from_millis(20);
+/// After a cut, answers that are on their way are looked for during this time.
+const SETTLE: Duration = Duration::from_millis(100);
 /// A slice takes about this many nanoseconds at most.
 const SLICE_NANOS: f64 = 250e6;
 /// Repetitions that a slice is cut into, for comparisons.
@@ -186,8 +188,29 @@ impl OpenLoop {
         session.link.begin_open(bytes, self.under_way)?;
         let counted = self.ask(session, count, intended, actual);
         let ended = counted.and_then(|counted| self.end(session).map(|()| counted));
+        let counted = ended.and_then(|counted| self.settle(session).map(|()| counted));
         session.link.end_open();
-        ended
+        counted
+    }
+
+    /// After a cut: what comes too late is looked at as long as there are receives for it.
+    fn settle<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
+        if !session.is_cut() {
+            return Ok(());
+        }
+        // Behind the follower's counts there is nothing of its messages any more.
+        session.ask_tally()?;
+        let clock = session.clock;
+        let end = clock.ticks() + clock.ticks_in(SETTLE);
+        let bytes = self.into.len();
+        while clock.ticks() < end {
+            if let (Some(found @ (None | Some(1..))), Some(verifier)) =
+                (self.arrived(session)?, &mut session.verifier)
+            {
+                verifier.checker.look(&self.into[..found.unwrap_or(0)], bytes);
+            }
+        }
+        Ok(())
     }
 
     /// Asks at the intended times until `count` answers are in, or none has come for the deadline.
@@ -334,11 +357,13 @@ impl OpenLoop {
 /// No answer came for the deadline: a result for stamped messages, an error for others.
 #[cold]
 fn lost<L: Link>(session: &mut Session<'_, L>) -> Result<(), BenchError> {
+    let late = BenchError::Late {
+        what: "the open loop",
+        waited: session.link.deadline(),
+    };
     if session.verifier.is_none() {
-        return Err(BenchError::Silent {
-            what: "the open loop",
-        });
+        return Err(late);
     }
-    session.cut = true;
+    session.cut_by(late, false, None);
     Ok(())
 }

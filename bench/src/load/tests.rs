@@ -38,6 +38,8 @@ enum Fault {
     Stall(Duration),
     /// Each takes so long.
     Slow(Duration),
+    /// One takes so long: its sender is stopped for that time.
+    Hang(Duration),
 }
 
 /// How long a side waits for a message.
@@ -76,6 +78,7 @@ impl Link for Channels {
             Fault::Lengthen if behind > 0 => body.push(7),
             Fault::Lose(every) if hit(every) => return Ok(()),
             Fault::Duplicate(every) if hit(every) => put(body.clone())?,
+            Fault::Hang(time) if behind == 1 => std::thread::sleep(time),
             Fault::Slow(time) if behind > 0 => {
                 let begun = Instant::now();
                 while begun.elapsed() < time {
@@ -168,6 +171,9 @@ impl Link for Channels {
             }
         }
     }
+    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        self.try_recv(into)
+    }
     fn deadline(&self) -> Duration {
         PATIENCE
     }
@@ -176,6 +182,12 @@ impl Link for Channels {
     }
     fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
         self.control.1.recv().map_err(|_| gone())
+    }
+    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        self.control.1.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => BenchError::Silent { what: "a test" },
+            RecvTimeoutError::Disconnected => gone(),
+        })
     }
 }
 
@@ -330,6 +342,41 @@ fn lost_messages_are_a_result_and_not_only_a_hang() {
     let (messages, faults) = verdict(Kind::Pingpong, 8, Some(Fault::Lose(50)));
     assert!(messages < 1_000, "{messages}");
     assert_eq!(faults, [1, 0, 0, 0]);
+}
+
+#[test]
+fn a_side_that_stops_for_longer_than_the_deadline_has_lost_nothing() {
+    let open = |plan| Plan {
+        open: Some(Asked::PerSecond(20_000.0)),
+        ..plan
+    };
+    let closed = |plan| plan;
+    let plans: [(Kind, &dyn Fn(Plan) -> Plan); 3] = [
+        (Kind::Pingpong, &closed),
+        (Kind::Pingpong, &open),
+        (Kind::Stream, &closed),
+    ];
+    for (kind, of) in plans {
+        let plan = of(Plan {
+            verify: true,
+            ..plan(kind, &[8], 600)
+        });
+        // The leader stops in a stream: there it is the one who sends. Its follower waits in vain, and says so.
+        for hang in [PATIENCE * 2, PATIENCE * 10] {
+            let sides = pair(Fault::Hang(hang), 100, kind == Kind::Stream);
+            let (mut near, mut far) = sides;
+            let following = std::thread::spawn(move || {
+                let clock = Clock::system();
+                follow(&mut Session::new(&mut far, &clock), Vec::new)
+            });
+            let clock = Clock::system();
+            let error = lead(&mut Session::new(&mut near, &clock), &plan, &mut ()).unwrap_err();
+            assert!(error.is_timeout(), "{kind}: {error}");
+            drop(near);
+            // It hears nothing more.
+            assert!(following.join().unwrap().is_err());
+        }
+    }
 }
 
 #[test]

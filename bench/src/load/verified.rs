@@ -3,11 +3,15 @@
 //!
 //! An order ends with an empty message, which goes the way of the others: what was delivered too often, or too late,
 //! stands before it and is looked at, too. Where the rail loses a message that is waited for, the wait's deadline ends
-//! the measurement, and what was counted so far is its result.
+//! the measurement, and what was counted so far is its result. A deadline passes also where the other side is stopped or
+//! too slow: so both sides look at what came too late before they count, and where nothing is lost it is the deadline
+//! that is told.
 
-use super::{Order, Session};
+use std::time::Duration;
+
+use super::{Cut, Order, Session, json};
 use crate::error::BenchError;
-use crate::link::{Flow, Link, Sinks};
+use crate::link::{Flow, Link, Sinks, filled};
 use crate::stats::median;
 use crate::verify::{Tally, Verified, Verifier};
 
@@ -20,7 +24,34 @@ impl<L: Link> Session<'_, L> {
 
     /// Whether a stamped message was lost for good: then the measurement has to end.
     pub(crate) fn is_cut(&self) -> bool {
-        self.cut
+        self.cut.is_some()
+    }
+
+    /// Takes a passed deadline for the end of the measurement, and gives every other error back; `true` when it was
+    /// one. `bytes`: see [`Cut::bytes`].
+    fn cut_at<T>(
+        &mut self,
+        done: Result<T, BenchError>,
+        sending: bool,
+        bytes: Option<usize>,
+    ) -> Result<bool, BenchError> {
+        match done {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_timeout() => {
+                self.cut_by(error, sending, bytes);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the measurement by a deadline; the first one counts.
+    pub(super) fn cut_by(&mut self, error: BenchError, sending: bool, bytes: Option<usize>) {
+        self.cut.get_or_insert(Cut {
+            error,
+            sending,
+            bytes,
+        });
     }
 
     /// Has the follower answer up to `exchanges` messages until an empty one comes.
@@ -36,7 +67,7 @@ impl<L: Link> Session<'_, L> {
 
     /// Ends [`Session::begin_serving`]: what is still on its way is looked at.
     pub(super) fn end_serving(&mut self, into: &mut [u8]) -> Result<(), BenchError> {
-        let Some(verifier) = self.verifier.as_mut().filter(|_| !self.cut) else {
+        let Some(verifier) = self.verifier.as_mut().filter(|_| self.cut.is_none()) else {
             return Ok(());
         };
         let bytes = into.len();
@@ -46,8 +77,7 @@ impl<L: Link> Session<'_, L> {
                 Ok(())
             })
         });
-        self.cut = or_lost(ended)?;
-        Ok(())
+        self.cut_at(ended, false, Some(bytes)).map(drop)
     }
 
     /// One exchange; `false` when the answer did not come within the deadline.
@@ -57,18 +87,21 @@ impl<L: Link> Session<'_, L> {
         plain: &[u8],
         into: &mut [u8],
     ) -> Result<bool, BenchError> {
-        let Some(verifier) = self.verifier.as_mut().filter(|_| !self.cut) else {
+        let Some(verifier) = self.verifier.as_mut().filter(|_| self.cut.is_none()) else {
             return Ok(false);
         };
         verifier.stamper.restore(out, plain);
         verifier.stamper.stamp(out);
         let bytes = out.len();
-        let found = self.link.send(out).and_then(|()| fitting(self.link.recv(into)));
-        match found {
-            Ok(found) => verifier.checker.look(&into[..found.unwrap_or(0)], bytes),
-            Err(error) => self.cut = or_lost(Err(error))?,
+        if let Err(error) = self.link.send(out) {
+            verifier.stamper.take_back();
+            return self.cut_at(Err::<(), _>(error), true, Some(bytes)).map(|_| false);
         }
-        Ok(!self.cut)
+        match fitting(self.link.recv(into)) {
+            Ok(found) => verifier.checker.look(&into[..found.unwrap_or(0)], bytes),
+            Err(error) => _ = self.cut_at(Err::<(), _>(error), false, Some(bytes))?,
+        }
+        Ok(self.cut.is_none())
     }
 
     /// The follower's side of [`Session::begin_serving`].
@@ -86,13 +119,17 @@ impl<L: Link> Session<'_, L> {
         let bytes = into.len();
         loop {
             match fitting(self.link.recv(into)) {
-                Ok(Some(0)) => return or_lost(self.link.send(&[])).map(drop),
+                Ok(Some(0)) => {
+                    let sent = self.link.send(&[]);
+                    return self.cut_at(sent, true, Some(bytes)).map(drop);
+                }
                 Ok(found) => checker.look(&into[..found.unwrap_or(0)], bytes),
-                Err(error) => return or_lost(Err(error)).map(drop),
+                Err(error) => return self.cut_at(Err::<(), _>(error), false, Some(bytes)).map(drop),
             }
             stamper.stamp(ours);
-            if or_lost(self.link.send(ours))? {
-                return Ok(());
+            if let Err(error) = self.link.send(ours) {
+                stamper.take_back();
+                return self.cut_at(Err::<(), _>(error), true, Some(bytes)).map(drop);
             }
         }
     }
@@ -124,13 +161,15 @@ impl<L: Link> Session<'_, L> {
         };
         let start = self.clock.ticks();
         let mut answer = [0];
-        let done = self
+        let sent = self
             .link
             .stream_out_each(buffers, count, flow, &mut fill)
-            .and_then(|()| self.link.send(&[]))
-            .and_then(|()| self.link.recv(&mut answer).map(drop));
+            .and_then(|()| self.link.send(&[]));
+        if !self.cut_at(sent, true, None)? {
+            let answered = self.link.recv(&mut answer);
+            self.cut_at(answered, false, None)?;
+        }
         let ticks = self.clock.ticks().saturating_sub(start);
-        self.cut = or_lost(done)?;
         Ok(self.clock.ticks_to_nanos_f64(ticks))
     }
 
@@ -149,29 +188,92 @@ impl<L: Link> Session<'_, L> {
         let (checker, bytes) = (&mut verifier.checker, sinks.bytes());
         let mut look = |body: &[u8]| checker.look(body, bytes);
         let seen = self.link.stream_in_each(sinks, count, flow, &mut look);
-        if or_lost(seen)? {
+        if self.cut_at(seen, false, Some(bytes))? {
             return Ok(());
         }
         self.link.send(&[1])
     }
 
-    /// What this side counted.
-    pub(super) fn take_tally(&mut self) -> Tally {
-        self.verifier
+    /// What this side counted, with what came too late.
+    pub(super) fn take_tally(&mut self) -> Result<Tally, BenchError> {
+        let late = self.cut.as_ref().and_then(|cut| cut.bytes);
+        if let (Some(bytes), Some(verifier)) = (late, self.verifier.as_mut()) {
+            let mut into = filled(bytes.max(1), 0)?;
+            loop {
+                match self.link.leftover(&mut into) {
+                    // The end of an order, which carries no stamp.
+                    Ok(Some(0)) => {}
+                    Ok(Some(found)) => verifier.checker.look(&into[..found], bytes),
+                    Err(error) if error.is_too_long() => verifier.checker.look(&[], bytes),
+                    Err(error) if error.is_timeout() => break,
+                    Ok(None) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(self
+            .verifier
             .as_mut()
-            .map_or_else(Tally::default, |verifier| verifier.take())
+            .map_or_else(Tally::default, |verifier| verifier.take()))
+    }
+
+    /// Asks the follower for its counts. After a cut it is waited for as long as its own deadline may take, and the cut
+    /// stands when it does not come.
+    pub(super) fn ask_tally(&mut self) -> Result<(), BenchError> {
+        let limit = 2 * self.link.deadline() + Duration::from_secs(1);
+        if !self.is_cut() {
+            self.order(Order::Tally)?;
+            let said = self.link.hear()?;
+            self.far = Some(serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?);
+            return Ok(());
+        }
+        let heard = self
+            .link
+            .tell(&json(&Order::Tally))
+            .and_then(|()| self.link.hear_within(limit))
+            .and_then(|_| self.link.hear_within(limit));
+        match (heard, &mut self.cut) {
+            (Ok(said), _) => {
+                self.far = Some(serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?);
+                Ok(())
+            }
+            (Err(error), cut) if error.is_timeout() => Err(cut.take().map_or(error, |cut| cut.error)),
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Both sides' counts since the last time; `None` when messages carry no stamps.
+    ///
+    /// # Errors
+    /// The deadline that cut the measurement short, when nothing is wrong with the messages.
     pub(super) fn verdict(&mut self, cost_ns: f64) -> Result<Option<Verified>, BenchError> {
         if self.verifier.is_none() {
             return Ok(None);
         }
-        self.order(Order::Tally)?;
-        let said = self.link.hear()?;
-        let far: Tally = serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?;
-        let near = self.take_tally();
-        Ok(Some(Verified::of(&near, &far, cost_ns)))
+        if self.far.is_none() {
+            self.ask_tally()?;
+        }
+        let far = self.far.take().unwrap_or_default();
+        let near = self.take_tally()?;
+        let verified = Verified::of(&near, &far, cost_ns);
+        let judged = match &self.cut {
+            // What waited to be sent when the deadline passed was given up: it may have left or not, and whoever waited
+            // for it in vain took what came later out of its turn. Bytes that are wrong stay wrong.
+            Some(cut) if cut.sending => Verified {
+                lost: 0,
+                duplicated: 0,
+                misordered: 0,
+                ..verified
+            },
+            _ => verified,
+        };
+        match self.cut.take() {
+            Some(cut) if judged.is_clean() => Err(cut.error),
+            cut => {
+                self.cut = cut;
+                Ok(Some(judged))
+            }
+        }
     }
 
     /// What a stamp and a look at it cost together for a message of `bytes` bytes, in nanoseconds.
@@ -217,15 +319,6 @@ pub(crate) fn fitting(received: Result<usize, BenchError>) -> Result<Option<usiz
     match received {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_too_long() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a deadline passed: that means a lost message, which is a result; everything else stays an error.
-fn or_lost(done: Result<(), BenchError>) -> Result<bool, BenchError> {
-    match done {
-        Ok(()) => Ok(false),
-        Err(error) if error.is_timeout() => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -168,6 +168,24 @@ pub(crate) fn digits(value: f64) -> usize {
 #[cfg(test)]
 pub(crate) mod samples;
 
+/// A text of somebody else as it can be shown: what a terminal would obey, and what would turn the direction of writing,
+/// is written as an escape.
+pub fn printable(text: &str) -> String {
+    let odd = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if odd(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -90,6 +90,8 @@ fn paragraph(text: &mut String, width: usize, label: &str, words: &str) {
     const INDENT: usize = 7;
     let mut column = INDENT;
     let _ = write!(text, "{label:<INDENT$}");
+    // Names of files, hosts and rails are others' words.
+    let words = super::printable(words);
     for (index, word) in words.split(' ').enumerate() {
         let length = word.chars().count();
         if index > 0 && column + 1 + length > width.max(40) {
@@ -290,6 +292,7 @@ fn notes(report: &Report, width: usize, text: &mut String) {
     knees(report, width, text);
     one_way(report, width, text);
     verified(report, width, text);
+    captures(report, width, text);
     paragraph(
         text,
         width,
@@ -366,6 +369,23 @@ fn verified(report: &Report, width: usize, text: &mut String) {
     for (row, v) in report.unclean() {
         let words = format!("NOT CLEAN at {}: {v}", size(row.bytes));
         paragraph(text, width, "", &words);
+    }
+}
+
+/// The captures, and what is missing in them.
+fn captures(report: &Report, width: usize, text: &mut String) {
+    for rank in &report.environment.ranks {
+        for capture in &rank.captures {
+            let mut words = format!(
+                "capture of rank {}, {}: {} frames, {} bytes in `{}`",
+                rank.rank, capture.rail, capture.frames, capture.bytes, capture.file
+            );
+            if !capture.is_whole() {
+                let why = capture.error.as_deref().unwrap_or("they could not be written");
+                let _ = write!(words, "; INCOMPLETE: {} frames are missing ({why})", capture.lost);
+            }
+            paragraph(text, width, "", &words);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 
 use crate::config::{Family, UdpConfig};
-use crate::interface::{Interface, is_up};
+use crate::interface::{Interface, is_up, looks_like_address};
 use crate::rail::expected;
 use crate::{sockets, sys};
 
@@ -95,8 +95,10 @@ impl Driver for UdpDriver {
 
     /// Rails named by address.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        let is_address = name.object().parse::<IpAddr>().is_ok();
-        is_address.then(|| self.judge(name.clone()))
+        let object = name.object();
+        let bare = object.split_once('%').map_or(object, |(bare, _)| bare);
+        let is_address = bare.parse::<IpAddr>().is_ok();
+        (is_address || looks_like_address(object)).then(|| self.judge(name.clone()))
     }
 }
 
@@ -136,6 +138,22 @@ mod tests {
         assert_eq!(fact("link"), Some("up"));
         assert!(fact("offloads").is_some());
         assert!(fact("mtu").is_some_and(|mtu| mtu.ends_with(" bytes")));
+    }
+
+    #[test]
+    fn what_looks_like_an_address_and_is_none_is_told_as_such() {
+        for (text, word) in [
+            ("udp:256.1.1.1", "IPv4 address, and is none"),
+            ("udp:1.2.3", "IPv4 address, and is none"),
+            ("udp:fe80::zz", "IPv6 address, and is none"),
+            ("udp:fe80::1%nosuch0", "nosuch0 does not have this address"),
+            ("udp:127.0.0.1%nosuch0", "nosuch0 does not have this address"),
+        ] {
+            let wanted = [name(text)];
+            let found = discover(&[&UdpDriver::default()], &wanted);
+            let said = found.named(&wanted[0]).unwrap_err().to_string();
+            assert!(said.contains(word), "{text}: {said}");
+        }
     }
 
     #[test]

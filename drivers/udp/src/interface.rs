@@ -39,8 +39,13 @@ impl Interface {
     pub(crate) fn find(name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
         let all = sys::assigned().map_err(|error| system(name, "list the interfaces", error))?;
         let object = name.object();
-        let (interface, address) = match object.parse::<IpAddr>() {
-            Ok(address) => (holder(name, &all, address)?, address),
+        let (bare, scope) = object
+            .split_once('%')
+            .map_or((object, None), |(bare, scope)| (bare, Some(scope)));
+        let is_interface = all.iter().any(|one| one.interface == object);
+        let (interface, address) = match bare.parse::<IpAddr>() {
+            Ok(address) => (holder(name, &all, address, scope)?, address),
+            Err(_) if !is_interface && looks_like_address(object) => return Err(no_address(name)),
             Err(_) => (object.to_owned(), first_address(name, &all, config.family)?),
         };
         let asked = probe_socket().and_then(|socket| {
@@ -48,7 +53,10 @@ impl Interface {
             Ok((index, sys::interface(socket.as_fd(), &interface)?))
         });
         let (index, seen) = asked.map_err(|error| system(name, "ask for the interface's state", error))?;
-        let own = all.iter().find(|one| one.address == Some(address));
+        // Two interfaces may have the same link-local address.
+        let own = all
+            .iter()
+            .find(|one| one.address == Some(address) && one.interface == interface);
         Ok(Self {
             name: interface,
             index,
@@ -173,17 +181,54 @@ pub(crate) fn probe_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The interface that has `address`.
-fn holder(name: &RailName, all: &[Assigned], address: IpAddr) -> Result<String, RailError> {
-    let found = all.iter().find(|one| one.address == Some(address));
-    let found = found.map(|one| one.interface.clone());
-    found.ok_or_else(|| {
-        unusable(
+/// Whether `object` is meant to be an address: digits and dots, or what has a colon. Names of interfaces that look so
+/// are looked for first.
+pub(crate) fn looks_like_address(object: &str) -> bool {
+    let four = object.contains('.') && object.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    four || object.contains(':')
+}
+
+fn no_address(name: &RailName) -> RailError {
+    let what = if name.object().contains(':') {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
+    unusable(
+        name,
+        format!("`{}` looks like an {what} address, and is none", name.object()),
+        "name an interface, or one of the addresses that `ip address` shows",
+    )
+}
+
+/// The interface that has `address`: the one of the scope where one is named, as in `fe80::1%eth0`.
+fn holder(
+    name: &RailName,
+    all: &[Assigned],
+    address: IpAddr,
+    scope: Option<&str>,
+) -> Result<String, RailError> {
+    let mut found = all
+        .iter()
+        .filter(|one| one.address == Some(address) && scope.is_none_or(|scope| one.interface == scope));
+    let first = found.next().ok_or_else(|| {
+        let reason = match scope {
+            Some(scope) => format!("the interface {scope} does not have this address"),
+            None => "no interface has this address".to_owned(),
+        };
+        unusable(name, reason, "`ip address` shows which there are")
+    })?;
+    match found.find(|other| other.interface != first.interface) {
+        Some(other) => Err(unusable(
             name,
-            "no interface has this address",
-            "`ip address` shows which there are",
-        )
-    })
+            format!(
+                "{} and {} both have this address",
+                first.interface, other.interface
+            ),
+            format!("name one of them, as in {name}%{}", first.interface),
+        )),
+        None => Ok(first.interface.clone()),
+    }
 }
 
 /// The first address of the wanted family of the interface that `name` names.

@@ -18,7 +18,7 @@ pub(crate) trait Value: Sized + Clone {
     fn show(&self) -> String;
 }
 
-/// A size in bytes, read as `4096`, `64 KiB` or `4 MiB`.
+/// A size in bytes, read as `4096`, `64k`, `64 KiB` or `4Mi`: units are binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub usize);
 
@@ -35,11 +35,18 @@ const TIME_UNITS: [(&str, f64); 7] = [
     ("min", 60.0),
     ("h", 3600.0),
 ];
-const SIZE_UNITS: [(&str, f64); 5] = [
+/// Binary ones only, as at `--sizes`: `kB` would be read as 1,000 bytes by some.
+const SIZE_UNITS: [(&str, f64); 11] = [
     ("", 1.0),
     ("B", 1.0),
+    ("k", 1024.0),
+    ("Ki", 1024.0),
     ("KiB", 1024.0),
+    ("M", 1_048_576.0),
+    ("Mi", 1_048_576.0),
     ("MiB", 1_048_576.0),
+    ("G", 1_073_741_824.0),
+    ("Gi", 1_073_741_824.0),
     ("GiB", 1_073_741_824.0),
 ];
 /// Longest time that a setting may hold: a year. Longer ones are typing errors.
@@ -93,7 +100,7 @@ impl Value for Size {
     const UNIT: &'static str = "bytes";
 
     fn read(text: &str) -> Result<Self, String> {
-        let expected = "a size in bytes, such as `4096`, `64 KiB` or `4 MiB`";
+        let expected = "a size in bytes, such as `4096`, `64k`, `64 KiB` or `4Mi`";
         let bytes = scaled(text, &SIZE_UNITS).ok_or(expected)?;
         if bytes.fract() != 0.0 || bytes > (1u64 << 50) as f64 {
             return Err(format!("{expected}, whole and at most 2^50"));
@@ -342,7 +349,22 @@ mod tests {
         assert_eq!(Size::read("64 KiB").unwrap(), Size(65_536));
         assert_eq!(Size::read("1.5KiB").unwrap(), Size(1_536));
         assert_eq!(Size::read("4_096").unwrap(), Size(4_096));
-        for bad in ["", "4 kB!", "0.3", "1e30", "-1", "9999999999 GiB"] {
+        for same in ["64k", "64K", "64Ki", "64 ki", "64kib", "65536 B"] {
+            assert_eq!(Size::read(same).unwrap(), Size(65_536), "{same}");
+        }
+        assert_eq!(Size::read("1Gi").unwrap(), Size(1 << 30));
+        assert_eq!(Size::read("2m").unwrap(), Size(2 << 20));
+        for bad in [
+            "64kB",
+            "64 q",
+            "k",
+            "",
+            "4 kB!",
+            "0.3",
+            "1e30",
+            "-1",
+            "9999999999 GiB",
+        ] {
             assert!(Size::read(bad).is_err(), "{bad}");
         }
         for bytes in [0, 1, 4_096, 5_000, 1 << 30] {

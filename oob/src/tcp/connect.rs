@@ -23,7 +23,10 @@ pub(super) fn connect(to: &Endpoint, terms: &Terms, limit: Duration) -> Result<C
         }
         // A name may have addresses of both families, and one of them may lead nowhere.
         match reach(address, left) {
-            Ok(socket) => return shake(socket, address, terms, left.min(terms.handshake)),
+            Ok(socket) => {
+                let shaken = shake(socket, address, terms, left.min(terms.handshake));
+                return shaken.map_err(|error| error.with(address));
+            }
             Err(error) => failed = Some(error),
         }
     }

@@ -1,11 +1,13 @@
-//! Addresses as people write them: `10.0.0.1:7117`, `[fe80::1]:7117`, `host`, `:7117`.
+//! Addresses as people write them: `10.0.0.1:7117`, `[fe80::1%eth0]:7117`, `host`, `:7117`.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use rustix::net::{self, netdevice};
 
 use crate::error::OobError;
 
@@ -87,11 +89,23 @@ impl FromStr for Endpoint {
             })
         };
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(address.into());
+            return if lacks_scope(&address) {
+                bad(SCOPE_NEEDED)
+            } else {
+                Ok(address.into())
+            };
+        }
+        if text.contains('%') {
+            return scoped(text).map(Self::from).or_else(|reason| bad(&reason));
         }
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
-            return Ok(SocketAddr::new(address, PORT).into());
+            let address = SocketAddr::new(address, PORT);
+            return if lacks_scope(&address) {
+                bad(SCOPE_NEEDED)
+            } else {
+                Ok(address.into())
+            };
         }
         let (host, port) = match text.rsplit_once(':') {
             None => (text, PORT),
@@ -115,6 +129,56 @@ impl FromStr for Endpoint {
             host: Host::Name(host.to_owned()),
             port,
         })
+    }
+}
+
+/// What is missing where a link-local address stands alone.
+const SCOPE_NEEDED: &str =
+    "it is link-local, and means something on one interface only: name that, too, as in fe80::1%eth0";
+
+/// Whether every interface may have a neighbour of this address, and none is named.
+fn lacks_scope(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(six) if six.ip().is_unicast_link_local() && six.scope_id() == 0)
+}
+
+/// `fe80::1%eth0`, also in brackets and with a port behind them (RFC 4007, section 11; RFC 3986, section 3.2.2).
+fn scoped(text: &str) -> Result<SocketAddr, String> {
+    let (inner, port) = match text.strip_prefix('[') {
+        None => (text, PORT),
+        Some(rest) => {
+            let (inner, behind) = rest.split_once(']').ok_or("its bracket is not closed")?;
+            let port = match behind.strip_prefix(':') {
+                None if behind.is_empty() => Some(PORT),
+                None => None,
+                Some(digits) => digits
+                    .parse()
+                    .ok()
+                    .filter(|port: &u16| port.to_string() == digits),
+            };
+            (inner, port.ok_or("its port is no number from 0 to 65535")?)
+        }
+    };
+    let (address, interface) = inner
+        .split_once('%')
+        .ok_or("its interface is not in the brackets")?;
+    let address: Ipv6Addr = address
+        .parse()
+        .map_err(|_| "only an IPv6 address has an interface behind it")?;
+    if !address.is_unicast_link_local() {
+        return Err("it is not link-local: leave the interface out".to_owned());
+    }
+    let index = interface_index(interface)
+        .ok_or_else(|| format!("there is no interface `{interface}` here; `ip link` lists them"))?;
+    Ok(SocketAddrV6::new(address, port, 0, index).into())
+}
+
+/// The number of an interface that is named, or given by its number.
+fn interface_index(name: &str) -> Option<u32> {
+    let socket = net::socket(net::AddressFamily::INET6, net::SocketType::DGRAM, None).ok()?;
+    let number = || name.parse().ok().filter(|index| *index != 0);
+    match netdevice::name_to_index(&socket, name) {
+        Ok(index) => Some(index),
+        Err(_) => number().filter(|index| netdevice::index_to_name(&socket, *index).is_ok()),
     }
 }
 
@@ -150,7 +214,11 @@ mod tests {
             ("10.0.0.1:99", "10.0.0.1:99"),
             ("10.0.0.1", "10.0.0.1:7117"),
             ("::1", "[::1]:7117"),
-            ("[fe80::1]:5", "[fe80::1]:5"),
+            ("[fd00::1]:5", "[fd00::1]:5"),
+            ("fe80::1%lo", "[fe80::1%1]:7117"),
+            ("[fe80::1%lo]", "[fe80::1%1]:7117"),
+            ("[fe80::1%lo]:5", "[fe80::1%1]:5"),
+            ("[fe80::1%1]:5", "[fe80::1%1]:5"),
             ("[::]", "[::]:7117"),
             (":80", "127.0.0.1:80"),
             ("node-3.cluster:80", "node-3.cluster:80"),
@@ -182,6 +250,27 @@ mod tests {
                 .resolve(Duration::from_secs(5))
                 .is_ok()
         );
+    }
+
+    /// One interface of a fresh network namespace and of every machine: the loopback is number 1.
+    #[test]
+    fn link_local_addresses_have_an_interface_that_is_there() {
+        for (text, word) in [
+            ("fe80::1", "name that, too"),
+            ("[fe80::1]:5", "name that, too"),
+            ("fe80::1%nosuch0", "no interface `nosuch0`"),
+            ("fe80::1%0", "no interface `0`"),
+            ("fe80::1%", "no interface"),
+            ("[fe80::1%lo]:x", "port"),
+            ("[fe80::1%lo]:05", "port"),
+            ("[fe80::1%lo", "bracket"),
+            ("[fe80::1]%lo", "port"),
+            ("fd00::1%lo", "not link-local"),
+            ("10.0.0.1%lo", "only an IPv6"),
+        ] {
+            let said = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(said.contains(word), "{text}: {said}");
+        }
     }
 
     #[test]

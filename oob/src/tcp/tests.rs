@@ -155,6 +155,15 @@ fn a_side_that_does_not_read_is_not_waited_for_forever() {
     );
 }
 
+/// What failed in a handshake, when it says that it was with `address`.
+fn from(address: SocketAddr, error: OobError) -> OobError {
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    match error {
+        OobError::With { error, .. } => *error,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn another_key_is_named_on_both_sides_and_the_next_one_is_served() {
     let mut listener = at("127.0.0.1:0", terms(1));
@@ -165,7 +174,7 @@ fn another_key_is_named_on_both_sides_and_the_next_one_is_served() {
             panic!()
         };
         assert!(matches!(away, OobError::WrongKey), "{away}");
-        let wrong = wrong.join().unwrap();
+        let wrong = from(listener.address(), wrong.join().unwrap());
         assert!(matches!(wrong, OobError::WrongKey), "{wrong}");
         let without = Terms {
             key: None,
@@ -182,7 +191,7 @@ fn another_key_is_named_on_both_sides_and_the_next_one_is_served() {
             panic!()
         };
         assert!(matches!(
-            without.join().unwrap(),
+            from(listener.address(), without.join().unwrap()),
             OobError::KeyMissing { here: false }
         ));
         let right = s.spawn(|| Connection::connect(&to, &terms(1), AMPLE).map(drop).unwrap());
@@ -245,8 +254,10 @@ fn what_the_system_refuses_is_told_with_the_cause() {
     assert!(foreign.to_string().contains("ip addr"), "{foreign}");
     // It accepts, by its backlog, and never says a word.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = mute.local_addr().unwrap().into();
+    let address = mute.local_addr().unwrap();
+    let to = address.into();
     let late = Connection::connect(&to, &terms(1), AMPLE).map(drop).unwrap_err();
+    let late = from(address, late);
     assert!(matches!(late, OobError::HandshakeLate { .. }), "{late}");
     let web = thread::spawn(move || {
         mute.accept()
@@ -255,6 +266,7 @@ fn what_the_system_refuses_is_told_with_the_cause() {
             .write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n")
     });
     let strange = Connection::connect(&to, &terms(1), AMPLE).map(drop).unwrap_err();
+    let strange = from(address, strange);
     assert!(
         matches!(strange, OobError::Stranger { .. } | OobError::Unanswered),
         "{strange}"

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use doorbell::oob::{Connection, Endpoint, JobKey, Terms};
 use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
+use doorbell_fabric::error::Exit;
 
 use crate::cli::{HostsArgs, MeasureArgs, ModeArg};
 use crate::error::ToolError;
@@ -44,10 +45,20 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
                 }
                 thread::sleep(AGAIN);
             }
-            world => break world?,
+            world => break world.map_err(no_way)?,
         }
     };
     measure::carry_out(asked, world, cores)
+}
+
+/// What to do where no rail reaches the other host.
+fn no_way(error: doorbell::Error) -> ToolError {
+    match error.exit() {
+        Exit::Rail => ToolError::NoWay {
+            said: error.to_string(),
+        },
+        _ => error.into(),
+    }
 }
 
 /// A key is for two hosts.

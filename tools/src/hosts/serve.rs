@@ -3,7 +3,7 @@
 //! The main thread stays at the door: it shakes hands with whoever comes, says to guests that another one is served, and
 //! hears signals. The measurement runs in a thread of its own, which ends when its guest does, however that is.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ use doorbell_bench::plan::{Kind, Plan};
 use doorbell_fabric::error::Exit;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Side, alone, cores, terms};
+use super::{Side, alone, cores, no_way, terms};
 use crate::cli::MeasureArgs;
 use crate::error::ToolError;
 use crate::measure::{self, Asked};
@@ -99,10 +99,55 @@ fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
         (Some(_), true) => ", for this host only: `--bind ADDR` serves others",
         (Some(_), false) => ", for those who have the key",
     });
-    if let Some(rail) = &args.rail {
-        let _ = write!(line, "; rail {rail}");
+    let offer = Offer::of(args)?;
+    let _ = write!(line, "; {offer}");
+    out::print(&format!("{line}\n"))?;
+    if !is_loopback(&door.address()) && !offer.reaches_hosts {
+        out::say(
+            "doorbell: no guest of another host can be served over these rails: name one that it reaches on both sides, \
+             as in `--rail udp:eth0` (`doorbell info` lists them)",
+        );
     }
-    out::print(&format!("{line}\n"))
+    Ok(())
+}
+
+/// The rails that guests are offered.
+struct Offer {
+    rails: Vec<String>,
+    reaches_hosts: bool,
+}
+
+impl Offer {
+    fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
+        let config = measure::builder(args, None).resolve()?;
+        let named = &config.rails.list.get().0;
+        let found = doorbell::discover(&config);
+        let offered = found.usable().filter(|one| match named[..] {
+            [] => one.automatic,
+            _ => named.contains(&one.rail),
+        });
+        let rails: Vec<_> = offered.map(|one| one.rail.clone()).collect();
+        Ok(Self {
+            // Memory is shared by the processes of one host.
+            reaches_hosts: rails.iter().any(|rail| rail.kind() != "shm"),
+            rails: rails.iter().map(ToString::to_string).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rails[..] {
+            [] => out.write_str("no rail"),
+            [one] => write!(out, "rail {one}"),
+            all => write!(out, "rails {}", all.join(", ")),
+        }?;
+        if self.reaches_hosts || self.rails.is_empty() {
+            Ok(())
+        } else {
+            out.write_str(", which reaches this host only")
+        }
+    }
 }
 
 /// The measurement that is under way.
@@ -150,7 +195,9 @@ fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
 /// One measurement, as its guest wants it.
 fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolError> {
     let address = guest.address();
-    let world = measure::builder(args, cores.progress).build_over(guest)?;
+    let world = measure::builder(args, cores.progress)
+        .build_over(guest)
+        .map_err(no_way)?;
     let peer = world.peer(0);
     let (pid, rails) = peer.map_or((0, Vec::new()), |peer| (peer.pid, peer.rails));
     let rails: Vec<String> = rails.into_iter().map(|rail| rail.name).collect();

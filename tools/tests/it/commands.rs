@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -840,7 +841,17 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
             .arg(&file)
             .assert()
     };
-    capture("udp:lo").success();
+    // One that is there, and that others could read, as somebody else made it.
+    let old = folder.path().join("trace.0.pcapng");
+    std::fs::write(&old, "old").unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let done = capture("udp:lo").success();
+    // Wrapped to the terminal's width.
+    let table: Vec<_> = std::str::from_utf8(&done.get_output().stdout)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let table = table.join(" ");
     for rank in 0..2 {
         let bytes = std::fs::read(folder.path().join(format!("trace.{rank}.pcapng"))).unwrap();
         let blocks: Result<Vec<Block<'_>>, _> = Blocks::of(&bytes).collect();
@@ -851,10 +862,91 @@ fn frames_of_a_udp_rail_are_captured_and_those_of_others_cannot_be() {
             .count();
         // Fifty round trips, each way, beside the connectivity check and what a measurement says of itself.
         assert!(packets > 100, "{packets}");
+        let path = folder.path().join(format!("trace.{rank}.pcapng"));
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let told = format!("{packets} frames, {} bytes in", bytes.len());
+        assert!(table.contains(&told), "{told}: {table}");
     }
     let refused = capture("shm").code(2);
     let said = sentence(&refused.get_output().stderr);
     assert!(said.contains("--rail udp:INTERFACE"), "{said}");
+}
+
+/// A disk that is full in the middle: a limit on the length of files says the same.
+#[test]
+fn a_capture_that_is_not_whole_is_a_failure_with_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.pcapng");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 64; exec {} pingpong --rail udp:lo --sizes 8 --samples 2000 --no-reference --json - \
+         --pcap {}",
+        env!("CARGO_BIN_EXE_doorbell"),
+        file.display()
+    );
+    let out = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = sentence(&out.stderr);
+    assert_eq!(out.status.code(), Some(6), "{said}");
+    for rank in 0..2 {
+        let words = format!("t.{rank}.pcapng` is incomplete");
+        assert_eq!(said.matches(&words).count(), 1, "{said}");
+        let report = json(&out.stdout);
+        let captures = &report["environment"]["ranks"][rank]["captures"][0];
+        assert!(captures["lost"].as_u64().unwrap() > 0, "{captures}");
+        assert!(captures["error"].is_string(), "{captures}");
+    }
+}
+
+#[test]
+fn captures_go_to_plain_files_only() {
+    for (name, word) in [("-", "standard output"), ("/dev/full", "device"), ("/", "folder")] {
+        let out = doorbell()
+            .args(["pingpong", "--rail", "udp:lo", "--pcap", name])
+            .assert()
+            .code(2);
+        let said = sentence(&out.get_output().stderr);
+        assert!(said.contains("--pcap") && said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn a_report_of_a_stranger_does_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("evil\u{1b}[2J.json");
+    std::fs::write(&path, r#"{"schema": "\u001b]0;x\u0007\u202e"}"#).unwrap();
+    let out = doorbell().arg("compare").args([&path, &path]).assert().code(2);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.trim_end()
+            .chars()
+            .all(|c| !c.is_control() && c != '\u{202e}'),
+        "{said:?}"
+    );
+    assert!(said.contains(r"\u{1b}]0;x"), "{said}");
+}
+
+#[test]
+fn one_that_answers_and_is_not_asked_ends_as_late() {
+    let ports = ["127.0.0.1:7301", "127.0.0.1:7302"];
+    let out = doorbell()
+        .args(["raw-udp", "--answer", "--from", ports[0], "--to", ports[1]])
+        .assert()
+        .code(5);
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("nobody asked"), "{said}");
+}
+
+#[test]
+fn more_samples_than_were_asked_for_are_told() {
+    let out = doorbell()
+        .args(["pingpong", "--sizes", "8", "--samples", "1", "--no-reference"])
+        .assert()
+        .success();
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("--samples 1") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]

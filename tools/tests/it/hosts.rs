@@ -14,7 +14,7 @@ use doorbell::oob::{Connection, JobKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{doorbell, sentence};
-use crate::netns::Lab;
+use crate::netns::{INTERFACE, Lab};
 
 /// Nothing here takes as long, on however busy a machine.
 pub(crate) const AMPLE: Duration = Duration::from_secs(60);
@@ -201,6 +201,67 @@ pub(crate) fn fails(command: Command) -> (Option<i32>, String) {
     (out.status.code(), sentence.to_owned())
 }
 
+/// The link-local address of `interface` of a host, as soon as no other one has it.
+fn link_local(host: &str, interface: &str) -> String {
+    let until = Instant::now() + SOON;
+    while Instant::now() < until {
+        let mut command = Command::new("ip");
+        command.args([
+            "-n", host, "-6", "-o", "addr", "show", "dev", interface, "scope", "link",
+        ]);
+        let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let mut words = shown.split_whitespace();
+        if !shown.contains("tentative") && words.any(|word| word == "inet6") {
+            return words.next().unwrap().split('/').next().unwrap().to_owned();
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{host} {interface} has no link-local address");
+}
+
+#[test]
+fn hosts_meet_at_link_local_addresses() {
+    let Some((lab, _folder, key)) = two_hosts("hosts::hosts_meet_at_link_local_addresses") else {
+        return;
+    };
+    let [here, there] = [0, 1].map(|host| link_local(lab.name(host), INTERFACE));
+    let (bind, rail) = (
+        format!("[{here}%{INTERFACE}]:7200"),
+        format!("udp:{here}%{INTERFACE}"),
+    );
+    let words = ["--bind", &bind, "--rail", &rail, "--key-file", &key];
+    let mut server = serve_at(Some(lab.name(0)), &words);
+    let rail = format!("udp:{there}%{INTERFACE}");
+    let words = [
+        "pingpong",
+        "--connect",
+        &bind,
+        "--rail",
+        &rail,
+        "--key-file",
+        &key,
+    ];
+    let out = finish(at(Some(lab.name(1)), &[&words[..], &SHORT].concat()));
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+    assert!(server.says("went after").ends_with(": done"));
+}
+
+#[test]
+fn a_server_without_a_rail_for_others_says_so_and_its_guests_hear_what_to_do() {
+    let test = "hosts::a_server_without_a_rail_for_others_says_so_and_its_guests_hear_what_to_do";
+    let Some((lab, _folder, key)) = two_hosts(test) else {
+        return;
+    };
+    let mut server = serve_at(Some(lab.name(0)), &["--bind", "10.77.0.1", "--key-file", &key]);
+    server.says("no guest of another host can be served");
+    for rail in [&["--rail", "udp:v0"][..], &[]] {
+        let words = [&["--key-file", &key], rail, &SHORT].concat();
+        let (code, said) = fails(server.client(Some(lab.name(1)), "pingpong", &words));
+        assert!(code == Some(3) && said.contains("--rail udp:INTERFACE"), "{said}");
+        server.says("went after");
+    }
+}
+
 /// Each side cuts messages for its own MTU; what the other one sends may be longer.
 #[test]
 fn rails_of_unlike_mtu_work_together() {
@@ -322,6 +383,7 @@ fn another_key_or_none_is_told_on_both_sides_and_the_next_guest_is_served() {
     let mut server = serve(&["--key-file", &one]);
     let (code, said) = fails(server.client(None, "rate", &["--key-file", &other]));
     assert!(code == Some(2) && said.contains("another key"), "{said}");
+    assert!(said.contains(&server.address), "{said}");
     assert!(server.says("turned away").contains("another key"));
     let (code, said) = fails(server.client(None, "rate", &[]));
     assert!(code == Some(2) && said.contains("--key-file"), "{said}");
