@@ -301,13 +301,13 @@ pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result
     Ok(exit.into())
 }
 
-/// Says so when more samples were taken than were asked for.
+/// Says so when far more samples were taken than were asked for.
 fn rounded(report: &Report, plan: &Plan) {
     let Some(asked) = plan.samples else {
         return;
     };
     let most = report.results.iter().map(|row| row.samples).max().unwrap_or(0);
-    if most > asked {
+    if most >= asked.saturating_mul(2) {
         out::say(&format!(
             "doorbell: `--samples {asked}`: up to {most} were taken of a size, as whole rounds are measured"
         ));
