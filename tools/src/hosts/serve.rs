@@ -103,10 +103,11 @@ fn announce(door: &Listener, args: &MeasureArgs) -> Result<(), ToolError> {
     let _ = write!(line, "; {offer}");
     out::print(&format!("{line}\n"))?;
     if !is_loopback(&door.address()) && !offer.reaches_hosts {
-        out::say(
-            "doorbell: no guest of another host can be served over these rails: name one that it reaches on both sides, \
-             as in `--rail udp:eth0` (`doorbell info` lists them)",
-        );
+        // Behind the line above, where everything else that the door says goes, too.
+        out::print(
+            "no guest of another host can be served over these rails: name one that it reaches on both sides, as in \
+             `--rail udp:eth0` (`doorbell info` lists them)\n",
+        )?;
     }
     Ok(())
 }
