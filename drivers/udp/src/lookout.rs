@@ -21,6 +21,8 @@ use std::sync::Arc;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::sys;
+
 /// Hot sockets of one channel.
 const HOT_MAX: usize = 2;
 /// Empty receives after which a socket is not hot any more; and after which it makes room for another.
@@ -28,6 +30,8 @@ const COOL_AFTER: u32 = 1024;
 const YIELD_AFTER: u32 = 64;
 /// Receives with something in them after which a hot socket leaves the set.
 const LEAVE_AFTER: u32 = 64;
+/// Receives of one frame in a row after which the kernel is told not to merge.
+const SINGLES: u32 = 256;
 /// The epoll set is asked in every `SWEEP_BUSY`th poll while something is hot, else in every `SWEEP_IDLE`th.
 const SWEEP_BUSY: u32 = 64;
 const SWEEP_IDLE: u32 = 2;
@@ -39,13 +43,28 @@ const LINK: u64 = u64::MAX;
 /// "No peer", in a frame's record.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
+/// Whether the kernel merges frames that come in a row (`UDP_GRO`). A merged run says how it is cut in a control message,
+/// and to ask for that makes each receive dearer, also those that find nothing: a twelfth of a microsecond of a ping-pong.
+/// So a socket of one peer merges only while its frames do come in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merging {
+    /// The kernel cannot, or must not.
+    Never,
+    Off,
+    On,
+    /// Turned off; runs that were merged before may still wait.
+    Ending,
+}
+
 /// One socket, and what it gave lately.
 pub(crate) struct Socket {
     pub(crate) fd: Arc<OwnedFd>,
     /// Whom it is connected to, or [`NOBODY`].
     pub(crate) peer: u32,
     pub(crate) channel: usize,
-    pub(crate) gro: bool,
+    pub(crate) merging: Merging,
+    /// Receives in a row that gave one frame.
+    single: u32,
     /// Receives in a row that gave all that was asked for.
     pub(crate) full: u32,
     /// It gave something since `progress` last asked.
@@ -101,7 +120,9 @@ impl Lookout {
             fd,
             peer,
             channel,
-            gro,
+            // It was asked to when it was made.
+            merging: if gro { Merging::On } else { Merging::Never },
+            single: 0,
             full: 0,
             heard: false,
             empty: 0,
@@ -195,10 +216,44 @@ impl Lookout {
         }
     }
 
+    /// A socket of one peer gave so many frames with one call: whether merging them pays.
+    #[inline]
+    pub(crate) fn adapt(&mut self, index: usize, frames: u64) {
+        let socket = &mut self.sockets[index];
+        match socket.merging {
+            Merging::On => {
+                socket.single = if frames == 1 { socket.single + 1 } else { 0 };
+                if socket.single == SINGLES {
+                    self.merge(index, false);
+                }
+            }
+            Merging::Off | Merging::Ending if frames > 1 => self.merge(index, true),
+            _ => {}
+        }
+    }
+
+    /// Turns merging on or off.
+    #[cold]
+    fn merge(&mut self, index: usize, on: bool) {
+        let socket = &mut self.sockets[index];
+        socket.single = 0;
+        let told = sys::set_int(socket.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, on.into());
+        socket.merging = match (told, on) {
+            (Ok(()), true) => Merging::On,
+            (Ok(()), false) => Merging::Ending,
+            // As it was, and not asked again.
+            (Err(_), true) => Merging::Never,
+            (Err(_), false) => Merging::On,
+        };
+    }
+
     /// A socket gave nothing.
     #[inline]
     pub(crate) fn nothing(&mut self, index: usize) {
         let socket = &mut self.sockets[index];
+        if socket.merging == Merging::Ending {
+            socket.merging = Merging::Off;
+        }
         socket.full = 0;
         socket.empty = socket.empty.saturating_add(1);
         if socket.empty >= COOL_AFTER {

@@ -20,7 +20,7 @@ use rustix::net::RecvFlags;
 use crate::buffers::{Inbox, UdpKept};
 use crate::capture::{Other, Tap};
 use crate::config::UdpConfig;
-use crate::lookout::{Lookout, NOBODY};
+use crate::lookout::{Lookout, Merging, NOBODY};
 use crate::stats::UdpStats;
 use crate::sys::{self, Received, Receiver};
 use crate::tx::{REFUSALS_MAX, channel_index};
@@ -182,7 +182,9 @@ impl UdpRx {
         if wanted == 0 {
             return;
         }
-        let outcome = if wanted == 1 && peer != NOBODY && !socket.gro {
+        let merged = matches!(socket.merging, Merging::On | Merging::Ending);
+        let mut frames = 0;
+        let outcome = if wanted == 1 && peer != NOBODY && !merged {
             let Some(buffer) = inbox.buffers(1).next() else {
                 return;
             };
@@ -190,7 +192,7 @@ impl UdpRx {
             rustix::net::recv(&socket.fd, buffer, RecvFlags::TRUNC)
                 .map(|(_, length)| {
                     let cut = length > size;
-                    self.take(
+                    frames = self.take(
                         channel,
                         Received {
                             length,
@@ -203,7 +205,7 @@ impl UdpRx {
                 })
                 .map_err(io::Error::from)
         } else {
-            let what = (peer == NOBODY, socket.gro);
+            let what = (peer == NOBODY, merged);
             let got = self
                 .receiver
                 .receive(socket.fd.as_fd(), inbox.buffers(wanted), what);
@@ -211,9 +213,10 @@ impl UdpRx {
                 for i in 0..got {
                     let shared = peer == NOBODY;
                     let from = if shared { self.sender(i) } else { Other::Peer(peer) };
-                    let frames = self.take(channel, self.receiver.received(i), from);
+                    let of_this = self.take(channel, self.receiver.received(i), from);
+                    frames += of_this;
                     if shared && matches!(from, Other::Peer(_)) {
-                        self.stats.received_shared += frames;
+                        self.stats.received_shared += of_this;
                     }
                 }
             })
@@ -222,6 +225,9 @@ impl UdpRx {
             Ok(got) => {
                 self.stats.receive_calls += 1;
                 self.lookout.gave(index, got == wanted || got > 1);
+                if peer != NOBODY {
+                    self.lookout.adapt(index, frames);
+                }
             }
             Err(error) => {
                 self.lookout.nothing(index);

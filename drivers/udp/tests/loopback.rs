@@ -218,6 +218,65 @@ fn as_many_frames_as_fit_go_in_one_piece() {
     }
 }
 
+/// The kernel merges what comes in a row, and is told not to while frames come one by one; nothing is lost or cut wrongly
+/// when that changes, also with runs under way.
+#[test]
+fn frames_are_merged_while_they_come_in_a_row() {
+    let (mut a, mut b) = (open(&UdpConfig::default()), open(&UdpConfig::default()));
+    let to_b = a.open(&b.address(), LIFE).unwrap();
+    b.open(&a.address(), LIFE).unwrap();
+    let mut number = 0u32;
+    let mut send = |a: &mut UdpRail, count: usize| {
+        let (tx, _) = a.split();
+        assert_eq!(tx.reserve(Channel::Priority, count), count);
+        let first = number;
+        for _ in 0..count {
+            tx.post(
+                Channel::Priority,
+                to_b,
+                &number.to_le_bytes(),
+                Body::Bytes(&[7; 60]),
+            )
+            .unwrap();
+            number += 1;
+        }
+        tx.doorbell();
+        first..number
+    };
+    let arrive = |b: &mut UdpRail, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let (_, frame) = next(b, Channel::Priority);
+            assert_eq!(frame, [&number.to_le_bytes()[..], &[7; 60]].concat());
+        }
+    };
+    for _ in 0..3 {
+        // More than it takes to tell the kernel not to merge.
+        let before = b.stats();
+        for _ in 0..600 {
+            let numbers = send(&mut a, 1);
+            arrive(&mut b, numbers);
+        }
+        let after = b.stats();
+        assert_eq!(after.received_runs, before.received_runs);
+        // Runs, of which the first ones come as single frames, and then in one piece.
+        for _ in 0..20 {
+            let (first, second) = (send(&mut a, 20), send(&mut a, 20));
+            arrive(&mut b, first.start..second.end);
+        }
+        let merged = b.stats().received_runs - after.received_runs;
+        if a.granted().gso && b.granted().gro {
+            assert!(merged > 20, "{merged} of 40: {:?} {:?}", a.stats(), b.stats());
+            let calls = b.stats().receive_calls - after.receive_calls;
+            assert!(calls < 300, "{calls} receives for 800 frames");
+        }
+        // A run, then one by one until the kernel is told, with the next run right behind.
+        for _ in 0..400 {
+            let numbers = send(&mut a, 1);
+            arrive(&mut b, numbers);
+        }
+    }
+}
+
 #[test]
 fn addresses_that_cannot_be_peers_are_refused_with_the_reason() {
     let mut rail = open(&UdpConfig::default());
