@@ -105,7 +105,7 @@ const STACK: Budget = Budget {
     name: "BTL + PML, one 8 B message",
     how: "ping-pong by calls that wait, two ranks on one thread over a datagram rail that only copies frames: sent, \
           received, matched and acknowledged; what that rail takes by itself for as many frames is subtracted; best of \
-          three rounds of 100,000",
+          thirty rounds of 20,000",
     ..PML
 };
 const STACK_POSTED: Budget = Budget {
@@ -119,8 +119,8 @@ const HOTEL: Budget = Budget {
     unit: "ns",
     limit: 10.0,
     bound: Bound::AtMost,
-    how: "check-in and check-out of one guest while 4,095 others stay, deadlines 200 to 460 µs away; best of five \
-          rounds of 200,000",
+    how: "check-in and check-out of one guest while 4,095 others stay, deadlines 200 to 460 µs away; best of \
+          fifteen rounds of 200,000",
 };
 const HOTEL_TICK: Budget = Budget {
     name: "hotel, 4,096 rooms, empty tick",

@@ -14,7 +14,7 @@ const AWAY: u64 = 200_000;
 /// Stays for one look at the clock.
 const STAYS: u32 = 200_000;
 /// Looks, of which the best counts, since everything else is disturbance.
-const LOOKS: u32 = 5;
+const LOOKS: u32 = 15;
 
 /// Nanoseconds of a check-in with the check-out that follows it, and of a tick when nothing expires, with 4,095 guests
 /// in the house.
