@@ -4,7 +4,7 @@
 //! is run too where it is installed. Every run says which of the two happened.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cargo_metadata::{Metadata, MetadataCommand, Package};
@@ -33,6 +33,7 @@ const ALLOWED: &[&str] = &[
     "ISC",
     "MIT",
     "MIT-0",
+    "NCSA",
     "Unicode-3.0",
     "Unlicense",
     "Zlib",
@@ -68,12 +69,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, Error> {
     Ok(outcome.problems.is_empty())
 }
 
-/// Looks at every package that the workspace is built, tested or proved with on this platform.
+/// Looks at every package that the workspace is built, tested, proved or fuzzed with on this platform.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
-    let metadata = metadata(workspace)?;
+    let packages = packages(workspace)?;
     let mut outcome = Outcome::default();
     let mut licences: BTreeMap<String, usize> = BTreeMap::new();
-    for package in &metadata.packages {
+    for package in &packages {
         outcome.problems.extend(problem_of(package));
         *licences
             .entry(package.license.clone().unwrap_or_default())
@@ -83,26 +84,36 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, Error> {
         .iter()
         .map(|(licence, count)| format!("{licence} ({count})"))
         .collect();
-    outcome.notes.push(format!(
-        "{} packages: {}",
-        metadata.packages.len(),
-        list.join(", ")
-    ));
-    outcome.notes.extend(duplicates(&metadata.packages));
+    outcome
+        .notes
+        .push(format!("{} packages: {}", packages.len(), list.join(", ")));
+    outcome.notes.extend(duplicates(&packages));
     cargo_deny(workspace, &mut outcome)?;
     Ok(outcome)
 }
 
+/// The packages of the project's two workspaces, each once: the fuzzers have one of their own.
+fn packages(workspace: &Workspace) -> Result<Vec<Package>, Error> {
+    let mut all = metadata(&workspace.root.join("Cargo.toml"))?.packages;
+    let of_fuzzers = metadata(&workspace.root.join("tools/fuzz/Cargo.toml"))?.packages;
+    for package in of_fuzzers {
+        let same = |other: &Package| other.name == package.name && other.version == package.version;
+        if !all.iter().any(same) {
+            all.push(package);
+        }
+    }
+    Ok(all)
+}
+
 /// The resolved packages for this machine; from what is downloaded if that is enough, else through the network.
-fn metadata(workspace: &Workspace) -> Result<Metadata, Error> {
+fn metadata(manifest: &Path) -> Result<Metadata, Error> {
     let host = host()?;
-    let manifest = workspace.root.join("Cargo.toml");
     let ask = |offline: &[&str]| {
         let options = ["--locked", "--filter-platform", &host]
             .into_iter()
             .chain(offline.iter().copied());
         MetadataCommand::new()
-            .manifest_path(&manifest)
+            .manifest_path(manifest)
             .other_options(options.map(str::to_owned).collect::<Vec<_>>())
             // The packages that only the loom proofs use are looked at as well.
             .env("RUSTFLAGS", "--cfg loom")
@@ -111,7 +122,7 @@ fn metadata(workspace: &Workspace) -> Result<Metadata, Error> {
     ask(&["--offline"])
         .or_else(|_| ask(&[]))
         .map_err(|source| Error::Metadata {
-            manifest: manifest.clone(),
+            manifest: manifest.to_owned(),
             source: Box::new(source),
         })
 }
