@@ -182,9 +182,11 @@ impl<D: Datagram> Btl<D> {
         state.is_some_and(|state| state.is(about::SUSPECT))
     }
 
-    /// What the connectivity check has found out about a peer; `None` before it came to a result.
+    /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that only one of
+    /// the two sizes came back so far. `None` before it came to a result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
-        self.core.peers.get(peer.index())?.check.result
+        let last = self.core.peers.get(peer.index())?.check.result;
+        self.core.found_so_far(peer.0).or(last)
     }
 
     /// The smoothed round-trip time to a peer, in nanoseconds; `None` before it was measured.

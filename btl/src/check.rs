@@ -14,6 +14,9 @@ use crate::wire::{Kind, Ping};
 const FIRST: u64 = 1_000_000;
 /// Bytes of a small probe: as much as a small message.
 const SMALL: usize = 64;
+/// Probes after which one size that came back and one that did not say enough, if the peer goes before the check ends: a
+/// quarter of a second of them.
+const TELLING: u32 = 8;
 /// Answers to probes that may wait; more are dropped, and asked for again.
 const PONGS: usize = 64;
 
@@ -199,7 +202,21 @@ impl Core {
         failed
     }
 
-    fn conclude(&mut self, peer: u32, result: Diagnosis) {
+    /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends find it at about
+    /// the same time; the one whose peer is quicker to end would have nothing to say otherwise.
+    pub(crate) fn found_so_far(&self, peer: u32) -> Option<Diagnosis> {
+        let state = &self.peers[peer as usize];
+        if !state.is(about::PROBING) || state.check.probes < TELLING {
+            return None;
+        }
+        match (state.check.small, state.check.large) {
+            (true, false) => Some(Diagnosis::OnlySmall),
+            (false, true) => Some(Diagnosis::OnlyLarge),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn conclude(&mut self, peer: u32, result: Diagnosis) {
         let before = self.peer(peer).check.result.replace(result);
         if before != Some(result) {
             self.notice(peer, Notice::Checked(result));

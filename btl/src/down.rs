@@ -25,6 +25,9 @@ impl Core {
         if self.peer(peer).is(about::DOWN) {
             return;
         }
+        if let Some(found) = self.found_so_far(peer) {
+            self.conclude(peer, found);
+        }
         self.fail_operations(peer);
         self.drop_inflows(peer);
         let left = self.untaken(peer);

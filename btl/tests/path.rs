@@ -27,7 +27,8 @@ fn first_use(faults: Faults) -> (World, Option<Diagnosis>) {
     let to = world.to(0, 1);
     assert!(world.ends[0].try_send(to, b"hello").is_some());
     world.until("the check comes to a result", Duration::from_secs(5), |world| {
-        world.ends[0].btl.diagnosis(to).is_some()
+        let works = world.ends[0].btl.diagnosis(to) == Some(Diagnosis::Works);
+        works || world.ends[0].is_down(to).is_some()
     });
     world.turn();
     let found = world.ends[0].btl.diagnosis(to);
@@ -142,6 +143,40 @@ fn a_black_hole_in_the_middle_of_a_run() {
         .btl
         .reclaim(to, &mut |_, bytes| given.push(bytes.len()));
     assert_eq!(given, [5000, 5], "what is above the watermark");
+}
+
+/// Both ends find out about a path that shrank at about the same time. The one that the other leaves before its own check
+/// has ended knows why all the same.
+#[test]
+fn who_is_left_during_a_check_knows_what_it_showed() {
+    let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());
+    let (to, back) = (world.to(0, 1), world.to(1, 0));
+    assert!(world.ends[0].try_send(to, &[1; 5000]).is_some());
+    assert!(world.ends[1].try_send(back, b"answer").is_some());
+    world.until("both arrive", Duration::from_secs(1), |world| {
+        world.ends.iter().all(|end| end.sink.total() == 1)
+    });
+    let shrunk = Faults {
+        mtu: Some(1000),
+        ..RACK
+    };
+    world.net.change(Change::Faults(Plane::FIRST, shrunk));
+    assert!(world.ends[0].try_send(to, &[2; 5000]).is_some());
+    let later = world.now() + Duration::from_secs(1);
+    while world.now() < later {
+        world.step();
+    }
+    assert_eq!(world.ends[0].is_down(to), None, "{}", world.report());
+    assert_eq!(world.ends[0].btl.diagnosis(to), Some(Diagnosis::OnlySmall));
+    let by = world.now() + Duration::from_secs(1);
+    world.until("the other one goes", Duration::from_secs(2), |world| {
+        let now = world.now();
+        world.ends[1].btl.close(now, by);
+        world.ends[0].is_down(to).is_some()
+    });
+    let closed = EventKind::PeerDown(DownReason::Closed);
+    assert_eq!(world.ends[0].is_down(to), Some(closed));
+    assert_eq!(world.ends[0].btl.diagnosis(to), Some(Diagnosis::OnlySmall));
 }
 
 /// A peer that shows life elsewhere and not here is down here soon; one that shows none has until the bound.
