@@ -140,7 +140,7 @@ impl<'w> Raw<'w> {
             notify: true,
         };
         self.call(move |core| {
-            let sent = core.pml.send(args)?;
+            let sent = core.pml.send(args).map_err(|error| core.explained(error))?;
             core.pml.flush();
             Ok(sent)
         })?
@@ -154,7 +154,8 @@ impl<'w> Raw<'w> {
         let context = self.context;
         let data: Box<[u8]> = data.into();
         self.call(move |core| {
-            core.pml.inject(Rank(to), context, tag, &data)?;
+            let sent = core.pml.inject(Rank(to), context, tag, &data);
+            sent.map_err(|error| core.explained(error))?;
             core.pml.flush();
             Ok(())
         })?
@@ -166,7 +167,7 @@ impl<'w> Raw<'w> {
     /// An unknown or lost rank, a layout that does not fit.
     pub fn recv(self, from: Source, tag: Tag, target: Target) -> Result<RequestId, Error> {
         let args: RecvArgs = self.envelope(from, tag).recv(target);
-        self.call(move |core| Ok(core.pml.recv(args)?))?
+        self.call(move |core| core.pml.recv(args).map_err(|error| core.explained(error)))?
     }
 
     /// Starts a receive of many messages into one buffer, until fewer than `min_free` bytes of it are left.
@@ -231,7 +232,10 @@ impl<'w> Raw<'w> {
     /// # Errors
     /// [`Error::Stale`] when it is gone.
     pub fn recv_claimed(self, message: MessageId, target: Target) -> Result<RequestId, Error> {
-        self.call(move |core| Ok(core.pml.recv_claimed(message, target, true)?))?
+        self.call(move |core| {
+            let id = core.pml.recv_claimed(message, target, true);
+            id.map_err(|error| core.explained(error))
+        })?
     }
 
     /// Throws a claimed message away (FI_DISCARD).
@@ -422,7 +426,7 @@ impl Core {
             let outcome = self.pml.test(id)?;
             return Some(Completion::Request {
                 id,
-                outcome: outcome.map(Into::into).map_err(Into::into),
+                outcome: outcome.map(Into::into).map_err(|error| self.explained(error)),
             });
         }
         let (_, op, outcome) = self.pml.next_operation()?;

@@ -187,9 +187,7 @@ impl Core {
             return None;
         };
         let reason = self.pml.lost(rank)?;
-        Some(Err(
-            self.explained(pml::PmlError::PeerLost { rank, reason }.into())
-        ))
+        Some(Err(self.explained(pml::PmlError::PeerLost { rank, reason })))
     }
 
     /// Takes a matching message out of matching.
@@ -444,14 +442,14 @@ impl Core {
         let result = self.pml.test(RequestId::from_bits(ticket.0))?;
         Some(match result {
             Ok(status) => Ok(status.into()),
-            Err(error) => Err(self.explained(error.into())),
+            Err(error) => Err(self.explained(error)),
         })
     }
 
     /// The error, with what the rails know about a peer that is lost.
     #[cold]
-    fn explained(&self, error: Error) -> Error {
-        match error {
+    pub(crate) fn explained(&self, error: impl Into<Error>) -> Error {
+        match error.into() {
             Error::PeerLost { peer, why, what, .. } => Error::PeerLost {
                 why: why + &self.heard_of(peer),
                 peer,

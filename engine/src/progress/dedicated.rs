@@ -294,7 +294,7 @@ impl Desk {
         match self.core.pml.send(args) {
             Ok(Sent::Done) => self.succeed(cell, status),
             Ok(Sent::Pending(id)) => self.link(cell, id),
-            Err(error) => self.fail(cell, error.into()),
+            Err(error) => self.fail(cell, self.core.explained(error)),
         }
     }
 
@@ -302,7 +302,7 @@ impl Desk {
     fn recv(&mut self, cell: u32, args: RecvArgs) {
         match self.core.pml.recv(args) {
             Ok(id) => self.link(cell, id),
-            Err(error) => self.fail(cell, error.into()),
+            Err(error) => self.fail(cell, self.core.explained(error)),
         }
     }
 
@@ -425,7 +425,7 @@ impl Desk {
     pub(super) fn recv_claimed(&mut self, cell: u32, message: MessageId, target: Target) {
         match self.core.pml.recv_claimed(message, target, true) {
             Ok(id) => self.link(cell, id),
-            Err(error) => self.fail(cell, error.into()),
+            Err(error) => self.fail(cell, self.core.explained(error)),
         }
     }
 

@@ -232,7 +232,8 @@ impl Front {
                 let sent = core.pml.send(SendArgs {
                     notify: false,
                     ..args
-                })?;
+                });
+                let sent = sent.map_err(|error| core.explained(error))?;
                 core.pml.flush();
                 Ok(ticket_of(sent))
             }
@@ -263,7 +264,8 @@ impl Front {
                 let id = core.pml.recv(RecvArgs {
                     notify: false,
                     ..args
-                })?;
+                });
+                let id = id.map_err(|error| core.explained(error))?;
                 Ok(Ticket(id.to_bits()))
             }
             Self::Dedicated(link) => link.start_request(|cell| Command::RecvOther(cell, Box::new(args))),
@@ -451,11 +453,12 @@ impl Held<'_> {
                         notify: false,
                         ..envelope.send(Payload::Loan(loan))
                     };
-                    core.pml.send(args)?
+                    core.pml.send(args)
                 } else {
                     core.pml
-                        .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)?
+                        .send_loan(Rank(envelope.peer), envelope.context, envelope.tag, loan)
                 };
+                let sent = sent.map_err(|error| core.explained(error))?;
                 core.pml.flush();
                 core.now_and_then();
                 Ok(ticket_of(sent))
@@ -477,7 +480,8 @@ impl Held<'_> {
                     envelope.tag,
                     envelope.ignore,
                     loan,
-                )?;
+                );
+                let id = id.map_err(|error| core.explained(error))?;
                 Ok(Ticket(id.to_bits()))
             }
             Self::Dedicated(link) => link.start_request(|cell| Command::Recv { cell, envelope, loan }),
@@ -487,7 +491,11 @@ impl Held<'_> {
     /// Starts receiving a claimed message.
     pub(crate) fn recv_claimed(&mut self, message: MessageId, target: Target) -> Result<Ticket, Error> {
         match self {
-            Self::Inline(core) => Ok(Ticket(core.pml.recv_claimed(message, target, false)?.to_bits())),
+            Self::Inline(core) => {
+                let id = core.pml.recv_claimed(message, target, false);
+                let id = id.map_err(|error| core.explained(error))?;
+                Ok(Ticket(id.to_bits()))
+            }
             Self::Dedicated(link) => link.start_request(|cell| {
                 Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
             }),
