@@ -24,7 +24,8 @@ pub struct BtlConfig {
     /// first needed (usNIC: 2,048; default 512, which may take 75 MiB). The last is for messages that do not come ahead
     /// of their turn.
     pub max_reassemblies: usize,
-    /// One-sided operations under way: of ours, and as many of peers (default 1,024).
+    /// One-sided operations under way: of ours, and as many reads of peers (default 1,024). Of each peer's puts, those
+    /// that come in several segments, 40 may have begun.
     pub operations: usize,
     /// Pieces of memory exposed at a time (default 4,096).
     pub exposures: usize,
