@@ -17,11 +17,14 @@ use crate::job::{Job, Outcome, Stack};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "simulate", bin_name = "cargo xtask simulate", after_help = EXAMPLES)]
 pub struct Options {
-    /// How many seeds, from 1 on, for each class of faults
+    /// How many seeds for each class of faults
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1, value_name = "S")]
+    pub from: u64,
     /// This seed only
-    #[arg(long, value_name = "S", conflicts_with = "seeds")]
+    #[arg(long, value_name = "S", conflicts_with_all = ["seeds", "from"])]
     pub seed: Option<u64>,
     /// Messages of one job
     #[arg(long, default_value_t = 100_000, value_name = "M")]
@@ -53,6 +56,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask simulate                                ten seeds over each class of faults
   cargo xtask simulate --seeds 200 --jobs 2
+  cargo xtask simulate --from 101 --seeds 100         the second hundred
   cargo xtask simulate --fault loss10 --messages 10000
   cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it";
 
@@ -110,7 +114,10 @@ pub fn run(options: &Options) -> u64 {
     } else {
         options.fault.clone()
     };
-    let seeds = options.seed.map_or(1..=options.seeds, |seed| seed..=seed);
+    let seeds = match options.seed {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => options.from..options.from.saturating_add(options.seeds),
+    };
     // Seed by seed through all classes: when the time is up, each has had its share.
     let each = seeds.flat_map(|seed| classes.iter().map(move |&class| (seed, class)));
     let work: Vec<(u64, Class)> = each.collect();
