@@ -3,6 +3,7 @@
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
     PeerIndex, Refused, Remote, RemoteKey,
@@ -59,6 +60,14 @@ impl<D: Datagram> Message for Btl<D> {
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         self.core.give_back(peer, each);
     }
+
+    fn abandon(&mut self, peer: PeerIndex) {
+        if self.core.peers.get(peer.index()).is_some() {
+            self.core.fail_peer(peer.0, DownReason::Abandoned);
+        }
+    }
+
+    fn revive(&mut self, _: PeerIndex) {}
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let down = |peer: PeerIndex| {

@@ -17,7 +17,7 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Look, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey, Watch,
+    PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -305,6 +305,22 @@ impl Message for AnyRail {
 
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         each!(self, rail => rail.reclaim(peer, each));
+    }
+
+    fn abandon(&mut self, peer: PeerIndex) {
+        each!(self, rail => rail.abandon(peer));
+    }
+
+    fn revive(&mut self, peer: PeerIndex) {
+        each!(self, rail => rail.revive(peer));
+    }
+
+    fn proved_alive(&mut self, peer: PeerIndex) {
+        each!(self, rail => Message::proved_alive(rail, peer));
+    }
+
+    fn report(&self, peer: PeerIndex) -> WayReport {
+        each!(self, rail => rail.report(peer))
     }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {

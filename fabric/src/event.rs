@@ -23,6 +23,8 @@ pub enum DownReason {
     Hostile,
     /// It did not answer within the bound.
     Silent,
+    /// The owner of the rail gave the way up ([`Message::abandon`](crate::message::Message::abandon)).
+    Abandoned,
     /// This process has no memory or descriptors left to talk to it.
     Resources,
 }
@@ -30,8 +32,13 @@ pub enum DownReason {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The peer can be reached: first contact was made.
+    /// The peer can be reached: first contact was made, or contact anew after it was down, in both directions.
     PeerUp,
+    /// The peer owes answers and gives none. It may compute without polling, or the way may be broken: this rail alone
+    /// cannot tell ([`Message::proved_alive`](crate::message::Message::proved_alive)).
+    PeerSuspect,
+    /// A suspect has answered.
+    PeerRecovered,
     /// The peer cannot be reached any more over this rail.
     PeerDown(DownReason),
     /// The link is back.

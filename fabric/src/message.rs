@@ -19,13 +19,18 @@
 //!    [`Body::Region`] is kept by reference, and its owner is kept alive with it.
 //! 5. *Back-pressure.* [`Refused::Full`] is a value: nothing was taken, try again after a poll.
 //! 6. *Failure.* A dead peer or link is an event of [`Rail::event`], told once; never a panic. After it, `send`
-//!    answers [`Refused::PeerDown`], and one-sided operations still open complete with an error.
+//!    answers [`Refused::PeerDown`], and one-sided operations still open complete with an error, the memory that was
+//!    exposed to the peer alone is withdrawn, and its messages wait for [`Message::reclaim`]. A peer that is down
+//!    comes back by [`EventKind::PeerUp`](crate::event::EventKind::PeerUp): a fresh connection, over which nothing of
+//!    the old one arrives.
 //! 7. *One-sided.* Each operation carries an [`OpId`] chosen by its initiator; a target executes one id of one
 //!    incarnation once. Where the hardware cannot tell whether it did, the operation ends as
 //!    [`OpError::Indeterminate`].
 //! 8. *Quiescence.* After [`Message::withdraw`] has returned, no later one-sided access to that memory succeeds,
 //!    and one that was under way while it was withdrawn is reported to its initiator as [`OpError::Withdrawn`],
 //!    never as success. After a [`Message::fence`] completes, nothing posted before it touches memory any more.
+
+use std::time::Duration;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
@@ -413,6 +418,28 @@ pub enum Look {
     Taken(usize),
 }
 
+/// What a rail knows of the way to a peer: for "who waits for what", and for `doorbell why`. What it does not measure is
+/// `None`, or zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WayReport {
+    /// Whether our link is up.
+    pub link: Option<bool>,
+    /// How long ago something of the peer arrived here.
+    pub heard_ago: Option<Duration>,
+    /// How long ago the peer last acknowledged something new.
+    pub acked_ago: Option<Duration>,
+    /// How long the oldest message that is not acknowledged has been waiting.
+    pub waiting: Option<Duration>,
+    /// The wire's sequence number of its oldest frame.
+    pub oldest: Option<u32>,
+    /// Frames under way, or kept to be sent again.
+    pub unacknowledged: u64,
+    /// Time-outs in a row.
+    pub retries: u32,
+    /// The smoothed round trip, in nanoseconds.
+    pub round_trip_ns: Option<u64>,
+}
+
 /// Where a poll delivers. Implemented by the PML and the Portals NI; statically dispatched.
 pub trait Arrivals {
     /// A message of `peer`. After the return, its bytes belong to the rail again.
@@ -462,6 +489,27 @@ pub trait Message: Rail {
     /// Gives back, oldest first, every message accepted for `peer` and not known to be handed over, and forgets it.
     /// Meant for a peer or rail that went down, when another rail is to carry them.
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8]));
+
+    /// Gives the way to a peer up, as if the rail itself had found it broken: what promise 6 says of a peer that is down
+    /// holds when this returns, except for the event. For an owner that knows better, from another rail.
+    fn abandon(&mut self, peer: PeerIndex);
+
+    /// Asks a peer that is down for contact anew. Sends a few frames, does not wait; how often is the owner's business.
+    /// A rail also answers a peer that asks. Without effect for a peer that is up, or has ended for good.
+    fn revive(&mut self, peer: PeerIndex);
+
+    /// The peer's process has answered over another way just now. A rail that waits for its answers knows then that the
+    /// fault is its own way's, and may tell it down as soon as [`DownReason::Silent`](crate::event::DownReason::Silent)
+    /// is certain. Without effect where the rail finds out by itself.
+    fn proved_alive(&mut self, peer: PeerIndex) {
+        let _ = peer;
+    }
+
+    /// What it knows of the way to a peer. For explanations, not for the data path.
+    fn report(&self, peer: PeerIndex) -> WayReport {
+        let _ = peer;
+        WayReport::default()
+    }
 
     /// Exposes memory to one peer, or to all for `None`, under a fresh random key.
     ///

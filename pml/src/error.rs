@@ -30,6 +30,7 @@ impl LostReason {
             Self::Peer(DownReason::Closed) => "it closed its end",
             Self::Peer(DownReason::Died) => "its process ended or its connection broke",
             Self::Peer(DownReason::Hostile) => "it broke the rules of the wire",
+            Self::Peer(DownReason::Abandoned) => "the way to it was given up",
             Self::Peer(DownReason::Silent) => "it did not answer within the bound",
             Self::Peer(DownReason::Resources) => {
                 "this process has no memory or descriptors left to talk to it"

@@ -94,6 +94,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub(crate) fn on_event(&mut self, rail: usize, event: RailEvent) {
         let reason = match event.kind {
+            EventKind::PeerSuspect | EventKind::PeerRecovered => return,
             EventKind::PeerUp | EventKind::LinkUp => None,
             EventKind::PeerDown(reason) => Some(LostReason::Peer(reason)),
             EventKind::LinkDown => Some(LostReason::Link),

@@ -197,6 +197,12 @@ impl Message for ShmRail {
         }
     }
 
+    fn abandon(&mut self, peer: PeerIndex) {
+        self.end(peer.0, DownReason::Abandoned);
+    }
+
+    fn revive(&mut self, _: PeerIndex) {}
+
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let (place, keep) = match memory {
             Exposure::Region(slice) => ((slice.address(), slice.len()), Some(slice)),

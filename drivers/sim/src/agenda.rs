@@ -32,6 +32,8 @@ pub(crate) enum Due {
     Unhold { frame: u32, serial: u64 },
     /// A rail notices that the way to a peer closed or opened, unless it changed again in between.
     PeerNotice { nic: u32, conn: u32, turn: u32 },
+    /// The call for contact anew reaches the peer.
+    Revive { nic: u32, conn: u32 },
     /// A rail notices that its own link closed or opened, unless it changed again in between.
     LinkNotice { nic: u32, turn: u32 },
     /// A scripted change.

@@ -307,6 +307,53 @@ impl Net {
     }
 }
 
+impl Net {
+    /// The owner of `nic` gives the way to a peer up. The peer is not told.
+    pub(crate) fn abandon(&mut self, nic: u32, conn: u32) {
+        if self.nics[nic as usize].ended.is_some() || self.conn(nic, conn).down {
+            return;
+        }
+        self.conn_mut(nic, conn).down = true;
+        self.fail_conn(nic, conn);
+        self.withdraw_from(nic, conn);
+    }
+
+    /// Calls a peer that is down for contact anew; lost on a way that is closed.
+    pub(crate) fn revive(&mut self, nic: u32, conn: u32) {
+        let state = self.conn(nic, conn);
+        if state.down && self.nics[nic as usize].ended.is_none() {
+            let at = self.transit(state.link_out, self.now);
+            self.agenda.push(at, Due::Revive { nic, conn });
+        }
+    }
+
+    /// The call has arrived: what the peer still had of the old connection is over, and both begin anew.
+    pub(crate) fn revived(&mut self, nic: u32, conn: u32) {
+        let state = self.conn(nic, conn);
+        let (peer, link) = (state.nic, state.link_out);
+        let over =
+            !state.down || self.nics[nic as usize].ended.is_some() || self.nics[nic as usize].told_down;
+        let theirs = self.nics[peer as usize].peers.get(&nic).copied();
+        let open = self.obstacle(nic, conn).is_none() && self.passes(nic, peer, link);
+        let (Some(theirs), true, false) = (theirs, open, over || self.nics[peer as usize].told_down) else {
+            return;
+        };
+        if !self.conn(peer, theirs).down {
+            self.conn_mut(peer, theirs).down = true;
+            let scope = Scope::Peer(PeerIndex(theirs));
+            self.tell(peer, scope, EventKind::PeerDown(DownReason::Silent));
+            self.fail_conn(peer, theirs);
+            self.withdraw_from(peer, theirs);
+        }
+        for (nic, conn) in [(nic, conn), (peer, theirs)] {
+            let state = self.conn_mut(nic, conn);
+            (state.down, state.greeted) = (false, true);
+            self.tell(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
+            self.acknowledge(nic, conn);
+        }
+    }
+}
+
 impl Link {
     /// New faults: an aim counts from the next frame, and no burst goes on.
     fn begin_anew(&mut self) {

@@ -146,6 +146,19 @@ impl Net {
         }
     }
 
+    /// Revokes every key that was made for the peer of `conn` alone.
+    pub(crate) fn withdraw_from(&mut self, nic: u32, conn: u32) {
+        let peer = Some(self.conn(nic, conn).nic);
+        let exposed = self.nics[nic as usize].exposed.iter();
+        let mut keys: Vec<u64> = exposed
+            .filter(|(_, exposed)| exposed.to == peer)
+            .map(|(key, _)| *key)
+            .collect();
+        keys.sort_unstable();
+        keys.into_iter()
+            .for_each(|key| self.withdraw(nic, RemoteKey(key)));
+    }
+
     /// What an operation that is stopped in the middle has done: the first half of its bytes.
     fn move_half(&mut self, place: u32, exposed: &Exposed) {
         let op = &mut self.ops[place];

@@ -215,6 +215,20 @@ impl Message for SimRail {
         }
     }
 
+    fn abandon(&mut self, peer: PeerIndex) {
+        let mut net = self.handle.net.lock();
+        if peer.index() < net.nics[self.handle.nic as usize].conns.len() {
+            net.abandon(self.handle.nic, peer.0);
+        }
+    }
+
+    fn revive(&mut self, peer: PeerIndex) {
+        let mut net = self.handle.net.lock();
+        if peer.index() < net.nics[self.handle.nic as usize].conns.len() {
+            net.revive(self.handle.nic, peer.0);
+        }
+    }
+
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         self.handle.net.lock().expose(self.handle.nic, memory, access, to)
     }

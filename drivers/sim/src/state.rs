@@ -324,6 +324,7 @@ impl Net {
             Due::Frame { frame } => self.frame_arrives(frame),
             Due::Unhold { frame, serial } => self.unhold(frame, serial),
             Due::PeerNotice { nic, conn, turn } => self.notice_peer(nic, conn, turn),
+            Due::Revive { nic, conn } => self.revived(nic, conn),
             Due::LinkNotice { nic, turn } => self.notice_link(nic, turn),
             Due::Script { change } => self.change(self.script[change as usize]),
         }
@@ -393,8 +394,10 @@ impl Net {
 
     pub(crate) fn tell(&mut self, nic: u32, scope: Scope, kind: EventKind) {
         let what = match kind {
-            EventKind::PeerUp | EventKind::LinkUp => Happened::Up,
-            EventKind::PeerDown(_) | EventKind::LinkDown | EventKind::DeviceGone => Happened::Down,
+            EventKind::PeerUp | EventKind::PeerRecovered | EventKind::LinkUp => Happened::Up,
+            EventKind::PeerDown(_) | EventKind::PeerSuspect | EventKind::LinkDown | EventKind::DeviceGone => {
+                Happened::Down
+            }
         };
         let to = match scope {
             Scope::Peer(PeerIndex(peer)) => self.nics[nic as usize].conns[peer as usize].nic,

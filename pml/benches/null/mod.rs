@@ -129,6 +129,8 @@ impl Message for NullRail {
         MsgId(self.accepted)
     }
     fn reclaim(&mut self, _: PeerIndex, _: &mut dyn FnMut(MsgId, &[u8])) {}
+    fn abandon(&mut self, _: PeerIndex) {}
+    fn revive(&mut self, _: PeerIndex) {}
     fn expose(&mut self, _: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {
         Err(Refused::Unsupported)
     }

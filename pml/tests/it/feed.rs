@@ -154,6 +154,8 @@ impl Message for FeedRail {
     }
 
     fn reclaim(&mut self, _: PeerIndex, _: &mut dyn FnMut(MsgId, &[u8])) {}
+    fn abandon(&mut self, _: PeerIndex) {}
+    fn revive(&mut self, _: PeerIndex) {}
 
     fn expose(&mut self, memory: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {
         self.keys += 1;

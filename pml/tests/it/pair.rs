@@ -183,6 +183,8 @@ impl Message for PairRail {
     }
 
     fn reclaim(&mut self, _: PeerIndex, _: &mut dyn FnMut(MsgId, &[u8])) {}
+    fn abandon(&mut self, _: PeerIndex) {}
+    fn revive(&mut self, _: PeerIndex) {}
 
     fn expose(&mut self, memory: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {
         let mut wire = self.wire.borrow_mut();

@@ -161,6 +161,12 @@ macro_rules! twisted {
             fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
                 self.inner_mut().reclaim(peer, each)
             }
+            fn abandon(&mut self, peer: PeerIndex) {
+                self.inner_mut().abandon(peer)
+            }
+            fn revive(&mut self, peer: PeerIndex) {
+                self.inner_mut().revive(peer)
+            }
             fn expose(
                 &mut self,
                 memory: Exposure,
