@@ -1,5 +1,7 @@
 //! The settings of one PML.
 
+use std::time::Duration;
+
 use crate::rank::Rank;
 
 /// Which protocol carries messages that are too long to be sent at once.
@@ -33,8 +35,11 @@ pub struct PmlConfig {
     pub first_part: Option<usize>,
     /// The protocol of messages above the eager limit.
     pub protocol: Protocol,
-    /// Use the peer's rails in turn, message by message, instead of the first one that is up.
+    /// Use all rails of the peer in turn, message by message, instead of those that are as quick as the quickest, for
+    /// a while each.
     pub spread: bool,
+    /// How long a peer is waited for when its last rail has lost the link; zero: not at all.
+    pub patience: Duration,
     /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
     /// Above it, that peer sends announcements only. The same on all ranks of a job.
     pub window: u64,
@@ -65,6 +70,7 @@ impl PmlConfig {
             first_part: None,
             protocol: Protocol::Auto,
             spread: false,
+            patience: Duration::from_secs(5),
             window: 4 << 20,
             hard_window: 64 << 20,
             pipeline: 8,

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use doorbell_fabric::message::{OpError, OpId, RemoteKey};
+use doorbell_fabric::time::Time;
 use doorbell_matching::{Capacity, Matcher};
 
 use crate::args::Delivery;
@@ -50,6 +51,14 @@ pub(crate) struct Core {
     pub(crate) any_lost: bool,
     /// Messages received directly since the last one was sent.
     pub(crate) in_a_row: u32,
+    /// Peers of which something is watched; when they are looked at next; when that is urgent enough to wake for; and
+    /// whether something arrived that the next look is for.
+    pub(crate) watched: Vec<u32>,
+    pub(crate) tick_at: Time,
+    pub(crate) watch_due: Time,
+    pub(crate) stirred: bool,
+    /// The time of the last housekeeping.
+    pub(crate) now: Time,
     pub(crate) config: PmlConfig,
 }
 
@@ -87,6 +96,11 @@ impl Core {
             own_bytes: 0,
             any_lost: false,
             in_a_row: 0,
+            watched: Vec::new(),
+            tick_at: Time::NEVER,
+            watch_due: Time::NEVER,
+            stirred: false,
+            now: Time::ZERO,
             config,
         }
     }

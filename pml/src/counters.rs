@@ -96,6 +96,12 @@ pub struct Counters {
     pub resent: u64,
     /// Paths (a peer over a rail) that went down.
     pub paths_down: u64,
+    /// Paths that were taken back after they had been down.
+    pub paths_returned: u64,
+    /// Calls of peers over paths that are down.
+    pub calls: u64,
+    /// Probes of paths sent.
+    pub probes: u64,
     /// Peers that were lost.
     pub peers_lost: u64,
     /// Arrivals that were dropped, by reason.

@@ -63,6 +63,7 @@ impl Core {
         }
         peer.reported = consumed;
         hot.window_end = consumed + self.config.window;
+        hot.limit(peer);
         if !peer.sends.is_empty() {
             self.list(rank);
         }

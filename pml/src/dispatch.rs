@@ -8,7 +8,8 @@ use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
 use crate::wire::{
-    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
+    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RndvHeader, WayHeader, flag, head_len,
+    kind,
 };
 
 /// A rail peer that belongs to no rank.
@@ -97,6 +98,7 @@ impl Core {
                 Some(bytes) => self.on_word(rank, &wire::parse(bytes)),
                 None => self.counters.drops.runt += 1,
             },
+            kind::PROBE | kind::ECHO | kind::BROKEN => self.on_way_word(rank, rail, &wire::parse(head)),
             // No rail that cannot give back what it accepted is failed over, so nobody restarts a rendezvous.
             _ => self.counters.drops.unknown_kind += 1,
         }
@@ -158,6 +160,27 @@ impl Core {
             remote,
         };
         self.sequence(&envelope, inbound, RNDV_LEN);
+    }
+
+    /// A word about the ways themselves; the next tick acts on it, which can send and has a clock.
+    fn on_way_word(&mut self, rank: u32, rail: u16, header: &WayHeader) {
+        let peer = &self.peers[rank as usize];
+        let (named, came) = (usize::from(header.way.get()), peer.path_of(rail));
+        let fits = match header.kind {
+            kind::BROKEN => came != Some(named) && named < peer.paths.len(),
+            _ => came == Some(named),
+        };
+        if !fits {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        self.stirred = true;
+        let way = &mut self.watch(rank).ways[named];
+        match header.kind {
+            kind::PROBE => way.to_answer = Some(header.number.get()),
+            kind::ECHO => way.answered = Some(header.number.get()),
+            _ => way.given_up = true,
+        }
     }
 
     fn on_word(&mut self, rank: u32, header: &FinHeader) {

@@ -105,7 +105,7 @@ impl<M: Message> Pml<M> {
             return false;
         };
         let charge = length as u64 + ENVELOPE;
-        if length >= hot.below || !hot.has_room(charge) {
+        if length >= hot.below as usize || hot.charged + charge > hot.limit {
             return false;
         }
         let Some(slot) = self.rails.get_mut(usize::from(hot.rail)) else {

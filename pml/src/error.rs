@@ -55,6 +55,14 @@ pub enum PmlError {
         /// Size of the job.
         size: u32,
     },
+    /// A peer has more rails than one can have.
+    #[error("{rank} has {most} rails already, as many as one peer can have: name fewer rails")]
+    TooManyRails {
+        /// The peer.
+        rank: Rank,
+        /// The most.
+        most: usize,
+    },
     /// No rail was ever opened to this rank.
     #[error("no rail leads to {rank}: its address was not exchanged, or no rail could open it; see `doorbell why {}`", rank.0)]
     NoRail {

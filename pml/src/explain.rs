@@ -9,6 +9,7 @@ use crate::pml::Pml;
 use crate::rail::RailId;
 use crate::rank::{Rank, Source};
 use crate::request::{RequestId, State};
+use crate::ways::state::WayState;
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +113,12 @@ pub struct PathReport {
     pub rail: RailId,
     /// Its name.
     pub name: String,
-    /// Whether it is up.
+    /// Whether it may carry messages.
     pub up: bool,
+    /// How it is.
+    pub state: WayState,
+    /// Half of the round trip of its probes, in nanoseconds, once it was measured.
+    pub latency_ns: Option<u64>,
     /// Whether it is the one in use.
     pub current: bool,
 }
@@ -226,6 +231,8 @@ impl<M: Message> Pml<M> {
                     rail: RailId(path.rail),
                     name: self.rail_name(path.rail),
                     up: path.up,
+                    state: peer.way(at),
+                    latency_ns: peer.measured(at),
                     current: at == peer.current && path.up,
                 })
                 .collect(),

@@ -21,6 +21,7 @@ impl Core {
         let peer = &mut self.peers[rank as usize];
         peer.lost = Some(reason);
         peer.paths.iter_mut().for_each(|path| path.up = false);
+        peer.watch = None;
         peer.control.clear();
         peer.tasks.clear();
         let sends = std::mem::take(&mut peer.sends);

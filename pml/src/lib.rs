@@ -17,7 +17,8 @@
 //! | `posting`, `probe`, `ending` | receives, probes, the end of requests |
 //! | `rendezvous` | long messages |
 //! | `credit` | back-pressure |
-//! | `rail`, `fail` | rails that go down and come back; peers that are lost |
+//! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
+//! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `peer`, `unexpected`, `operations` | the nouns |
 //!
@@ -70,7 +71,10 @@ mod receive;
 mod rendezvous;
 mod request;
 mod seq;
+#[cfg(test)]
+mod snapshot;
 mod unexpected;
+mod ways;
 mod wire;
 
 pub use args::{
@@ -85,3 +89,4 @@ pub use pml::Pml;
 pub use rail::RailId;
 pub use rank::{Rank, Source};
 pub use request::RequestId;
+pub use ways::state::WayState;

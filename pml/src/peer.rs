@@ -10,6 +10,7 @@ use crate::config::{PmlConfig, Protocol};
 use crate::error::LostReason;
 use crate::request::RequestId;
 use crate::seq::Seq;
+use crate::ways::Watch;
 use crate::wire::{self, Head};
 
 /// What one envelope counts against the window, in bytes, beside its payload.
@@ -39,9 +40,11 @@ pub(crate) struct Hot {
     /// The sequence number of the next message to it.
     pub(crate) next: Seq,
     /// Payloads shorter than this may take the fast path. Zero: none may.
-    pub(crate) below: usize,
+    pub(crate) below: u32,
     /// Bytes charged by sending, since the start.
     pub(crate) charged: u64,
+    /// Charged may reach this on the fast path: the end of the window, or of this rail's turn.
+    pub(crate) limit: u64,
     /// Charged may reach this before the window is full.
     pub(crate) window_end: u64,
     /// The first eight bytes of the MATCH header that is expected next, without the context; a value that no
@@ -68,6 +71,7 @@ impl Hot {
             next: Seq(0),
             below: 0,
             charged: 0,
+            limit: config.window,
             window_end: config.window,
             expected: u64::from(wire::kind::MATCH),
             consumed: 0,
@@ -202,6 +206,8 @@ pub(crate) struct Peer {
     /// What kept and held messages were charged.
     pub(crate) kept: u64,
     pub(crate) lost: Option<LostReason>,
+    /// With several ways, or after trouble.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 // Memory per idle peer (design, section 10): at most 1 KiB in `btl` and `pml`.
 const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 384);

@@ -17,6 +17,7 @@ use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
+use crate::ways::WAYS_MAX;
 
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
 #[derive(Debug)]
@@ -70,11 +71,12 @@ impl<M: Message> Pml<M> {
         RailId((self.rails.len() - 1) as u16)
     }
 
-    /// Makes a peer known over a rail. The rails of a peer are used in the order in which this is called. Our own
-    /// rank needs none.
+    /// Makes a peer known over a rail. The order in which this is called for the rails of a peer numbers them, and is the
+    /// same at both ends; which of them carries what is measured. Our own rank needs none.
     ///
     /// # Errors
-    /// [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses the address.
+    /// [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses the address;
+    /// [`PmlError::TooManyRails`].
     pub fn connect(
         &mut self,
         rank: Rank,
@@ -92,6 +94,10 @@ impl<M: Message> Pml<M> {
             .ok_or(PmlError::NoSuchRail { rail: rail.0, rails })?;
         if rank == self.core.config.rank {
             return Ok(());
+        }
+        let known = &self.core.peers[rank.index()];
+        if known.paths.len() >= WAYS_MAX && known.path_of(rail.0).is_none() {
+            return Err(PmlError::TooManyRails { rank, most: WAYS_MAX });
         }
         let peer = slot
             .rail
@@ -111,6 +117,9 @@ impl<M: Message> Pml<M> {
                 known.paths.reserve_exact(1);
                 known.paths.push(path);
             }
+        }
+        if self.core.peers[rank.index()].paths.len() > 1 {
+            self.core.watch(rank.0);
         }
         self.core.refresh(rank.0);
         Ok(())
@@ -219,6 +228,7 @@ impl<M: Message> Pml<M> {
     /// for whom a poll would only move those behind the next one to where they cost more.
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
+        self.core.now = now;
         for rail in 0..self.rails.len() {
             work += self.rails[rail].rail.progress(now);
             while let Some(event) = self.rails[rail].rail.event() {
@@ -226,16 +236,18 @@ impl<M: Message> Pml<M> {
                 work += 1;
             }
         }
+        if self.core.stirred || self.core.tick_at <= now {
+            self.tick(now);
+        }
         work
     }
 
     /// The next time at which [`Pml::progress`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.rails
-            .iter()
-            .filter_map(|slot| slot.rail.next_deadline())
-            .min()
+        let own = Some(self.core.watch_due).filter(|due| *due < Time::NEVER);
+        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
+        rails.chain(own).min()
     }
 
     /// Whether there is work that only polling moves on, so that sleeping on the rails' descriptors would delay it.
@@ -287,7 +299,9 @@ impl<M: Message> Pml<M> {
     }
 
     fn drain_peer(&mut self, rank: u32) -> Work {
-        if self.core.hot[rank as usize].is(about::LOST) {
+        // What waits for a way that comes back is listed again then.
+        if self.core.hot[rank as usize].is(about::LOST) || self.core.peers[rank as usize].first_up().is_none()
+        {
             return 0;
         }
         let before = self.core.peers[rank as usize].control.len();
@@ -335,29 +349,5 @@ impl<M: Message> Pml<M> {
         }
         self.core.refresh(rank);
         work
-    }
-}
-
-impl Core {
-    /// Decides again which path is in use, and whether the fast path may be taken.
-    pub(crate) fn refresh(&mut self, rank: u32) {
-        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
-        hot.below = 0;
-        if hot.is(about::LOST) {
-            return;
-        }
-        if self.config.spread {
-            return; // every message looks for its own path
-        }
-        let Some(at) = peer.first_up() else { return };
-        peer.current = at;
-        let path = &peer.paths[at];
-        hot.rail = path.rail;
-        hot.peer = path.peer;
-        // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
-        // by the receiver.
-        if peer.sends.is_empty() {
-            hot.below = path.eager + 1;
-        }
     }
 }

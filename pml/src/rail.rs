@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use doorbell_fabric::caps::Capabilities;
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::{PollCost, Work};
 use doorbell_fabric::time::Time;
@@ -90,36 +90,6 @@ impl<M: Message> RailSlot<M> {
 }
 
 impl<M: Message> Pml<M> {
-    /// Acts on an event of a rail.
-    #[cold]
-    pub(crate) fn on_event(&mut self, rail: usize, event: RailEvent) {
-        let reason = match event.kind {
-            EventKind::PeerSuspect | EventKind::PeerRecovered => return,
-            EventKind::PeerUp | EventKind::LinkUp => None,
-            EventKind::PeerDown(reason) => Some(LostReason::Peer(reason)),
-            EventKind::LinkDown => Some(LostReason::Link),
-            EventKind::DeviceGone => Some(LostReason::Device),
-        };
-        let ranks: Vec<u32> = match event.scope {
-            Scope::Peer(peer) => self.rails[rail]
-                .ranks
-                .get(peer.index())
-                .copied()
-                .into_iter()
-                .collect(),
-            Scope::Rail => self.rails[rail].ranks.clone(),
-        };
-        for rank in ranks.into_iter().filter(|rank| *rank != NOBODY) {
-            let Some(at) = self.core.peers[rank as usize].path_of(rail as u16) else {
-                continue;
-            };
-            match reason {
-                Some(reason) => self.path_down(rank, at, reason),
-                None => self.path_up(rank, at),
-            }
-        }
-    }
-
     /// The process of a peer has ended, which is known from elsewhere than its rails: all of them end with it. What it
     /// had sent before, and what is here, is delivered first. Without effect for a rank that is lost, or is not there.
     #[cold]
@@ -135,48 +105,6 @@ impl<M: Message> Pml<M> {
             self.core.fail_peer(rank.0, LostReason::Peer(reason));
             self.apply_withdrawals();
         }
-    }
-
-    /// A rail refused a message for good.
-    #[cold]
-    pub(crate) fn path_refused(&mut self, rank: u32, at: usize) {
-        self.path_down(rank, at, LostReason::Link);
-    }
-
-    fn path_up(&mut self, rank: u32, at: usize) {
-        if self.core.hot[rank as usize].is(about::LOST) {
-            return;
-        }
-        self.core.peers[rank as usize].paths[at].up = true;
-        self.core.refresh(rank);
-        self.core.list(rank);
-    }
-
-    fn path_down(&mut self, rank: u32, at: usize, reason: LostReason) {
-        let peer = &mut self.core.peers[rank as usize];
-        let path = &mut peer.paths[at];
-        if !path.up {
-            return;
-        }
-        path.up = false;
-        let (rail, index, reclaim) = (usize::from(path.rail), path.peer, path.can.features.reclaim);
-        self.core.counters.paths_down += 1;
-        if self.core.peers[rank as usize].first_up().is_none() {
-            self.core.fail_peer(rank, reason);
-            self.apply_withdrawals();
-            return;
-        }
-        if !reclaim {
-            self.core.fail_peer(rank, LostReason::NotReclaimable);
-            self.apply_withdrawals();
-            return;
-        }
-        let control = &mut self.core.peers[rank as usize].control;
-        self.rails[rail].rail.reclaim(index, &mut |_, bytes| {
-            control.push_back(Control::Again(bytes.to_vec()));
-        });
-        self.core.refresh(rank);
-        self.core.list(rank);
     }
 
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.

@@ -16,6 +16,7 @@
 //! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
 //! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
 //! | CREDIT 14 | 16 | (0: kind, flags, reserved) consumed bytes, cumulative | |
+//! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, way u16, number u32) reserved | |
 //!
 //! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by itself).
 //! Requests travel as index and generation, never as addresses. The source is the rail peer it arrives from.
@@ -52,6 +53,12 @@ pub(crate) mod kind {
     pub(crate) const RESTART_ERROR: u8 = 13;
     /// Bytes consumed.
     pub(crate) const CREDIT: u8 = 14;
+    /// Please answer over this way.
+    pub(crate) const PROBE: u8 = 15;
+    /// The answer.
+    pub(crate) const ECHO: u8 = 16;
+    /// A way (another one than this) was given up at this end.
+    pub(crate) const BROKEN: u8 = 17;
 }
 
 /// The flags of headers.
@@ -164,6 +171,29 @@ pub(crate) struct CreditHeader {
     pub(crate) consumed: U64,
 }
 
+/// PROBE, ECHO and BROKEN: about the ways themselves. A way is its number in the order of `connect`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct WayHeader {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) way: U16,
+    pub(crate) number: U32,
+    pub(crate) reserved: U64,
+}
+
+impl WayHeader {
+    pub(crate) const fn new(kind: u8, way: u16, number: u32) -> Self {
+        Self {
+            kind,
+            flags: 0,
+            way: U16::new(way),
+            number: U32::new(number),
+            reserved: U64::new(0),
+        }
+    }
+}
+
 pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
 pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
 pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
@@ -173,7 +203,7 @@ const _: () = {
     assert!(RNDV_LEN == 48 && FRAG_LEN == 24);
     assert!(size_of::<AckHeader>() == 56 && size_of::<PutHeader>() == 48);
     assert!(size_of::<FinHeader>() == 40 && size_of::<RestartHeader>() == 40);
-    assert!(size_of::<CreditHeader>() == 16);
+    assert!(size_of::<CreditHeader>() == 16 && size_of::<WayHeader>() == 16);
     assert!(size_of::<AckHeader>() <= HEAD_MAX);
 };
 
@@ -211,6 +241,7 @@ pub(crate) const fn head_len(kind: u8) -> Option<usize> {
             size_of::<RestartHeader>()
         }
         kind::CREDIT => size_of::<CreditHeader>(),
+        kind::PROBE | kind::ECHO | kind::BROKEN => size_of::<WayHeader>(),
         _ => return None,
     })
 }
@@ -375,8 +406,18 @@ mod tests {
     }
 
     #[test]
+    fn words_about_ways_are_golden() {
+        for kind in [kind::PROBE, kind::ECHO, kind::BROKEN] {
+            let head = WayHeader::new(kind, 0x0102, 0x0403_0201);
+            let bytes = [kind, 0, 2, 1, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+            assert_eq!(head.as_bytes(), bytes);
+            assert_eq!(head_len(kind), Some(16));
+        }
+    }
+
+    #[test]
     fn kinds_that_are_not_ours_have_no_length() {
-        for kind in [0, 7, 15, 255] {
+        for kind in [0, 7, 18, 255] {
             assert_eq!(head_len(kind), None);
         }
     }

@@ -6,7 +6,6 @@ use zerocopy::IntoBytes;
 
 use crate::args::{Payload, Target};
 use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
-use crate::core::Core;
 use crate::peer::Task;
 use crate::pml::Pml;
 use crate::request::{Outcome, RequestId, State, UnderWay};
@@ -317,25 +316,5 @@ pub(crate) fn send_piece<M: Message>(
             *packed += bytes as u64;
             Ok((number, bytes))
         }
-    }
-}
-
-impl Core {
-    /// The path that the next message to `rank` takes: the first that is up, or the next in turn.
-    pub(crate) fn turn(&mut self, rank: u32) -> Option<usize> {
-        let peer = &mut self.peers[rank as usize];
-        if !self.config.spread {
-            return peer
-                .paths
-                .get(peer.current)
-                .filter(|path| path.up)
-                .map(|_| peer.current);
-        }
-        let count = peer.paths.len();
-        let next = (1..=count)
-            .map(|step| (peer.current + step) % count)
-            .find(|at| peer.paths[*at].up)?;
-        peer.current = next;
-        Some(next)
     }
 }

@@ -118,33 +118,6 @@ fn duplicates_are_removed() {
 }
 
 #[test]
-fn a_rail_that_came_back_is_used_again() {
-    let mut world = two_rails(1, Protocol::Auto, sim(true, true, true));
-    let current = |world: &World| {
-        world.pmls[0]
-            .peer(Rank(1))
-            .unwrap()
-            .paths
-            .iter()
-            .position(|path| path.current)
-    };
-    let into = empty(8);
-    for (change, expected) in [
-        (Change::PlaneDown(world.planes[0]), Some(1)),
-        (Change::PlaneUp(world.planes[0]), Some(0)),
-    ] {
-        world.net.change(change);
-        world.until("the paths have changed", |world| current(world) == expected);
-        for _ in 0..10 {
-            world.pmls[0].inject(Rank(1), 0, 1, b"8 bytes!").unwrap();
-            let request = world.recv(1, Rank(0), 1, &into);
-            world.wait(1, request).unwrap();
-        }
-    }
-    assert_eq!(world.pmls[0].counters().peers_lost, 0);
-}
-
-#[test]
 fn spread_uses_all_rails_and_keeps_the_order() {
     let mut config = sim(true, true, true);
     config.faults.reorder = 0.3;

@@ -55,7 +55,7 @@ fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
     word(
         0,
         &[
-            1 + dice.below(15) as u8,
+            1 + dice.below(18) as u8,
             [0, 0x10, 0x40, 0xff][dice.below(4) as usize],
         ],
     );

@@ -10,5 +10,6 @@ mod polling;
 mod pressure;
 mod protocols;
 mod traffic;
+mod ways;
 mod world;
 mod wrap;

@@ -63,7 +63,11 @@ fn a_dear_rail_that_found_something_is_polled_in_the_next_pass_again() {
         .filter(|work| *work > 0)
         .collect();
     assert_eq!(world.pmls[0].counters().arrived - before, 40, "{found:?}");
-    assert_eq!(found, [16, 16, 8]);
+    // Besides them, at most a probe and an answer.
+    assert!(
+        found.len() == 3 && found[..2] == [16, 16] && (8..=10).contains(&found[2]),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -94,6 +94,18 @@ impl<M: Message> World<M> {
         }
     }
 
+    /// So long, in steps of 50 microseconds.
+    pub(crate) fn leap(&mut self, by: Duration) {
+        let end = self.net.now() + by;
+        while self.net.now() < end {
+            let now = self.net.now() + Duration::from_micros(50);
+            self.net.advance_to(now);
+            for pml in &mut self.pmls {
+                pml.progress(now);
+            }
+        }
+    }
+
     pub(crate) fn passes(&mut self, count: usize) {
         (0..count).for_each(|_| self.pass());
     }

@@ -1,0 +1,238 @@
+//! Ways: a peer over each of its rails. Which of them carries what, when one is given up, and how it comes back.
+//!
+//! | file | job |
+//! |---|---|
+//! | `state` | the states of a way, and the table of moves |
+//! | `latency` | the measured round trip, and who is as good as the best |
+//! | `turns` | events of rails and of the peer: a way breaks, answers, comes back |
+//! | `tick` | what time brings: calls, probes, the end of patience |
+//!
+//! A peer with one way that never failed has nothing of this (its [`Watch`] is made when there is a second one, or
+//! trouble), and a message sees nothing of it but the rail that [`Hot`](crate::peer::Hot) names.
+//!
+//! The ways of a peer are numbered in the order of `connect`, which is the same at both ends: so each can tell the other
+//! which one is broken.
+
+pub(crate) mod latency;
+pub(crate) mod state;
+mod tick;
+mod turns;
+
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+
+use crate::core::Core;
+use crate::error::LostReason;
+use crate::peer::{Hot, Peer, about};
+use latency::{Latency, each, equals};
+use state::WayState;
+
+/// Most ways of one peer: a set of them is a word.
+pub(crate) const WAYS_MAX: usize = 64;
+/// Bytes charged before small messages go on to the next of several equal ways: some fifty of the shortest.
+const TURN: u64 = 4096;
+
+/// What is watched of one way.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    pub(crate) state: WayState,
+    /// Since when it is in this state; when something is to be done about it.
+    since: Time,
+    due: Time,
+    /// How long to wait before the next call, and how long it has to stay good before it is used again.
+    back_off: Duration,
+    hold: Duration,
+    /// When it last went down.
+    fell: Option<Time>,
+    /// Its device is gone, or it broke the rules: it does not come back.
+    dead: bool,
+    /// Its link is down, as far as was told.
+    unplugged: bool,
+    /// When the probe under way left, when the last one did, and its number; what had been sent and received then.
+    asked: Option<Time>,
+    probed: Time,
+    number: u32,
+    traffic: u64,
+    /// Probes answered since it returned.
+    answers: u32,
+    pub(crate) latency: Latency,
+    /// What arrived since the last tick: a probe of the peer to be answered, the answer to ours, and that the peer gave
+    /// this way up.
+    pub(crate) to_answer: Option<u32>,
+    pub(crate) answered: Option<u32>,
+    pub(crate) given_up: bool,
+}
+
+/// What is watched of a peer.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) ways: Vec<Way>,
+    /// The ways that small messages take in turn, as a set; and what may be charged before the next one's turn.
+    pub(crate) small: u64,
+    pub(crate) turn_end: u64,
+    /// No way is up: until when one is waited for, and why the last one went.
+    alone: Option<(Time, LostReason)>,
+}
+
+impl Peer {
+    /// Whether small messages take several ways in turn.
+    fn takes_turns(&self) -> bool {
+        self.watch
+            .as_ref()
+            .is_some_and(|watch| watch.small.count_ones() > 1)
+    }
+
+    /// The state of a way.
+    pub(crate) fn way(&self, at: usize) -> WayState {
+        let watched = self.watch.as_ref().and_then(|watch| watch.ways.get(at));
+        watched.map_or(WayState::Up, |way| way.state)
+    }
+
+    /// The ways that may carry messages, as a set: those that are up; or, when there is none, the suspects.
+    pub(crate) fn usable(&self) -> u64 {
+        let of = |state| {
+            let paths = self.paths.iter().enumerate();
+            let these = paths.filter(|(at, path)| path.up && self.way(*at) == state);
+            these.fold(0, |set, (at, _)| set | 1 << at)
+        };
+        match of(WayState::Up) {
+            0 => of(WayState::Suspect),
+            up => up,
+        }
+    }
+
+    /// Whether all of these ways were measured: what is measured and what is estimated cannot be compared.
+    fn all_measured(&self, among: u64) -> bool {
+        each(among).all(|at| self.measured(at).is_some())
+    }
+
+    /// Half of the round trip of a way's probes (ns).
+    pub(crate) fn measured(&self, at: usize) -> Option<u64> {
+        self.watch.as_ref()?.ways.get(at)?.latency.half()
+    }
+
+    /// The latency (ns) that a way is judged by.
+    fn latency(&self, at: usize, measured: bool) -> u64 {
+        let known = self.measured(at).filter(|_| measured);
+        known.unwrap_or(self.paths[at].can.estimate.latency_ns)
+    }
+}
+
+impl Core {
+    /// Watches a peer from now on, and all of its ways.
+    pub(crate) fn watch(&mut self, rank: u32) -> &mut Watch {
+        let ways = self.peers[rank as usize].paths.len();
+        if self.peers[rank as usize].watch.is_none() {
+            self.watched.push(rank);
+            self.tick_at = Time::ZERO;
+        }
+        let peer = &mut self.peers[rank as usize];
+        let watch = peer.watch.get_or_insert_with(|| {
+            Box::new(Watch {
+                ways: Vec::new(),
+                small: 0,
+                turn_end: u64::MAX,
+                alone: None,
+            })
+        });
+        watch.ways.resize_with(ways, Way::default);
+        watch
+    }
+
+    /// Decides again which way small messages take, and whether the fast path may be taken.
+    pub(crate) fn refresh(&mut self, rank: u32) {
+        self.hot[rank as usize].below = 0;
+        if self.hot[rank as usize].is(about::LOST) {
+            return;
+        }
+        let peer = &mut self.peers[rank as usize];
+        if peer.watch.is_some() {
+            self.compare(rank);
+        } else {
+            let Some(at) = peer.first_up() else { return };
+            peer.current = at;
+        }
+        self.use_current(rank);
+    }
+
+    /// Finds the ways that are as good as the best for small messages; the one in use stays if it is among them.
+    fn compare(&mut self, rank: u32) {
+        let spread = self.config.spread;
+        let peer = &mut self.peers[rank as usize];
+        let usable = peer.usable();
+        let measured = peer.all_measured(usable);
+        let in_use = peer.watch.as_ref().map_or(0, |watch| watch.small);
+        let small = if spread {
+            usable
+        } else {
+            equals(usable, in_use & usable, |at| peer.latency(at, measured))
+        };
+        if small & 1 << peer.current == 0
+            && let Some(best) = each(small).min_by_key(|at| peer.latency(*at, measured))
+        {
+            peer.current = best;
+        }
+        if let Some(watch) = &mut peer.watch {
+            watch.small = small;
+        }
+    }
+
+    /// Small messages go over the current way from now on, if it can be used.
+    fn use_current(&mut self, rank: u32) {
+        let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
+        let Some(path) = peer.paths.get(peer.current).filter(|path| path.up) else {
+            return;
+        };
+        hot.rail = path.rail;
+        hot.peer = path.peer;
+        // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
+        // by the receiver.
+        if peer.sends.is_empty() {
+            hot.below = u32::try_from(path.eager + 1).unwrap_or(u32::MAX);
+        }
+        let turns = peer.takes_turns();
+        if let Some(watch) = &mut peer.watch {
+            let turn = if self.config.spread { 1 } else { TURN };
+            watch.turn_end = if turns { hot.charged + turn } else { u64::MAX };
+        }
+        hot.limit(peer);
+    }
+
+    /// The way that the next message to `rank` takes.
+    pub(crate) fn turn(&mut self, rank: u32) -> Option<usize> {
+        let (hot, peer) = (&self.hot[rank as usize], &mut self.peers[rank as usize]);
+        let over = peer
+            .watch
+            .as_ref()
+            .is_some_and(|watch| hot.charged >= watch.turn_end);
+        if over && peer.takes_turns() {
+            self.next_in_turn(rank);
+        }
+        let peer = &self.peers[rank as usize];
+        let path = peer.paths.get(peer.current)?;
+        path.up.then_some(peer.current)
+    }
+
+    /// The next of the ways that take turns.
+    fn next_in_turn(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        let Some(watch) = &peer.watch else { return };
+        let (small, count) = (watch.small, peer.paths.len());
+        let next = (1..=count)
+            .map(|step| (peer.current + step) % count)
+            .find(|at| small & 1 << at != 0 && peer.paths[*at].up);
+        if let Some(next) = next {
+            peer.current = next;
+        }
+        self.use_current(rank);
+    }
+}
+
+impl Hot {
+    /// Sets what may be charged before the fast path asks again: the window, or the end of this way's turn.
+    pub(crate) fn limit(&mut self, peer: &Peer) {
+        let turn_end = peer.watch.as_ref().map_or(u64::MAX, |watch| watch.turn_end);
+        self.limit = self.window_end.min(turn_end);
+    }
+}

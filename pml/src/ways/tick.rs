@@ -1,0 +1,216 @@
+//! What time brings to ways: calls of those that are down, probes of those that are used or return, the end of patience.
+
+use std::time::Duration;
+
+use doorbell_fabric::message::{Body, Message};
+use doorbell_fabric::time::Time;
+use zerocopy::IntoBytes;
+
+use crate::peer::about;
+use crate::pml::Pml;
+use crate::wire::{WayHeader, kind};
+
+use super::state::{Turn, WayState};
+use super::turns::BACK_OFF_MOST;
+
+/// How often ways are looked at while nothing is due.
+const TICK: Duration = Duration::from_millis(20);
+/// How often ways that are used are compared; and, with a suspect among them, how often the others are asked whether
+/// the peer lives.
+const COMPARED: Duration = Duration::from_millis(100);
+const ALARMED: Duration = Duration::from_millis(20);
+/// How long a call may take; a probe that takes longer is asked for again.
+const ANSWER: Duration = Duration::from_millis(250);
+/// Probes that a way which returns has to answer, spread over its hold.
+const PROOFS: u32 = 4;
+
+impl<M: Message> Pml<M> {
+    /// Looks at every peer that is watched.
+    #[cold]
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.core.tick_at = Time::NEVER;
+        self.core.watch_due = Time::NEVER;
+        self.core.stirred = false;
+        let mut at = 0;
+        while let Some(&rank) = self.core.watched.get(at) {
+            if self.core.hot[rank as usize].is(about::LOST) {
+                self.core.watched.swap_remove(at);
+                continue;
+            }
+            self.tick_peer(now, rank);
+            at += 1;
+        }
+        if !self.core.watched.is_empty() {
+            self.core.tick_at = self.core.tick_at.min(self.core.watch_due.min(now + TICK));
+        }
+    }
+
+    fn tick_peer(&mut self, now: Time, rank: u32) {
+        let ways = self.core.watch(rank).ways.len();
+        for at in 0..ways {
+            self.hear_way(now, rank, at);
+        }
+        for at in 0..ways {
+            if self.core.hot[rank as usize].is(about::LOST) {
+                return;
+            }
+            self.tick_way(now, rank, at);
+        }
+        let Some(watch) = &self.core.peers[rank as usize].watch else {
+            return;
+        };
+        match watch.alone {
+            Some((until, reason)) if until <= now => {
+                self.core.fail_peer(rank, reason);
+                self.apply_withdrawals();
+            }
+            Some((until, _)) => self.core.watch_due = self.core.watch_due.min(until),
+            None => {}
+        }
+    }
+
+    /// What arrived about a way since the last tick.
+    fn hear_way(&mut self, now: Time, rank: u32, at: usize) {
+        let way = &mut self.core.watch(rank).ways[at];
+        let (to_answer, answered) = (way.to_answer.take(), way.answered.take());
+        if std::mem::take(&mut way.given_up) {
+            let reason = doorbell_fabric::event::DownReason::Abandoned;
+            self.way_broken(rank, at, crate::error::LostReason::Peer(reason));
+        }
+        if let Some(number) = to_answer
+            && !self.say_over(rank, at, WayHeader::new(kind::ECHO, at as u16, number))
+        {
+            // No room now: it is answered with the next tick, or after the next probe.
+            self.core.watch(rank).ways[at].to_answer = Some(number);
+        }
+        let way = &mut self.core.watch(rank).ways[at];
+        let number = way.number;
+        if let (Some(answer), Some(asked)) = (answered, way.asked)
+            && answer == number
+        {
+            way.asked = None;
+            way.answers += 1;
+            way.latency
+                .sample(u64::try_from(now.since(asked).as_nanos()).unwrap_or(u64::MAX));
+            self.proved_alive(rank, at);
+            self.core.refresh(rank);
+        }
+    }
+
+    /// The peer has answered over this way: those that wait for it know that the fault is their own.
+    fn proved_alive(&mut self, rank: u32, over: usize) {
+        let peer = &self.core.peers[rank as usize];
+        for (at, path) in peer.paths.iter().enumerate() {
+            if at != over && peer.way(at) == WayState::Suspect {
+                self.rails[usize::from(path.rail)].rail.proved_alive(path.peer);
+            }
+        }
+    }
+
+    fn tick_way(&mut self, now: Time, rank: u32, at: usize) {
+        let way = &self.core.watch(rank).ways[at];
+        match way.state {
+            WayState::Up => self.tick_used(now, rank, at),
+            WayState::Suspect => {}
+            WayState::Down => self.tick_down(now, rank, at),
+            WayState::Probing => self.tick_called(now, rank, at),
+            WayState::Returning => self.tick_returning(now, rank, at),
+        }
+    }
+
+    /// A way that is used is measured while there is traffic, and asked for a sign of life while another is suspect.
+    fn tick_used(&mut self, now: Time, rank: u32, at: usize) {
+        let hot = &self.core.hot[rank as usize];
+        let traffic = hot.charged.wrapping_add(hot.consumed);
+        let watch = self.core.watch(rank);
+        let alarmed = watch.ways.iter().any(|way| way.state == WayState::Suspect);
+        let idle = watch.ways[at].traffic == traffic;
+        if watch.ways.len() == 1 || (idle && !alarmed) {
+            return;
+        }
+        let pace = if alarmed { ALARMED } else { COMPARED };
+        let way = &mut watch.ways[at];
+        if way.probed + pace <= now {
+            way.traffic = traffic;
+            self.ask_over(now, rank, at, pace);
+        }
+        if alarmed {
+            self.core.watch_due = self.core.watch_due.min(now + pace);
+        }
+    }
+
+    fn tick_down(&mut self, now: Time, rank: u32, at: usize) {
+        let way = &mut self.core.watch(rank).ways[at];
+        if way.dead {
+            return;
+        }
+        if way.due > now {
+            let due = way.due;
+            self.core.watch_due = self.core.watch_due.min(due);
+            return;
+        }
+        self.core.move_way(rank, at, Turn::Called);
+        let path = &self.core.peers[rank as usize].paths[at];
+        let (rail, peer) = (usize::from(path.rail), path.peer);
+        self.rails[rail].rail.revive(peer);
+        self.core.counters.calls += 1;
+        let way = &mut self.core.watch(rank).ways[at];
+        way.due = now + ANSWER;
+        self.core.watch_due = self.core.watch_due.min(now + ANSWER);
+    }
+
+    fn tick_called(&mut self, now: Time, rank: u32, at: usize) {
+        let way = &mut self.core.watch(rank).ways[at];
+        if way.due <= now {
+            way.back_off = (way.back_off * 2).min(BACK_OFF_MOST);
+            self.core.move_way(rank, at, Turn::Unanswered);
+        }
+        let due = self.core.watch(rank).ways[at].due;
+        self.core.watch_due = self.core.watch_due.min(due);
+    }
+
+    fn tick_returning(&mut self, now: Time, rank: u32, at: usize) {
+        let way = &self.core.watch(rank).ways[at];
+        let end = way.since + way.hold;
+        if way.answers >= PROOFS && end <= now {
+            return self.way_steady(rank, at);
+        }
+        let pace = way.hold / (PROOFS + 1);
+        if way.probed + pace <= now {
+            self.ask_over(now, rank, at, pace);
+        }
+        let next = if end > now {
+            end.min(now + pace)
+        } else {
+            now + pace
+        };
+        self.core.watch_due = self.core.watch_due.min(next);
+    }
+
+    /// Asks over this way for an answer over this way. An earlier question that was not answered is waited for first:
+    /// its time is what is to be measured.
+    fn ask_over(&mut self, now: Time, rank: u32, at: usize, pace: Duration) {
+        let way = &mut self.core.watch(rank).ways[at];
+        if way.asked.is_some_and(|asked| now.since(asked) < ANSWER.max(pace)) {
+            return;
+        }
+        way.probed = now;
+        way.number = way.number.wrapping_add(1);
+        let number = way.number;
+        if self.say_over(rank, at, WayHeader::new(kind::PROBE, at as u16, number)) {
+            self.core.watch(rank).ways[at].asked = Some(now);
+            self.core.counters.probes += 1;
+        }
+    }
+
+    /// Sends a word over one way and no other; `false` when its rail does not take it.
+    fn say_over(&mut self, rank: u32, at: usize, word: WayHeader) -> bool {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let sent = rail.send(path.peer, word.as_bytes(), Body::Empty).is_ok();
+        if sent {
+            rail.flush();
+        }
+        sent
+    }
+}

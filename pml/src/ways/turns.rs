@@ -1,0 +1,251 @@
+//! What rails and peers tell about ways: one breaks, answers again, comes back.
+
+use std::time::Duration;
+
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::message::Message;
+use doorbell_fabric::time::Time;
+
+use crate::core::Core;
+use crate::dispatch::NOBODY;
+use crate::error::LostReason;
+use crate::peer::{Control, about};
+use crate::pml::Pml;
+use crate::wire::{Head, WayHeader, kind};
+
+use super::state::{Turn, WayState, after};
+
+/// The first back-off before a way that broke is called, and the longest.
+const BACK_OFF: Duration = Duration::from_millis(50);
+pub(super) const BACK_OFF_MOST: Duration = Duration::from_secs(1);
+/// How long a way that came back has to stay good before it is used; doubled each time that it breaks again within
+/// [`CALM`], up to [`HOLD_MOST`].
+const HOLD: Duration = Duration::from_millis(500);
+const HOLD_MOST: Duration = Duration::from_secs(3);
+const CALM: Duration = Duration::from_secs(20);
+
+impl<M: Message> Pml<M> {
+    /// Acts on an event of a rail.
+    #[cold]
+    pub(crate) fn on_event(&mut self, rail: usize, event: RailEvent) {
+        for rank in self.ranks_of(rail, event.scope) {
+            let Some(at) = self.core.peers[rank as usize].path_of(rail as u16) else {
+                continue;
+            };
+            match event.kind {
+                EventKind::PeerUp => self.way_reached(rank, at),
+                EventKind::PeerSuspect => self.way_silent(rank, at),
+                EventKind::PeerRecovered => self.way_answers(rank, at),
+                EventKind::PeerDown(reason) => self.way_broken(rank, at, LostReason::Peer(reason)),
+                EventKind::LinkDown => self.way_unplugged(rank, at),
+                EventKind::LinkUp => self.way_plugged(rank, at),
+                EventKind::DeviceGone => self.way_broken(rank, at, LostReason::Device),
+            }
+        }
+    }
+
+    fn ranks_of(&self, rail: usize, scope: Scope) -> Vec<u32> {
+        let ranks = &self.rails[rail].ranks;
+        let all = match scope {
+            Scope::Peer(peer) => ranks.get(peer.index()).map(std::slice::from_ref),
+            Scope::Rail => Some(&ranks[..]),
+        };
+        let known = all.unwrap_or_default().iter().copied();
+        known.filter(|rank| *rank != NOBODY).collect()
+    }
+
+    /// A rail refused a message for good. If that was the end of the peer, the rail will say so.
+    #[cold]
+    pub(crate) fn path_refused(&mut self, rank: u32, at: usize) {
+        self.way_broken(rank, at, LostReason::Link);
+    }
+
+    fn way_unplugged(&mut self, rank: u32, at: usize) {
+        self.core.watch(rank).ways[at].unplugged = true;
+        self.way_broken(rank, at, LostReason::Link);
+    }
+
+    fn way_plugged(&mut self, rank: u32, at: usize) {
+        let now = self.core.now;
+        let Some(watch) = &mut self.core.peers[rank as usize].watch else {
+            return;
+        };
+        let way = &mut watch.ways[at];
+        way.unplugged = false;
+        way.back_off = BACK_OFF;
+        if matches!(way.state, WayState::Down | WayState::Probing) {
+            // It is called at once.
+            way.due = now;
+            self.core.tick_at = Time::ZERO;
+        }
+    }
+
+    /// The peer owes answers over this way.
+    fn way_silent(&mut self, rank: u32, at: usize) {
+        let way = &self.core.watch(rank).ways[at];
+        match after(way.state, Turn::Silent) {
+            Some(WayState::Suspect) => self.core.move_way(rank, at, Turn::Silent),
+            Some(_) => self.way_broken(rank, at, LostReason::Peer(DownReason::Silent)),
+            None => {}
+        }
+    }
+
+    fn way_answers(&mut self, rank: u32, at: usize) {
+        if self.core.peers[rank as usize].watch.is_some() {
+            self.core.move_way(rank, at, Turn::Answered);
+        }
+    }
+
+    /// Both directions stand again.
+    fn way_reached(&mut self, rank: u32, at: usize) {
+        if self.core.hot[rank as usize].is(about::LOST) || self.core.peers[rank as usize].watch.is_none() {
+            return; // first contact
+        }
+        self.core.move_way(rank, at, Turn::Reached);
+        // Without another one, there is nothing to wait for.
+        if self.core.peers[rank as usize].way(at) == WayState::Returning
+            && self.core.peers[rank as usize].first_up().is_none()
+        {
+            self.way_steady(rank, at);
+        }
+    }
+
+    /// It is used again.
+    pub(super) fn way_steady(&mut self, rank: u32, at: usize) {
+        self.core.move_way(rank, at, Turn::Steady);
+        let peer = &mut self.core.peers[rank as usize];
+        peer.paths[at].up = true;
+        if let Some(watch) = &mut peer.watch {
+            watch.alone = None;
+        }
+        self.core.counters.paths_returned += 1;
+        self.core.refresh(rank);
+        self.core.list(rank);
+    }
+
+    /// A way is given up: what was under way over it goes over the others.
+    #[cold]
+    pub(super) fn way_broken(&mut self, rank: u32, at: usize, reason: LostReason) {
+        if self.core.hot[rank as usize].is(about::LOST) {
+            return;
+        }
+        let watch = self.core.watch(rank);
+        let way = &mut watch.ways[at];
+        way.dead |= reason.is_for_good();
+        if after(way.state, Turn::Broken).is_none() {
+            // It is down already, and now it is known why.
+            if watch.alone.is_some() {
+                self.alone(rank, reason);
+            }
+            return;
+        }
+        self.core.move_way(rank, at, Turn::Broken);
+        let path = &mut self.core.peers[rank as usize].paths[at];
+        let was_up = std::mem::replace(&mut path.up, false);
+        let (rail, index, reclaim) = (usize::from(path.rail), path.peer, path.can.features.reclaim);
+        if was_up && !reclaim {
+            self.core.fail_peer(rank, LostReason::NotReclaimable);
+            self.apply_withdrawals();
+            return;
+        }
+        self.take_back(rank, rail, index);
+        if was_up {
+            self.core.counters.paths_down += 1;
+            self.core.refresh(rank);
+        }
+        if self.core.peers[rank as usize].first_up().is_none() {
+            self.alone(rank, reason);
+        } else {
+            let head = WayHeader::new(kind::BROKEN, at as u16, 0);
+            self.core.tell(rank, Head::new(&head));
+            self.core.list(rank);
+        }
+    }
+
+    /// What the rail had accepted and the peer has not taken waits for another way.
+    fn take_back(&mut self, rank: u32, rail: usize, index: doorbell_fabric::message::PeerIndex) {
+        let rail = &mut self.rails[rail].rail;
+        rail.abandon(index);
+        let control = &mut self.core.peers[rank as usize].control;
+        rail.reclaim(index, &mut |_, bytes| {
+            // What is about that way itself is over with it.
+            let own = matches!(bytes.first(), Some(&(kind::PROBE | kind::ECHO | kind::BROKEN)));
+            if !own {
+                control.push_back(Control::Again(bytes.to_vec()));
+            }
+        });
+    }
+
+    /// No way is up. Where one may come back it is waited for; otherwise the peer is lost.
+    fn alone(&mut self, rank: u32, reason: LostReason) {
+        let (now, patience) = (self.core.now, self.core.config.patience);
+        let watch = self.core.watch(rank);
+        let others = watch.ways.iter().filter(|way| !way.dead).count() > 1;
+        let hope = match reason {
+            LostReason::Link | LostReason::Peer(DownReason::Abandoned) => true,
+            // It was silent for long, or its device is gone: another way may come back, if there is one.
+            LostReason::Peer(DownReason::Silent) | LostReason::Device => others,
+            _ => false,
+        };
+        if !hope || patience.is_zero() {
+            self.core.fail_peer(rank, reason);
+            self.apply_withdrawals();
+            return;
+        }
+        let until = watch.alone.map_or(now + patience, |(until, _)| until);
+        watch.alone = Some((until, reason));
+        self.core.tick_at = Time::ZERO;
+    }
+}
+
+impl LostReason {
+    /// Whether what broke for this reason does not come back.
+    fn is_for_good(self) -> bool {
+        matches!(
+            self,
+            Self::Device | Self::Peer(DownReason::Closed | DownReason::Hostile)
+        )
+    }
+}
+
+impl Core {
+    /// Moves a way on, if the table says so, and sees to what the new state needs.
+    pub(super) fn move_way(&mut self, rank: u32, at: usize, turn: Turn) {
+        let now = self.now;
+        let Some(watch) = &mut self.peers[rank as usize].watch else {
+            return;
+        };
+        let way = &mut watch.ways[at];
+        let Some(next) = after(way.state, turn) else {
+            return;
+        };
+        if next == WayState::Down && turn != Turn::Unanswered {
+            way.fall(now);
+        }
+        way.state = next;
+        way.since = now;
+        (way.asked, way.answers, way.answered) = (None, 0, None);
+        way.due = match next {
+            WayState::Down => now + way.back_off,
+            WayState::Up | WayState::Suspect | WayState::Probing | WayState::Returning => now,
+        };
+        self.tick_at = Time::ZERO;
+        if matches!(next, WayState::Up | WayState::Suspect) {
+            self.refresh(rank);
+        }
+    }
+}
+
+impl super::Way {
+    /// It breaks: how soon it is called, and for how long it has to stay good.
+    fn fall(&mut self, now: Time) {
+        let calm = self.fell.is_none_or(|fell| now.since(fell) > CALM);
+        self.hold = if calm {
+            HOLD
+        } else {
+            (self.hold * 2).clamp(HOLD, HOLD_MOST)
+        };
+        self.back_off = BACK_OFF;
+        self.fell = Some(now);
+    }
+}
