@@ -302,6 +302,7 @@ fn capabilities(theirs: &Capabilities, config: &BtlConfig, longest: usize) -> Ca
             atomics: true,
             gather: true,
             reclaim: true,
+            within_host: false,
             checksum: true,
         },
         limits: Limits {

@@ -110,7 +110,7 @@ impl Seen {
 }
 
 /// Every value of the PML by name. A new one does not compile before it stands here.
-fn named(counters: &Counters) -> [Named; 34] {
+fn named(counters: &Counters) -> [Named; 37] {
     let Counters {
         sent_eager,
         sent_rndv,
@@ -132,6 +132,9 @@ fn named(counters: &Counters) -> [Named; 34] {
         packed_bytes,
         resent,
         paths_down,
+        paths_returned,
+        calls,
+        probes,
         peers_lost,
         drops,
     } = *counters;
@@ -171,6 +174,9 @@ fn named(counters: &Counters) -> [Named; 34] {
         ("pml.packed_bytes", "bytes", packed_bytes),
         ("pml.resent", "messages", resent),
         ("pml.paths_down", "paths", paths_down),
+        ("pml.paths_returned", "paths", paths_returned),
+        ("pml.calls", "calls", calls),
+        ("pml.probes", "probes", probes),
         ("pml.peers_lost", "peers", peers_lost),
         ("pml.drop.runt", "arrivals", runt),
         ("pml.drop.unknown_kind", "arrivals", unknown_kind),

@@ -15,6 +15,9 @@ pub struct Features {
     pub gather: bool,
     /// Keeps what it accepted until it is handed over, and can give it back (`reclaim`).
     pub reclaim: bool,
+    /// It moves bytes within the host, by the processors that the ranks run on: a second rail beside it adds nothing to
+    /// its bandwidth (what Open MPI's BTLs call exclusivity).
+    pub within_host: bool,
     /// The network checks the bytes end to end; without it the BTL adds CRC-32C.
     pub checksum: bool,
 }

@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) tick_at: Time,
     pub(crate) watch_due: Time,
     pub(crate) stirred: bool,
+    /// Peers to whom fragments of striped messages are under way.
+    pub(crate) flowing: Vec<u32>,
     /// The time of the last housekeeping.
     pub(crate) now: Time,
     pub(crate) config: PmlConfig,
@@ -100,6 +102,7 @@ impl Core {
             tick_at: Time::NEVER,
             watch_due: Time::NEVER,
             stirred: false,
+            flowing: Vec::new(),
             now: Time::ZERO,
             config,
         }

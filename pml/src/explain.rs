@@ -119,6 +119,8 @@ pub struct PathReport {
     pub state: WayState,
     /// Half of the round trip of its probes, in nanoseconds, once it was measured.
     pub latency_ns: Option<u64>,
+    /// Bytes per second of long messages over it, once measured beside another way.
+    pub bandwidth: Option<u64>,
     /// Whether it is the one in use.
     pub current: bool,
 }
@@ -233,6 +235,7 @@ impl<M: Message> Pml<M> {
                     up: path.up,
                     state: peer.way(at),
                     latency_ns: peer.measured(at),
+                    bandwidth: peer.watch.as_ref().and_then(|watch| watch.ways[at].flow.rate()),
                     current: at == peer.current && path.up,
                 })
                 .collect(),

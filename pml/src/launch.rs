@@ -4,6 +4,7 @@ use doorbell_fabric::message::{Access, Body, Exposure, Message, Refused, Remote,
 use zerocopy::IntoBytes;
 
 use crate::args::Payload;
+use crate::config::Protocol;
 use crate::convertor::{Origin, to_usize};
 use crate::peer::ENVELOPE;
 use crate::pml::Pml;
@@ -45,6 +46,8 @@ impl<M: Message> Pml<M> {
         let origin = &self.core.requests.peek_record(id.index()).origin;
         let long = !small && origin.is_contiguous() && matches!(origin, Origin::User(_));
         let protocol = self.core.config.protocol;
+        // Several ways together: as fragments, which can take any of them.
+        let long = long && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
         if long
             && path.wants_get(protocol, length)
             && let Some(launch) = self.launch_exposed(rank, at, id)

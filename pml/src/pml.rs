@@ -236,6 +236,9 @@ impl<M: Message> Pml<M> {
                 work += 1;
             }
         }
+        if !self.core.flowing.is_empty() {
+            self.look_at_flows();
+        }
         if self.core.stirred || self.core.tick_at <= now {
             self.tick(now);
         }

@@ -212,20 +212,25 @@ impl UnderWay {
 
     /// The fragment that must have been handed over before another one may leave over `rail`.
     pub(crate) fn gate(&mut self, rail: u16, depth: usize) -> MsgId {
-        if self.rail != rail {
-            *self = Self {
-                rail,
-                ..Self::default()
-            };
-        }
+        self.over(rail);
         if self.count < depth {
             return MsgId(0);
         }
         self.ids[(self.count - depth) % Self::MOST]
     }
 
-    /// Notes one that left.
-    pub(crate) fn note(&mut self, id: MsgId) {
+    fn over(&mut self, rail: u16) {
+        if self.rail != rail {
+            *self = Self {
+                rail,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Notes one that left over `rail`.
+    pub(crate) fn note(&mut self, rail: u16, id: MsgId) {
+        self.over(rail);
         self.ids[self.count % Self::MOST] = id;
         self.count += 1;
     }
@@ -387,7 +392,7 @@ mod tests {
         for id in 1..=40 {
             let gate = under_way.gate(3, 4);
             assert_eq!(gate.0, u64::max(4, id - 1) - 4 + u64::from(id > 4));
-            under_way.note(MsgId(id));
+            under_way.note(3, MsgId(id));
         }
         assert_eq!(under_way.gate(2, 4), MsgId(0), "another rail counts for itself");
     }

@@ -56,6 +56,7 @@ fn features(get: bool, put: bool) -> Features {
         atomics: false,
         gather: true,
         reclaim: true,
+        within_host: false,
         checksum: false,
     }
 }

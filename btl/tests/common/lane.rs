@@ -117,6 +117,7 @@ impl Lane {
             name: "sim:1".parse().expect("a name"),
             capabilities: Capabilities {
                 features: Features {
+                    within_host: false,
                     checksum: checked,
                     ..Features::default()
                 },

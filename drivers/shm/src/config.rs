@@ -70,6 +70,7 @@ impl ShmConfig {
                 get: cma,
                 gather: true,
                 reclaim: true,
+                within_host: true,
                 checksum: true,
                 ..Features::default()
             },

@@ -155,6 +155,7 @@ const CAPABILITIES: Capabilities = Capabilities {
         atomics: true,
         gather: true,
         reclaim: true,
+        within_host: false,
         checksum: true,
     },
     limits: Limits {

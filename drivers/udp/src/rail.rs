@@ -293,6 +293,7 @@ fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
         features: Features {
             gather: true,
             // UDP's own, made and checked by the kernel or the device: 16 bits.
+            within_host: false,
             checksum: true,
             ..Features::default()
         },

@@ -192,51 +192,25 @@ impl<M: Message> Pml<M> {
 
     /// Sends the next fragments of a message.
     fn stream(&mut self, rank: u32, id: RequestId) -> Step {
-        let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
         let mut sent = false;
         for _ in 0..BURST {
-            let Some(at) = self.core.turn(rank) else {
+            let record = self.core.requests.peek_record(id.index());
+            let left = record.until - record.moved;
+            let set = self.core.peers[rank as usize].stripes();
+            let striped = set.count_ones() > 1;
+            let way = if striped {
+                self.stripe(rank, set, left)
+            } else {
+                self.core.turn(rank).filter(|at| self.has_turn(rank, *at, id))
+            };
+            let Some(at) = way else {
                 return Step::Again(sent);
             };
-            let path = &self.core.peers[rank as usize].paths[at];
-            let (rail_index, peer, fragment) = (path.rail, path.peer, path.fragment());
-            let rail = &mut self.rails[usize::from(rail_index)].rail;
-            let record = self.core.requests.record(id.index());
-            let gate = record.under_way.gate(rail_index, depth);
-            if gate > MsgId(0) && rail.handed_over(peer) < gate {
-                return Step::Again(sent);
-            }
-            let head = FragHeader {
-                kind: kind::FRAG,
-                flags: 0,
-                reserved: 0.into(),
-                restart: 0.into(),
-                receiver: record.remote_request.into(),
-                offset: record.moved.into(),
-            };
-            let most = fragment.min(to_usize(record.until - record.moved));
-            let piece = Piece {
-                offset: record.moved,
-                most,
-                all: false,
-            };
-            let result = send_piece(
-                rail,
-                &path.can,
-                peer,
-                head.as_bytes(),
-                &record.origin,
-                &mut record.cursor,
-                piece,
-                &mut self.core.scratch,
-                &mut self.core.counters.packed_bytes,
-            );
-            match result {
+            match self.send_fragment(rank, at, id) {
                 Ok((number, bytes)) => {
-                    record.under_way.note(number);
-                    record.moved += bytes as u64;
-                    self.core.counters.frags_sent += 1;
+                    self.fragment_left((rank, at, striped), id, (number, bytes));
                     sent = true;
+                    let record = self.core.requests.peek_record(id.index());
                     if record.moved >= record.until {
                         self.core.finish(id.index(), Outcome::Ok);
                         return Step::Finished;
@@ -250,6 +224,65 @@ impl<M: Message> Pml<M> {
             }
         }
         Step::Again(sent)
+    }
+
+    /// Whether the pipeline of a message over its one way has room.
+    fn has_turn(&mut self, rank: u32, at: usize, id: RequestId) -> bool {
+        let depth = self.core.config.pipeline.clamp(1, UnderWay::MOST);
+        let path = &self.core.peers[rank as usize].paths[at];
+        let record = self.core.requests.record(id.index());
+        let gate = record.under_way.gate(path.rail, depth);
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        gate == MsgId(0) || rail.handed_over(path.peer) >= gate
+    }
+
+    fn send_fragment(&mut self, rank: u32, at: usize, id: RequestId) -> Result<(MsgId, usize), Refused> {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let record = self.core.requests.record(id.index());
+        let head = FragHeader {
+            kind: kind::FRAG,
+            flags: 0,
+            reserved: 0.into(),
+            restart: 0.into(),
+            receiver: record.remote_request.into(),
+            offset: record.moved.into(),
+        };
+        let piece = Piece {
+            offset: record.moved,
+            most: path.fragment().min(to_usize(record.until - record.moved)),
+            all: false,
+        };
+        send_piece(
+            rail,
+            &path.can,
+            path.peer,
+            head.as_bytes(),
+            &record.origin,
+            &mut record.cursor,
+            piece,
+            &mut self.core.scratch,
+            &mut self.core.counters.packed_bytes,
+        )
+    }
+
+    /// Keeps the books of a fragment that a rail took.
+    fn fragment_left(
+        &mut self,
+        (rank, at, striped): (u32, usize, bool),
+        id: RequestId,
+        (number, bytes): (MsgId, usize),
+    ) {
+        self.core.counters.frags_sent += 1;
+        let record = self.core.requests.record(id.index());
+        record.moved += bytes as u64;
+        if striped {
+            self.core.flows(rank, at, (number, bytes));
+        } else {
+            record
+                .under_way
+                .note(self.core.peers[rank as usize].paths[at].rail, number);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `state` | the states of a way, and the table of moves |
 //! | `latency` | the measured round trip, and who is as good as the best |
+//! | `stripe` | long messages over several ways at a time, by what each carries |
 //! | `turns` | events of rails and of the peer: a way breaks, answers, comes back |
 //! | `tick` | what time brings: calls, probes, the end of patience |
 //!
@@ -15,6 +16,7 @@
 
 pub(crate) mod latency;
 pub(crate) mod state;
+pub(crate) mod stripe;
 mod tick;
 mod turns;
 
@@ -27,6 +29,7 @@ use crate::error::LostReason;
 use crate::peer::{Hot, Peer, about};
 use latency::{Latency, each, equals};
 use state::WayState;
+use stripe::Flow;
 
 /// Most ways of one peer: a set of them is a word.
 pub(crate) const WAYS_MAX: usize = 64;
@@ -57,6 +60,8 @@ pub(crate) struct Way {
     /// Probes answered since it returned.
     answers: u32,
     pub(crate) latency: Latency,
+    /// Fragments under way, and their rate.
+    pub(crate) flow: Flow,
     /// What arrived since the last tick: a probe of the peer to be answered, the answer to ours, and that the peer gave
     /// this way up.
     pub(crate) to_answer: Option<u32>,

@@ -221,6 +221,7 @@ impl Core {
         };
         if next == WayState::Down && turn != Turn::Unanswered {
             way.fall(now);
+            way.flow.broke();
         }
         way.state = next;
         way.since = now;

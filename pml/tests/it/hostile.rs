@@ -25,6 +25,7 @@ fn victim() -> Pml<FeedRail> {
         atomics: false,
         gather: true,
         reclaim: true,
+        within_host: false,
         checksum: false,
     };
     let rail = pml.add_rail(FeedRail::new(features));

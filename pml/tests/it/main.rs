@@ -9,6 +9,7 @@ mod narrow;
 mod polling;
 mod pressure;
 mod protocols;
+mod stripes;
 mod traffic;
 mod ways;
 mod world;

@@ -53,6 +53,7 @@ impl Victim {
             atomics: false,
             gather: settings & 4 == 0,
             reclaim: true,
+            within_host: false,
             checksum: false,
         };
         let rail = pml.add_rail(FeedRail::new(features));
