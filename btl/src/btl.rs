@@ -20,10 +20,12 @@ use crate::core::{BASIC, Core, RESERVE};
 use crate::counters::Counters;
 use crate::error::BtlError;
 use crate::key::{End, JobKey};
+use crate::lives::CALLS_ONLY;
 use crate::onesided::{LONGEST, Operations};
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
 use crate::record::Event;
+use crate::report::InUse;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::send::{HEAD, PARTS};
@@ -99,6 +101,8 @@ impl<D: Datagram> Btl<D> {
             operations: Operations::new(config.operations)?,
             exposures: KeyTable::new(config.exposures)?,
             left: HashMap::new(),
+            lives: HashMap::new(),
+            link: None,
             now: 0,
             attended: 0,
             timers: Hotel::new(config.max_peers, 0)?,
@@ -110,6 +114,7 @@ impl<D: Datagram> Btl<D> {
             timeouts: VecDeque::new(),
             probes: VecDeque::new(),
             pongs: VecDeque::new(),
+            calls: VecDeque::new(),
             credit: [0; 2],
             posted: false,
             short: false,
@@ -166,15 +171,6 @@ impl<D: Datagram> Btl<D> {
         &self.core.config
     }
 
-    /// The peer has just shown life elsewhere (another rail, the control plane). When it owes answers here and stays
-    /// silent for [`BtlConfig::silence`], it is down on this rail.
-    pub fn proved_alive(&mut self, peer: PeerIndex) {
-        let attended = self.core.attended;
-        if let Some(state) = self.core.peers.get_mut(peer.index()) {
-            state.alive = attended;
-        }
-    }
-
     /// Whether several time-outs in a row have passed without an answer of this peer: it may be gone, or computing
     /// without polling.
     pub fn is_suspect(&self, peer: PeerIndex) -> bool {
@@ -197,6 +193,11 @@ impl<D: Datagram> Btl<D> {
     /// The next notice that is no event of the contract, oldest first. The last 256 are kept.
     pub fn notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.core.notices.pop_front()
+    }
+
+    /// What is taken of everything that peers share.
+    pub fn in_use(&self) -> InUse {
+        self.core.in_use()
     }
 
     /// The last notable events, as many as [`BtlConfig::recorder`] says.
@@ -228,7 +229,7 @@ impl<D: Datagram> Btl<D> {
         };
         let (out, from, place) = (key.link(&us, &them), key.link(&them, &us), key.place(address));
         if let Some(&known) = self.core.connections.get(&from.connection) {
-            return Ok(PeerIndex(known));
+            return Ok(PeerIndex(known & !CALLS_ONLY));
         }
         let macs = self
             .core

@@ -101,6 +101,11 @@ impl<T> Chains<T> {
         self.links[index as usize].value.take()
     }
 
+    /// How many there are in all lists.
+    pub(crate) fn active(&self) -> usize {
+        self.links.len() - self.free.len()
+    }
+
     /// How many the list that begins at `head` has.
     pub(crate) fn count(&self, head: u32) -> usize {
         let next = |at: &u32| Some(self.links[*at as usize].next).filter(|next| *next != NONE);

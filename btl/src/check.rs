@@ -1,6 +1,7 @@
 //! The connectivity check: probes of two sizes, small and a full frame, that the peer sends back (as they are, or as long
 //! as its own frames get), so that both directions are tried with both sizes before a rail is used (reference: vic, section 6.8); again when a peer
-//! that is used becomes suspect; and when a peer was idle for long, to see whether it is still there.
+//! that is used becomes suspect; when a peer was idle for long, to see whether it is still there; and before a new
+//! connection to one that was down is used.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
 use doorbell_fabric::memory::SharedBytes;
@@ -85,6 +86,8 @@ pub enum Why {
     Suspect,
     /// Nothing came of it for long.
     Idle,
+    /// A new connection began after it was down.
+    Back,
 }
 
 impl Why {
@@ -94,6 +97,7 @@ impl Why {
             Self::First => "before its first use",
             Self::Suspect => "being suspect",
             Self::Idle => "being idle",
+            Self::Back => "being called back",
         }
     }
 }
@@ -105,7 +109,7 @@ pub(crate) struct Check {
     probes: u32,
     /// When the next probe is due (ns), and since when we probe (attended ns).
     pub(crate) at: u64,
-    since: u64,
+    pub(crate) since: u64,
     /// Something of the peer was heard since: it polls, so probes without an answer count from here on.
     heard: bool,
     small: bool,
@@ -125,6 +129,16 @@ impl Check {
             large: false,
             result: None,
         }
+    }
+
+    /// Whether a probe has come back.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.small || self.large
+    }
+
+    /// Begins again with the quick probes: there is news of the link.
+    pub(crate) fn hurry(&mut self, now: u64) {
+        (self.probes, self.at) = (0, now);
     }
 }
 
@@ -161,9 +175,9 @@ impl Core {
                 break;
             };
             self.peer(peer).flags &= !about::PROBE;
-            if self.peer(peer).flags & (about::PROBING | about::DOWN) == about::PROBING
-                && !self.has_failed(peer)
-            {
+            let flags = self.peer(peer).flags;
+            let lives = flags & (about::DOWN | about::COMING) != about::DOWN;
+            if flags & about::PROBING != 0 && lives && !self.has_failed(peer) {
                 self.probe(tx, peer);
             }
         }
@@ -180,6 +194,7 @@ impl Core {
         if !state.check.heard && state.heard > state.check.since {
             (state.check.heard, state.check.probes) = (true, 0);
         }
+        let state = &self.peers[peer as usize];
         let check = state.check;
         let result = match (check.small, check.large) {
             (true, false) => Diagnosis::OnlySmall,
@@ -188,8 +203,14 @@ impl Core {
         };
         let tried = check.heard && check.probes >= self.config.connectivity_error_num_retries;
         let silent = self.attended - check.since.max(state.heard);
-        let alive_elsewhere = state.alive > check.since && silent >= self.config.silence.as_nanos() as u64;
-        let over = silent >= self.config.give_up.as_nanos() as u64 || alive_elsewhere;
+        let coming = state.is(about::COMING);
+        // Nobody waits for one that is down, and it can be called again.
+        let most = if coming {
+            self.config.silence
+        } else {
+            self.config.give_up
+        };
+        let over = silent >= most.as_nanos() as u64 || self.is_alive_elsewhere(peer);
         let failed = match result {
             // Who was there before has all of its time: what is cut off comes back, in one direction or in both.
             Diagnosis::Nothing => over || (tried && !state.is(about::UP)),
@@ -197,7 +218,11 @@ impl Core {
         };
         if failed {
             self.conclude(peer, result);
-            self.fail_silent(peer);
+            if coming {
+                self.end_attempt(peer);
+            } else {
+                self.fail_silent(peer);
+            }
         }
         failed
     }
@@ -316,7 +341,11 @@ impl Core {
         if state.check.small && state.check.large {
             state.flags &= !about::PROBING;
             state.flags |= about::UP;
+            let coming = state.is(about::COMING);
             self.conclude(peer, Diagnosis::Works);
+            if coming {
+                self.come_up(peer);
+            }
             self.make_ready(peer);
         }
     }

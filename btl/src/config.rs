@@ -54,8 +54,10 @@ pub struct BtlConfig {
     /// fails. A peer that computes and does not poll is silent as well, so this is the longest time that a program may
     /// stay away (60 s).
     pub give_up: Duration,
-    /// A peer that proved alive elsewhere ([`Btl::proved_alive`](crate::Btl::proved_alive)) and is silent here for so
-    /// long is down here (1 s).
+    /// A peer that owes answers, and proves alive elsewhere
+    /// ([`Message::proved_alive`](doorbell_fabric::message::Message::proved_alive)) while it is silent here, is down here
+    /// after sixteen retransmission time-outs, at least 100 ms and at most this (1 s). So is one of which the driver
+    /// says that nobody is there, after this; and a check after it was down, which nobody answers for so long, has failed.
     pub silence: Duration,
     /// A peer that was heard of and is idle is probed when nothing came of it for so long, so that its end is noticed
     /// (10 s); when it stays silent for [`BtlConfig::give_up`] then, it is down.

@@ -17,6 +17,7 @@ use crate::check::Notice;
 use crate::config::BtlConfig;
 use crate::counters::Counters;
 use crate::key::JobKey;
+use crate::lives::Lives;
 use crate::onesided::Operations;
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
@@ -79,6 +80,10 @@ pub(crate) struct Core {
     pub(crate) operations: Operations,
     pub(crate) exposures: KeyTable,
     pub(crate) left: HashMap<u32, Left>,
+    /// Lives of the links to peers that were down.
+    pub(crate) lives: HashMap<u32, Lives>,
+    /// Whether the driver's link is up, as far as it has told.
+    pub(crate) link: Option<bool>,
 
     /// The time of the last `progress` (ns), and the time that the owner has attended to this rail, which is what
     /// silence of a peer is measured by.
@@ -89,7 +94,7 @@ pub(crate) struct Core {
     pub(crate) unstamped: Vec<u32>,
 
     /// Peers with something to send; segments to be sent again; peers to be acknowledged at the end of the pass, and
-    /// later; time-outs to be judged; peers to be probed; probes to be answered.
+    /// later; time-outs to be judged; peers to be probed; probes to be answered; peers to be called.
     pub(crate) ready: VecDeque<u32>,
     pub(crate) resends: VecDeque<u32>,
     pub(crate) acks_now: VecDeque<u32>,
@@ -97,6 +102,7 @@ pub(crate) struct Core {
     pub(crate) timeouts: VecDeque<u32>,
     pub(crate) probes: VecDeque<u32>,
     pub(crate) pongs: VecDeque<(u32, u32, u32)>,
+    pub(crate) calls: VecDeque<u32>,
 
     /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
     pub(crate) credit: [usize; 2],

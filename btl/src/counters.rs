@@ -40,6 +40,12 @@ counters! {
     pings_sent,
     /// Answers to probes sent.
     pongs_sent,
+    /// Calls of peers that were down, and answers to theirs.
+    calls_sent,
+    /// Calls and answers received, of present lives.
+    calls_received,
+    /// Peers that were down and came up again.
+    revivals,
     /// Frames received, whatever they were.
     frames_received,
     /// Acknowledgements received that said nothing new.

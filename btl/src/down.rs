@@ -7,6 +7,7 @@ use doorbell_fabric::message::{Arrivals, Inbound, MsgId, OpError, OpId, PeerInde
 use crate::core::{BASIC, Core, Left};
 use crate::counters::Drop;
 use crate::peer::{NOBODY, about};
+use crate::record::Event;
 use crate::segment::NONE;
 use crate::wire::{Kind, Parsed};
 
@@ -19,7 +20,7 @@ impl Arrivals for Nobody {
 }
 
 impl Core {
-    /// The peer is down for good: it is told once, its operations end, and its messages wait for `reclaim`.
+    /// The peer is down: it is told once (but to who gave it up), its operations end, its messages wait for `reclaim`.
     #[cold]
     pub(crate) fn fail_peer(&mut self, peer: u32, reason: DownReason) {
         if self.peer(peer).is(about::DOWN) {
@@ -33,7 +34,8 @@ impl Core {
         let left = self.untaken(peer);
         self.clear(peer);
         if !left.is_empty() {
-            self.left.insert(peer, left);
+            // Of an earlier connection there may be some that nobody has asked for yet.
+            self.left.entry(peer).or_default().extend(left);
         }
         let state = &mut self.peers[peer as usize];
         let closed = if reason == DownReason::Closed {
@@ -55,7 +57,26 @@ impl Core {
             let _ = self.timers.check_out(key);
         }
         self.exposures.withdraw_peer(PeerIndex(peer));
-        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerDown(reason));
+        if reason != DownReason::Closed {
+            self.end_life(peer);
+        }
+        let kind = EventKind::PeerDown(reason);
+        if reason == DownReason::Abandoned {
+            self.record(peer, Event::Told(kind));
+        } else {
+            self.tell(Scope::Peer(PeerIndex(peer)), kind);
+        }
+    }
+
+    /// The owner gives a peer up: it knows, so nothing that was to be told about the peer is news any more.
+    #[cold]
+    pub(crate) fn abandon(&mut self, peer: u32) {
+        if self.peer(peer).is(about::DOWN) {
+            return self.stop_reviving(peer);
+        }
+        let scope = Scope::Peer(PeerIndex(peer));
+        self.events.retain(|event| event.scope != scope);
+        self.fail_peer(peer, DownReason::Abandoned);
     }
 
     /// The messages that a peer did not take, each in one piece.
@@ -82,6 +103,13 @@ impl Core {
         left
     }
 
+    /// The watermark of a peer: what waits for `reclaim` is above it, whatever was taken after that peer came back.
+    #[cold]
+    pub(crate) fn below_the_left(&self, peer: PeerIndex, watermark: u64) -> u64 {
+        let first = self.left.get(&peer.0).and_then(|left| left.first());
+        first.map_or(watermark, |(id, _)| watermark.min(id.0 - 1))
+    }
+
     /// Empties a peer's list.
     fn clear(&mut self, peer: u32) {
         let mut index = self.peer(peer).head;
@@ -100,11 +128,9 @@ impl Core {
         if self.peers.get(peer.index()).is_none() {
             return;
         }
-        let left = match self.left.remove(&peer.0) {
-            Some(left) => left,
-            None => self.untaken(peer.0),
-        };
-        for (id, bytes) in left {
+        let before = self.left.remove(&peer.0).unwrap_or_default();
+        let now = self.untaken(peer.0);
+        for (id, bytes) in before.into_iter().chain(now) {
             each(id, &bytes);
         }
     }
@@ -139,7 +165,9 @@ impl Core {
     pub(crate) fn replace(&mut self, peer: u32) {
         let mut older = self.peer(peer).older;
         while older != NOBODY {
+            self.end_attempt(older);
             self.fail_peer(older, DownReason::Died);
+            self.end_for_good(older);
             older = self.peer(older).older;
         }
     }

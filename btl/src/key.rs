@@ -4,6 +4,9 @@
 //!   BLAKE2s-256, keyed with the job key:
 //!     "link"  from address, from life, to address, to life  ─► connection id (8) · first sequence number (4)
 //!     "mac"   the same                                      ─► key of the frame MAC (32)
+//!     "life"  the ids of both directions, and which lives of their link they begin after they lost each other
+//!             (lives.rs): the direction's own first     ─► as "link"
+//!     "lifemac"  the same                                   ─► as "mac"
 //! ```
 //! Who does not have the job key cannot guess a connection id, and a frame of another life of a process, or of another
 //! job on the same port, has another one. An observer on the path can read it: against those, turn frame MACs on.
@@ -40,7 +43,30 @@ impl JobKey {
 
     /// What frames in one direction have in common.
     pub(crate) fn link(&self, from: &End<'_>, to: &End<'_>) -> Link {
-        let out = self.derive(b"link", &[from, to]);
+        Self::as_link(&self.derive(b"link", &[from, to]))
+    }
+
+    /// The same for a later connection: `names` are the ids that [`JobKey::link`] gives for the direction and for the
+    /// opposite one, `lives` those of the sender and of the receiver. The names stand for addresses and incarnations.
+    pub(crate) fn life(&self, names: [u64; 2], lives: [u32; 2]) -> Link {
+        Self::as_link(&self.derive_life(b"life", names, lives))
+    }
+
+    /// The frame MAC of one direction of a later connection.
+    pub(crate) fn life_mac(&self, names: [u64; 2], lives: [u32; 2]) -> FrameMac {
+        FrameMac(keyed(&self.derive_life(b"lifemac", names, lives)))
+    }
+
+    fn derive_life(&self, purpose: &[u8], names: [u64; 2], lives: [u32; 2]) -> [u8; 32] {
+        let mut mac: Blake2sMac256 = keyed(&self.0);
+        mac.update(b"doorbell btl 1 ");
+        mac.update(purpose);
+        names.iter().for_each(|name| mac.update(&name.to_le_bytes()));
+        lives.iter().for_each(|life| mac.update(&life.to_le_bytes()));
+        mac.finalize().into_bytes().into()
+    }
+
+    fn as_link(out: &[u8; 32]) -> Link {
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&out[at..at + 8]);
@@ -206,5 +232,15 @@ mod tests {
         );
         let mac = [67, 215, 41, 247, 249, 137, 202, 104];
         assert_eq!(key.mac(&from, &to).of(&[b"frame"]), mac);
+        let names = [link.connection, key.link(&to, &from).connection];
+        let later = key.life(names, [3, 0x0102_0304]);
+        assert_eq!(names[1], 0x8466_b36e_58c3_fa5b);
+        assert_eq!(
+            (later.connection, later.first),
+            (0xddf0_e3db_b2c7_26da, Seq(0xed6d_b157))
+        );
+        let mac = [4, 93, 176, 240, 108, 218, 178, 104];
+        assert_eq!(key.life_mac(names, [3, 0x0102_0304]).of(&[b"frame"]), mac);
+        assert_ne!(key.life([names[1], names[0]], [3, 0x0102_0304]), later);
     }
 }

@@ -23,6 +23,8 @@
 //!   that drops full frames is named ([`Diagnosis`]).
 //! * **Identity**: every frame carries a connection id that only the two ends can derive from the job's key, their
 //!   addresses and their incarnations. Frames of strangers, of other jobs and of former lives are counted and dropped.
+//! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids, numbers and
+//!   MAC keys, and check it with two sizes before they use it.
 //!
 //! # Example
 //!
@@ -89,6 +91,7 @@ mod counters;
 mod down;
 mod error;
 mod key;
+mod lives;
 mod message;
 mod onesided;
 mod peer;
@@ -96,6 +99,7 @@ mod rail;
 mod reassembly;
 mod receive;
 mod record;
+mod report;
 mod resends;
 mod rtt;
 mod segment;
@@ -114,4 +118,5 @@ pub use crate::counters::{Counters, Drop as Dropped};
 pub use crate::error::BtlError;
 pub use crate::key::JobKey;
 pub use crate::record::Event;
+pub use crate::report::InUse;
 pub use crate::seq::Seq;

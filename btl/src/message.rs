@@ -3,10 +3,9 @@
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    PeerIndex, Refused, Remote, RemoteKey, WayReport,
 };
 
 use crate::btl::Btl;
@@ -48,12 +47,15 @@ impl<D: Datagram> Message for Btl<D> {
 
     #[inline]
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
-        MsgId(
-            self.core
-                .peers
-                .get(peer.index())
-                .map_or(0, |state| state.watermark),
-        )
+        let watermark = self
+            .core
+            .peers
+            .get(peer.index())
+            .map_or(0, |state| state.watermark);
+        if self.core.left.is_empty() {
+            return MsgId(watermark);
+        }
+        MsgId(self.core.below_the_left(peer, watermark))
     }
 
     /// Of a peer that lives, too: what is under way to it may arrive all the same.
@@ -63,11 +65,27 @@ impl<D: Datagram> Message for Btl<D> {
 
     fn abandon(&mut self, peer: PeerIndex) {
         if self.core.peers.get(peer.index()).is_some() {
-            self.core.fail_peer(peer.0, DownReason::Abandoned);
+            self.core.abandon(peer.0);
         }
     }
 
-    fn revive(&mut self, _: PeerIndex) {}
+    fn revive(&mut self, peer: PeerIndex) {
+        if self.core.peers.get(peer.index()).is_some() && !self.core.closed {
+            let (tx, _) = self.driver.split();
+            self.core.revive(peer.0);
+            self.core.service(tx);
+        }
+    }
+
+    fn proved_alive(&mut self, peer: PeerIndex) {
+        if self.core.peers.get(peer.index()).is_some() {
+            self.core.on_proof(peer.0);
+        }
+    }
+
+    fn report(&self, peer: PeerIndex) -> WayReport {
+        self.core.report(peer)
+    }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let down = |peer: PeerIndex| {
@@ -181,6 +199,9 @@ impl Core {
             &self.timeouts,
             &self.probes,
         ];
-        lists.iter().any(|list| !list.is_empty()) || !self.completions.is_empty() || !self.events.is_empty()
+        lists.iter().any(|list| !list.is_empty())
+            || !self.calls.is_empty()
+            || !self.completions.is_empty()
+            || !self.events.is_empty()
     }
 }

@@ -70,6 +70,11 @@ impl Operations {
             started: 0,
         })
     }
+
+    /// How many have not ended.
+    pub(crate) fn active(&self) -> usize {
+        self.open.len()
+    }
 }
 
 impl Core {

@@ -20,41 +20,45 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 /// Facts about a peer, in [`Peer::flags`].
 pub(crate) mod about {
     /// Segments may be sent: the connectivity check has passed, or is off.
-    pub(crate) const UP: u16 = 1;
-    /// It is down for good.
-    pub(crate) const DOWN: u16 = 1 << 1;
+    pub(crate) const UP: u32 = 1;
+    /// It is down: for good, or until a new life of the link is up.
+    pub(crate) const DOWN: u32 = 1 << 1;
     /// It said goodbye: what it sends again is acknowledged, nothing else.
-    pub(crate) const CLOSED: u16 = 1 << 2;
+    pub(crate) const CLOSED: u32 = 1 << 2;
     /// Something of it has arrived, and was told.
-    pub(crate) const GREETED: u16 = 1 << 3;
+    pub(crate) const GREETED: u32 = 1 << 3;
     /// In the list of peers that have something to send, and may.
-    pub(crate) const READY: u16 = 1 << 4;
+    pub(crate) const READY: u32 = 1 << 4;
     /// An acknowledgement is due, now or later.
-    pub(crate) const ACK: u16 = 1 << 5;
+    pub(crate) const ACK: u32 = 1 << 5;
     /// In the list of acknowledgements that go out at the end of this pass.
-    pub(crate) const ACK_NOW: u16 = 1 << 6;
+    pub(crate) const ACK_NOW: u32 = 1 << 6;
     /// In the list of those that wait for a frame to ride on.
-    pub(crate) const ACK_LATER: u16 = 1 << 7;
+    pub(crate) const ACK_LATER: u32 = 1 << 7;
     /// In the list of time-outs to be judged when what has arrived has been looked at.
-    pub(crate) const TIMEOUT: u16 = 1 << 8;
+    pub(crate) const TIMEOUT: u32 = 1 << 8;
     /// Several time-outs in a row.
-    pub(crate) const SUSPECT: u16 = 1 << 9;
+    pub(crate) const SUSPECT: u32 = 1 << 9;
     /// Probes are under way.
-    pub(crate) const PROBING: u16 = 1 << 10;
+    pub(crate) const PROBING: u32 = 1 << 10;
     /// In the list of peers to be probed.
-    pub(crate) const PROBE: u16 = 1 << 11;
+    pub(crate) const PROBE: u32 = 1 << 11;
     /// The acknowledgement that is due says more than a number, so it needs a frame of its own.
-    pub(crate) const EXPLICIT: u16 = 1 << 13;
+    pub(crate) const EXPLICIT: u32 = 1 << 13;
     /// The driver says that its process has ended, which may be a lie of the network.
-    pub(crate) const REFUSED: u16 = 1 << 14;
+    pub(crate) const REFUSED: u32 = 1 << 14;
     /// Our goodbye is among its segments.
-    pub(crate) const BYE: u16 = 1 << 12;
+    pub(crate) const BYE: u32 = 1 << 12;
+    /// It is down, and frames of a new connection are taken, which is being checked.
+    pub(crate) const COMING: u32 = 1 << 15;
+    /// It has proved alive elsewhere twice, far enough apart, since it owes answers.
+    pub(crate) const PROVED: u32 = 1 << 16;
 }
 
 /// One life of one peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) flags: u16,
+    pub(crate) flags: u32,
     /// Its number at the driver.
     pub(crate) driver: PeerIndex,
 
@@ -107,7 +111,7 @@ pub(crate) struct Peer {
     pub(crate) bye: Option<Seq>,
 
     // Both.
-    /// When something of it arrived here, or elsewhere, last (attended ns).
+    /// When something of it arrived here last, and elsewhere for the first time since (attended ns).
     pub(crate) heard: u64,
     pub(crate) alive: u64,
     pub(crate) timer: Option<Key>,
@@ -166,7 +170,7 @@ impl Peer {
     }
 
     #[inline]
-    pub(crate) fn is(&self, flags: u16) -> bool {
+    pub(crate) fn is(&self, flags: u32) -> bool {
         self.flags & flags != 0
     }
 

@@ -4,7 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, RailEvent, Scope};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
@@ -70,6 +70,14 @@ impl<D: Datagram> Rail for Btl<D> {
             let event = self.driver.event()?;
             match event.scope {
                 Scope::Rail => {
+                    match event.kind {
+                        EventKind::LinkUp => {
+                            self.core.link = Some(true);
+                            self.core.on_link_up();
+                        }
+                        EventKind::LinkDown | EventKind::DeviceGone => self.core.link = Some(false),
+                        _ => {}
+                    }
                     self.core.record(NOBODY, Event::Told(event.kind));
                     return Some(event);
                 }

@@ -134,7 +134,6 @@ impl Reassemblies {
     }
 
     /// How many are under way.
-    #[cfg(test)]
     pub(crate) fn active(&self) -> usize {
         self.all.len() - self.free.len()
     }

@@ -10,7 +10,8 @@ use doorbell_fabric::message::{Arrivals, Inbound, PeerIndex};
 
 use crate::core::{BASIC, Core, LIGHT};
 use crate::counters::Drop;
-use crate::peer::about;
+use crate::lives::CALLS_ONLY;
+use crate::peer::{NOBODY, about};
 use crate::seq::Seq;
 use crate::wire::{self, Kind, MAC, Parsed, flag, parse};
 
@@ -61,8 +62,8 @@ impl Core {
     fn take_frame<S: Arrivals>(&mut self, frame: SharedBytes<'_>, sink: &mut S) -> Result<bool, Drop> {
         let parsed = parse(&frame)?;
         let peer = match self.recent {
-            (connection, peer) if connection == parsed.connection => peer,
-            _ => self.whose(parsed.connection)?,
+            (connection, peer) if connection == parsed.connection && peer != NOBODY => peer,
+            _ => self.whose(&parsed)?,
         };
         if self.crc || self.config.frame_mac || parsed.flags & (flag::MAC | flag::CRC) != 0 {
             return self.take_checked(peer, &parsed, frame, sink);
@@ -96,11 +97,15 @@ impl Core {
         result
     }
 
-    /// Whose connection this is.
-    fn whose(&mut self, connection: u64) -> Result<u32, Drop> {
-        let peer = *self.connections.get(&connection).ok_or(Drop::Unknown)?;
-        self.recent = (connection, peer);
-        Ok(peer)
+    /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
+    fn whose(&mut self, parsed: &Parsed) -> Result<u32, Drop> {
+        let whose = *self.connections.get(&parsed.connection).ok_or(Drop::Unknown)?;
+        if whose & CALLS_ONLY == 0 {
+            self.recent = (parsed.connection, whose);
+        } else if parsed.kind != Kind::Call {
+            return Err(Drop::Unknown);
+        }
+        Ok(whose & !CALLS_ONLY)
     }
 
     /// Checks CRC or MAC of a private copy, and reads its header again: what was checked is what counts.
@@ -110,7 +115,12 @@ impl Core {
         let state = &self.peers[peer as usize];
         let has_mac = parsed.flags & flag::MAC != 0;
         if has_mac || self.config.frame_mac {
-            let theirs = state.macs.as_deref().map(|macs| &macs[1]).ok_or(Drop::Forged)?;
+            let macs = if parsed.kind == Kind::Call {
+                self.call_macs(peer)
+            } else {
+                state.macs.as_deref()
+            };
+            let theirs = macs.map(|macs| &macs[1]).ok_or(Drop::Forged)?;
             let (frame, tag) = bytes.split_last_chunk::<MAC>().ok_or(Drop::Short)?;
             if !has_mac || frame.len() != BASIC + parsed.length || !theirs.holds(frame, tag) {
                 return Err(Drop::Forged);
@@ -127,6 +137,7 @@ impl Core {
         // The connection was found by what the first look read; it is what this one reads.
         match self.connections.get(&parsed.connection) {
             Some(&whose) if whose == peer => Ok(parsed),
+            Some(&whose) if whose == peer | CALLS_ONLY && parsed.kind == Kind::Call => Ok(parsed),
             _ => Err(Drop::Unknown),
         }
     }
@@ -141,15 +152,22 @@ impl Core {
         sink: &mut S,
     ) -> Result<bool, Drop> {
         if self.peers[peer as usize].is(about::DOWN) {
-            return self.take_of_the_dead(peer, parsed);
+            match self.take_of_the_dead(peer, parsed, &payload) {
+                Ok(true) => {}
+                other => return other,
+            }
         }
-        self.hear(peer);
         if parsed.kind.is_segment() {
+            self.hear(peer);
             if let Some(ack) = parsed.ack {
                 self.on_ack(peer, ack);
             }
             return self.take_segment(peer, parsed, payload, sink);
         }
+        if parsed.kind == Kind::Call {
+            return self.on_call(peer, parsed.connection, &payload).map(|()| false);
+        }
+        self.hear(peer);
         match (parsed.kind, parsed.ack) {
             (Kind::Ack, Some(ack)) => self.on_explicit_ack(peer, ack, parsed.sequence.0, payload),
             (Kind::Ack, None) => return Err(Drop::Malformed),
@@ -158,9 +176,21 @@ impl Core {
         Ok(false)
     }
 
-    /// Who said goodbye and did not hear our answer says it again.
+    /// A frame of a peer that is down; whether it is up now, and this is to be looked at. Who said goodbye and did not hear
+    /// our answer says it again; who calls begins anew.
     #[cold]
-    fn take_of_the_dead(&mut self, peer: u32, parsed: &Parsed) -> Result<bool, Drop> {
+    fn take_of_the_dead(
+        &mut self,
+        peer: u32,
+        parsed: &Parsed,
+        payload: &SharedBytes<'_>,
+    ) -> Result<bool, Drop> {
+        if parsed.kind == Kind::Call {
+            return self.on_call(peer, parsed.connection, payload).map(|()| false);
+        }
+        if self.peer(peer).is(about::COMING) && !self.closing {
+            return self.take_of_the_coming(peer, parsed.kind, payload);
+        }
         if self.peer(peer).is(about::CLOSED) && parsed.kind == Kind::Bye {
             self.ack_now(peer);
         }
@@ -203,7 +233,7 @@ impl Core {
                 self.peer(peer).bye = Some(seq);
                 false
             }
-            Kind::Ack | Kind::Ping | Kind::Pong => return Err(Drop::Kind),
+            Kind::Ack | Kind::Ping | Kind::Pong | Kind::Call => return Err(Drop::Kind),
         };
         let state = &mut self.peers[peer as usize];
         state.arrived.take(seq, &mut self.spare);

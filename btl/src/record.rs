@@ -53,6 +53,27 @@ pub enum Event {
     BadAck,
     /// A frame of it was dropped.
     Dropped(Drop),
+    /// It was called, to begin anew.
+    Called {
+        /// Our life of the link.
+        ours: u32,
+        /// The peer's, as far as we know.
+        theirs: u32,
+    },
+    /// It has called in a life that was not heard of before.
+    CalledBy {
+        /// Its life of the link.
+        life: u32,
+        /// Ours, as far as it knows.
+        yours: u32,
+    },
+    /// A new connection began, to be checked.
+    LifeBegun {
+        /// Our life of the link.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
     /// The driver has heard something of its place.
     Hint(EventKind),
     /// What the layer above was told.
@@ -74,6 +95,13 @@ impl recorder::Event for Event {
             (Self::Shrunk { to, .. }, Self::Shrunk { to: now, .. }) => *to = *now,
             (Self::Dropped(one), Self::Dropped(other)) => return one == other,
             (Self::Hint(one), Self::Hint(other)) => return one == other,
+            (
+                Self::Called { ours, theirs },
+                Self::Called {
+                    ours: now,
+                    theirs: heard,
+                },
+            ) => return (*ours, *theirs) == (*now, *heard),
             (Self::Missed, Self::Missed) | (Self::BadAck, Self::BadAck) => {}
             _ => return false,
         }
@@ -102,6 +130,11 @@ impl fmt::Display for Event {
             Self::Shrunk { from, to } => write!(out, "window from {from} to {to} segments"),
             Self::BadAck => out.write_str("dropped an acknowledgement of what was never sent"),
             Self::Dropped(why) => write!(out, "dropped a frame: {}", why.as_str()),
+            Self::Called { ours, theirs } => write!(out, "called, in our life {ours}; its was {theirs}"),
+            Self::CalledBy { life, yours } => write!(out, "it calls, in its life {life}; ours was {yours}"),
+            Self::LifeBegun { ours, theirs } => {
+                write!(out, "a new connection, of our life {ours} and its life {theirs}")
+            }
             Self::Hint(kind) => write!(out, "the driver hears: {}", told(*kind)),
             Self::Told(kind) => out.write_str(told(*kind)),
         }
@@ -110,7 +143,7 @@ impl fmt::Display for Event {
 
 fn told(kind: EventKind) -> &'static str {
     match kind {
-        EventKind::PeerUp => "up: first heard of",
+        EventKind::PeerUp => "up: it answers",
         EventKind::PeerDown(DownReason::Closed) => "down: it said goodbye",
         EventKind::PeerDown(DownReason::Died) => "down: its process has ended",
         EventKind::PeerDown(DownReason::Hostile) => "down: it broke the rules",

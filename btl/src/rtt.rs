@@ -83,14 +83,20 @@ impl Rtt {
         self.backoff.into()
     }
 
-    /// How long to wait for an answer.
+    /// How long to wait for an answer, the first time.
     #[inline]
-    pub(crate) fn timeout(&self, bounds: &Bounds) -> u64 {
+    pub(crate) fn settled(&self, bounds: &Bounds) -> u64 {
         let base = match self.smooth {
             0 => bounds.first,
             smooth => smooth + 4 * self.variation,
         };
-        let base = base.clamp(bounds.least, bounds.most);
+        base.clamp(bounds.least, bounds.most)
+    }
+
+    /// How long to wait for an answer.
+    #[inline]
+    pub(crate) fn timeout(&self, bounds: &Bounds) -> u64 {
+        let base = self.settled(bounds);
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
     }
 

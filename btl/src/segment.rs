@@ -86,6 +86,11 @@ impl Segments {
         self.free.len() + self.most - self.all.len()
     }
 
+    /// How many are not free.
+    pub(crate) fn active(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
     /// How many were made.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {

@@ -8,7 +8,7 @@
 //! acknowledgements in the ring.
 
 use doorbell_fabric::datagram::Channel;
-use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::rail::Work;
 
@@ -18,6 +18,11 @@ use crate::peer::about;
 use crate::record::Event;
 use crate::segment::{NONE, State};
 use crate::transmit::place;
+
+/// So many retransmission time-outs, without back-off, lie between two proofs of life elsewhere.
+const TRIES: u64 = 16;
+/// And so much at least (ns): a process that is there looks at all its rails within it, unless it is stopped.
+const CERTAIN: u64 = 100_000_000;
 
 impl Core {
     /// Looks at every peer for which something may be due.
@@ -36,7 +41,7 @@ impl Core {
         let now = self.now;
         let state = &mut self.peers[peer as usize];
         if state.is(about::DOWN) {
-            return;
+            return self.look_at_down(peer);
         }
         let mut next = u64::MAX;
         if state.is(about::ACK) {
@@ -102,6 +107,9 @@ impl Core {
     }
 
     fn judge_timeout(&mut self, peer: u32) {
+        if self.owes(peer).is_some() && self.is_alive_elsewhere(peer) {
+            return self.fail_silent(peer);
+        }
         let state = &mut self.peers[peer as usize];
         let timeout = state.rtt.timeout(&self.bounds);
         let due = due(state, &self.segments, timeout);
@@ -141,6 +149,7 @@ impl Core {
             self.peer(peer).flags |= about::SUSPECT;
             self.counters.suspects += 1;
             self.notice(peer, Notice::Suspect);
+            self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerSuspect);
             if self.config.connectivity_check {
                 self.start_check(peer, Why::Suspect);
             }
@@ -174,11 +183,92 @@ impl Core {
 
     /// Whether a peer that owes answers has been silent for too long.
     pub(crate) fn is_over(&self, peer: u32) -> bool {
-        let state = &self.peers[peer as usize];
-        let silent = self.attended - state.waiting;
-        let elsewhere = state.alive > state.waiting.max(state.heard);
+        let silent = self.attended - self.peers[peer as usize].waiting;
         silent >= self.config.give_up.as_nanos() as u64
-            || (elsewhere && silent >= self.config.silence.as_nanos() as u64)
+    }
+
+    /// Since when a peer owes answers and has given none (attended ns); `None` when it owes nothing. While probes are under
+    /// way and none came back, what it says by itself is no answer: our frames may not reach it.
+    fn owes(&self, peer: u32) -> Option<u64> {
+        let state = &self.peers[peer as usize];
+        let probing = state.is(about::PROBING);
+        let (due, probed) = (state.waiting, state.check.since);
+        let mute = probing && !state.check.has_answers();
+        match state.una != NONE {
+            true if mute => Some(due.max(probed)),
+            true => Some(due.max(state.heard)),
+            false if mute => Some(probed),
+            false if probing => Some(probed.max(state.heard)),
+            false => None,
+        }
+    }
+
+    /// Whether a peer that owes answers has proved alive elsewhere while it was silent here, for long enough; or its
+    /// place was said to be empty, and it does not contradict.
+    pub(crate) fn is_alive_elsewhere(&self, peer: u32) -> bool {
+        let state = &self.peers[peer as usize];
+        let Some(since) = self.owes(peer).filter(|since| state.alive > *since) else {
+            return false;
+        };
+        let silence = self.config.silence.as_nanos() as u64;
+        state.is(about::PROVED) || (state.is(about::REFUSED) && self.attended - since >= silence)
+    }
+
+    /// The peer has shown life elsewhere. Once is not enough: its process may have been stopped between looking at two
+    /// rails. Twice, so far apart that it would have looked here in between and our frames were sent again, it is. That
+    /// is judged in the next pass, when everything that has arrived was looked at.
+    #[cold]
+    pub(crate) fn on_proof(&mut self, peer: u32) {
+        let Some(since) = self
+            .owes(peer)
+            .filter(|_| !self.peers[peer as usize].is(about::DOWN))
+        else {
+            return;
+        };
+        let (attended, most) = (self.attended, self.config.silence.as_nanos() as u64);
+        let state = &mut self.peers[peer as usize];
+        let bound = if state.is(about::GREETED) {
+            (TRIES * state.rtt.settled(&self.bounds)).max(CERTAIN).min(most)
+        } else {
+            // It may not have begun to look here.
+            most
+        };
+        if state.alive <= since {
+            state.alive = attended;
+            state.flags &= !about::PROVED;
+        } else if attended >= state.alive.saturating_add(bound) {
+            state.flags |= about::PROVED;
+            if !state.is(about::TIMEOUT) {
+                state.flags |= about::TIMEOUT;
+                self.timeouts.push_back(peer);
+            }
+        }
+    }
+
+    /// The link is back: whoever waits has waited long enough.
+    #[cold]
+    pub(crate) fn on_link_up(&mut self) {
+        for peer in 0..self.peers.len() as u32 {
+            let now = self.now;
+            let state = &mut self.peers[peer as usize];
+            if state.is(about::DOWN) {
+                continue;
+            }
+            state.rtt.answered();
+            let una = state.una;
+            if state.is(about::PROBING) {
+                state.check.hurry(now);
+                if !state.is(about::PROBE) {
+                    state.flags |= about::PROBE;
+                    self.probes.push_back(peer);
+                }
+            }
+            if una != NONE && self.segments[una].state == State::Posted {
+                self.lose(una);
+                self.peer(peer).resends.timed_out();
+                self.counters.resends_timeout += 1;
+            }
+        }
     }
 
     /// The driver heard that nobody is there any more (or again). Anybody can say so; but if the peer stays silent when
@@ -198,7 +288,9 @@ impl Core {
             } else if state.is(about::GREETED) {
                 state.flags |= about::REFUSED;
                 self.start_check(peer, Why::Suspect);
-                self.peer(peer).alive = attended + 1;
+                let state = self.peer(peer);
+                state.alive = attended + 1;
+                state.flags &= !about::PROVED;
             }
         }
         if let Some(peer) = known {
@@ -222,6 +314,7 @@ impl Core {
     pub(crate) fn clear_suspicion(&mut self, peer: u32) {
         self.peer(peer).flags &= !about::SUSPECT;
         self.notice(peer, Notice::Recovered);
+        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerRecovered);
     }
 }
 

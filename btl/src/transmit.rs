@@ -8,6 +8,7 @@ use doorbell_fabric::message::{Body, PeerIndex};
 use zerocopy::IntoBytes;
 
 use crate::core::{BASIC, Core, LIGHT};
+use crate::key::FrameMac;
 use crate::peer::about;
 use crate::segment::{NONE, State};
 use crate::wire::{Basic, Kind, MAC, VERSION, flag};
@@ -35,7 +36,8 @@ impl Core {
     #[inline]
     pub(crate) fn service<T: Transmit>(&mut self, tx: &mut T) {
         let lists = [&self.resends, &self.ready, &self.probes, &self.acks_now];
-        let waiting = lists.iter().fold(self.pongs.len(), |all, list| all | list.len());
+        let others = self.pongs.len() | self.calls.len();
+        let waiting = lists.iter().fold(others, |all, list| all | list.len());
         if waiting > 0 {
             self.send_all(tx);
         }
@@ -52,6 +54,9 @@ impl Core {
         }
         if !self.probes.is_empty() || !self.pongs.is_empty() {
             self.send_probes(tx);
+        }
+        if !self.calls.is_empty() {
+            self.send_calls(tx);
         }
         if !self.acks_now.is_empty() {
             self.send_acks(tx);
@@ -169,7 +174,7 @@ impl Core {
         state.unsent = next;
         state.unsent_seq = state.unsent_seq.plus(1);
         if state.una == NONE {
-            state.una = index;
+            (state.una, state.waiting) = (index, self.attended);
         }
         self.counters.segments_sent += 1;
         self.post_segment(tx, peer, index);
@@ -187,9 +192,6 @@ impl Core {
         segment.order = state.made[at];
         segment.state = State::Posted;
         segment.sent_at = now;
-        if state.flight == 0 {
-            state.waiting = self.attended;
-        }
         state.flight += 1;
         // A narrow window closes before the peer answers by itself. One answer opens all of it.
         let window = state.congestion.window();
@@ -308,8 +310,40 @@ impl Core {
     }
 }
 
+impl Core {
+    /// The MACs of calls: those of the first lives, ours and theirs.
+    pub(crate) fn call_macs(&self, peer: u32) -> Option<&[FrameMac; 2]> {
+        let kept = self.lives.get(&peer).and_then(|lives| lives.macs.as_deref());
+        kept.or(self.peers[peer as usize].macs.as_deref())
+    }
+
+    /// Posts the call in [`Core::plain`], behind `header`. With credit.
+    #[cold]
+    pub(crate) fn post_call<T: Transmit>(&mut self, tx: &mut T, peer: u32, header: &Basic) {
+        let mac = self.mac();
+        let mut plain = std::mem::take(&mut self.plain);
+        let frame = &mut plain[..BASIC + usize::from(header.length.get()) + mac];
+        frame[..BASIC].copy_from_slice(header.as_bytes());
+        if self.crc || mac > 0 {
+            seal(frame, self.call_macs(peer).map(|macs| &macs[0]));
+        }
+        let to: PeerIndex = self.peers[peer as usize].driver;
+        // As in `post_plain`: if it were refused, a frame more would be lost.
+        let _ = tx.post(
+            Channel::Priority,
+            to,
+            &frame[..BASIC],
+            Body::Bytes(&frame[BASIC..]),
+        );
+        self.plain = plain;
+        let credit = &mut self.credit[place(Channel::Priority)];
+        *credit = credit.saturating_sub(1);
+        self.posted = true;
+    }
+}
+
 /// Writes the MAC at the end of a frame, or, without one, the CRC into its header.
-fn seal(frame: &mut [u8], mac: Option<&crate::key::FrameMac>) {
+fn seal(frame: &mut [u8], mac: Option<&FrameMac>) {
     match mac {
         Some(mac) => {
             frame[19] |= flag::MAC;

@@ -12,10 +12,11 @@
 //!                                                END    op u64 · value u64 · status u8 · 0
 //!   (after it all, 8 bytes of MAC, when on)      BYE    nothing
 //!                                                PING, PONG  token u32 · size u32, zeros up to the size
+//!                                                CALL   life u32 · yours u32 · ask u8 · 0
 //! ```
 //!
 //! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section 6.3).
-//! * ACK, PING and PONG have no sequence number: nobody waits for them. All others are segments. In the number's place
+//! * ACK, PING, PONG and CALL have no sequence number: nobody waits for them. All others are segments. In the number's place
 //!   an ACK says how many segments came a second time, so that the sender learns which resends were in vain.
 //! * A chunk says the number of its message's first segment and the size of all but the last: its place follows from
 //!   its own number, so there is no offset to forge, and no byte can come twice.
@@ -92,6 +93,8 @@ pub enum Kind {
     Ping = 10,
     /// Its answer.
     Pong = 11,
+    /// The wish to begin anew, or the answer to it; always on the connection id of the first lives.
+    Call = 12,
 }
 
 impl Kind {
@@ -110,6 +113,7 @@ impl Kind {
             9 => Self::Bye,
             10 => Self::Ping,
             11 => Self::Pong,
+            12 => Self::Call,
             _ => return None,
         })
     }
@@ -117,7 +121,7 @@ impl Kind {
     /// Whether it has a sequence number, and is sent again until it is acknowledged.
     #[inline]
     pub const fn is_segment(self) -> bool {
-        !matches!(self, Self::Ack | Self::Ping | Self::Pong)
+        !matches!(self, Self::Ack | Self::Ping | Self::Pong | Self::Call)
     }
 
     /// Bytes of its own header, after the basic one.
@@ -132,6 +136,7 @@ impl Kind {
             Self::Atomic => size_of::<Atomic>(),
             Self::End => size_of::<End>(),
             Self::Ping | Self::Pong => size_of::<Ping>(),
+            Self::Call => size_of::<Call>(),
         }
     }
 }
@@ -240,6 +245,21 @@ pub struct Ping {
     pub size: U32,
 }
 const _: () = assert!(size_of::<Ping>() == 8);
+
+/// The wish to begin anew after the peer was down, or the answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Call {
+    /// The sender's present life of the link: from 1, as nobody calls in the first.
+    pub ours: U32,
+    /// The receiver's, as far as the sender has heard.
+    pub yours: U32,
+    /// 1 when an answer is wanted, otherwise 0.
+    pub ask: u8,
+    /// Zero.
+    pub zero: [u8; 3],
+}
+const _: () = assert!(size_of::<Call>() == 12);
 
 /// Bytes of the frame MAC.
 pub const MAC: usize = 8;
@@ -362,6 +382,13 @@ mod tests {
             size: 0x0807_0605.into(),
         };
         assert_eq!(ping.as_bytes(), &counting[..8]);
+        let call = Call {
+            ours: 0x0403_0201.into(),
+            yours: 0x0807_0605.into(),
+            ask: 1,
+            zero: [0; 3],
+        };
+        assert_eq!(call.as_bytes(), [&counting[..8], &[1, 0, 0, 0]].concat());
     }
 
     fn frame(change: impl Fn(&mut Basic), length: usize) -> Result<Parsed, Drop> {
@@ -400,10 +427,10 @@ mod tests {
             frame(|basic| basic.flags = 2 << 4, 36).unwrap_err(),
             Drop::Version
         );
-        for kind in [0, 12, 255] {
+        for kind in [0, 13, 255] {
             assert_eq!(frame(|basic| basic.kind = kind, 36).unwrap_err(), Drop::Kind);
         }
-        for kind in 1..=11 {
+        for kind in 1..=12 {
             assert_eq!(Kind::of(kind).map(|kind| kind as u8), Some(kind));
         }
     }

@@ -56,6 +56,7 @@ mod calm {
         super::pair(1, super::Faults::NONE, super::config())
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod rough {
@@ -63,6 +64,7 @@ mod rough {
         super::pair(2, super::Faults::ROUGH, super::config())
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod authenticated {
@@ -74,6 +76,7 @@ mod authenticated {
         super::pair(3, super::Faults::ROUGH, config)
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod unchecked_and_small {
@@ -92,4 +95,5 @@ mod unchecked_and_small {
         super::pair(4, super::Faults::NONE, config)
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }

@@ -82,7 +82,8 @@ impl Two {
             for i in 0..2 {
                 self.ends[i].progress(self.now);
                 while let Some(event) = self.ends[i].event() {
-                    if i == 0 {
+                    let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
+                    if i == 0 && !doubts.contains(&event.kind) {
                         self.events.push(event);
                     }
                 }

@@ -162,8 +162,8 @@ fn evil(random: &mut Random, frames: &[Vec<u8>], from_within: Option<u32>) -> Ve
                 *byte = random.next_u64() as u8;
             }
             frame[18] = random.below(13) as u8;
-            if frame[18] == 9 && random.chance(0.99) {
-                frame[18] = 3; // after a goodbye nothing is looked at any more
+            if matches!(frame[18], 9 | 12) && random.chance(0.99) {
+                frame[18] = 3; // after a goodbye, or a call in a new life, nothing else is looked at any more
             }
             let length = frame.len() as u16 - 24;
             frame[16..18].copy_from_slice(&length.to_le_bytes());

@@ -182,7 +182,7 @@ fn who_is_left_during_a_check_knows_what_it_showed() {
 /// A peer that shows life elsewhere and not here is down here soon; one that shows none has until the bound.
 #[test]
 fn silence_here_with_life_elsewhere() {
-    for (elsewhere, earliest, latest) in [(true, 1, 2), (false, 60, 62)] {
+    for (elsewhere, earliest, latest) in [(true, 100, 500), (false, 60_000, 62_000)] {
         let mut world = World::new(1, 2, rings(RACK), &BtlConfig::default());
         let to = world.to(0, 1);
         assert!(world.ends[0].try_send(to, b"first").is_some());
@@ -202,8 +202,8 @@ fn silence_here_with_life_elsewhere() {
             }
             world.ends[0].is_down(to).is_some()
         });
-        let took = (world.now() - start).as_secs();
-        assert!((earliest..=latest).contains(&took), "{took} s");
+        let took = (world.now() - start).as_millis();
+        assert!((earliest..=latest).contains(&took), "{took} ms");
         assert_eq!(
             world.ends[0].btl.send(to, b"third", Body::Empty),
             Err(Refused::PeerDown)

@@ -18,12 +18,14 @@ local PORTS = { 0xdb10, 0xdb11 }
 local KINDS = {
     [1] = "ACK", [2] = "FRAG", [3] = "CHUNK", [4] = "PUT", [5] = "GET", [6] = "DATA",
     [7] = "ATOMIC", [8] = "END", [9] = "BYE", [10] = "PING", [11] = "PONG",
+    [12] = "CALL",
 }
 -- Bytes of each kind's own header.
 local HEADERS = {
     [1] = 0, [2] = 0, [3] = 12, [4] = 40, [5] = 32, [6] = 16, [7] = 48, [8] = 24, [9] = 0, [10] = 8, [11] = 8,
+    [12] = 12,
 }
-local ACK, FRAG, CHUNK, PUT, GET, DATA, ATOMIC, END, PING, PONG = 1, 2, 3, 4, 5, 6, 7, 8, 10, 11
+local ACK, FRAG, CHUNK, PUT, GET, DATA, ATOMIC, END, PING, PONG, CALL = 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12
 local ATOMICS = { [1] = "add", [2] = "and", [3] = "or", [4] = "xor", [5] = "swap", [6] = "compare and swap" }
 local STATUSES = { [0] = "done", [1] = "denied", [2] = "withdrawn" }
 local CHECKS = { [0] = "wrong", [1] = "right", [2] = "not checked", [3] = "none" }
@@ -70,6 +72,9 @@ local f = {
     status = ProtoField.uint8("doorbell.end.status", "Status", base.DEC, STATUSES),
     token = ProtoField.uint32("doorbell.ping.token", "Token", base.HEX),
     size = ProtoField.uint32("doorbell.ping.size", "Size of the whole frame"),
+    life = ProtoField.uint32("doorbell.call.life", "Life of the sender's end"),
+    yours = ProtoField.uint32("doorbell.call.yours", "Life of the receiver's end, as heard"),
+    ask = ProtoField.uint8("doorbell.call.ask", "Answer wanted"),
     head = ProtoField.uint8("doorbell.head.kind", "Kind of message", base.DEC, HEADS),
     head_flags = ProtoField.uint8("doorbell.head.flags", "Flags", base.HEX),
     context = ProtoField.uint16("doorbell.head.context", "Context"),
@@ -279,6 +284,14 @@ end
 
 show[PONG] = show[PING]
 
+show[CALL] = function(body, tree, info)
+    tree:add_le(f.life, body(0, 4))
+    tree:add_le(f.yours, body(4, 4))
+    tree:add_le(f.ask, body(8, 1))
+    info[#info + 1] = string.format("life %.0f, yours %.0f%s", body(0, 4):le_uint(), body(4, 4):le_uint(),
+        body(8, 1):uint() == 1 and ", answer wanted" or "")
+end
+
 local function show_flags(frame, tree)
     for _, field in ipairs({ f.version, f.flag_ack, f.flag_urgent, f.flag_crc, f.flag_mac }) do
         tree:add(field, frame(19, 1))
@@ -320,7 +333,7 @@ local function dissect(frame, pinfo, root)
     local whole = BASIC + length
     local status = show_check(frame, whole, tree)
     local has_mac = band(flags, 8) ~= 0
-    local segment = KINDS[kind] and kind ~= ACK and kind ~= PING and kind ~= PONG
+    local segment = KINDS[kind] and kind ~= ACK and kind ~= PING and kind ~= PONG and kind ~= CALL
     local info = { KINDS[kind] or ("kind " .. kind) }
     if segment then
         info[#info + 1] = string.format("seq %.0f", frame(8, 4):le_uint())

@@ -18,6 +18,7 @@ mod calm {
         super::pair(super::SimConfig::default())
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod out_of_order {
@@ -36,6 +37,7 @@ mod out_of_order {
         })
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod narrow {
@@ -54,6 +56,7 @@ mod narrow {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod plain_messages_only {
@@ -64,6 +67,7 @@ mod plain_messages_only {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod get_only {
@@ -74,6 +78,7 @@ mod get_only {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
+    doorbell_sim::revival_conformance!(pair);
 }
 
 mod datagrams {

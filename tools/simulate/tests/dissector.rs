@@ -80,6 +80,13 @@ fn every_kind() -> Vec<Vec<u8>> {
         frame(9, MAC, 108, 0, &[]),
         frame(10, CRC, 0, 0, &words(&[0x0000_0048_0000_beef, 0, 0, 0, 0, 0])),
         frame(11, CRC, 0, 0, &words(&[0x0000_0048_0000_beef, 0, 0, 0, 0, 0])),
+        frame(
+            12,
+            CRC,
+            0,
+            0,
+            &[words(&[0x0000_0002_0000_0003]), vec![1, 0, 0, 0]].concat(),
+        ),
     ]
 }
 
@@ -193,6 +200,7 @@ fn every_kind_with_every_field() {
         "9|0x1122334455667788|108|0|0|3|0|BYE seq 108 len 0",
         "10|0x1122334455667788|0|0|48|1|40|PING of 72 bytes len 40",
         "11|0x1122334455667788|0|0|48|1|40|PONG of 72 bytes len 40",
+        "12|0x1122334455667788|0|0|12|1|0|CALL life 3, yours 2, answer wanted len 0",
     ];
     // Each frame leaves, and arrives.
     let twice: Vec<&str> = expected.iter().flat_map(|row| [*row, *row]).collect();
@@ -219,6 +227,9 @@ fn every_kind_with_every_field() {
         "doorbell.end.status",
         "doorbell.ping.token",
         "doorbell.ping.size",
+        "doorbell.call.life",
+        "doorbell.call.yours",
+        "doorbell.call.ask",
         "doorbell.version",
     ];
     let rows = ask("every_kind_with_every_field", &path, &own).unwrap();
@@ -245,6 +256,7 @@ fn every_kind_with_every_field() {
         "flag.mac=1 mac=6d61632d6d61632d".to_owned(),
         "ping.token=0x0000beef ping.size=72".to_owned(),
         "ping.token=0x0000beef ping.size=72".to_owned(),
+        "call.life=3 call.yours=2 call.ask=1".to_owned(),
     ];
     let expected = expected.map(|row| format!("{row} version=1"));
     assert_eq!(rows, expected);

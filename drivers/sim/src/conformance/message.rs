@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_fabric::message::{Body, Incarnation, Message, MsgId, PeerIndex, Refused};
 use doorbell_fabric::time::Time;
@@ -50,6 +50,19 @@ macro_rules! message_conformance {
         fn $check() {
             $crate::conformance::$kind::$check(&mut $pair());
         })*
+    };
+}
+
+/// The same of the checks of peers that come back.
+#[macro_export]
+macro_rules! revival_conformance {
+    ($pair:path) => {
+        $crate::message_conformance!(@ $pair, message:
+            who_gives_a_way_up_is_not_told_so
+            what_was_abandoned_is_revived_at_both_ends
+            nothing_of_the_old_life_arrives_in_the_new_one
+            both_ends_may_call_at_once
+        );
     };
 }
 
@@ -524,4 +537,174 @@ pub fn a_goodbye_is_told_as_one<R: Message>(pair: &mut Pair<R>) {
         pair.events
     );
     assert_eq!(pair.at_a.messages.len(), 1, "what was accepted before arrives");
+}
+
+/// A message each way, taken and known to be taken.
+fn talk<R: Message>(pair: &mut Pair<R>) {
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    let (at_a, at_b) = (pair.at_a.messages.len(), pair.at_b.messages.len());
+    let sent = send(pair, b"there", Body::Empty);
+    let back = loop {
+        match pair.b().send(to_a, b"and back", Body::Empty) {
+            Ok(id) => break id,
+            Err(_) => pair.turn(),
+        }
+    };
+    pair.until("a message each way is taken", |pair| {
+        pair.a.handed_over(to_b) == sent && pair.b().handed_over(to_a) == back
+    });
+    assert_eq!(
+        (pair.at_a.messages.len(), pair.at_b.messages.len()),
+        (at_a + 1, at_b + 1)
+    );
+}
+
+/// The events about the other end since the last call, doubts aside: those of `a`, and those of `b`.
+fn news<R: Message>(pair: &mut Pair<R>) -> [Vec<EventKind>; 2] {
+    let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
+    let scopes = [Scope::Peer(pair.to_b), Scope::Peer(pair.to_a)];
+    let mut at_b = Vec::new();
+    while let Some(event) = pair.b().event() {
+        at_b.push(event);
+    }
+    let of = |events: Vec<RailEvent>, scope| -> Vec<EventKind> {
+        let about = |event: &RailEvent| event.scope == scope && !doubts.contains(&event.kind);
+        let about = events.into_iter().filter(about);
+        about.map(|event| event.kind).collect()
+    };
+    [
+        of(std::mem::take(&mut pair.events), scopes[0]),
+        of(at_b, scopes[1]),
+    ]
+}
+
+/// Calls the other end again and again, as an owner would, until both ends have told that it is up.
+fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    let mut told = [Vec::new(), Vec::new()];
+    let start = Instant::now();
+    while told.iter().any(|kinds| kinds.last() != Some(&EventKind::PeerUp)) {
+        pair.a.revive(to_b);
+        if both {
+            pair.b().revive(to_a);
+        }
+        (0..200).for_each(|_| pair.turn());
+        for (all, more) in told.iter_mut().zip(news(pair)) {
+            all.extend(more);
+        }
+        assert!(
+            start.elapsed() < super::PATIENCE,
+            "never happened: both ends are up again: {told:?}"
+        );
+    }
+    told
+}
+
+/// Promise 6 of a way that its owner gives up: everything but the event, at once.
+pub fn who_gives_a_way_up_is_not_told_so<R: Message>(pair: &mut Pair<R>) {
+    talk(pair);
+    news(pair);
+    let to_b = pair.to_b;
+    let taken = pair.a.handed_over(to_b);
+    let bodies: Vec<Vec<u8>> = (1..=3).map(|n| pattern(50, n)).collect();
+    for body in &bodies {
+        assert!(pair.a.send(to_b, b"left", Body::Bytes(body)).is_ok());
+    }
+    pair.a.abandon(to_b);
+    assert_eq!(pair.a.send(to_b, b"", Body::Empty), Err(Refused::PeerDown));
+    let mut given = Vec::new();
+    pair.a
+        .reclaim(to_b, &mut |id, bytes| given.push((id.0, bytes.to_vec())));
+    if pair.a.capabilities().features.reclaim {
+        let left = (taken.0 + 1..).zip(bodies.iter());
+        let left = left.map(|(id, body)| (id, [b"left", &body[..]].concat()));
+        assert!(given.iter().cloned().eq(left), "what was not taken is given back");
+    }
+    pair.a.abandon(to_b);
+    pair.settle();
+    assert!(down_events(pair) == 0 && pair.a.handed_over(to_b) >= taken);
+    let unknown = PeerIndex(to_b.0 + 1000);
+    pair.a.abandon(unknown);
+    pair.a.revive(unknown);
+}
+
+/// A way that one end gave up comes back, again and again: told as down to the end that did not know, as up to both.
+pub fn what_was_abandoned_is_revived_at_both_ends<R: Message>(pair: &mut Pair<R>) {
+    talk(pair);
+    news(pair);
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    for round in 0..6 {
+        let (before, known) = (pair.a.handed_over(to_b), round % 2 == 0);
+        pair.a.abandon(to_b);
+        if known {
+            pair.b().abandon(to_a);
+        }
+        let told = revive(pair, false);
+        assert_eq!(told[0], [EventKind::PeerUp], "the caller, in round {round}");
+        let [.., EventKind::PeerUp] = told[1][..] else {
+            panic!("up at the called end: {told:?}");
+        };
+        let downs = told[1].len() - 1;
+        assert_eq!(
+            downs,
+            usize::from(!known),
+            "the called end, in round {round}: {told:?}"
+        );
+        assert!(pair.a.handed_over(to_b) >= before, "a watermark never shrinks");
+        pair.a.revive(to_b);
+        talk(pair);
+        assert_eq!(news(pair), [vec![], vec![]], "a peer that is up is not called");
+    }
+}
+
+/// Promise 6: what was sent before the end is not delivered after the beginning.
+pub fn nothing_of_the_old_life_arrives_in_the_new_one<R: Message>(pair: &mut Pair<R>) {
+    talk(pair);
+    news(pair);
+    let to_b = pair.to_b;
+    for life in 1..=4u64 {
+        for n in 0..40 {
+            let _ = pair.a.send(to_b, &numbered(life * 1000 + n), Body::Empty);
+        }
+        pair.a.flush();
+        (0..life * 2).for_each(|_| pair.turn_a());
+        let before = pair.a.handed_over(to_b);
+        pair.a.abandon(to_b);
+        let mut given = BTreeSet::new();
+        pair.a.reclaim(to_b, &mut |id, bytes| {
+            assert!(id > before);
+            given.insert(number(bytes));
+        });
+        revive(pair, false);
+        pair.at_b.messages.clear();
+        let sent = send(pair, &numbered(life), Body::Empty);
+        pair.until("the first of the new life arrives", |pair| {
+            pair.a.handed_over(to_b) == sent
+        });
+        pair.settle();
+        let seen: Vec<u64> = pair
+            .at_b
+            .messages
+            .iter()
+            .map(|(_, bytes)| number(bytes))
+            .collect();
+        assert_eq!(seen, [life], "nothing of the life before");
+        assert!(pair.a.handed_over(to_b) == sent, "what was given back is no gap");
+    }
+}
+
+/// Both ends gave the way up, and both call.
+pub fn both_ends_may_call_at_once<R: Message>(pair: &mut Pair<R>) {
+    talk(pair);
+    news(pair);
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    for _ in 0..6 {
+        pair.a.abandon(to_b);
+        pair.b().abandon(to_a);
+        let told = revive(pair, true);
+        let up = vec![EventKind::PeerUp];
+        assert_eq!(told, [up.clone(), up], "once each");
+        talk(pair);
+        assert_eq!(news(pair), [vec![], vec![]]);
+    }
 }

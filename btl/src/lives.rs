@@ -1,0 +1,390 @@
+//! Lives of a link: how two ends that lost each other begin anew, with nothing of the old connection.
+//!
+//! ```text
+//!   A (down, life 1) ── CALL 1, yours 0, ask ──►  B: 1 is news: its old connection is over (PeerDown), its life is 1
+//!                    ◄── CALL 1, yours 1, ask ──  B: takes frames of the connection 1/1 from here on
+//!   A: confirmed     ── CALL 1, yours 1 ───────►  B: confirmed
+//!                    ◄─ PING, PONG of two sizes ─► on the connection 1/1; who has both back tells PeerUp
+//! ```
+//!
+//! Each end counts its own lives of the link, from zero; a life that was used ends with the connection. Ids, first numbers
+//! and MAC keys of a connection derive from both lives, so a frame of an older one has an id that nobody has any more.
+//! Calls travel on the ids of the first lives, which never change.
+//!
+//! * **Lives only grow**, and a call says its sender's. One below what was heard already is old, and dropped. One equal
+//!   to it changes nothing: it is answered, if it asks. One above it says that the sender has given the old connection
+//!   up, whatever we thought of it.
+//! * **Who asks** is whoever does not know yet whether its own life was heard; who answers never asks for what it knows.
+//!   So crossing calls end after one answer each. Only [`Message::revive`](doorbell_fabric::message::Message::revive)
+//!   repeats a call, for less than 100 ms.
+//! * **Down until proved.** A connection is used when the check of both sizes has come back over it, or when a segment of
+//!   the peer arrives, whose own check has passed then. A check that fails uses the life up.
+//!
+//! Calls have the CRC or MAC of all frames. Without MACs, who can write on the path can forge one and so end a
+//! connection, as it could by losing every frame; who can only replay what it saw cannot: the lives in it are old.
+
+use doorbell_fabric::datagram::{Channel, Transmit};
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::PeerIndex;
+use zerocopy::IntoBytes;
+
+use crate::check::{Diagnosis, Why};
+use crate::core::{BASIC, Core};
+use crate::counters::Drop;
+use crate::key::FrameMac;
+use crate::peer::{Peer, about};
+use crate::record::Event;
+use crate::wire::{Basic, Call, Kind, VERSION};
+
+/// Calls of one revival: 0, 5, 15, 35 and 75 ms after it.
+const CALLS: u8 = 5;
+/// From the first to the second (ns); it doubles.
+const FIRST: u64 = 5_000_000;
+
+/// In the table of connections: an id of first lives that are over, on which nothing but calls is taken.
+pub(crate) const CALLS_ONLY: u32 = 1 << 31;
+
+/// The lives of the link to a peer that was down.
+#[derive(Debug)]
+pub(crate) struct Lives {
+    /// Ours, and the latest of the peer that we heard of.
+    ours: u32,
+    theirs: u32,
+    /// Ids of the first lives. That of the peer's frames is known from its first call.
+    out: u64,
+    from: u64,
+    /// Frame MACs of the first lives, when there are others now.
+    pub(crate) macs: Option<Box<[FrameMac; 2]>>,
+    /// The lives of the last connection after the first, and the id of the peer's frames.
+    begun: Option<(u32, u32, u64)>,
+    /// The peer has heard of our life.
+    confirmed: bool,
+    /// Nothing comes after this: the peer's process has ended, or the numbers have.
+    over: bool,
+    /// Calls left of this revival, the time of the next (ns) and the time to the one after it.
+    left: u8,
+    at: u64,
+    wait: u64,
+    /// In the list of calls to be sent; whether it asks.
+    queued: Option<bool>,
+}
+
+impl Lives {
+    fn new(out: u64) -> Self {
+        Self {
+            ours: 0,
+            theirs: 0,
+            out,
+            from: 0,
+            macs: None,
+            begun: None,
+            confirmed: false,
+            over: false,
+            left: 0,
+            at: 0,
+            wait: 0,
+            queued: None,
+        }
+    }
+
+    /// Our life is used up.
+    fn end(&mut self) {
+        (self.confirmed, self.left) = (false, 0);
+        match self.ours.checked_add(1) {
+            Some(next) => self.ours = next,
+            None => self.over = true,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun
+            .is_some_and(|(ours, theirs, _)| (ours, theirs) == (self.ours, self.theirs))
+    }
+}
+
+impl Core {
+    /// A connection has ended; the next one will be of another life.
+    pub(crate) fn end_life(&mut self, peer: u32) {
+        let out = self.peer(peer).out;
+        self.lives.entry(peer).or_insert_with(|| Lives::new(out)).end();
+    }
+
+    /// No life follows: the peer's process was replaced by another one.
+    pub(crate) fn end_for_good(&mut self, peer: u32) {
+        if let Some(lives) = self.lives.get_mut(&peer) {
+            (lives.over, lives.left) = (true, 0);
+        }
+    }
+
+    /// Calls a peer that is down.
+    #[cold]
+    pub(crate) fn revive(&mut self, peer: u32) {
+        let now = self.now;
+        let down = self.peer(peer).flags & (about::DOWN | about::CLOSED) == about::DOWN;
+        let Some(lives) = self.lives.get_mut(&peer).filter(|lives| down && !lives.over) else {
+            return;
+        };
+        if self.closing {
+            return;
+        }
+        (lives.left, lives.at, lives.wait) = (CALLS - 1, now.saturating_add(FIRST), 2 * FIRST);
+        let at = lives.at;
+        self.call(peer, true);
+        self.arm(peer, at);
+    }
+
+    /// Gives up what goes on to revive a peer.
+    pub(crate) fn stop_reviving(&mut self, peer: u32) {
+        self.end_attempt(peer);
+        if let Some(lives) = self.lives.get_mut(&peer) {
+            lives.left = 0;
+        }
+    }
+
+    /// Does what is due for a peer that is down.
+    #[cold]
+    pub(crate) fn look_at_down(&mut self, peer: u32) {
+        let now = self.now;
+        let mut next = u64::MAX;
+        let mut due = false;
+        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.left > 0) {
+            due = lives.at <= now;
+            if due {
+                lives.left -= 1;
+                lives.at = now.saturating_add(lives.wait);
+                lives.wait *= 2;
+            }
+            if lives.left > 0 {
+                next = lives.at;
+            }
+        }
+        if due {
+            self.call(peer, true);
+        }
+        let state = self.peer(peer);
+        if state.is(about::PROBING) {
+            if state.check.at > now {
+                next = next.min(state.check.at);
+            } else if !state.is(about::PROBE) {
+                state.flags |= about::PROBE;
+                self.probes.push_back(peer);
+            }
+        }
+        if next < u64::MAX {
+            self.arm(peer, next);
+        }
+    }
+
+    /// A call goes out in this pass, once, whoever wants it.
+    fn call(&mut self, peer: u32, ask: bool) {
+        let Some(lives) = self.lives.get_mut(&peer) else {
+            return;
+        };
+        if lives.queued.is_none() {
+            self.calls.push_back(peer);
+        }
+        lives.queued = Some(ask || lives.queued == Some(true));
+    }
+
+    /// Sends the calls that wait.
+    #[cold]
+    pub(crate) fn send_calls<T: Transmit>(&mut self, tx: &mut T) {
+        while !self.calls.is_empty() && self.has_credit(tx, Channel::Priority) {
+            let Some(peer) = self.calls.pop_front() else {
+                return;
+            };
+            let Some(lives) = self.lives.get_mut(&peer) else {
+                continue;
+            };
+            let Some(ask) = lives.queued.take() else {
+                continue;
+            };
+            let call = Call {
+                ours: lives.ours.into(),
+                yours: lives.theirs.into(),
+                ask: ask.into(),
+                zero: [0; 3],
+            };
+            let header = Basic {
+                connection: lives.out.into(),
+                sequence: 0.into(),
+                ack: 0.into(),
+                length: (size_of::<Call>() as u16).into(),
+                kind: Kind::Call as u8,
+                flags: VERSION << 4,
+                check: 0.into(),
+            };
+            let (ours, theirs) = (lives.ours, lives.theirs);
+            self.plain[BASIC..BASIC + size_of::<Call>()].copy_from_slice(call.as_bytes());
+            self.post_call(tx, peer, &header);
+            self.counters.calls_sent += 1;
+            self.record(peer, Event::Called { ours, theirs });
+        }
+    }
+
+    /// The peer has called.
+    ///
+    /// # Errors
+    /// [`Drop`]: it is of a former life, says what cannot be, or nothing comes after this.
+    #[cold]
+    pub(crate) fn on_call(
+        &mut self,
+        peer: u32,
+        connection: u64,
+        payload: &SharedBytes<'_>,
+    ) -> Result<(), Drop> {
+        let call: Call = zerocopy::transmute!(payload.read::<12>(0).ok_or(Drop::Malformed)?);
+        let (life, yours) = (call.ours.get(), call.yours.get());
+        let lives = self.lives.get(&peer);
+        let (ours, theirs) = lives.map_or((0, 0), |lives| (lives.ours, lives.theirs));
+        let on_first = lives.is_none_or(|lives| lives.begun.is_none() || lives.from == connection);
+        if life == 0 || yours > ours || call.ask > 1 || !on_first {
+            return Err(Drop::Malformed);
+        }
+        if self.closing
+            || self.peer(peer).is(about::CLOSED)
+            || self.lives.get(&peer).is_some_and(|lives| lives.over)
+        {
+            return Err(Drop::Down);
+        }
+        if life < theirs {
+            return Err(Drop::Unknown);
+        }
+        self.counters.calls_received += 1;
+        if life > theirs {
+            self.record(peer, Event::CalledBy { life, yours });
+            // Half open: the connection is over at the other end, whatever we think of it.
+            self.fail_peer(peer, DownReason::Silent);
+        } else if !self.peer(peer).is(about::DOWN) {
+            // It came late, or our answer was lost.
+            if call.ask == 1 {
+                self.call(peer, false);
+            }
+            return Ok(());
+        }
+        let Some(lives) = self.lives.get_mut(&peer) else {
+            return Err(Drop::Down);
+        };
+        (lives.theirs, lives.from) = (life, connection);
+        let (confirmed, begun) = (yours == lives.ours, lives.has_begun());
+        if !begun {
+            self.begin_life(peer);
+        }
+        if confirmed {
+            self.confirm(peer);
+        }
+        if call.ask == 1 || !confirmed {
+            self.call(peer, !confirmed);
+        }
+        Ok(())
+    }
+
+    /// A new connection, of both present lives: frames of it are taken from here on, none of the one before.
+    fn begin_life(&mut self, peer: u32) {
+        let Some((lives, key)) = self.lives.get_mut(&peer).zip(self.key.as_ref()) else {
+            return;
+        };
+        let names = [lives.out, lives.from];
+        let (ours, theirs) = (lives.ours, lives.theirs);
+        let out = key.life(names, [ours, theirs]);
+        let from = key.life([names[1], names[0]], [theirs, ours]);
+        let macs = self.config.frame_mac.then(|| {
+            let back = [names[1], names[0]];
+            Box::new([
+                key.life_mac(names, [ours, theirs]),
+                key.life_mac(back, [theirs, ours]),
+            ])
+        });
+        lives.confirmed = false;
+        match lives.begun.replace((ours, theirs, from.connection)) {
+            Some((_, _, before)) => _ = self.connections.remove(&before),
+            None => _ = self.connections.insert(names[1], peer | CALLS_ONLY),
+        }
+        self.connections.insert(from.connection, peer);
+        self.recent = (0, crate::peer::NOBODY);
+        self.pongs.retain(|pong| pong.0 != peer);
+        let (initial, first) = (self.config.initial_window, self.config.first_sequence);
+        let attended = self.attended;
+        let state = &mut self.peers[peer as usize];
+        state.arrived.clear(&mut self.spare);
+        let listed = about::READY | about::ACK_NOW | about::ACK_LATER | about::TIMEOUT | about::PROBE;
+        let mut fresh = Peer::new(state.driver, out, from, initial, first);
+        fresh.flags = state.flags & listed | about::DOWN | about::COMING;
+        (fresh.last, fresh.watermark, fresh.given) = (state.last, state.watermark, state.given);
+        (fresh.timer, fresh.booked, fresh.older) = (state.timer.take(), state.booked, state.older);
+        (fresh.heard, fresh.waiting) = (attended, attended);
+        fresh.check.result = state.check.result;
+        fresh.macs = macs;
+        let before = std::mem::replace(state, fresh);
+        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.macs.is_none()) {
+            lives.macs = before.macs;
+        }
+        self.record(peer, Event::LifeBegun { ours, theirs });
+    }
+
+    /// The peer has heard of our life: the way is checked.
+    fn confirm(&mut self, peer: u32) {
+        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| !lives.confirmed) {
+            lives.confirmed = true;
+            self.start_check(peer, Why::Back);
+        }
+    }
+
+    /// A frame of the new connection, before it is up. Whether the connection is up now.
+    ///
+    /// # Errors
+    /// [`Drop::Down`], for what says nothing yet.
+    #[cold]
+    pub(crate) fn take_of_the_coming(
+        &mut self,
+        peer: u32,
+        kind: Kind,
+        payload: &SharedBytes<'_>,
+    ) -> Result<bool, Drop> {
+        self.peer(peer).heard = self.attended;
+        self.confirm(peer);
+        if kind.is_segment() {
+            // Sent by who has had the answers to both sizes, so they pass in both directions.
+            self.conclude(peer, Diagnosis::Works);
+            self.come_up(peer);
+            return Ok(true);
+        }
+        if matches!(kind, Kind::Ping | Kind::Pong) {
+            self.on_probe(peer, kind, payload);
+            return Ok(false);
+        }
+        Err(Drop::Down)
+    }
+
+    /// The new connection carries messages.
+    #[cold]
+    pub(crate) fn come_up(&mut self, peer: u32) {
+        let attended = self.attended;
+        let state = self.peer(peer);
+        state.flags &= !(about::DOWN | about::COMING | about::PROBING);
+        state.flags |= about::UP | about::GREETED;
+        (state.heard, state.waiting) = (attended, attended);
+        if let Some(lives) = self.lives.get_mut(&peer) {
+            lives.left = 0;
+        }
+        self.counters.revivals += 1;
+        self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerUp);
+        self.replace(peer);
+        let keep_alive = self.now.saturating_add(self.config.keep_alive.as_nanos() as u64);
+        self.arm(peer, keep_alive);
+    }
+
+    /// The new connection did not come up.
+    #[cold]
+    pub(crate) fn end_attempt(&mut self, peer: u32) {
+        let state = self.peer(peer);
+        if !state.is(about::COMING) {
+            return;
+        }
+        if let Some(lives) = self.lives.get_mut(&peer).filter(|lives| lives.confirmed) {
+            lives.end();
+            self.peer(peer).flags &= !(about::COMING | about::PROBING | about::UP);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What is known of the way to a peer, for explanations.
+
+use std::time::Duration;
+
+use doorbell_fabric::message::{PeerIndex, WayReport};
+
+use crate::core::Core;
+use crate::peer::about;
+use crate::segment::NONE;
+
+/// What is taken of everything that peers share: nothing of it, but the rooms of peers that are looked after, when all is
+/// done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// Segments that wait, are under way, or are kept for `reclaim`.
+    pub segments: usize,
+    /// Messages under reassembly.
+    pub reassemblies: usize,
+    /// One-sided transfers of ours and answers to peers, and puts of peers, that have begun.
+    pub transfers: usize,
+    /// Operations of ours that have not ended.
+    pub operations: usize,
+    /// Rooms of the hotel, one for each peer that is to be looked at.
+    pub rooms: usize,
+}
+
+impl Core {
+    /// What is taken.
+    #[cold]
+    pub(crate) fn in_use(&self) -> InUse {
+        InUse {
+            segments: self.segments.active(),
+            reassemblies: self.reassemblies.active(),
+            transfers: self.streams.active() + self.inflows.active(),
+            operations: self.operations.active(),
+            rooms: self.timers.len(),
+        }
+    }
+
+    /// Silence is counted as everywhere: the owner's own absence is none of the peer's.
+    #[cold]
+    pub(crate) fn report(&self, peer: PeerIndex) -> WayReport {
+        let Some(state) = self.peers.get(peer.index()) else {
+            return WayReport::default();
+        };
+        let attended = |since: u64| Duration::from_nanos(self.attended.saturating_sub(since));
+        let waits = state.una != NONE;
+        WayReport {
+            link: self.link,
+            heard_ago: state.is(about::GREETED).then(|| attended(state.heard)),
+            acked_ago: (state.progressed > 0)
+                .then(|| Duration::from_nanos(self.now.saturating_sub(state.progressed))),
+            waiting: waits.then(|| attended(state.waiting)),
+            oldest: waits.then(|| self.segments[state.una].seq.0),
+            unacknowledged: state.unsent_seq.after(state.una_seq).max(0) as u64,
+            retries: state.rtt.timeouts(),
+            round_trip_ns: state.rtt.smooth(),
+        }
+    }
+}
