@@ -7,6 +7,7 @@ use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
@@ -169,6 +170,17 @@ impl<D: Datagram> Btl<D> {
     /// The settings it was made with.
     pub fn config(&self) -> &BtlConfig {
         &self.core.config
+    }
+
+    /// As if the way to a peer, or to all, had broken: down as [`Silent`](DownReason::Silent), and told so. For tests and
+    /// drills; the owner may revive it whenever it likes.
+    pub fn sever(&mut self, peer: Option<PeerIndex>) {
+        let all = self.core.peers.len();
+        for index in 0..all as u32 {
+            if peer.is_none_or(|peer| peer.0 == index) {
+                self.core.fail_peer(index, DownReason::Silent);
+            }
+        }
     }
 
     /// Whether several time-outs in a row have passed without an answer of this peer: it may be gone, or computing

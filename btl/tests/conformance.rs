@@ -56,7 +56,6 @@ mod calm {
         super::pair(1, super::Faults::NONE, super::config())
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod rough {
@@ -64,7 +63,6 @@ mod rough {
         super::pair(2, super::Faults::ROUGH, super::config())
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod authenticated {
@@ -76,7 +74,6 @@ mod authenticated {
         super::pair(3, super::Faults::ROUGH, config)
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod unchecked_and_small {
@@ -95,5 +92,4 @@ mod unchecked_and_small {
         super::pair(4, super::Faults::NONE, config)
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }

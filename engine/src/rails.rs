@@ -154,6 +154,18 @@ impl AnyRail {
         }
     }
 
+    /// A failure for drills: the ways to all peers, or to one, break as if by themselves. A simulated rail tells no event
+    /// of it.
+    #[allow(dead_code)] // of a setting that is to come
+    pub(crate) fn inject_failure(&mut self, peer: Option<PeerIndex>) {
+        match self {
+            Self::Shm(rail) => rail.sever(peer),
+            Self::Udp(rail) => rail.sever(peer),
+            Self::SimBtl(rail) => rail.sever(peer),
+            Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
+        }
+    }
+
     /// The last `most` notable events on the way to a peer, one line each, newest last.
     pub(crate) fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
         match self {

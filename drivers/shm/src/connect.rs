@@ -96,6 +96,15 @@ fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
     Ok(credentials.pid.as_raw_nonzero().get())
 }
 
+/// Whether somebody listens under a rail's name: a process that lives, but for one that is just ending.
+pub(crate) fn is_there(id: &Id) -> bool {
+    let connected = socket().and_then(|socket| {
+        let name = name_of(id)?;
+        Ok(rustix::net::connect(&socket, &name))
+    });
+    matches!(connected, Ok(Ok(()) | Err(Errno::AGAIN)))
+}
+
 /// Connects to a peer and passes the lane.
 pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Result<Dialled, RailError> {
     let socket = socket()?;

@@ -1,9 +1,9 @@
 //! What happens on the sockets: first contact, wake-ups, and the end of peers.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::Protection;
 use doorbell_fabric::message::Refused;
 use doorbell_fabric::rail::Work;
@@ -15,7 +15,7 @@ use crate::pull::Memory;
 use crate::rail::ShmRail;
 use crate::ready::Ready;
 use crate::rx::Rx;
-use crate::tx::{Contact, FRONT_WORDS, Far, Tx};
+use crate::tx::{CLOSED, Contact, FRONT_WORDS, Far, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
 /// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
@@ -51,15 +51,14 @@ impl Token {
     }
 }
 
+fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: Token) -> Result<(), RailError> {
+    let flags = EventFlags::IN | EventFlags::RDHUP;
+    epoll::add(epoll, descriptor, token.data(), flags).map_err(|errno| system("watch a socket", errno))
+}
+
 impl ShmRail {
     pub(crate) fn watch(&self, descriptor: impl AsFd, token: Token) -> Result<(), RailError> {
-        epoll::add(
-            &self.epoll,
-            descriptor,
-            token.data(),
-            EventFlags::IN | EventFlags::RDHUP,
-        )
-        .map_err(|errno| system("watch a socket", errno))
+        watch(&self.epoll, descriptor, token)
     }
 
     /// Handles whatever the sockets have: one system call when they have nothing.
@@ -116,7 +115,7 @@ impl ShmRail {
     }
 
     /// A hello came: from a peer that is open, or from one that will be.
-    fn meet(&mut self, greeting: Greeting, socket: std::os::fd::OwnedFd) {
+    fn meet(&mut self, greeting: Greeting, socket: OwnedFd) {
         let _ = epoll::delete(&self.epoll, &socket);
         if greeting.hello.expected.get() != self.incarnation.0 || self.strangers.len() >= MOST_WAITING {
             self.refused += 1;
@@ -140,24 +139,11 @@ impl ShmRail {
         }
     }
 
-    fn receive_from(&mut self, index: u32, greeting: &Greeting, socket: std::os::fd::OwnedFd) {
-        let peer = &self.peers[index as usize];
-        if peer.rx.is_some() || peer.down.is_some() {
-            self.refused += 1;
-            return;
-        }
-        match self.take_lane(index, greeting, socket) {
-            Ok(()) => self.tell(index, EventKind::PeerUp),
-            Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),
-            Err(_) => self.condemn(index, DownReason::Resources),
-        }
-    }
-
-    fn take_lane(
+    pub(crate) fn take_lane(
         &mut self,
         index: u32,
         greeting: &Greeting,
-        socket: std::os::fd::OwnedFd,
+        socket: OwnedFd,
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
         let nonce = (hello.nonce_address.get(), hello.nonce);
@@ -179,9 +165,11 @@ impl ShmRail {
             &self.leases.object,
         );
         self.watch(rx.socket(), Token::Rx(index))?;
-        self.hot.push(index);
         let peer = &mut self.peers[index as usize];
-        peer.rx = Some(Box::new(rx));
+        match &mut peer.attempt {
+            Some(attempt) => attempt.rx = Some(Box::new(rx)),
+            None => peer.rx = Some(Box::new(rx)),
+        }
         peer.memory.get_or_insert(memory);
         Ok(())
     }
@@ -190,15 +178,32 @@ impl ShmRail {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
         };
-        let Some(rx) = &mut peer.rx else { return };
+        let Some(rx) = peer.rx_mut() else { return };
+        // What epoll told may have been of a lane that was replaced since.
+        let hung_up = hung_up && crate::pull::hung_up(rx.socket().as_fd());
         if (connect::drain(rx.socket()) || hung_up) && !rx.orphaned {
             rx.orphaned = true;
+            let farewell = rx.farewell();
             let _ = epoll::delete(&self.epoll, rx.socket());
-            let reason = if rx.closed() {
-                DownReason::Closed
-            } else {
-                DownReason::Died
-            };
+            self.on_hang_up(index, farewell);
+        }
+    }
+
+    /// A socket of the peer is closed at the other end, after this farewell.
+    fn on_hang_up(&mut self, index: u32, farewell: u64) {
+        let reason = match farewell {
+            SEVERED => DownReason::Silent,
+            CLOSED => DownReason::Closed,
+            _ => DownReason::Died,
+        };
+        let peer = &mut self.peers[index as usize];
+        if peer.down.is_some() {
+            peer.over |= reason != DownReason::Silent;
+            self.end_attempt(index);
+        } else if reason == DownReason::Silent {
+            // Its sender has back what is in the lane.
+            self.end(index, reason);
+        } else {
             peer.ending.get_or_insert(reason);
         }
     }
@@ -207,9 +212,13 @@ impl ShmRail {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
         };
-        let Some(tx) = &mut peer.tx else { return };
+        let Some(tx) = peer.tx_mut() else { return };
+        let hung_up = hung_up
+            && tx
+                .socket()
+                .is_some_and(|socket| crate::pull::hung_up(socket.as_fd()));
         let outcome = match &tx.contact {
-            Contact::Dialling => Ok(false),
+            Contact::Dialling | Contact::Over => Ok(false),
             Contact::Greeted(socket) => match connect::welcomed(socket) {
                 Ok(Some(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
                 Ok(None) => Ok(hung_up),
@@ -226,23 +235,28 @@ impl ShmRail {
         }
     }
 
-    /// The receiver of our lane has ended.
+    /// The receiver of our lane has ended, or has given the way up.
     fn sender_ends(&mut self, index: u32) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
         };
-        let closed = peer.tx.as_ref().is_some_and(|tx| tx.far_closed())
-            || peer.rx.as_ref().is_some_and(|rx| rx.closed());
-        if let Some(socket) = peer.tx.as_ref().and_then(|tx| tx.socket()) {
+        let id = peer.id;
+        let theirs = peer.rx_mut().map_or(0, |rx| rx.farewell());
+        let Some(tx) = peer.tx_mut() else { return };
+        let mut farewell = if tx.farewell() == 0 { theirs } else { tx.farewell() };
+        let greeted = matches!(tx.contact, Contact::Greeted(_));
+        if let Some(socket) = tx.socket() {
             let _ = epoll::delete(&self.epoll, socket);
         }
-        peer.ending.get_or_insert(if closed {
-            DownReason::Closed
-        } else {
-            DownReason::Died
-        });
-        // Its own lane may still be waiting to be accepted.
-        self.accept_all();
+        // Who has not answered has no words to say farewell in; but who still listens lives.
+        if farewell == 0 && greeted && connect::is_there(&id) {
+            farewell = SEVERED;
+        }
+        if farewell != SEVERED {
+            // Its own lane may still be waiting to be accepted.
+            self.accept_all();
+        }
+        self.on_hang_up(index, farewell);
     }
 
     fn welcome(&mut self, index: u32, welcomed: connect::Welcomed) -> Result<(), RailError> {
@@ -263,7 +277,7 @@ impl ShmRail {
         }
         peer.memory.get_or_insert(memory);
         peer.reads_us = Some(welcome.can_pull());
-        let Some(tx) = &mut peer.tx else { return Ok(()) };
+        let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Contact::Greeted(socket) = std::mem::replace(&mut tx.contact, Contact::Dialling) else {
             return Ok(());
         };
@@ -274,7 +288,9 @@ impl ShmRail {
             fence: welcome.needs_fence() || !registered,
             words: control.words,
         };
-        tx.welcomed(control.area, far)
+        tx.welcomed(control.area, far)?;
+        self.come_up(index);
+        Ok(())
     }
 
     /// Makes our lane to a peer and dials. Messages can be put into the lane at once.
@@ -286,7 +302,7 @@ impl ShmRail {
         if peer.down.is_some() {
             return Err(Refused::PeerDown);
         }
-        match Tx::new(self.geometry) {
+        match Tx::new(self.geometry, peer.base) {
             Ok(tx) => peer.tx = Some(Box::new(tx)),
             Err(_) => {
                 self.end(index, DownReason::Resources);
@@ -297,32 +313,34 @@ impl ShmRail {
         self.dial(index)
     }
 
-    fn dial(&mut self, index: u32) -> Result<(), Refused> {
+    pub(crate) fn dial(&mut self, index: u32) -> Result<(), Refused> {
         let nonce = (*self.nonce, self.nonce.as_ptr().addr() as u64);
         let peer = &mut self.peers[index as usize];
-        let Some(tx) = &mut peer.tx else { return Ok(()) };
+        let (id, lives, expected) = (peer.id, peer.lives, peer.incarnation.0);
+        let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Some(object) = tx.object() else { return Ok(()) };
         let hello = Hello::new(
             self.id,
             self.incarnation.0,
-            peer.incarnation.0,
+            expected,
             tx.geometry(),
             (&nonce.0, nonce.1),
+            lives,
         );
-        let failed = match connect::dial(&peer.id, &hello, object, &self.leases.object) {
+        let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
             Ok(Dialled::Later) => return Ok(()),
             Ok(Dialled::Greeted(socket)) => {
                 tx.contact = Contact::Greeted(socket);
-                let tx = self.peers[index as usize].tx.as_ref();
-                let socket = tx.and_then(|tx| tx.socket());
-                match socket.map(|socket| self.watch(socket, Token::Tx(index))) {
+                let socket = tx.socket().map(AsFd::as_fd);
+                let watched = socket.map(|socket| watch(&self.epoll, socket, Token::Tx(index)));
+                match watched {
                     Some(Err(_)) => DownReason::Resources,
                     _ => return Ok(()),
                 }
             }
             Ok(Dialled::Gone) => {
                 // What it sent before it ended is still to be heard.
-                self.peers[index as usize].ending.get_or_insert(DownReason::Died);
+                self.on_hang_up(index, 0);
                 return Ok(());
             }
             Err(RailError::Hostile { .. }) => DownReason::Hostile,
@@ -335,10 +353,9 @@ impl ShmRail {
     /// Dials again where the backlog was full.
     fn redial(&mut self) {
         for index in 0..self.peers.len() {
-            let peer = &self.peers[index];
+            let peer = &mut self.peers[index];
             let dialling = peer
-                .tx
-                .as_ref()
+                .tx_mut()
                 .is_some_and(|tx| matches!(tx.contact, Contact::Dialling));
             if dialling && peer.ending.is_none() {
                 // When it fails for good, that is an event.

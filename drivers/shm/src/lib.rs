@@ -27,6 +27,7 @@
 //! | `rail` | the rail: its parts and the `Rail` contract |
 //! | `traffic` | the `Message` contract, and the hot loop |
 //! | `contact` | what happens on the sockets: first contact, wake-ups, ends |
+//! | `again` | how a way is given up, and made anew with a process that lives |
 //! | `tx`, `rx` | one direction each |
 //! | `connect`, `wire` | first contact, and its two messages |
 //! | `ready`, `attend` | who has something for us; how a sleeping process is woken |
@@ -60,6 +61,7 @@
 
 pub mod config;
 
+mod again;
 mod attend;
 mod connect;
 mod contact;

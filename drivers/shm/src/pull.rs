@@ -350,7 +350,7 @@ impl Pull {
 }
 
 /// Whether the process at the other end has ended (and its number may belong to another one). A system call.
-fn hung_up(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut look = [rustix::event::PollFd::from_borrowed_fd(
         socket.as_fd(),
         rustix::event::PollFlags::RDHUP,

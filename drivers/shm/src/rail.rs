@@ -16,6 +16,7 @@ use doorbell_fabric::time::Time;
 use doorbell_ring::lane::Geometry;
 use rustix::event::epoll;
 
+use crate::again::Attempt;
 use crate::attend::{ASLEEP, Barrier, COLD, HOT};
 use crate::config::ShmConfig;
 use crate::connect::{self, Greeting, system};
@@ -26,7 +27,7 @@ use crate::ready::{READY_BYTES, Ready};
 use crate::rx::Rx;
 use crate::sys;
 use crate::tally::Tally;
-use crate::tx::{Contact, Tx};
+use crate::tx::{CLOSED, Contact, SEVERED, Tx};
 use crate::wire::Id;
 
 /// How often the sockets are looked at while first contact is likely.
@@ -46,10 +47,19 @@ pub(crate) struct Peer {
     pub(crate) memory: Option<Memory>,
     /// Whether it proved that it can read ours; unknown before it welcomed us.
     pub(crate) reads_us: Option<bool>,
-    /// Set once, when the peer's end has been told.
+    /// Set when the peer's end has been told, until it is up anew.
     pub(crate) down: Option<DownReason>,
-    /// Our lane to a peer that is down, for `reclaim`.
-    pub(crate) buried: Option<Box<Tx>>,
+    /// Nothing comes after this.
+    pub(crate) over: bool,
+    /// Our former lanes, oldest first, for `reclaim`.
+    pub(crate) buried: Vec<Tx>,
+    /// Messages that went into them, and the last watermark of those that are gone.
+    pub(crate) base: u64,
+    pub(crate) passed: u64,
+    /// The present lives of the way: of our end, and of the peer's as far as we heard.
+    pub(crate) lives: [u32; 2],
+    /// Lanes of a peer that is down.
+    pub(crate) attempt: Option<Box<Attempt>>,
     /// Its end was noticed; it is told when its lane is empty.
     pub(crate) ending: Option<DownReason>,
 }
@@ -102,7 +112,7 @@ pub struct ShmRail {
     pub(crate) refused: u64,
     /// What went through lanes that are gone.
     pub(crate) past: Tally,
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl ShmRail {
@@ -215,25 +225,40 @@ impl ShmRail {
         buried
     }
 
-    /// The peer is down for good.
+    /// The peer is down: it is told.
     pub(crate) fn end(&mut self, index: u32, reason: DownReason) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
         };
         if peer.down.is_some() {
-            return;
+            peer.over |= reason == DownReason::Hostile;
+            return self.end_attempt(index);
         }
+        self.bury_lanes(index, reason);
+        self.tell(index, EventKind::PeerDown(reason));
+    }
+
+    /// Everything that comes with the end of a peer but the event.
+    pub(crate) fn bury_lanes(&mut self, index: u32, reason: DownReason) {
+        let peer = &mut self.peers[index as usize];
         peer.down = Some(reason);
         peer.ending = None;
         self.past.add(peer);
-        peer.buried = peer.tx.take();
-        peer.rx = None;
-        peer.memory = None;
+        if let Some(mut tx) = peer.tx.take() {
+            peer.base = tx.last();
+            tx.bury();
+            peer.buried.push(*tx);
+        }
+        if let Some(mut rx) = peer.rx.take() {
+            rx.lane.publish();
+            rx.say(SEVERED);
+        }
+        (peer.memory, peer.reads_us) = (None, None);
+        peer.next_life();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
         self.pulls.fail(PeerIndex(index));
         self.leases.forget(PeerIndex(index));
-        self.tell(index, EventKind::PeerDown(reason));
     }
 
     /// Attention of every lane according to its list.
@@ -328,6 +353,9 @@ impl Rail for ShmRail {
     fn close(&mut self, now: Time, by: Time) -> bool {
         self.now = now;
         self.look();
+        for index in 0..self.peers.len() as u32 {
+            self.end_attempt(index);
+        }
         let dialling = self.peers.iter().any(|peer| {
             peer.tx
                 .as_ref()
@@ -352,10 +380,10 @@ impl ShmRail {
         for peer in &mut self.peers {
             if let Some(mut rx) = peer.rx.take() {
                 rx.lane.publish();
-                rx.say_closed();
+                rx.say(CLOSED);
             }
             if let Some(tx) = peer.tx.take() {
-                tx.say_closed();
+                tx.say(CLOSED);
             }
             peer.down.get_or_insert(DownReason::Closed);
         }

@@ -7,8 +7,8 @@ use doorbell_fabric::map::{Object, Protection};
 use doorbell_ring::lane::{Consumer, Geometry};
 
 use crate::attend::HOT;
-use crate::map::{WordsOf, sides};
-use crate::tx::{CLOSED, FRONT_WORDS, ring};
+use crate::map::{WordsOf, sides, words};
+use crate::tx::{FAREWELL, FRONT_WORDS, SEVERED, ring};
 
 /// A peer's lane to us.
 pub(crate) struct Rx {
@@ -53,14 +53,21 @@ impl Rx {
         Ok((rx, control))
     }
 
-    /// Whether the peer said goodbye.
-    pub(crate) fn closed(&self) -> bool {
-        self.theirs.load(CLOSED) != 0
+    /// Whether a lane that was passed was given up before we took it.
+    pub(crate) fn is_severed(lane: &Object) -> Result<bool, RailError> {
+        Ok(words(lane, Protection::ReadOnly, FRONT_WORDS)?.load(FAREWELL) == SEVERED)
     }
 
-    /// Says goodbye to the sender.
-    pub(crate) fn say_closed(&self) {
-        self.ours.store(CLOSED, 1);
+    /// The peer's farewell; zero when it said none.
+    pub(crate) fn farewell(&self) -> u64 {
+        self.theirs.load(FAREWELL)
+    }
+
+    /// Says farewell to the sender. The first word counts.
+    pub(crate) fn say(&self, farewell: u64) {
+        if self.ours.load(FAREWELL) == 0 {
+            self.ours.store(FAREWELL, farewell);
+        }
     }
 
     pub(crate) fn socket(&self) -> &OwnedFd {

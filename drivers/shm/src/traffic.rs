@@ -61,7 +61,12 @@ impl Message for ShmRail {
             memory: None,
             reads_us: None,
             down: None,
-            buried: None,
+            over: false,
+            buried: Vec::new(),
+            base: 0,
+            passed: 0,
+            lives: [0; 2],
+            attempt: None,
             ending: None,
         };
         self.peers.push(peer);
@@ -176,14 +181,12 @@ impl Message for ShmRail {
         let Some(known) = self.peers.get_mut(peer.index()) else {
             return MsgId(0);
         };
-        let Some(tx) = known.tx.as_mut().or(known.buried.as_mut()) else {
-            return MsgId(0);
-        };
-        match tx.consumed() {
+        match known.watermark() {
             Ok(watermark) => watermark,
             Err(_) => {
+                let passed = MsgId(known.passed);
                 self.condemn(peer.0, DownReason::Hostile);
-                MsgId(0)
+                passed
             }
         }
     }
@@ -192,16 +195,20 @@ impl Message for ShmRail {
         let Some(known) = self.peers.get_mut(peer.index()) else {
             return;
         };
-        if let Some(mut tx) = known.buried.take() {
+        // What a hostile peer says of its consumption was an event already.
+        let _ = known.watermark();
+        for mut tx in std::mem::take(&mut known.buried) {
             tx.reclaim(each);
         }
     }
 
     fn abandon(&mut self, peer: PeerIndex) {
-        self.end(peer.0, DownReason::Abandoned);
+        self.give_up(peer.0);
     }
 
-    fn revive(&mut self, _: PeerIndex) {}
+    fn revive(&mut self, peer: PeerIndex) {
+        self.call(peer.0);
+    }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let (place, keep) = match memory {

@@ -16,8 +16,12 @@ use crate::ready::Ready;
 
 /// Words in front of a lane, and of a control block: a line of its own for the farewell.
 pub(crate) const FRONT_WORDS: usize = 8;
-/// The word that says that this end was closed in good order.
-pub(crate) const CLOSED: usize = 0;
+/// The word of the farewell.
+pub(crate) const FAREWELL: usize = 0;
+/// This end was closed in good order.
+pub(crate) const CLOSED: u64 = 1;
+/// This end has given the way up, and its process lives.
+pub(crate) const SEVERED: u64 = 2;
 
 /// How far first contact has come.
 pub(crate) enum Contact {
@@ -27,6 +31,8 @@ pub(crate) enum Contact {
     Greeted(OwnedFd),
     /// The receiver has the lane.
     Up(Far),
+    /// It is over: no socket is open any more.
+    Over,
 }
 
 /// What the receiver gave us.
@@ -45,11 +51,13 @@ pub(crate) struct Tx {
     words: WordsOf,
     object: Option<Object>,
     pub(crate) contact: Contact,
+    /// Messages of the lanes before: numbers go on.
+    base: u64,
 }
 
 impl Tx {
     /// Makes the lane; it can be filled at once, before the peer knows of it.
-    pub(crate) fn new(geometry: Geometry) -> Result<Self, RailError> {
+    pub(crate) fn new(geometry: Geometry, base: u64) -> Result<Self, RailError> {
         let object = Object::new("doorbell-lane", FRONT_WORDS * 8 + geometry.bytes())?;
         let ours = sides(&object, Protection::ReadWrite, FRONT_WORDS)?;
         object.seal_against_new_writers()?;
@@ -60,6 +68,7 @@ impl Tx {
             words: ours.words,
             object: Some(object),
             contact: Contact::Dialling,
+            base,
         })
     }
 
@@ -75,6 +84,18 @@ impl Tx {
     /// Messages put into the lane so far.
     pub(crate) fn sent(&self) -> u64 {
         self.lane.committed()
+    }
+
+    /// The number of the last message.
+    pub(crate) fn last(&self) -> u64 {
+        self.base + self.lane.committed()
+    }
+
+    /// The way is over: what nobody has taken stays for `reclaim`.
+    pub(crate) fn bury(&mut self) {
+        self.say(SEVERED);
+        self.object = None;
+        self.contact = Contact::Over;
     }
 
     /// The receiver answered: from here on its consumption and its attention count.
@@ -118,7 +139,7 @@ impl Tx {
         match sent {
             Ok(true) => {
                 self.notify();
-                Ok(MsgId(self.lane.committed()))
+                Ok(MsgId(self.last()))
             }
             Ok(false) => Err(Refused::Full),
             Err(error) => Err(refused(&error)),
@@ -165,36 +186,42 @@ impl Tx {
 
     /// What the receiver took. Its word is believed only between the last one and what was sent.
     pub(crate) fn consumed(&mut self) -> Result<MsgId, RailError> {
-        self.lane.consumed().map(MsgId).map_err(ring)
+        let taken = self.lane.consumed().map_err(ring)?;
+        Ok(MsgId(self.base + taken))
     }
 
     /// Gives back what is not known to be taken.
     pub(crate) fn reclaim(&mut self, each: &mut dyn FnMut(MsgId, &[u8])) {
-        let mut message = Vec::new();
+        let (mut message, base) = (Vec::new(), self.base);
         let shown = self.lane.unconsumed(|index, first, rest| {
             message.clear();
             message.extend_from_slice(first);
             message.extend_from_slice(&rest.to_vec());
-            each(MsgId(index + 1), &message);
+            each(MsgId(base + index + 1), &message);
         });
         // A hostile watermark was an event already; then nothing can be said about what arrived, and nothing is.
         debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
     }
 
-    /// Whether the receiver said goodbye.
-    pub(crate) fn far_closed(&self) -> bool {
-        matches!(&self.contact, Contact::Up(far) if far.words.load(CLOSED) != 0)
+    /// The receiver's farewell; zero when it said none.
+    pub(crate) fn farewell(&self) -> u64 {
+        match &self.contact {
+            Contact::Up(far) => far.words.load(FAREWELL),
+            _ => 0,
+        }
     }
 
-    /// Says goodbye: what is in the lane stays there for the receiver, who has it mapped.
-    pub(crate) fn say_closed(&self) {
-        self.words.store(CLOSED, 1);
+    /// Says farewell: what is in the lane stays there for the receiver, who has it mapped. The first word counts.
+    pub(crate) fn say(&self, farewell: u64) {
+        if self.words.load(FAREWELL) == 0 {
+            self.words.store(FAREWELL, farewell);
+        }
     }
 
     /// The descriptor that breaks when the peer ends.
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         match &self.contact {
-            Contact::Dialling => None,
+            Contact::Dialling | Contact::Over => None,
             Contact::Greeted(socket) => Some(socket),
             Contact::Up(far) => Some(&far.socket),
         }

@@ -11,7 +11,7 @@ use doorbell_ring::lane::Geometry;
 /// `DBSHMLNE`, as bytes on the wire.
 const MAGIC: [u8; 8] = *b"DBSHMLNE";
 /// Raised whenever a layout in this file, of the lane, of the control block or of the leases changes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Identity of a rail: the random name of its socket.
 pub(crate) type Id = [u8; 16];
@@ -22,7 +22,8 @@ pub(crate) type Id = [u8; 16];
 pub(crate) struct Hello {
     magic: [u8; 8],
     version: U32,
-    reserved: U32,
+    /// Which life of the way to the receiver, at the sender's end (`again`).
+    pub(crate) life: U32,
     /// Who sends.
     pub(crate) id: Id,
     /// Which life of it.
@@ -34,8 +35,11 @@ pub(crate) struct Hello {
     /// Where the receiver finds `nonce` in the sender's memory.
     pub(crate) nonce_address: U64,
     pub(crate) nonce: [u8; 16],
+    /// The life at the receiver's end, as far as the sender has heard.
+    pub(crate) yours: U32,
+    reserved: U32,
 }
-const _: () = assert!(size_of::<Hello>() == 80);
+const _: () = assert!(size_of::<Hello>() == 88);
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -67,11 +71,12 @@ impl Hello {
         expected: u64,
         geometry: Geometry,
         nonce: (&[u8; 16], u64),
+        lives: [u32; 2],
     ) -> Self {
         Self {
             magic: MAGIC,
             version: VERSION.into(),
-            reserved: 0.into(),
+            life: lives[0].into(),
             id,
             incarnation: incarnation.into(),
             expected: expected.into(),
@@ -79,6 +84,8 @@ impl Hello {
             data: (geometry.data() as u32).into(),
             nonce_address: nonce.1.into(),
             nonce: *nonce.0,
+            yours: lives[1].into(),
+            reserved: 0.into(),
         }
     }
 
@@ -147,13 +154,15 @@ mod tests {
             9,
             geometry,
             (&[0xcd; 16], 0x1122),
+            [0x0a0b, 0x0c0d],
         );
-        let mut golden = b"DBSHMLNE\x02\0\0\0\0\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x03\0\0\0\x0b\x0a\0\0".to_vec();
         golden.extend([0xab; 16]);
         golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
         golden.extend([0x22, 0x11, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xcd; 16]);
+        golden.extend([0x0d, 0x0c, 0, 0, 0, 0, 0, 0]);
         assert_eq!(hello.as_bytes(), golden);
         assert_eq!(Hello::parse(&golden), Ok((hello, geometry)));
     }
@@ -161,7 +170,7 @@ mod tests {
     #[test]
     fn golden_welcome() {
         let welcome = Welcome::new(3, 7, (true, false), (&[0xee; 16], 0x3344));
-        let mut golden = b"DBSHMLNE\x02\0\0\0\x01\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x03\0\0\0\x01\0\0\0".to_vec();
         golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xee; 16]);
@@ -173,7 +182,7 @@ mod tests {
     #[test]
     fn strange_bytes_are_refused_with_a_reason() {
         let geometry = Geometry::new(1024, 65536).unwrap();
-        let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5));
+        let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5), [0, 0]);
         assert!(Hello::parse(&good.as_bytes()[1..]).is_err());
         for (at, value) in [(0, b'X'), (8, 1), (48, 3), (51, 0xff)] {
             let mut bytes = good.as_bytes().to_vec();

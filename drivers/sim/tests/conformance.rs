@@ -18,7 +18,6 @@ mod calm {
         super::pair(super::SimConfig::default())
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod out_of_order {
@@ -37,7 +36,6 @@ mod out_of_order {
         })
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod narrow {
@@ -56,7 +54,6 @@ mod narrow {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod plain_messages_only {
@@ -67,7 +64,6 @@ mod plain_messages_only {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod get_only {
@@ -78,7 +74,6 @@ mod get_only {
         super::pair(config)
     }
     doorbell_sim::message_conformance!(pair);
-    doorbell_sim::revival_conformance!(pair);
 }
 
 mod datagrams {

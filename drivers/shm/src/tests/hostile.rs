@@ -228,13 +228,14 @@ fn ready_bits_set_and_cleared_by_a_stranger_lose_no_message() {
 fn nonsense_on_the_socket_is_refused_and_counted() {
     let mut target = rail(&small());
     let mut seen = Seen::default();
-    let object = Tx::new(Geometry::new(8, 4096).unwrap()).unwrap();
+    let object = Tx::new(Geometry::new(8, 4096).unwrap(), 0).unwrap();
     let good = Hello::new(
         [1; 16],
         2,
         target.incarnation.0,
         Geometry::new(8, 4096).unwrap(),
         (&[0; 16], 0),
+        [0; 2],
     );
     let wrong_size = Hello::new(
         [1; 16],
@@ -242,8 +243,16 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         target.incarnation.0,
         Geometry::new(1024, 65536).unwrap(),
         (&[0; 16], 0),
+        [0; 2],
     );
-    let other_life = Hello::new([1; 16], 2, 77, Geometry::new(8, 4096).unwrap(), (&[0; 16], 0));
+    let other_life = Hello::new(
+        [1; 16],
+        2,
+        77,
+        Geometry::new(8, 4096).unwrap(),
+        (&[0; 16], 0),
+        [0; 2],
+    );
     let mut step = 0;
     let mut settle = |target: &mut crate::ShmRail| {
         step += 1;

@@ -31,6 +31,10 @@ macro_rules! message_conformance {
             a_foreign_address_is_refused_with_a_reason
             a_crash_is_told_once_and_sends_are_refused_after_it
             a_goodbye_is_told_as_one
+            who_gives_a_way_up_is_not_told_so
+            what_was_abandoned_is_revived_at_both_ends
+            nothing_of_the_old_life_arrives_in_the_new_one
+            both_ends_may_call_at_once
         );
         $crate::message_conformance!(@ $pair, onesided:
             get_reads_exactly_what_was_exposed
@@ -50,19 +54,6 @@ macro_rules! message_conformance {
         fn $check() {
             $crate::conformance::$kind::$check(&mut $pair());
         })*
-    };
-}
-
-/// The same of the checks of peers that come back.
-#[macro_export]
-macro_rules! revival_conformance {
-    ($pair:path) => {
-        $crate::message_conformance!(@ $pair, message:
-            who_gives_a_way_up_is_not_told_so
-            what_was_abandoned_is_revived_at_both_ends
-            nothing_of_the_old_life_arrives_in_the_new_one
-            both_ends_may_call_at_once
-        );
     };
 }
 
