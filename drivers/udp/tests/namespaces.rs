@@ -377,3 +377,75 @@ fn only_the_named_interface_is_used_whatever_the_routing_table_says() {
         "{error}"
     );
 }
+
+/// Our own interface goes down and comes back, under the same sockets: it is told within the bound, also to a sleeper,
+/// nothing ends the rail, and frames cross again in both directions.
+#[test]
+fn our_own_interface_goes_down_and_comes_back() {
+    let Some(lab) = Lab::pair("our_own_interface_goes_down", 1500) else {
+        return;
+    };
+    for (family, connected) in [
+        (Family::V4, 64),
+        (Family::V4, 0),
+        (Family::V6, 64),
+        (Family::V6, 0),
+    ] {
+        let case = format!("{family:?}, {connected} connected");
+        let config = UdpConfig {
+            family,
+            connected,
+            ..UdpConfig::default()
+        };
+        let (mut a, mut b, to_b, to_a) = pair(&lab, &config);
+        let watch = watch();
+        let crosses = |from: &mut UdpRail, to: &mut UdpRail, peer| {
+            watch.until(&format!("a frame crosses, {case}"), |now| {
+                post(from, Channel::Priority, peer, b"across");
+                from.split().1.poll(Channel::Priority, 8);
+                from.progress(now);
+                to.progress(now);
+                to.split().1.poll(Channel::Priority, 8) > 0
+            });
+        };
+        crosses(&mut a, &mut b, to_b);
+        crosses(&mut b, &mut a, to_a);
+        let wait = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        let down = loop {
+            if let Armed::Sleep(fd) = a.arm().unwrap() {
+                lab.ip(0, "link set v0 down");
+                let down = Instant::now();
+                let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+                assert!(rustix::event::poll(&mut fds, Some(&wait)).unwrap() > 0, "{case}");
+                break down;
+            }
+            a.split().1.poll(Channel::Priority, 8);
+        };
+        a.disarm();
+        // The kernel tells at once of an interface that is taken down; of a lost carrier, at most once in a second.
+        for (rail, most) in [(&mut a, 100), (&mut b, 1500)] {
+            let event = next_event(rail, &watch, "the link goes");
+            assert_eq!((event.scope, event.kind), (Scope::Rail, EventKind::LinkDown));
+            let took = down.elapsed();
+            assert!(took < Duration::from_millis(most), "{took:?}, {case}");
+        }
+        for n in 0..100u8 {
+            assert!(post(&mut a, Channel::Data, to_b, &[n; 1000]), "{case}");
+            assert!(post(&mut b, Channel::Data, to_a, &[n; 1000]), "{case}");
+        }
+        lab.ip(0, "link set v0 up");
+        // The kernel has removed this one, unless `keep_addr_on_down` is set.
+        lab.ip(0, "-6 address replace fd77::1/64 dev v0 nodad");
+        for rail in [&mut a, &mut b] {
+            let mut event = next_event(rail, &watch, "the link comes back");
+            while event.kind != EventKind::LinkUp {
+                event = next_event(rail, &watch, "the link comes back");
+            }
+        }
+        crosses(&mut a, &mut b, to_b);
+        crosses(&mut b, &mut a, to_a);
+    }
+}
