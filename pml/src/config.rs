@@ -18,6 +18,16 @@ pub enum Protocol {
     Fragments,
 }
 
+/// With what a transfer goes on after a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Resume {
+    /// With the bytes that the receiver lacks.
+    #[default]
+    Missing,
+    /// With the first byte, as Open MPI's BFO does.
+    FromZero,
+}
+
 /// The settings of one [`Pml`](crate::Pml). Everything about bytes is in bytes.
 #[derive(Clone, Debug)]
 pub struct PmlConfig {
@@ -38,6 +48,11 @@ pub struct PmlConfig {
     /// Use all rails of the peer in turn, message by message, instead of those that are as quick as the quickest, for
     /// a while each.
     pub spread: bool,
+    /// Restart the rendezvous also for fragments that a rail gives back, instead of sending just those again. A send then
+    /// completes when the peer has taken its fragments, not when the rails have.
+    pub handshake: bool,
+    /// With what a transfer goes on after a restart.
+    pub resume: Resume,
     /// How long a peer is waited for when its last rail has lost the link; zero: not at all.
     pub patience: Duration,
     /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
@@ -70,6 +85,8 @@ impl PmlConfig {
             first_part: None,
             protocol: Protocol::Auto,
             spread: false,
+            handshake: false,
+            resume: Resume::Missing,
             patience: Duration::from_secs(5),
             window: 4 << 20,
             hard_window: 64 << 20,

@@ -126,6 +126,21 @@ impl Core {
         }
     }
 
+    /// Queues a header that ranges follow. Rare: it allocates.
+    #[cold]
+    pub(crate) fn tell_with(&mut self, rank: u32, head: Head, ranges: &[(u64, u64)]) {
+        if self.hot[rank as usize].is(about::LOST | about::SELF) {
+            return;
+        }
+        let mut bytes = head.as_bytes().to_vec();
+        for (from, to) in ranges {
+            bytes.extend_from_slice(&from.to_le_bytes());
+            bytes.extend_from_slice(&to.to_le_bytes());
+        }
+        self.peers[rank as usize].control.push_back(Control::Long(bytes));
+        self.list(rank);
+    }
+
     /// Queues something that needs a rail.
     pub(crate) fn ask(&mut self, rank: u32, task: Task) {
         if !self.hot[rank as usize].is(about::LOST) {

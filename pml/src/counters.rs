@@ -26,6 +26,8 @@ pub struct Drops {
     pub bad_range: u64,
     /// Bytes that had arrived before (after a failover).
     pub repeated_bytes: u64,
+    /// A word of a restart, or a fragment, whose number says that it is late or came twice.
+    pub late_word: u64,
     /// From a peer that was lost.
     pub lost_peer: u64,
     /// An operation ended that nobody waits for.
@@ -47,6 +49,7 @@ impl Drops {
             + self.wrong_identity
             + self.bad_range
             + self.repeated_bytes
+            + self.late_word
             + self.lost_peer
             + self.unknown_operation
     }
@@ -94,6 +97,10 @@ pub struct Counters {
     pub packed_bytes: u64,
     /// Messages given back by a rail that went down and sent over another.
     pub resent: u64,
+    /// Rendezvous that were restarted over another path.
+    pub restarts: u64,
+    /// Bytes that a restarted transfer had already.
+    pub resumed_bytes: u64,
     /// Paths (a peer over a rail) that went down.
     pub paths_down: u64,
     /// Paths that were taken back after they had been down.

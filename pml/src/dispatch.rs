@@ -8,8 +8,8 @@ use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
 use crate::wire::{
-    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RndvHeader, WayHeader, flag, head_len,
-    kind,
+    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RestartHeader, RndvHeader, WayHeader,
+    flag, head_len, kind,
 };
 
 /// A rail peer that belongs to no rank.
@@ -87,7 +87,7 @@ impl Core {
             kind::FRAG => self.on_frag(rank, inbound),
             kind::CREDIT => self.on_credit(rank, head),
             kind::ACK => match inbound.read(0) {
-                Some(bytes) => self.on_ack(rank, bytes),
+                Some(bytes) => self.on_ack(rank, bytes, inbound),
                 None => self.counters.drops.runt += 1,
             },
             kind::PUT => match inbound.read(0) {
@@ -99,7 +99,12 @@ impl Core {
                 None => self.counters.drops.runt += 1,
             },
             kind::PROBE | kind::ECHO | kind::BROKEN => self.on_way_word(rank, rail, &wire::parse(head)),
-            // No rail that cannot give back what it accepted is failed over, so nobody restarts a rendezvous.
+            kind::RESTART_NOTIFY | kind::RESTART_ACK | kind::RESTART_NACK | kind::RESTART_ERROR => {
+                match inbound.read::<{ size_of::<RestartHeader>() }>(0) {
+                    Some(bytes) => self.on_restart(rank, &wire::parse(bytes)),
+                    None => self.counters.drops.runt += 1,
+                }
+            }
             _ => self.counters.drops.unknown_kind += 1,
         }
     }
@@ -119,6 +124,7 @@ impl Core {
             sender: 0,
             body,
             remote: None,
+            restart: 0,
         };
         self.sequence(&envelope, inbound, MATCH_LEN);
     }
@@ -158,8 +164,13 @@ impl Core {
             sender: header.sender.get(),
             body,
             remote,
+            restart: header.restart.get(),
         };
-        self.sequence(&envelope, inbound, RNDV_LEN);
+        if matching.flags & flag::RESTART != 0 {
+            self.restarted(&envelope, header.receiver.get(), inbound, RNDV_LEN);
+        } else {
+            self.sequence(&envelope, inbound, RNDV_LEN);
+        }
     }
 
     /// A word about the ways themselves; the next tick acts on it, which can send and has a clock.
@@ -180,6 +191,14 @@ impl Core {
             kind::PROBE => way.to_answer = Some(header.number.get()),
             kind::ECHO => way.answered = Some(header.number.get()),
             _ => way.given_up = true,
+        }
+    }
+
+    fn on_restart(&mut self, rank: u32, header: &RestartHeader) {
+        match header.matching.kind {
+            kind::RESTART_NOTIFY => self.on_restart_notify(rank, header),
+            kind::RESTART_ERROR => self.on_restart_error(rank, header),
+            _ => self.on_restart_answer(rank, header),
         }
     }
 

@@ -151,7 +151,7 @@ impl<M: Message> Pml<M> {
                 self.take_from_matching(id);
                 self.core.free(index);
             }
-            State::Getting | State::Putting if operation => {
+            State::Getting | State::Putting | State::RecvRestart | State::SendRestart if operation => {
                 record.doomed = Some(Outcome::Cancelled);
                 return Aborted::Wait;
             }
@@ -165,7 +165,7 @@ impl<M: Message> Pml<M> {
                 self.core.ask_for_fragments(index);
                 self.core.free(index);
             }
-            State::PutExposed | State::Fragments => {
+            State::PutExposed | State::Fragments | State::RecvRestart => {
                 self.core.withdraw(index);
                 self.core.free(index);
             }
@@ -173,7 +173,7 @@ impl<M: Message> Pml<M> {
                 self.core.give_up(index);
                 self.core.free(index);
             }
-            State::AwaitAck | State::AwaitFin => {
+            State::AwaitAck | State::AwaitFin | State::SendRestart => {
                 // Lives on without its memory, until the receiver asks for it.
                 self.core.withdraw(index);
                 let origin = std::mem::take(&mut self.core.requests.record(index).origin);

@@ -39,6 +39,8 @@ pub enum Waiting {
     Leaving,
     /// Send: our own write into the receiver's memory.
     Writing,
+    /// Both ends agree to go on over another rail.
+    Restart,
 }
 
 /// Who waits for what.
@@ -90,6 +92,7 @@ impl fmt::Display for Explanation {
             Waiting::Reader => write!(out, "{rank} waits for {peer} to receive and read its message")?,
             Waiting::Leaving => write!(out, "{rank} is sending a message to {peer}")?,
             Waiting::Writing => write!(out, "{rank} writes a message into the memory of {peer}")?,
+            Waiting::Restart => write!(out, "{rank} and {peer} agree to go on over another rail")?,
         }
         write!(out, " (context {context}, tag {tag:#x}")?;
         if self.length > 0 {
@@ -163,6 +166,7 @@ impl<M: Message> Pml<M> {
             State::AwaitFin => Waiting::Reader,
             State::Streaming => Waiting::Leaving,
             State::Putting => Waiting::Writing,
+            State::SendRestart | State::RecvRestart => Waiting::Restart,
         };
         let posted = slot
             .entry

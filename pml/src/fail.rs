@@ -71,6 +71,8 @@ impl Core {
                 | State::AwaitFin
                 | State::Streaming
                 | State::Putting
+                | State::SendRestart
+                | State::RecvRestart
         );
         if !under_way || slot.peer != rank {
             return;

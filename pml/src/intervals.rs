@@ -23,6 +23,34 @@ impl Intervals {
         self.0.clear();
     }
 
+    /// How many bytes have arrived.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|range| range.1 - range.0).sum()
+    }
+
+    /// How many have arrived from the front, without a hole.
+    pub(crate) fn front(&self) -> u64 {
+        self.0
+            .first()
+            .filter(|range| range.0 == 0)
+            .map_or(0, |range| range.1)
+    }
+
+    /// The holes below `until`, lowest first.
+    pub(crate) fn holes(&self, until: u64) -> impl Iterator<Item = (u64, u64)> {
+        let starts = std::iter::once(0).chain(self.0.iter().map(|range| range.1));
+        let ends = self.0.iter().map(|range| range.0).chain(std::iter::once(until));
+        starts.zip(ends).filter(|(from, to)| from < to)
+    }
+
+    /// Forgets everything from `at` on.
+    pub(crate) fn cut(&mut self, at: u64) {
+        self.0.retain(|range| range.0 < at);
+        if let Some(last) = self.0.last_mut() {
+            last.1 = last.1.min(at);
+        }
+    }
+
     /// Adds `[from, to)`; refuses it as a whole when any of its bytes is there already.
     pub(crate) fn add(&mut self, from: u64, to: u64) -> Result<(), Rejected> {
         if from >= to {
@@ -70,6 +98,23 @@ mod tests {
                 prop_assert_eq!(intervals.0.len(), runs);
             }
         }
+    }
+
+    #[test]
+    fn holes_are_told_and_cut() {
+        let mut intervals = Intervals::default();
+        assert_eq!(intervals.holes(9).collect::<Vec<_>>(), [(0, 9)]);
+        for (from, to) in [(0, 10), (20, 30), (40, 50)] {
+            intervals.add(from, to).unwrap();
+        }
+        assert_eq!((intervals.total(), intervals.front()), (30, 10));
+        assert_eq!(
+            intervals.holes(60).collect::<Vec<_>>(),
+            [(10, 20), (30, 40), (50, 60)]
+        );
+        assert_eq!(intervals.holes(50).collect::<Vec<_>>(), [(10, 20), (30, 40)]);
+        intervals.cut(25);
+        assert_eq!(intervals.holes(60).collect::<Vec<_>>(), [(10, 20), (25, 60)]);
     }
 
     #[test]

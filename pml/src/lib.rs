@@ -15,7 +15,7 @@
 //! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
 //! | `dispatch`, `order`, `receive` | arrivals: parsed, put in order, matched |
 //! | `posting`, `probe`, `ending` | receives, probes, the end of requests |
-//! | `rendezvous` | long messages |
+//! | `rendezvous`, `restart` | long messages; how both ends begin anew over another way |
 //! | `credit` | back-pressure |
 //! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
@@ -70,6 +70,7 @@ mod rank;
 mod receive;
 mod rendezvous;
 mod request;
+mod restart;
 mod seq;
 #[cfg(test)]
 mod snapshot;
@@ -81,7 +82,7 @@ pub use args::{
     Aborted, Claimed, Delivery, Envelope, MessageId, MultiArgs, Payload, RecvArgs, SendArgs, SendMode, Sent,
     Status, Strided, Target,
 };
-pub use config::{PmlConfig, Protocol};
+pub use config::{PmlConfig, Protocol, Resume};
 pub use counters::{Counters, Drops};
 pub use error::{LostReason, PmlError};
 pub use explain::{Explanation, PathReport, PeerReport, Waiting};

@@ -41,6 +41,7 @@ impl Core {
             sender: 0,
             body: to_usize(outgoing.origin.len()),
             remote: None,
+            restart: 0,
         };
         if let Some(found) = self.matcher.arrive(envelope.key(), envelope.length) {
             self.hand_over(&found.into(), &envelope, &outgoing.origin);

@@ -38,15 +38,8 @@ impl Core {
         }
         let all = envelope.length;
         let nobody = RequestId::from_bits(0);
-        let head = ack(
-            envelope.context,
-            envelope.tag,
-            envelope.seq,
-            envelope.sender,
-            nobody,
-            all,
-            all,
-        );
+        let identity = (envelope.context, envelope.tag, envelope.seq);
+        let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
         self.tell(envelope.rank, head);
     }
 
@@ -54,7 +47,10 @@ impl Core {
     fn awaits(&self, envelope: &Envelope) -> bool {
         let under_way = (0..self.requests.count()).any(|index| {
             let slot = self.requests.peek(index);
-            let receives = matches!(slot.state, State::Fragments | State::Getting | State::PutExposed);
+            let receives = matches!(
+                slot.state,
+                State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
+            );
             receives
                 && slot.peer == envelope.rank
                 && self.requests.peek_record(index).remote_request == envelope.sender

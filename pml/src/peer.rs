@@ -172,6 +172,8 @@ impl Path {
 pub(crate) enum Control {
     /// A header without a body.
     Head(Head),
+    /// A header with a body.
+    Long(Vec<u8>),
     /// A whole message that a rail gave back: header and body.
     Again(Vec<u8>),
 }
@@ -187,6 +189,8 @@ pub(crate) enum Task {
     Put(RequestId),
     /// Send the next fragments.
     Stream(RequestId),
+    /// Go on with the restart of a send.
+    Restart(RequestId),
 }
 
 /// The rest about a peer.

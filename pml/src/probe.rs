@@ -79,21 +79,17 @@ impl Core {
         let nobody = RequestId::from_bits(0);
         let head = match envelope.kind {
             SELF_WAIT => return self.discard_own(envelope.own_request()),
-            kind::RNDV => ack(
-                envelope.context,
-                envelope.tag,
-                envelope.seq,
-                envelope.sender,
-                nobody,
-                envelope.length,
-                envelope.length,
-            ),
+            kind::RNDV => {
+                let identity = (envelope.context, envelope.tag, envelope.seq);
+                let all = envelope.length..envelope.length;
+                ack(identity, envelope.sender, nobody, all, envelope.restart)
+            }
             kind::RGET => Head::new(&FinHeader {
                 matching: MatchHeader::new(kind::FIN, 0, envelope.context, envelope.seq, envelope.tag),
                 sender: envelope.sender.into(),
                 receiver: nobody.to_bits().into(),
                 status: 0.into(),
-                restart: 0.into(),
+                restart: envelope.restart.into(),
             }),
             _ => return,
         };

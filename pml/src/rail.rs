@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
+use doorbell_fabric::message::{Body, Message, PeerIndex, Refused, Remote};
 use doorbell_fabric::rail::{PollCost, Work};
 use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
@@ -15,10 +15,11 @@ use crate::error::LostReason;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
-use crate::request::{State, mark};
+use crate::rendezvous::receiver::ack;
+use crate::request::{RequestId, State, mark};
 use crate::wire::{
-    self, AckHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN,
-    RNDV_LEN, RndvHeader, flag, head_len, kind,
+    self, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN, RNDV_LEN,
+    RndvHeader, flag, head_len, kind,
 };
 
 /// A rail of this PML: its number in the order of `add_rail`.
@@ -112,6 +113,7 @@ impl<M: Message> Pml<M> {
         while let Some(control) = self.core.peers[rank as usize].control.pop_front() {
             let sent = match &control {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]),
+                Control::Long(bytes) => self.send_long(rank, bytes),
                 Control::Again(bytes) => self.send_again(rank, bytes),
             };
             if sent.is_err() {
@@ -125,6 +127,16 @@ impl<M: Message> Pml<M> {
             }
         }
         true
+    }
+
+    /// A header of the PML's own, and what follows it.
+    fn send_long(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Refused> {
+        let split = bytes
+            .first()
+            .and_then(|kind| head_len(*kind))
+            .unwrap_or(bytes.len());
+        let (head, rest) = bytes.split_at(split.min(bytes.len()));
+        self.send_over(rank, head, rest)
     }
 
     fn send_over(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
@@ -161,13 +173,8 @@ impl<M: Message> Pml<M> {
         let (head, body) = bytes.split_at(split);
         match head[0] {
             kind::RGET => self.send_over(rank, as_announcement(head).as_bytes(), &[]),
-            kind::PUT => match as_request_for_fragments(head, body) {
-                Some(ack) => {
-                    self.expect_fragments(head);
-                    self.send_over(rank, ack.as_bytes(), &[])
-                }
-                None => Ok(()),
-            },
+            kind::PUT => self.put_again(rank, head, body),
+            kind::FRAG if self.core.config.handshake => Ok(()),
             // The receiver's answer says where to go on, so the first part may be shorter than it was.
             kind::RNDV => {
                 let body = &body[..body.len().min(room.saturating_sub(RNDV_LEN))];
@@ -177,6 +184,32 @@ impl<M: Message> Pml<M> {
             kind::MATCH if bytes.len() > room => self.announce_again(rank, head, body),
             _ => self.send_over(rank, head, body),
         }
+    }
+
+    /// The memory that a PUT named is withdrawn: its receive has asked for a restart, or was given up, and then its
+    /// sender is to send nothing.
+    fn put_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+        let (Some(head), Some(remote)) = (head.first_chunk::<PUT_LEN>(), body.first_chunk::<REMOTE_LEN>())
+        else {
+            return Ok(());
+        };
+        let (header, remote): (PutHeader, Remote) = (wire::parse(*head), wire::parse(*remote));
+        let receive = RequestId::from_bits(header.receiver.get());
+        if self.core.requests.get(receive).is_some() {
+            return Ok(());
+        }
+        let matching = header.matching;
+        let identity = (matching.context.get(), matching.tag.get(), matching.seq.get());
+        let end = header.offset.get() + remote.length.get();
+        let nobody = RequestId::from_bits(0);
+        let ack = ack(
+            identity,
+            header.sender.get(),
+            nobody,
+            end..end,
+            header.restart.get(),
+        );
+        self.send_over(rank, ack.as_bytes(), &[])
     }
 
     /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, all are
@@ -244,25 +277,6 @@ impl<M: Message> Pml<M> {
         Ok(())
     }
 
-    /// The receive that a PUT was about goes on as fragments.
-    fn expect_fragments(&mut self, head: &[u8]) {
-        let Some(bytes) = head.first_chunk::<PUT_LEN>() else {
-            return;
-        };
-        let header: PutHeader = wire::parse(*bytes);
-        let id = crate::request::RequestId::from_bits(header.receiver.get());
-        if self
-            .core
-            .requests
-            .get(id)
-            .is_some_and(|slot| slot.state == State::PutExposed)
-        {
-            self.core.put_became_fragments(id.index());
-            self.core.counters.fallbacks += 1;
-        }
-        self.apply_withdrawals();
-    }
-
     /// Revokes the keys that the last arrivals made useless.
     #[inline]
     pub(crate) fn apply_withdrawals(&mut self) {
@@ -280,27 +294,9 @@ fn as_announcement(head: &[u8]) -> Head {
     Head::new(&RndvHeader {
         matching: MatchHeader {
             kind: kind::RNDV,
-            flags: 0,
+            flags: header.matching.flags & flag::RESTART,
             ..header.matching
         },
         ..header
     })
-}
-
-/// A PUT whose memory cannot be reached over the new rail, as ACK.
-fn as_request_for_fragments(head: &[u8], body: &[u8]) -> Option<Head> {
-    let header: PutHeader = wire::parse(*head.first_chunk::<PUT_LEN>()?);
-    let remote: doorbell_fabric::message::Remote = wire::parse(*body.first_chunk::<REMOTE_LEN>()?);
-    Some(Head::new(&AckHeader {
-        matching: MatchHeader {
-            kind: kind::ACK,
-            ..header.matching
-        },
-        sender: header.sender,
-        receiver: header.receiver,
-        offset: header.offset,
-        until: (header.offset.get() + remote.length.get()).into(),
-        restart: 0.into(),
-        reserved: 0.into(),
-    }))
 }

@@ -60,6 +60,7 @@ impl Core {
             sender: 0,
             body: length,
             remote: None,
+            restart: 0,
         }
     }
 

@@ -16,6 +16,7 @@ use doorbell_matching::{EntryHandle, UnexpectedHandle};
 use crate::args::Target;
 use crate::convertor::{Cursor, Origin};
 use crate::intervals::Intervals;
+use crate::restart::Dance;
 
 /// Names a request. A request that has ended and was tested leaves a stale id behind, which names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,10 @@ pub(crate) enum State {
     Streaming,
     /// Send: we write the receiver's memory.
     Putting,
+    /// Send: the rendezvous is being restarted.
+    SendRestart,
+    /// Receive: the same.
+    RecvRestart,
     /// Send to ourselves: no receive has matched yet.
     SelfWait,
 }
@@ -167,6 +172,8 @@ pub(crate) struct Record {
     /// The sender's or receiver's exposed memory, starting at `remote_at`.
     pub(crate) remote: Option<Remote>,
     pub(crate) remote_at: u64,
+    /// Receive: the sender was asked to write, in this attempt.
+    pub(crate) put: bool,
     /// Our own exposed memory.
     pub(crate) exposed: Option<RemoteKey>,
     /// The one-sided operation under way, and its bytes.
@@ -180,6 +187,13 @@ pub(crate) struct Record {
     pub(crate) parent_at: u64,
     /// Multi-receive: bytes filled.
     pub(crate) filled: u64,
+    /// The restart handshake: the number of the attempt, and where it is.
+    pub(crate) restart: u32,
+    pub(crate) dance: Dance,
+    /// Send: the last fragment over each way, where restarts are told so.
+    pub(crate) over: Vec<(u16, MsgId)>,
+    /// Send: further ranges that the receiver wants.
+    pub(crate) wanted: Vec<(u64, u64)>,
     /// Send to ourselves that waits: its place in matching.
     pub(crate) kept: Option<UnexpectedHandle>,
     /// Fragments under way: the rail's numbers for the last ones.
@@ -190,9 +204,15 @@ impl Record {
     /// Makes it ready for the next request; keeps the memory of the ranges.
     pub(crate) fn reset(&mut self) {
         let mut arrived = std::mem::take(&mut self.arrived);
+        let mut over = std::mem::take(&mut self.over);
+        let mut wanted = std::mem::take(&mut self.wanted);
         arrived.clear();
+        over.clear();
+        wanted.clear();
         *self = Self {
             arrived,
+            over,
+            wanted,
             ..Self::default()
         };
     }

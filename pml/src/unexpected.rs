@@ -8,6 +8,7 @@ use doorbell_fabric::message::Remote;
 use crate::peer::ENVELOPE;
 use crate::pool::Buffer;
 use crate::request::RequestId;
+use crate::wire::kind;
 
 /// The envelope of a message, as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Envelope {
     /// Bytes that came with it.
     pub(crate) body: usize,
     pub(crate) remote: Option<Remote>,
+    /// The attempt.
+    pub(crate) restart: u32,
 }
 
 impl Envelope {
@@ -128,6 +131,17 @@ impl Unexpected {
             !matches!(entry.station, Station::Free(_))
                 && (entry.envelope.rank, entry.envelope.sender) == (rank, sender)
         })
+    }
+
+    /// The announcement with this number that is held, kept or claimed.
+    pub(crate) fn find(&mut self, rank: u32, seq: u32) -> Option<&mut Envelope> {
+        let mut entries = self.entries.iter_mut();
+        let found = entries.find(|entry| {
+            !matches!(entry.station, Station::Free(_))
+                && matches!(entry.envelope.kind, kind::RNDV | kind::RGET)
+                && (entry.envelope.rank, entry.envelope.seq) == (rank, seq)
+        });
+        found.map(|entry| &mut entry.envelope)
     }
 
     /// The public name of a claimed message.

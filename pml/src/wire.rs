@@ -63,6 +63,8 @@ pub(crate) mod kind {
 
 /// The flags of headers.
 pub(crate) mod flag {
+    /// RNDV, RGET: the rendezvous begins anew, for a receiver that knows the message.
+    pub(crate) const RESTART: u8 = 0x01;
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
     /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it is to be

@@ -1,5 +1,7 @@
 //! The receiving side of a rendezvous.
 
+use std::ops::Range;
+
 use doorbell_fabric::message::{Inbound, OpError};
 
 use crate::args::Target;
@@ -8,8 +10,12 @@ use crate::counters::Drops;
 use crate::intervals::Rejected;
 use crate::peer::{Task, about};
 use crate::request::{Outcome, RequestId, State, mark};
+use crate::restart::Dance;
 use crate::unexpected::Envelope;
 use crate::wire::{self, AckHeader, FRAG_LEN, FinHeader, FragHeader, Head, MatchHeader, flag, kind};
+
+/// Holes that one ACK names: more are asked for as one.
+pub(crate) const HOLES_MOST: usize = 16;
 
 impl Core {
     /// A receive has met an announcement; what came with it is copied already.
@@ -25,11 +31,14 @@ impl Core {
         record.remote_request = envelope.sender;
         record.seq = envelope.seq;
         record.rail = envelope.rail;
+        record.restart = envelope.restart;
         slot.context = envelope.context;
         let whole = record.target.as_ref().is_none_or(Target::is_contiguous);
         let done = record.moved >= record.until;
         if lost {
             self.finish(index, Outcome::PeerLost);
+        } else if envelope.restart % 2 == 1 {
+            self.await_restart(index);
         } else if envelope.kind == kind::RGET {
             record.remote = envelope.remote;
             if done {
@@ -38,6 +47,9 @@ impl Core {
             } else if whole && can.is_some_and(|can| can.get) {
                 slot.state = State::Getting;
                 self.ask(envelope.rank, Task::Get(id));
+            } else if whole && can.is_none() {
+                slot.state = State::Getting;
+                self.receive_broke(index);
             } else {
                 self.fall_back(index);
             }
@@ -50,26 +62,45 @@ impl Core {
         }
     }
 
-    /// Answers with ACK: the sender is to send `[moved, until)` as fragments.
+    /// It was matched after its sender had begun to restart it, and was told that we are ready.
+    fn await_restart(&mut self, index: usize) {
+        let (slot, record) = self.requests.both(index);
+        slot.state = State::RecvRestart;
+        record.dance = Dance::Ready;
+        record.arrived.clear();
+        let _ = record.arrived.add(0, record.moved); // the first range always has room
+    }
+
+    /// Answers with ACK: the sender is to send what is lacking as fragments; as a rule, all from `moved` on.
     pub(crate) fn ask_for_fragments(&mut self, index: usize) {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
+        let (rank, until) = (slot.peer, record.until);
         slot.state = State::Fragments;
-        record.arrived.clear();
-        let rank = slot.peer;
-        let head = ack(
-            slot.context,
-            slot.tag,
-            record.seq,
-            record.remote_request,
-            id,
-            record.moved,
-            record.until,
-        );
-        let done = record.moved >= record.until;
-        // An empty list always has room for its first range.
-        let _ = record.arrived.add(0, record.moved);
-        self.tell(rank, head);
+        if record.arrived.front() != record.moved || record.restart == 0 {
+            record.arrived.clear();
+            let _ = record.arrived.add(0, record.moved); // an empty list always has room for its first range
+        }
+        let identity = (slot.context, slot.tag, record.seq);
+        let mut holes = [(until, until); HOLES_MOST];
+        let mut count = 0;
+        for (place, hole) in holes.iter_mut().zip(record.arrived.holes(until)) {
+            (*place, count) = (hole, count + 1);
+        }
+        if count == HOLES_MOST {
+            // The last one takes what is left, and what had arrived of it comes again.
+            holes[count - 1].1 = until;
+            record.arrived.cut(holes[count - 1].0);
+        }
+        record.moved = record.arrived.total();
+        let first = holes[0].0..holes[0].1;
+        let head = ack(identity, record.remote_request, id, first, record.restart);
+        let done = record.moved >= until;
+        if count > 1 {
+            self.tell_with(rank, head, &holes[1..count]);
+        } else {
+            self.tell(rank, head);
+        }
         if done {
             self.finish_received(index);
         }
@@ -101,7 +132,7 @@ impl Core {
             sender: sender.into(),
             receiver: receiver.into(),
             status: 0.into(),
-            restart: 0.into(),
+            restart: record.restart.into(),
         });
         let rank = slot.peer;
         self.tell(rank, head);
@@ -133,6 +164,10 @@ impl Core {
             }
         }
         let (slot, record) = self.requests.both(id.index());
+        if header.restart.get() != record.restart {
+            self.counters.drops.late_word += 1;
+            return;
+        }
         let offset = header.offset.get();
         let end = offset
             .checked_add(length as u64)
@@ -186,9 +221,11 @@ impl Core {
             self.finish(index, doomed);
             return;
         }
-        if outcome.is_err() {
-            self.fall_back(index);
-            return;
+        match outcome {
+            Ok(_) => {}
+            // The way is gone, not the memory: another one will do.
+            Err(OpError::NotDone | OpError::Indeterminate) => return self.receive_broke(index),
+            Err(_) => return self.fall_back(index),
         }
         record.moved += record.operation_bytes;
         if record.moved < record.until {
@@ -213,16 +250,19 @@ impl Core {
         }
         let given_up = header.matching.kind == kind::NACK;
         let record = self.requests.record(id.index());
-        // When the rail of our PUT went down we asked for fragments, but the sender may have written by then: a
-        // write that succeeded was complete before the memory was withdrawn.
-        let exposed = state == State::PutExposed || state == State::Fragments && record.remote.is_some();
+        // When the way of our PUT broke we asked for a restart, but the sender may have written by then: a write that
+        // succeeded was complete before the memory was withdrawn.
+        let exposed = state == State::PutExposed
+            || state == State::RecvRestart && header.restart.get() == record.restart && record.put;
         match (state, given_up) {
-            (State::PutExposed | State::Fragments, false) if exposed => {
+            (State::PutExposed | State::RecvRestart, false) if exposed => {
                 record.moved = record.until;
                 self.withdraw(id.index());
                 self.finish_received(id.index());
             }
-            (State::PutExposed | State::Fragments, true) => {
+            (State::PutExposed | State::Fragments | State::RecvRestart, true)
+                if record.operation.is_none() =>
+            {
                 self.withdraw(id.index());
                 self.finish(id.index(), Outcome::SendAborted);
             }
@@ -246,11 +286,14 @@ impl Core {
                 | State::AwaitFin
                 | State::Streaming
                 | State::Putting
+                | State::SendRestart
+                | State::RecvRestart
         ) {
             self.counters.drops.wrong_state += 1;
             return false;
         }
-        let known = record.remote_request == 0 || record.remote_request == theirs;
+        // Either side may not know the other's request, or have none any more.
+        let known = record.remote_request == 0 || theirs == 0 || record.remote_request == theirs;
         let same = (slot.context, slot.tag, record.seq)
             == (matching.context.get(), matching.tag.get(), matching.seq.get());
         if !(known && same) {
@@ -261,23 +304,21 @@ impl Core {
     }
 }
 
-/// An ACK.
+/// An ACK for the message of that context, tag and number.
 pub(crate) fn ack(
-    context: u16,
-    tag: u64,
-    seq: u32,
+    (context, tag, seq): (u16, u64, u32),
     sender: u64,
     receiver: RequestId,
-    offset: u64,
-    until: u64,
+    wanted: Range<u64>,
+    restart: u32,
 ) -> Head {
     Head::new(&AckHeader {
         matching: MatchHeader::new(kind::ACK, 0, context, seq, tag),
         sender: sender.into(),
         receiver: receiver.to_bits().into(),
-        offset: offset.into(),
-        until: until.into(),
-        restart: 0.into(),
+        offset: wanted.start.into(),
+        until: wanted.end.into(),
+        restart: restart.into(),
         reserved: 0.into(),
     })
 }

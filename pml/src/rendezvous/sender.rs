@@ -1,15 +1,18 @@
 //! The sending side of a rendezvous.
 
+use std::ops::Range;
+
 use doorbell_fabric::message::{Inbound, OpError, Remote};
 
 use crate::core::Core;
 use crate::peer::Task;
+use crate::rendezvous::receiver::HOLES_MOST;
 use crate::request::{Outcome, RequestId, State, mark};
 use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
 
 impl Core {
     /// ACK: the receiver has matched, and wants `[offset, until)` by fragments.
-    pub(crate) fn on_ack(&mut self, rank: u32, bytes: [u8; size_of::<AckHeader>()]) {
+    pub(crate) fn on_ack(&mut self, rank: u32, bytes: [u8; size_of::<AckHeader>()], inbound: &Inbound<'_>) {
         let header: AckHeader = wire::parse(bytes);
         let id = RequestId::from_bits(header.sender.get());
         let Some(slot) = self.requests.get(id) else {
@@ -26,8 +29,16 @@ impl Core {
             self.counters.drops.wrong_state += 1;
             return;
         }
+        if header.restart.get() != self.requests.record(index).restart {
+            self.counters.drops.late_word += 1;
+            return;
+        }
         let (offset, until) = (header.offset.get(), header.until.get());
         if offset > until || until > length {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        if !self.take_wanted(index, inbound, until..length) {
             self.counters.drops.bad_range += 1;
             return;
         }
@@ -56,6 +67,24 @@ impl Core {
         }
     }
 
+    /// The further ranges of an ACK: in order, apart, and within `bounds`.
+    fn take_wanted(&mut self, index: usize, inbound: &Inbound<'_>, bounds: Range<u64>) -> bool {
+        const ONE: usize = 16;
+        let wanted = &mut self.requests.record(index).wanted;
+        wanted.clear();
+        let (mut at, mut from) = (size_of::<AckHeader>(), bounds.start);
+        let word = |at| inbound.read::<8>(at).map(u64::from_le_bytes);
+        while let Some((start, end)) = word(at).zip(word(at + 8)) {
+            if wanted.len() == HOLES_MOST || start < from || start >= end || end > bounds.end {
+                wanted.clear();
+                return false;
+            }
+            wanted.push((start, end));
+            (at, from) = (at + ONE, end);
+        }
+        true
+    }
+
     /// PUT: the receiver has matched, and exposes its room.
     pub(crate) fn on_put(
         &mut self,
@@ -82,6 +111,10 @@ impl Core {
         }
         if state != State::AwaitAck {
             self.counters.drops.wrong_state += 1;
+            return;
+        }
+        if header.restart.get() != self.requests.record(index).restart {
+            self.counters.drops.late_word += 1;
             return;
         }
         let offset = header.offset.get();
@@ -119,7 +152,10 @@ impl Core {
         if !self.is_from(rank, id.index(), &header.matching, header.receiver.get()) {
             return;
         }
-        if state != State::AwaitFin || header.matching.kind != kind::FIN {
+        // That the receiver has all of it stays true, whatever attempt it is about.
+        let waits = matches!(state, State::AwaitFin | State::SendRestart);
+        if !waits || header.matching.kind != kind::FIN || self.requests.record(id.index()).operation.is_some()
+        {
             self.counters.drops.wrong_state += 1;
             return;
         }
@@ -149,9 +185,10 @@ impl Core {
             self.finish(index, doomed);
             return;
         }
-        if outcome.is_err() {
-            self.put_failed(index);
-            return;
+        match outcome {
+            Ok(_) => {}
+            Err(OpError::NotDone | OpError::Indeterminate) => return self.send_broke(index),
+            Err(_) => return self.put_failed(index),
         }
         record.moved += record.operation_bytes;
         if record.moved < record.until {
@@ -179,6 +216,8 @@ impl Core {
         match self.requests.get(id).map(|slot| slot.state) {
             Some(State::Getting) => self.get_ended(id.index(), outcome),
             Some(State::Putting) => self.put_ended(id.index(), outcome),
+            Some(State::RecvRestart) => self.restart_read_ended(id.index(), outcome.is_ok()),
+            Some(State::SendRestart) => self.restart_write_ended(id.index()),
             _ => self.counters.drops.unknown_operation += 1,
         }
     }

@@ -32,6 +32,7 @@ impl<M: Message> Pml<M> {
             Task::Expose(id) => (id, State::PutExposed),
             Task::Put(id) => (id, State::Putting),
             Task::Stream(id) => (id, State::Streaming),
+            Task::Restart(id) => (id, State::SendRestart),
         };
         // It may have ended or been aborted since.
         if self.core.requests.get(id).is_none_or(|slot| slot.state != wanted) {
@@ -42,6 +43,7 @@ impl<M: Message> Pml<M> {
             Task::Expose(_) => self.expose_room(rank, id),
             Task::Put(_) => self.put(rank, id),
             Task::Stream(_) => self.stream(rank, id),
+            Task::Restart(_) => self.restart(rank, id),
         }
     }
 
@@ -56,8 +58,12 @@ impl<M: Message> Pml<M> {
     }
 
     fn get(&mut self, rank: u32, id: RequestId) -> Step {
+        // One that was asked for before a restart, too.
+        if self.core.requests.peek_record(id.index()).operation.is_some() {
+            return Step::Finished;
+        }
         let Some((rail, peer, most)) = self.one_sided(rank, id) else {
-            self.core.fall_back(id.index());
+            self.core.receive_broke(id.index());
             return Step::Finished;
         };
         let (slot, record) = self.core.requests.both(id.index());
@@ -87,17 +93,24 @@ impl<M: Message> Pml<M> {
                 self.core.operations.end(op);
                 Step::Again(false)
             }
-            Err(_) => {
+            Err(refused) => {
                 self.core.operations.end(op);
-                self.core.fall_back(id.index());
+                if refused == Refused::PeerDown {
+                    self.core.receive_broke(id.index());
+                } else {
+                    self.core.fall_back(id.index());
+                }
                 Step::Finished
             }
         }
     }
 
     fn put(&mut self, rank: u32, id: RequestId) -> Step {
+        if self.core.requests.peek_record(id.index()).operation.is_some() {
+            return Step::Finished;
+        }
         let Some((rail, peer, most)) = self.one_sided(rank, id) else {
-            self.core.put_failed(id.index());
+            self.core.send_broke(id.index());
             return Step::Finished;
         };
         let record = self.core.requests.record(id.index());
@@ -133,9 +146,13 @@ impl<M: Message> Pml<M> {
                 self.core.operations.end(op);
                 Step::Again(false)
             }
-            Err(_) => {
+            Err(refused) => {
                 self.core.operations.end(op);
-                self.core.put_failed(id.index());
+                if refused == Refused::PeerDown {
+                    self.core.send_broke(id.index());
+                } else {
+                    self.core.put_failed(id.index());
+                }
                 Step::Finished
             }
         }
@@ -144,8 +161,7 @@ impl<M: Message> Pml<M> {
     /// Exposes the room of a receive and asks its sender to write into it.
     fn expose_room(&mut self, rank: u32, id: RequestId) -> Step {
         let Some((rail, peer, _)) = self.one_sided(rank, id) else {
-            self.core.withdraw(id.index());
-            self.core.fall_back(id.index());
+            self.core.receive_broke(id.index());
             return Step::Finished;
         };
         let (slot, record) = self.core.requests.both(id.index());
@@ -172,9 +188,10 @@ impl<M: Message> Pml<M> {
             sender: record.remote_request.into(),
             receiver: id.to_bits().into(),
             offset: record.moved.into(),
-            restart: 0.into(),
+            restart: record.restart.into(),
             reserved: 0.into(),
         };
+        record.put = true;
         let body = match &record.remote {
             Some(remote) => Body::Bytes(remote.as_bytes()),
             None => Body::Empty,
@@ -195,6 +212,9 @@ impl<M: Message> Pml<M> {
         let mut sent = false;
         for _ in 0..BURST {
             let record = self.core.requests.peek_record(id.index());
+            if record.moved >= record.until {
+                return self.all_left(rank, id, sent);
+            }
             let left = record.until - record.moved;
             let set = self.core.peers[rank as usize].stripes();
             let striped = set.count_ones() > 1;
@@ -210,11 +230,6 @@ impl<M: Message> Pml<M> {
                 Ok((number, bytes)) => {
                     self.fragment_left((rank, at, striped), id, (number, bytes));
                     sent = true;
-                    let record = self.core.requests.peek_record(id.index());
-                    if record.moved >= record.until {
-                        self.core.finish(id.index(), Outcome::Ok);
-                        return Step::Finished;
-                    }
                 }
                 Err(Refused::Full) => return Step::Again(sent),
                 Err(_) => {
@@ -223,7 +238,27 @@ impl<M: Message> Pml<M> {
                 }
             }
         }
+        let record = self.core.requests.peek_record(id.index());
+        if record.moved >= record.until {
+            return self.all_left(rank, id, sent);
+        }
         Step::Again(sent)
+    }
+
+    /// A range has left: goes on with the next one, or ends.
+    fn all_left(&mut self, rank: u32, id: RequestId, sent: bool) -> Step {
+        let record = self.core.requests.record(id.index());
+        if !record.wanted.is_empty() {
+            let (from, until) = record.wanted.remove(0);
+            (record.moved, record.until) = (from, until);
+            return Step::Again(true);
+        }
+        // Its rails give back what they took and the peer did not; without that, it ends with the last of it.
+        if self.core.config.handshake && !self.is_over(rank, id.index()) {
+            return Step::Again(sent);
+        }
+        self.core.finish(id.index(), Outcome::Ok);
+        Step::Finished
     }
 
     /// Whether the pipeline of a message over its one way has room.
@@ -244,7 +279,7 @@ impl<M: Message> Pml<M> {
             kind: kind::FRAG,
             flags: 0,
             reserved: 0.into(),
-            restart: 0.into(),
+            restart: record.restart.into(),
             receiver: record.remote_request.into(),
             offset: record.moved.into(),
         };
@@ -276,6 +311,12 @@ impl<M: Message> Pml<M> {
         self.core.counters.frags_sent += 1;
         let record = self.core.requests.record(id.index());
         record.moved += bytes as u64;
+        if self.core.config.handshake {
+            match record.over.iter_mut().find(|(way, _)| usize::from(*way) == at) {
+                Some(last) => last.1 = number,
+                None => record.over.push((at as u16, number)),
+            }
+        }
         if striped {
             self.core.flows(rank, at, (number, bytes));
         } else {

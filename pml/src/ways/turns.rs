@@ -11,7 +11,7 @@ use crate::dispatch::NOBODY;
 use crate::error::LostReason;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
-use crate::wire::{Head, WayHeader, kind};
+use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WayHeader, kind};
 
 use super::state::{Turn, WayState, after};
 
@@ -142,13 +142,13 @@ impl<M: Message> Pml<M> {
         self.core.move_way(rank, at, Turn::Broken);
         let path = &mut self.core.peers[rank as usize].paths[at];
         let was_up = std::mem::replace(&mut path.up, false);
-        let (rail, index, reclaim) = (usize::from(path.rail), path.peer, path.can.features.reclaim);
+        let reclaim = path.can.features.reclaim;
         if was_up && !reclaim {
             self.core.fail_peer(rank, LostReason::NotReclaimable);
             self.apply_withdrawals();
             return;
         }
-        self.take_back(rank, rail, index);
+        self.take_back(rank, at);
         if was_up {
             self.core.counters.paths_down += 1;
             self.core.refresh(rank);
@@ -162,18 +162,26 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// What the rail had accepted and the peer has not taken waits for another way.
-    fn take_back(&mut self, rank: u32, rail: usize, index: doorbell_fabric::message::PeerIndex) {
+    /// What the rail had accepted and the peer has not taken waits for another way, and what named memory of this one
+    /// begins anew.
+    fn take_back(&mut self, rank: u32, at: usize) {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let (index, rail) = (path.peer, usize::from(path.rail));
         let rail = &mut self.rails[rail].rail;
         rail.abandon(index);
+        let taken = rail.handed_over(index);
         let control = &mut self.core.peers[rank as usize].control;
-        rail.reclaim(index, &mut |_, bytes| {
+        let mut announced = Vec::new();
+        rail.reclaim(index, &mut |_, bytes| match bytes.first() {
             // What is about that way itself is over with it.
-            let own = matches!(bytes.first(), Some(&(kind::PROBE | kind::ECHO | kind::BROKEN)));
-            if !own {
+            Some(&(kind::PROBE | kind::ECHO | kind::BROKEN)) => {}
+            Some(&kind::RGET) => {
+                announced.extend(announcer(bytes));
                 control.push_back(Control::Again(bytes.to_vec()));
             }
+            _ => control.push_back(Control::Again(bytes.to_vec())),
         });
+        self.break_transfers(rank, at, &announced, taken);
     }
 
     /// No way is up. Where one may come back it is waited for; otherwise the peer is lost.
@@ -196,6 +204,12 @@ impl<M: Message> Pml<M> {
         watch.alone = Some((until, reason));
         self.core.tick_at = Time::ZERO;
     }
+}
+
+/// The request that an RGET belongs to.
+fn announcer(bytes: &[u8]) -> Option<u64> {
+    let head = bytes.first_chunk::<RNDV_LEN>()?;
+    Some(wire::parse::<RndvHeader, _>(*head).sender.get())
 }
 
 impl LostReason {

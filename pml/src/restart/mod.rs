@@ -1,0 +1,189 @@
+//! The restart handshake: how both ends of a rendezvous agree to go on over another way (reference: bfo, section 10).
+//!
+//! ```text
+//!   sender                                              receiver
+//!   its way breaks: nothing new leaves                  its way breaks: nothing new is asked for
+//!   what is under way has ended                         what is under way has ended
+//!                         ◄──────────── ERROR ───────   (its own failure; the sender may know of none)
+//!   ──────────────────────── NOTIFY n+1 ────────────►   its memory is withdrawn, and what is under way has ended
+//!                         ◄──────────── ACK n+1 ─────
+//!                         ◄──────────── NACK n+1 ────   or: the message is complete
+//!   ───── RNDV or RGET, RESTART n+2, another way ───►   goes on with what it lacks
+//! ```
+//!
+//! `restart` counts by two for each cycle, at both ends; 32 bits do not wrap within the life of a message. A word whose
+//! number does not fit is late or came twice, and is dropped. Every word goes over any way: what a way that breaks had
+//! accepted and the peer has not taken is sent again over another, with the same number.
+//!
+//! What is different from BFO:
+//! * one condition instead of two after NOTIFY: its answer says that it arrived, so nobody waits for the completion of
+//!   the send as well;
+//! * the receiver keeps what it has, and the answer to the restarted announcement names only what it lacks
+//!   ([`Resume`](crate::Resume));
+//! * a message that the receiver has not matched yet can be restarted, too: NOTIFY then names no request of the
+//!   receiver, and the announcement that is kept there is exchanged.
+//!
+//! One-sided transfers are restarted so. Fragments usually are not: a rail gives back exactly those that the peer has
+//! not taken, and they are sent over the other ways, without a round trip
+//! ([`PmlConfig::handshake`](crate::PmlConfig::handshake) is for those who want it otherwise).
+
+mod receiver;
+mod sender;
+
+use crate::core::Core;
+use crate::wire::{Head, MatchHeader, RestartHeader};
+
+/// Where a request is in the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Dance {
+    /// In none.
+    #[default]
+    Run,
+    /// Sender: what is under way has to end.
+    Draining,
+    /// Sender: NOTIFY has left.
+    Notified,
+    /// Receiver: what is under way has to end, then the sender is told.
+    Stopping,
+    /// Receiver: ERROR has left.
+    Asked,
+    /// Receiver: NOTIFY has come, what is under way has to end.
+    Called,
+    /// Receiver: ACK has left.
+    Ready,
+}
+
+/// What moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Word {
+    /// The way of this end broke.
+    Broke,
+    /// Nothing of this end is under way any more.
+    Quiet,
+    /// NOTIFY, ACK, NACK, ERROR; and the announcement with RESTART.
+    Notify,
+    Ack,
+    Nack,
+    Error,
+    Restarted,
+}
+
+/// Every move of the sender.
+pub(crate) const SENDER: &[(Dance, Word, Dance)] = {
+    use {Dance as D, Word as W};
+    &[
+        (D::Run, W::Broke, D::Draining),
+        (D::Run, W::Error, D::Draining),
+        (D::Draining, W::Quiet, D::Notified),
+        (D::Notified, W::Ack, D::Run),
+        (D::Notified, W::Nack, D::Run),
+    ]
+};
+
+/// Every move of the receiver.
+pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
+    use {Dance as D, Word as W};
+    &[
+        (D::Run, W::Broke, D::Stopping),
+        (D::Run, W::Notify, D::Called),
+        (D::Stopping, W::Quiet, D::Asked),
+        (D::Stopping, W::Notify, D::Called),
+        (D::Asked, W::Notify, D::Called),
+        (D::Called, W::Quiet, D::Ready),
+        (D::Ready, W::Restarted, D::Run),
+    ]
+};
+
+fn after(moves: &[(Dance, Word, Dance)], dance: Dance, word: Word) -> Option<Dance> {
+    let found = moves.iter().find(|(from, by, _)| (*from, *by) == (dance, word));
+    found.map(|(_, _, to)| *to)
+}
+
+impl Core {
+    /// Moves the handshake of a request on; `false`: the word is not for where it is.
+    fn dance(&mut self, index: usize, moves: &[(Dance, Word, Dance)], word: Word) -> bool {
+        let record = self.requests.record(index);
+        match after(moves, record.dance, word) {
+            Some(next) => {
+                record.dance = next;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// One of the four words about a live request.
+    fn say_restart(&mut self, kind: u8, index: usize, is_sender: bool) {
+        let own = self.requests.id(index).to_bits();
+        let (slot, record) = self.requests.both(index);
+        let (sender, receiver) = if is_sender {
+            (own, record.remote_request)
+        } else {
+            (record.remote_request, own)
+        };
+        let head = Head::new(&RestartHeader {
+            matching: MatchHeader::new(kind, 0, slot.context, record.seq, slot.tag),
+            sender: sender.into(),
+            receiver: receiver.into(),
+            restart: record.restart.into(),
+            reserved: 0.into(),
+        });
+        let rank = slot.peer;
+        self.tell(rank, head);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot;
+
+    #[test]
+    fn the_moves_are_those_of_the_snapshots() {
+        snapshot::check(
+            "restart-sender.txt",
+            include_str!("../snapshots/restart-sender.txt"),
+            SENDER,
+        );
+        snapshot::check_graph(
+            "restart-sender.dot",
+            include_str!("../snapshots/restart-sender.dot"),
+            "restart_sender",
+            SENDER,
+        );
+        snapshot::check(
+            "restart-receiver.txt",
+            include_str!("../snapshots/restart-receiver.txt"),
+            RECEIVER,
+        );
+        snapshot::check_graph(
+            "restart-receiver.dot",
+            include_str!("../snapshots/restart-receiver.dot"),
+            "restart_receiver",
+            RECEIVER,
+        );
+    }
+
+    #[test]
+    fn both_dances_end_where_they_began() {
+        for moves in [SENDER, RECEIVER] {
+            let mut seen = vec![Dance::Run];
+            while let Some((_, _, next)) = moves
+                .iter()
+                .find(|(from, _, to)| seen.contains(from) && !seen.contains(to))
+            {
+                seen.push(*next);
+            }
+            for dance in seen {
+                let mut from = vec![dance];
+                while let Some((_, _, next)) = moves
+                    .iter()
+                    .find(|(at, _, to)| from.contains(at) && !from.contains(to))
+                {
+                    from.push(*next);
+                }
+                assert!(from.contains(&Dance::Run), "{dance:?} is a trap");
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The receiver's part of the handshake.
+
+use doorbell_fabric::message::Inbound;
+
+use crate::config::Resume;
+use crate::core::Core;
+use crate::rendezvous::receiver::ack;
+use crate::request::{RequestId, State};
+use crate::seq::{Place, Seq};
+use crate::unexpected::Envelope;
+use crate::wire::{Head, MatchHeader, RestartHeader, kind};
+
+use super::{Dance, RECEIVER, Word};
+
+impl Core {
+    /// The way that a transfer to us went over is broken.
+    pub(crate) fn receive_broke(&mut self, index: usize) {
+        self.stop_receiving(index, Word::Broke);
+    }
+
+    fn stop_receiving(&mut self, index: usize, word: Word) -> bool {
+        if !self.dance(index, RECEIVER, word) {
+            return false;
+        }
+        self.withdraw(index);
+        let (slot, record) = self.requests.both(index);
+        if slot.state == State::Fragments {
+            // Fragments may have left holes.
+            record.moved = record.arrived.total();
+        } else if slot.state != State::RecvRestart {
+            record.arrived.clear();
+            let _ = record.arrived.add(0, record.moved); // the first range always has room
+        }
+        record.remote = None;
+        slot.state = State::RecvRestart;
+        self.receive_is_quiet(index);
+        true
+    }
+
+    /// When nothing of ours is under way any more: asks the sender to restart, or tells it that we are ready.
+    fn receive_is_quiet(&mut self, index: usize) {
+        if self.requests.record(index).operation.is_some() || !self.dance(index, RECEIVER, Word::Quiet) {
+            return;
+        }
+        let word = match self.requests.record(index).dance {
+            Dance::Asked => kind::RESTART_ERROR,
+            _ => kind::RESTART_ACK,
+        };
+        self.say_restart(word, index, false);
+    }
+
+    /// A read that the handshake waited for has ended. What it brought is good if it succeeded.
+    pub(crate) fn restart_read_ended(&mut self, index: usize, arrived: bool) {
+        let (slot, record) = self.requests.both(index);
+        record.operation = None;
+        if let Some(doomed) = record.doomed {
+            if slot.marks & crate::request::mark::ABORTED != 0 {
+                self.say_finished(index, 0);
+            }
+            self.finish(index, doomed);
+            return;
+        }
+        if arrived {
+            let from = record.moved;
+            record.moved += record.operation_bytes;
+            let _ = record.arrived.add(from, record.moved);
+        }
+        self.receive_is_quiet(index);
+    }
+
+    /// NOTIFY: the sender wants to begin anew.
+    pub(crate) fn on_restart_notify(&mut self, rank: u32, header: &RestartHeader) {
+        if let Some(index) =
+            self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
+        {
+            let record = self.requests.record(index);
+            if header.restart.get() != record.restart.wrapping_add(1) {
+                self.counters.drops.late_word += 1; // it came twice, or is of a cycle that is over
+                return;
+            }
+            if record.dance == Dance::Ready {
+                self.counters.drops.late_word += 1;
+                return;
+            }
+            record.restart = header.restart.get();
+            self.stop_receiving(index, Word::Notify);
+            return;
+        }
+        self.answer_without_request(rank, header);
+    }
+
+    /// NOTIFY about a message that no receive has: it is kept here; or it is complete; or it never came.
+    fn answer_without_request(&mut self, rank: u32, header: &RestartHeader) {
+        let seq = header.matching.seq.get();
+        let restart = header.restart.get();
+        let word = if let Some(kept) = self.unexpected.find(rank, seq) {
+            if restart != kept.restart.wrapping_add(1) {
+                self.counters.drops.late_word += 1;
+                return;
+            }
+            kept.restart = restart;
+            kind::RESTART_ACK
+        } else if Seq(seq).place(self.hot[rank as usize].expected_seq()) == Place::Behind {
+            kind::RESTART_NACK
+        } else {
+            kind::RESTART_ACK
+        };
+        let head = Head::new(&RestartHeader {
+            matching: MatchHeader {
+                kind: word,
+                ..header.matching
+            },
+            receiver: 0.into(),
+            ..*header
+        });
+        self.tell(rank, head);
+    }
+
+    /// An announcement with RESTART. It bypasses matching, except for a message that nobody has ever seen here.
+    pub(crate) fn restarted(&mut self, envelope: &Envelope, receiver: u64, inbound: &Inbound<'_>, at: usize) {
+        let rank = envelope.rank;
+        let matching = MatchHeader::new(envelope.kind, 0, envelope.context, envelope.seq, envelope.tag);
+        if let Some(index) = self.transfer_of(rank, &matching, envelope.sender, receiver) {
+            let record = self.requests.record(index);
+            let fits = envelope.restart == record.restart.wrapping_add(1);
+            if !fits || !self.dance(index, RECEIVER, Word::Restarted) {
+                self.counters.drops.late_word += 1;
+                return;
+            }
+            self.resume(index, envelope);
+        } else if let Some(kept) = self.unexpected.find(rank, envelope.seq) {
+            if envelope.restart != kept.restart.wrapping_add(1) {
+                self.counters.drops.late_word += 1;
+                return;
+            }
+            // What came with the first announcement stays, and what it counts against the window.
+            (kept.kind, kept.flags, kept.rail) = (envelope.kind, envelope.flags, envelope.rail);
+            (kept.remote, kept.restart) = (envelope.remote, envelope.restart);
+        } else if Seq(envelope.seq).place(self.hot[rank as usize].expected_seq()) == Place::Behind {
+            // Complete, or given up here: either way its sender is done with it.
+            let (all, nobody) = (envelope.length, RequestId::from_bits(0));
+            let identity = (envelope.context, envelope.tag, envelope.seq);
+            let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
+            self.tell(rank, head);
+        } else {
+            self.sequence(envelope, inbound, at);
+        }
+    }
+
+    /// Goes on with a transfer: with what is lacking, or from the start.
+    fn resume(&mut self, index: usize, envelope: &Envelope) {
+        let zero = self.config.resume == Resume::FromZero;
+        let record = self.requests.record(index);
+        record.restart = envelope.restart;
+        if zero {
+            record.arrived.clear();
+        }
+        // One-sided transfers go from the front; only fragments can fill holes.
+        let front = record.arrived.front();
+        self.counters.resumed_bytes += record.arrived.total();
+        record.moved = front;
+        self.begin_transfer(index, envelope);
+    }
+
+    /// The receive that is in the middle of this message of `rank`: by its number, or by the message, when the sender
+    /// does not know it.
+    fn transfer_of(
+        &mut self,
+        rank: u32,
+        matching: &MatchHeader,
+        sender: u64,
+        receiver: u64,
+    ) -> Option<usize> {
+        let receives = |state| {
+            matches!(
+                state,
+                State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
+            )
+        };
+        let fits = |core: &Self, index: usize| {
+            let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
+            receives(slot.state)
+                && slot.peer == rank
+                && record.remote_request == sender
+                && record.seq == matching.seq.get()
+                && slot.context == matching.context.get()
+        };
+        let id = RequestId::from_bits(receiver);
+        if receiver != 0 {
+            let live = self.requests.get(id).is_some();
+            return (live && fits(self, id.index())).then_some(id.index());
+        }
+        (0..self.requests.count()).find(|index| fits(self, *index))
+    }
+}

@@ -1,0 +1,260 @@
+//! The sender's part of the handshake.
+
+use doorbell_fabric::message::{Access, Body, Exposure, Message, MsgId, Refused, RemoteKey};
+use zerocopy::IntoBytes;
+
+use crate::args::Payload;
+use crate::config::Protocol;
+use crate::convertor::Origin;
+use crate::core::Core;
+use crate::peer::Task;
+use crate::pml::Pml;
+use crate::rendezvous::tasks::Step;
+use crate::request::{Outcome, RequestId, State, mark};
+use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
+
+use super::{Dance, SENDER, Word};
+
+impl Core {
+    /// The way that a transfer of ours went over is broken.
+    pub(crate) fn send_broke(&mut self, index: usize) {
+        self.stop_sending(index, Word::Broke);
+    }
+
+    fn stop_sending(&mut self, index: usize, word: Word) {
+        if !self.dance(index, SENDER, word) {
+            return;
+        }
+        self.withdraw(index);
+        let id = self.requests.id(index);
+        let (slot, record) = self.requests.both(index);
+        record.remote = None;
+        record.wanted.clear();
+        slot.state = State::SendRestart;
+        let rank = slot.peer;
+        self.ask(rank, Task::Restart(id));
+    }
+
+    /// A write that the handshake waited for has ended, however.
+    pub(crate) fn restart_write_ended(&mut self, index: usize) {
+        let record = self.requests.record(index);
+        record.operation = None;
+        if let Some(doomed) = record.doomed {
+            self.give_up(index);
+            self.finish(index, doomed);
+        }
+    }
+
+    /// ACK or NACK: the receiver waits for the message anew, or has it.
+    pub(crate) fn on_restart_answer(&mut self, rank: u32, header: &RestartHeader) {
+        let Some(index) = self.restarting(rank, header) else {
+            return;
+        };
+        let complete = header.matching.kind == kind::RESTART_NACK;
+        let word = if complete { Word::Nack } else { Word::Ack };
+        let fits = self.requests.record(index).restart == header.restart.get();
+        if !fits || !self.dance(index, SENDER, word) {
+            self.counters.drops.late_word += 1;
+            return;
+        }
+        let id = self.requests.id(index);
+        let (slot, record) = self.requests.both(index);
+        if complete {
+            if slot.marks & mark::ABORTED != 0 {
+                self.free(index);
+            } else {
+                self.finish(index, Outcome::Ok);
+            }
+            return;
+        }
+        record.restart = record.restart.wrapping_add(1);
+        if header.receiver.get() != 0 {
+            record.remote_request = header.receiver.get();
+        }
+        self.ask(rank, Task::Restart(id));
+    }
+
+    /// ERROR: the receiver cannot go on.
+    pub(crate) fn on_restart_error(&mut self, rank: u32, header: &RestartHeader) {
+        let Some(index) = self.restarting(rank, header) else {
+            return;
+        };
+        let (slot, record) = self.requests.both(index);
+        let own = record.restart;
+        // It may be ahead of what we know, never behind: that would be about an attempt that is over.
+        let late = header.restart.get().wrapping_sub(own) > u32::MAX / 2;
+        let sends = matches!(
+            slot.state,
+            State::AwaitAck | State::AwaitFin | State::Streaming | State::Putting
+        );
+        if late || !sends {
+            self.counters.drops.late_word += 1;
+            return;
+        }
+        record.remote_request = header.receiver.get();
+        self.stop_sending(index, Word::Error);
+    }
+
+    /// The live send that a word of its receiver is about.
+    fn restarting(&mut self, rank: u32, header: &RestartHeader) -> Option<usize> {
+        let id = RequestId::from_bits(header.sender.get());
+        if self.requests.get(id).is_none() {
+            self.counters.drops.stale_request += 1;
+            return None;
+        }
+        let theirs = match header.receiver.get() {
+            // It has not matched the message.
+            0 => self.requests.record(id.index()).remote_request,
+            theirs => theirs,
+        };
+        self.is_from(rank, id.index(), &header.matching, theirs)
+            .then_some(id.index())
+    }
+}
+
+impl<M: Message> Pml<M> {
+    /// Goes on with a handshake: tells the receiver when nothing is under way any more; announces the message anew
+    /// when it has answered.
+    pub(crate) fn restart(&mut self, rank: u32, id: RequestId) -> Step {
+        let index = id.index();
+        let dance = self.core.requests.peek_record(index).dance;
+        match dance {
+            Dance::Draining if !self.is_quiet(rank, index) => Step::Again(false),
+            Dance::Draining => {
+                self.core.dance(index, SENDER, Word::Quiet);
+                let record = self.core.requests.record(index);
+                record.restart = record.restart.wrapping_add(1);
+                record.over.clear();
+                self.core.counters.restarts += 1;
+                self.core.say_restart(kind::RESTART_NOTIFY, index, true);
+                Step::Finished
+            }
+            Dance::Run => self.announce_anew(rank, id),
+            _ => Step::Finished,
+        }
+    }
+
+    /// Whether nothing of a transfer is under way: no write, and no fragment over a way that is up.
+    fn is_quiet(&mut self, rank: u32, index: usize) -> bool {
+        let record = self.core.requests.peek_record(index);
+        record.operation.is_none() && self.is_over(rank, index)
+    }
+
+    /// Whether the peer has taken every fragment of a transfer that left over a way that is up still.
+    pub(crate) fn is_over(&mut self, rank: u32, index: usize) -> bool {
+        let peer = &self.core.peers[rank as usize];
+        let over = &self.core.requests.peek_record(index).over;
+        over.iter().all(|&(at, number)| {
+            let path = &peer.paths[usize::from(at)];
+            !path.up || self.rails[usize::from(path.rail)].rail.handed_over(path.peer) >= number
+        })
+    }
+
+    /// The announcement with RESTART, by what the way that is used now can do.
+    fn announce_anew(&mut self, rank: u32, id: RequestId) -> Step {
+        let Some(at) = self.core.turn(rank) else {
+            return Step::Again(false);
+        };
+        let (protocol, length) = (
+            self.core.config.protocol,
+            self.core.requests.peek(id.index()).length,
+        );
+        let path = &self.core.peers[rank as usize].paths[at];
+        let origin = &self.core.requests.peek_record(id.index()).origin;
+        let long = origin.is_contiguous()
+            && matches!(origin, Origin::User(_))
+            && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
+        let (get, put) = (
+            long && path.wants_get(protocol, length),
+            long && path.wants_put(protocol),
+        );
+        let exposed = get && self.expose_anew(rank, at, id);
+        let flags = flag::RESTART | if put { flag::CAN_PUT } else { 0 };
+        let kind = if exposed { kind::RGET } else { kind::RNDV };
+        let (slot, record) = self.core.requests.both(id.index());
+        let head = RndvHeader {
+            matching: MatchHeader::new(kind, flags, slot.context, record.seq, slot.tag),
+            length: length.into(),
+            sender: id.to_bits().into(),
+            receiver: record.remote_request.into(),
+            restart: record.restart.into(),
+            reserved: 0.into(),
+        };
+        let body = match &record.remote {
+            Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
+            _ => Body::Empty,
+        };
+        let path = &self.core.peers[rank as usize].paths[at];
+        let sent = self.rails[usize::from(path.rail)]
+            .rail
+            .send(path.peer, head.as_bytes(), body);
+        match sent {
+            Ok(_) => {
+                let slot = self.core.requests.slot(id.index());
+                slot.state = if exposed { State::AwaitFin } else { State::AwaitAck };
+                Step::Finished
+            }
+            Err(refused) => {
+                self.core.withdraw(id.index());
+                if refused != Refused::Full {
+                    self.path_refused(rank, at);
+                }
+                Step::Again(false)
+            }
+        }
+    }
+
+    fn expose_anew(&mut self, rank: u32, at: usize, id: RequestId) -> bool {
+        let path = &self.core.peers[rank as usize].paths[at];
+        let record = self.core.requests.record(id.index());
+        let memory = match &record.origin {
+            Origin::User(Payload::Loan(loan)) => Exposure::Read(*loan),
+            Origin::User(Payload::Region(slice)) => Exposure::Region(slice.clone()),
+            _ => return false,
+        };
+        let rail = &mut self.rails[usize::from(path.rail)].rail;
+        let Ok(remote) = rail.expose(memory, Access::Read, Some(path.peer)) else {
+            return false;
+        };
+        record.exposed = Some(RemoteKey(remote.key.get()));
+        record.remote = Some(remote);
+        record.rail = path.rail;
+        true
+    }
+
+    /// A way is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
+    /// `again`: announcements that were given back, so that nobody has seen the memory that they name.
+    pub(crate) fn break_transfers(&mut self, rank: u32, at: usize, again: &[u64], taken: MsgId) {
+        let rail = self.core.peers[rank as usize].paths[at].rail;
+        for index in 0..self.core.requests.count() {
+            let slot = self.core.requests.peek(index);
+            if slot.peer != rank {
+                continue;
+            }
+            let record = self.core.requests.peek_record(index);
+            let (here, live) = (record.rail == rail, record.operation.is_none());
+            let flew = || {
+                record
+                    .over
+                    .iter()
+                    .any(|&(way, number)| usize::from(way) == at && number > taken)
+            };
+            match slot.state {
+                State::AwaitFin if here => {
+                    let id = self.core.requests.id(index).to_bits();
+                    if again.contains(&id) {
+                        self.core.withdraw(index);
+                    } else {
+                        self.core.send_broke(index);
+                    }
+                }
+                State::PutExposed if here => self.core.receive_broke(index),
+                State::Getting if here && live => self.core.receive_broke(index),
+                State::Putting if here && live => self.core.send_broke(index),
+                State::Streaming if flew() => self.core.send_broke(index),
+                _ => {}
+            }
+        }
+        self.apply_withdrawals();
+    }
+}
