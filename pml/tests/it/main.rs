@@ -9,6 +9,7 @@ mod narrow;
 mod polling;
 mod pressure;
 mod protocols;
+mod storm;
 mod stripes;
 mod traffic;
 mod ways;
