@@ -110,7 +110,7 @@ impl Seen {
 }
 
 /// Every value of the PML by name. A new one does not compile before it stands here.
-fn named(counters: &Counters) -> [Named; 37] {
+fn named(counters: &Counters) -> [Named; 39] {
     let Counters {
         sent_eager,
         sent_rndv,
@@ -131,6 +131,8 @@ fn named(counters: &Counters) -> [Named; 37] {
         credits_received,
         packed_bytes,
         resent,
+        restarts,
+        resumed_bytes,
         paths_down,
         paths_returned,
         calls,
@@ -173,6 +175,8 @@ fn named(counters: &Counters) -> [Named; 37] {
         ("pml.credits_received", "reports", credits_received),
         ("pml.packed_bytes", "bytes", packed_bytes),
         ("pml.resent", "messages", resent),
+        ("pml.restarts", "messages", restarts),
+        ("pml.resumed_bytes", "bytes", resumed_bytes),
         ("pml.paths_down", "paths", paths_down),
         ("pml.paths_returned", "paths", paths_returned),
         ("pml.calls", "calls", calls),

@@ -251,10 +251,16 @@ struct Counts {
     resent: u64,
 }
 
+/// A number of the environment.
+#[allow(clippy::disallowed_methods)] // the PML takes none, its long tests do
+fn asked(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |value| value.parse().unwrap())
+}
+
 #[test]
 fn every_message_arrives_once_whatever_the_weather() {
-    let count = std::env::var("DOORBELL_STORMS").map_or(40, |count| count.parse().unwrap());
-    let first = std::env::var("DOORBELL_STORM").map_or(0, |seed| seed.parse().unwrap());
+    let count = asked("DOORBELL_STORMS", 40);
+    let first = asked("DOORBELL_STORM", 0);
     let mut all = Counts::default();
     for seed in first..first + count {
         let counts = Storm::new(seed).run();
