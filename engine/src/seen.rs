@@ -110,7 +110,7 @@ impl Seen {
 }
 
 /// Every value of the PML by name. A new one does not compile before it stands here.
-fn named(counters: &Counters) -> [Named; 39] {
+fn named(counters: &Counters) -> [Named; 40] {
     let Counters {
         sent_eager,
         sent_rndv,
@@ -152,6 +152,7 @@ fn named(counters: &Counters) -> [Named; 39] {
         wrong_identity,
         bad_range,
         repeated_bytes,
+        late_word,
         lost_peer,
         unknown_operation,
     } = drops;
@@ -193,6 +194,7 @@ fn named(counters: &Counters) -> [Named; 39] {
         ("pml.drop.wrong_identity", "arrivals", wrong_identity),
         ("pml.drop.bad_range", "arrivals", bad_range),
         ("pml.drop.repeated_bytes", "bytes", repeated_bytes),
+        ("pml.drop.late_word", "arrivals", late_word),
         ("pml.drop.lost_peer", "arrivals", lost_peer),
         ("pml.drop.unknown_operation", "arrivals", unknown_operation),
     ]
