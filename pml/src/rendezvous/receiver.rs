@@ -47,7 +47,8 @@ impl Core {
             } else if whole && can.is_some_and(|can| can.get) {
                 slot.state = State::Getting;
                 self.ask(envelope.rank, Task::Get(id));
-            } else if whole && can.is_none() {
+            } else if whole && can.is_none() && envelope.restart == 0 {
+                // (The second time, when the way is up at the other end alone, fragments take any that is.)
                 slot.state = State::Getting;
                 self.receive_broke(index);
             } else {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! `restart` counts by two for each cycle, at both ends; 32 bits do not wrap within the life of a message. A word whose
-//! number does not fit is late or came twice, and is dropped. Every word goes over any way: what a way that breaks had
+//! number does not fit is late or came twice, and is dropped; but ways promise no order, so a NOTIFY may overtake the
+//! announcement of the cycle before, which is late then. Every word goes over any way: what a way that breaks had
 //! accepted and the peer has not taken is sent again over another, with the same number.
 //!
 //! What is different from BFO:
@@ -90,6 +91,7 @@ pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
         (D::Stopping, W::Notify, D::Called),
         (D::Asked, W::Notify, D::Called),
         (D::Called, W::Quiet, D::Ready),
+        (D::Ready, W::Notify, D::Called),
         (D::Ready, W::Restarted, D::Run),
     ]
 };

@@ -12,6 +12,12 @@ use crate::wire::{Head, MatchHeader, RestartHeader, kind};
 
 use super::{Dance, RECEIVER, Word};
 
+/// Whether an attempt is later than another.
+fn is_newer(this: u32, than: u32) -> bool {
+    let ahead = this.wrapping_sub(than);
+    ahead != 0 && ahead <= u32::MAX / 2
+}
+
 impl Core {
     /// The way that a transfer to us went over is broken.
     pub(crate) fn receive_broke(&mut self, index: usize) {
@@ -74,12 +80,8 @@ impl Core {
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
         {
             let record = self.requests.record(index);
-            if header.restart.get() != record.restart.wrapping_add(1) {
+            if !is_newer(header.restart.get(), record.restart) {
                 self.counters.drops.late_word += 1; // it came twice, or is of a cycle that is over
-                return;
-            }
-            if record.dance == Dance::Ready {
-                self.counters.drops.late_word += 1;
                 return;
             }
             record.restart = header.restart.get();
@@ -94,7 +96,7 @@ impl Core {
         let seq = header.matching.seq.get();
         let restart = header.restart.get();
         let word = if let Some(kept) = self.unexpected.find(rank, seq) {
-            if restart != kept.restart.wrapping_add(1) {
+            if !is_newer(restart, kept.restart) {
                 self.counters.drops.late_word += 1;
                 return;
             }
