@@ -56,7 +56,7 @@ pub fn measure(
     // Before our own work is part of it.
     let host = Host::read(&cores.main.into_iter().collect::<Vec<_>>());
     let mut link = WorldLink::new(world, world.rank() ^ 1);
-    let (rail, rail_reason) = (link.rail().to_owned(), link.reason());
+    let (rail, rail_reason, rails) = (link.rail().to_owned(), link.reason(), link.rails());
     let watch = Watch::look(cores.main);
     let record = || RankRecord {
         rank: world.rank(),
@@ -89,6 +89,7 @@ pub fn measure(
         environment: Environment {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             rail_reason,
+            rails,
             mode: mode(world).to_owned(),
             clock: ClockRecord::of(&clock),
             ..Environment::default()

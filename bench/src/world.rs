@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use doorbell::config::Mode;
-use doorbell::{Region, Request, World};
-use doorbell_fabric::select::Choice;
+use doorbell::{PeerRail, Region, Request, World};
+use doorbell_fabric::select::{Choice, Selection};
 
+use crate::env::RailUse;
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks};
 use crate::load::{fitting, until_empty};
@@ -73,10 +74,9 @@ impl<'a> Turns<'a> {
 impl<'a> WorldLink<'a> {
     /// The link to `peer`.
     pub fn new(world: &'a World, peer: u32) -> Self {
-        let rail = world
-            .peer(peer)
-            .and_then(|peer| peer.rails.into_iter().find(|rail| rail.up))
-            .map_or_else(|| "none".to_owned(), |rail| rail.name);
+        let rails = world.peer(peer).map_or_else(Vec::new, |peer| peer.rails);
+        let rail = rails.iter().find(|rail| rail.carries).or_else(|| rails.first());
+        let rail = rail.map_or_else(|| "none".to_owned(), |rail| rail.name.clone());
         Self {
             world,
             peer,
@@ -85,6 +85,31 @@ impl<'a> WorldLink<'a> {
             sends: Turns::default(),
             receives: Turns::default(),
         }
+    }
+
+    /// All rails to the peer: the one that carries first, the others in the order of their pairs.
+    pub fn rails(&self) -> Vec<RailUse> {
+        let mut rails = self
+            .world
+            .peer(self.peer)
+            .map_or_else(Vec::new, |peer| peer.rails);
+        rails.sort_by_key(|rail| !rail.carries);
+        let selection = self.world.selection(self.peer);
+        let used = |rail: PeerRail| {
+            let mut chosen = selection.into_iter().flat_map(Selection::chosen);
+            let to = chosen.find(|(name, _)| name.as_str() == rail.name);
+            let role = match (rail.up, rail.carries) {
+                (false, _) => "down",
+                (true, true) => "carries",
+                (true, false) => "stands by",
+            };
+            RailUse {
+                to: to.map_or_else(String::new, |(_, to)| to.rail.to_string()),
+                rail: rail.name,
+                role: role.to_owned(),
+            }
+        };
+        rails.into_iter().map(used).collect()
     }
 
     /// Why this rail carries the messages.

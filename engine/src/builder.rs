@@ -6,8 +6,9 @@ use std::thread;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::Side;
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::select::{Offer, Policy, Reach, Selection, select};
+use doorbell_fabric::select::{Choice, Offer, Published, Reach, Selection, select};
 use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
 use doorbell_sim::SimNet;
@@ -272,7 +273,7 @@ fn place(config: &Config) -> Result<(u32, u32), Error> {
 }
 
 fn hello(config: &Config, rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
-    let rails = rails.iter().map(AnyRail::entry).collect();
+    let rails = rails.iter().map(|rail| rail.entry(config)).collect();
     Hello::of_this_process(rank, size, config.agreed(), rails)
 }
 
@@ -490,10 +491,6 @@ fn connect_all(
     rank: u32,
     table: &[Hello],
 ) -> Result<(Vec<Selection>, Vec<Vec<Way>>), Error> {
-    let policy = Policy {
-        named: config.rails.list.get().0.clone(),
-        ..Policy::default()
-    };
     let own = &table[rank as usize];
     let mut selections = Vec::with_capacity(table.len());
     let mut all_ways = Vec::with_capacity(table.len());
@@ -507,7 +504,7 @@ fn connect_all(
                 Vec::new(),
             )
         } else {
-            connect(pml, &policy, candidates, own, peer)?
+            connect(pml, config, candidates, own, peer)?
         };
         selections.push(selection);
         all_ways.push(ways);
@@ -515,40 +512,75 @@ fn connect_all(
     Ok((selections, all_ways))
 }
 
+/// Opens a peer over every pair of rails that both ends find in the two hellos (`doorbell_fabric::pairs`).
+///
+/// The place of a pair in that list is its number, by which the two PMLs name it to each other. So the PML is told the pairs
+/// in this order, and none may be left out: one that cannot be opened here, though the other end counts on it, is an error
+/// of the job that says which and why. To leave it out, both ends would have to know; ranks of one host have one routing
+/// table, and for two hosts the user names the rails.
 fn connect(
     pml: &mut Pml<AnyRail>,
-    policy: &Policy,
+    config: &Config,
     candidates: &[Candidate],
     own: &Hello,
     peer: &Hello,
 ) -> Result<(Selection, Vec<Way>), Error> {
-    let offer = |entry: &RailEntry| {
-        let (rail, wire, address) = (
-            entry.name.parse().ok()?,
-            entry.wire.clone(),
-            entry.address.clone(),
-        );
-        Some(Offer { rail, wire, address })
+    let [ours, theirs] =
+        [own, peer].map(|hello| hello.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
+    let (Some(ours), Some(theirs)) = (ours, theirs) else {
+        return Err(Error::Disagreement {
+            reason: format!(
+                "rank {} or {} publishes a rail without a name",
+                own.rank, peer.rank
+            ),
+        });
     };
-    let offers: Vec<Offer> = peer.rails.iter().filter_map(offer).collect();
+    let published = Published {
+        ours: Side {
+            host: &own.host,
+            rails: &ours,
+        },
+        theirs: Side {
+            host: &peer.host,
+            rails: &theirs,
+        },
+        lower: own.rank < peer.rank,
+    };
+    let named = &config.rails.list.get().0;
     let selection = select(
         &format!("rank {}", peer.rank),
         candidates,
-        &offers,
-        policy,
-        |candidate, offer| reach(pml, own, peer, candidate, offer),
+        published,
+        named,
+        |rail, offer| reach(pml, config, peer, rail, offer),
     );
-    let mut ways = Vec::new();
-    for (name, offer) in selection.require()? {
-        let Some((id, other)) = rail_of(pml, name).zip(entry_of(peer, offer)) else {
-            continue;
-        };
+    selection.require()?;
+    let mut opened = Vec::new();
+    for judged in &selection.rails {
+        if let Choice::Chosen { pair, to, .. } = &judged.choice
+            && let Some(way) = rail_of(pml, &judged.rail).zip(entry_of(peer, to))
+        {
+            opened.push((*pair, way));
+        }
+    }
+    let mut by_number = opened.clone();
+    by_number.sort_unstable_by_key(|(pair, _)| *pair);
+    for (_, (id, other)) in by_number {
         let entry = &peer.rails[other];
-        let incarnation = Incarnation(entry.incarnation);
-        pml.connect(Rank(peer.rank), id, &entry.address, incarnation)?;
+        pml.connect(
+            Rank(peer.rank),
+            id,
+            &entry.address,
+            Incarnation(entry.incarnation),
+        )?;
+    }
+    // In the order in which they were chosen: the first that can serves a one-sided operation.
+    let mut ways = Vec::new();
+    for (_, (id, other)) in opened {
+        let entry = &peer.rails[other];
         if let Some(rail) = pml.rail_mut(id) {
             // Opening again gives the same number: the one that one-sided operations need.
-            let index = rail.open(&entry.address, incarnation)?;
+            let index = rail.open(&entry.address, Incarnation(entry.incarnation))?;
             ways.push(Way {
                 rail: id,
                 peer: index,
@@ -557,6 +589,16 @@ fn connect(
         }
     }
     Ok((selection, ways))
+}
+
+/// What a rank published about a rail, for selection; `None`: its name is none.
+fn offer(entry: &RailEntry) -> Option<Offer> {
+    Some(Offer {
+        rail: entry.name.parse().ok()?,
+        wire: entry.wire.clone(),
+        address: entry.address.clone(),
+        place: entry.place.clone(),
+    })
 }
 
 fn rail_of(pml: &Pml<AnyRail>, name: &RailName) -> Option<RailId> {
@@ -571,18 +613,19 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
 }
 
-/// Whether a rail of ours can open the peer at that address; opening sends nothing.
-fn reach(pml: &mut Pml<AnyRail>, own: &Hello, peer: &Hello, candidate: &Candidate, offer: &Offer) -> Reach {
+/// Whether a rail of ours can open the peer at that address: what the routing table says, then the rail itself. Opening
+/// sends nothing.
+fn reach(pml: &mut Pml<AnyRail>, config: &Config, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
     let no = |reason: String| Reach::No { reason };
-    if candidate.rail.kind() == "shm" && own.host != peer.host {
-        return no("the peer runs on another host".to_owned());
-    }
-    let Some((id, other)) = rail_of(pml, &candidate.rail).zip(entry_of(peer, offer)) else {
+    let Some((id, other)) = rail_of(pml, rail).zip(entry_of(peer, offer)) else {
         return no("the rail is not open".to_owned());
     };
     let Some(rail) = pml.rail_mut(id) else {
         return no("the rail is not open".to_owned());
     };
+    if let Some(error) = rail.no_way(config, &offer.address) {
+        return no(error.to_string());
+    }
     match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
         Ok(_) => Reach::Yes {
             latency_ns: rail.capabilities().estimate.latency_ns,

@@ -35,6 +35,7 @@ mod request;
 #[allow(unsafe_code)]
 mod scope;
 mod seen;
+mod told;
 mod types;
 mod within;
 mod world;

@@ -20,6 +20,7 @@ use doorbell_fabric::message::{
     PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
 };
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_shm::ShmRail;
@@ -138,6 +139,28 @@ impl AnyRail {
         }
     }
 
+    /// Whether a peer owes it answers.
+    pub(crate) fn is_suspect(&self, peer: PeerIndex) -> bool {
+        match self {
+            Self::Shm(_) | Self::Sim(_) => false,
+            Self::Udp(rail) => rail.is_suspect(peer),
+            Self::SimBtl(rail) => rail.is_suspect(peer),
+        }
+    }
+
+    /// What the probe of two sizes has shown of the way to a peer, where the rail makes one, and it is over.
+    pub(crate) fn probed(&self, peer: PeerIndex) -> Option<&'static str> {
+        let diagnosis = match self {
+            Self::Shm(_) | Self::Sim(_) => return None,
+            Self::Udp(rail) => rail.diagnosis(peer)?,
+            Self::SimBtl(rail) => rail.diagnosis(peer)?,
+        };
+        Some(match diagnosis {
+            Diagnosis::Works => "small and full frames pass both ways",
+            other => other.advice(),
+        })
+    }
+
     /// What it knows of trouble on the way to a peer.
     pub(crate) fn trouble(&self, peer: PeerIndex) -> Option<&'static str> {
         let (suspect, diagnosis) = match self {
@@ -192,8 +215,28 @@ impl AnyRail {
         each!(self, rail => rail.poll(budget, sink))
     }
 
+    /// Where it is, for its peers to judge.
+    fn place(&self, config: &Config) -> Place {
+        match self {
+            Self::Shm(_) => Place {
+                network: doorbell_udp::network(),
+                ..Place::default()
+            },
+            Self::Udp(rail) => doorbell_udp::place(rail.name(), &settings::udp_config(config)),
+            Self::Sim(_) | Self::SimBtl(_) => Place::default(),
+        }
+    }
+
+    /// Why the system would not get frames to `address`, if it would not: asked before the peer is opened.
+    pub(crate) fn no_way(&self, config: &Config, address: &RailAddress) -> Option<RailError> {
+        match self {
+            Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
+            Self::Udp(rail) => doorbell_udp::way(rail.name(), &settings::udp_config(config), address).err(),
+        }
+    }
+
     /// What is published about it.
-    pub(crate) fn entry(&self) -> RailEntry {
+    pub(crate) fn entry(&self, config: &Config) -> RailEntry {
         let capabilities = self.capabilities();
         let features = [
             ("get", capabilities.features.get),
@@ -211,6 +254,7 @@ impl AnyRail {
                 .map(|(name, _)| (*name).to_owned())
                 .collect(),
             eager: capabilities.limits.eager as u64,
+            place: self.place(config),
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct PeerRail {
     pub name: String,
     /// Whether it is up.
     pub up: bool,
+    /// Whether messages go over it now; the others stand by.
+    pub carries: bool,
 }
 
 impl World {
@@ -462,6 +464,7 @@ impl World {
             let rails = report.paths.iter().map(|path| PeerRail {
                 name: core.rail_name(path.rail),
                 up: path.up,
+                carries: path.current,
             });
             Some((
                 report.lost.map(|reason| reason.as_str().to_owned()),

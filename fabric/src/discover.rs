@@ -47,8 +47,8 @@ pub struct Candidate {
     pub wire: String,
     /// Whether it can be used.
     pub verdict: Verdict,
-    /// Whether it may be chosen without being named.
-    pub automatic: bool,
+    /// Why it is used only when it is named; `None`: it may be chosen without.
+    pub only_named: Option<String>,
     /// What was found out, in the order in which it is shown.
     pub facts: Vec<Fact>,
     /// What it will be able to do, where that is known before it is opened.
@@ -85,7 +85,7 @@ impl Candidate {
         Self {
             wire: rail.kind().to_owned(),
             verdict: Verdict::Usable,
-            automatic: true,
+            only_named: None,
             facts: Vec::new(),
             capabilities: Some(capabilities),
             rail,
@@ -100,7 +100,7 @@ impl Candidate {
                 reason: reason.into(),
                 remedy: remedy.into(),
             },
-            automatic: true,
+            only_named: None,
             facts: Vec::new(),
             capabilities: None,
             rail,
@@ -117,11 +117,16 @@ impl Candidate {
         self
     }
 
-    /// Used only when it is named.
+    /// Used only when it is named, for this reason.
     #[must_use]
-    pub fn only_when_named(mut self) -> Self {
-        self.automatic = false;
+    pub fn only_when_named(mut self, reason: impl Into<String>) -> Self {
+        self.only_named = Some(reason.into());
         self
+    }
+
+    /// Whether it may be chosen without being named.
+    pub fn is_automatic(&self) -> bool {
+        self.only_named.is_none()
     }
 
     /// Whether it can be used.
@@ -367,7 +372,8 @@ mod tests {
             (self.1)()
         }
         fn named(&self, name: &RailName) -> Option<Candidate> {
-            (name.object() == "42").then(|| Candidate::usable(name.clone(), capabilities()).only_when_named())
+            (name.object() == "42")
+                .then(|| Candidate::usable(name.clone(), capabilities()).only_when_named("it is simulated"))
         }
     }
 
@@ -427,7 +433,7 @@ mod tests {
         let found = found();
         let refused = |text: &str| found.named(&name(text)).unwrap_err().to_string();
         assert_eq!(found.named(&name("udp:lo")).unwrap().rail, name("udp:lo"));
-        assert!(!found.named(&name("sim:42")).unwrap().automatic);
+        assert!(!found.named(&name("sim:42")).unwrap().is_automatic());
         assert!(refused("udp:eth0").contains("link is down") && refused("udp:eth0").contains("cable"));
         assert!(refused("udp:eth7").contains("udp:lo"), "{}", refused("udp:eth7"));
         assert!(refused("xdp:eth0").contains("contains no driver for AF_XDP"));

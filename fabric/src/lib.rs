@@ -81,6 +81,7 @@ pub mod map;
 pub mod memory;
 pub mod message;
 pub mod name;
+pub mod pairs;
 pub mod pcapng;
 pub mod rail;
 pub mod recorder;

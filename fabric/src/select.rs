@@ -3,14 +3,17 @@
 //! ```text
 //!   our candidates ─┬─ unusable here ──────────────► lost: rejected
 //!                   ├─ not named, or only if named ► lost
-//!   their offers ───┼─ nobody there speaks it ─────► lost: the peer lacks it
-//!                   ├─ no answer ──────────────────► lost: unreachable
-//!                   └─ reachable ── by latency ──┬─► chosen, best first
-//!                                                └─► lost: slower than the ones chosen
+//!                   ├─ the peer has none like it ──► lost: the peer lacks it, or it never meets any of them
+//!   their offers ───┼─ theirs go to others of ours ► lost: nobody is left for it        (crate::pairs)
+//!                   └─ in a pair ─┬─ opens ────────► chosen
+//!                                 └─ does not ─────► broken: an error, as the other end counts on it
 //! ```
 //!
-//! A pure function: whoever calls it brings the probe. Rails that the user named are used or refused, in the order
-//! of naming, and never replaced.
+//! A pure function: whoever calls it brings the look at the system. Rails that the user named are used or refused, and
+//! never replaced; one that is left over, because this peer has fewer rails, is used for the others.
+//!
+//! All pairs are used: which of them carries a message is decided later, by what was measured. So nothing here looks at
+//! latencies, except for the order in which the chosen ones are shown.
 
 use std::fmt;
 
@@ -20,6 +23,7 @@ use crate::addr::RailAddress;
 use crate::discover::{Candidate, Verdict};
 use crate::error::RailError;
 use crate::name::RailName;
+use crate::pairs::{Pair, Place, Quality, RAILS_MAX, Side, pairs, quality};
 
 /// A rail that a peer has open, as it published it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +34,9 @@ pub struct Offer {
     pub wire: String,
     /// Where it is.
     pub address: RailAddress,
+    /// What decides who reaches it.
+    #[serde(default)]
+    pub place: Place,
 }
 
 /// Whether a peer can be reached from one of our rails at one of its.
@@ -49,34 +56,13 @@ pub enum Reach {
     },
 }
 
-/// What the user asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Rails to be used, most wanted first; empty: the best ones.
-    pub named: Vec<RailName>,
-    /// Most rails to choose when none is named: the first carries, the others wait for its failure.
-    pub most: usize,
-}
-
-impl Default for Policy {
-    /// The best two.
-    fn default() -> Self {
-        Self {
-            named: Vec::new(),
-            most: 2,
-        }
-    }
-}
-
-/// Most offers of one peer that are looked at: what it publishes is its own claim.
-pub const OFFERS_MAX: usize = 64;
-
 /// The rails to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Selection {
     /// The peer, as the caller calls it.
     pub peer: String,
-    /// Every candidate: the chosen ones first, best first, then the others as discovery listed them.
+    /// Every candidate: the chosen ones first (as they were named, else the fastest first), then the others as discovery
+    /// listed them.
     pub rails: Vec<Judged>,
 }
 
@@ -98,6 +84,10 @@ pub struct Judged {
 pub enum Choice {
     /// It carries traffic, or stands by.
     Chosen {
+        /// The number of the pair: the same at both ends.
+        pair: usize,
+        /// How well it was expected to work, from what both ends published.
+        quality: Quality,
         /// The peer's rail at the other end.
         to: Offer,
         /// Half a round trip of the smallest message, in nanoseconds.
@@ -127,26 +117,29 @@ pub enum Lost {
     },
     /// The user named other rails.
     NotNamed,
-    /// Its kind is used only when named.
-    OnlyWhenNamed,
+    /// It is used only when named.
+    OnlyWhenNamed {
+        /// Why.
+        reason: String,
+    },
     /// The peer has no rail that speaks the same.
     PeerLacks {
         /// What it would have to speak.
         wire: String,
     },
-    /// The peer does not answer over it.
+    /// The peer has rails that speak the same, and it meets none of them.
     Unreachable {
         /// Why not.
         reason: String,
     },
-    /// It works; the chosen ones are better.
-    Slower {
-        /// The last one that was chosen.
-        than: RailName,
-        /// Its latency in nanoseconds.
-        theirs_ns: u64,
-        /// The latency of the one that lost.
-        ours_ns: u64,
+    /// The peer has no rail left for it: those that it meets are paired with others of ours.
+    NoneLeft,
+    /// Both ends have paired it, and it cannot be opened here.
+    Broken {
+        /// The peer's rail at the other end.
+        to: RailName,
+        /// Why not.
+        reason: String,
     },
 }
 
@@ -156,31 +149,63 @@ impl fmt::Display for Lost {
             Lost::Missing => out.write_str("this machine has no such rail"),
             Lost::Rejected { reason, remedy } => write!(out, "{reason}; {remedy}"),
             Lost::NotNamed => out.write_str("other rails were named"),
-            Lost::OnlyWhenNamed => out.write_str("rails of this kind are used only when named"),
+            Lost::OnlyWhenNamed { reason } => write!(out, "used only when named: {reason}"),
             Lost::PeerLacks { wire } => write!(out, "the peer has no rail that speaks `{wire}`"),
             Lost::Unreachable { reason } => write!(out, "the peer cannot be reached over it: {reason}"),
-            Lost::Slower {
-                than,
-                theirs_ns,
-                ours_ns,
-            } => write!(out, "slower than `{than}` ({ours_ns} ns against {theirs_ns} ns)"),
+            Lost::NoneLeft => out.write_str(
+                "the peer has no rail left that it can reach: they are paired with others of this side",
+            ),
+            Lost::Broken { to, reason } => write!(
+                out,
+                "it is paired with the peer's `{to}`, which cannot be reached: {reason}"
+            ),
         }
     }
 }
 
-/// Chooses the rails to `peer` from what this side has (`ours`) and the peer published (`theirs`). `reach` probes
-/// one pair; it is asked only about pairs that speak the same and are wanted.
+/// What both ends have published, from our point of view.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// What we have.
+    pub ours: Side<'a>,
+    /// What the peer has.
+    pub theirs: Side<'a>,
+    /// Whether our rank is the lower one.
+    pub lower: bool,
+}
+
+impl Published<'_> {
+    /// The pairs by number: our place in our list, the peer's in its own, and the quality.
+    pub fn pairs(&self) -> Vec<(usize, usize, Quality)> {
+        let ours_first = |pair: Pair| (pair.lower, pair.higher, pair.quality);
+        let theirs_first = |pair: Pair| (pair.higher, pair.lower, pair.quality);
+        if self.lower {
+            pairs(self.ours, self.theirs)
+                .into_iter()
+                .map(ours_first)
+                .collect()
+        } else {
+            pairs(self.theirs, self.ours)
+                .into_iter()
+                .map(theirs_first)
+                .collect()
+        }
+    }
+}
+
+/// Chooses the rails to `peer`: those that are in a pair of what both have `published`. `reach` opens one pair; it is
+/// asked about no other.
 ///
 /// ```
-/// use doorbell_fabric::addr::RailAddress;
 /// use doorbell_fabric::discover::Candidate;
-/// use doorbell_fabric::select::{Offer, Policy, Reach, select};
+/// use doorbell_fabric::pairs::Side;
+/// use doorbell_fabric::select::{Published, Reach, select};
 ///
 /// let ours = [Candidate::rejected("udp:eth0".parse()?, "the link is down", "plug in the cable")];
-/// let theirs = [Offer { rail: "udp:eth0".parse()?, wire: "udp".into(), address: RailAddress::native("udp", []) }];
-/// let chosen = select("rank 1", &ours, &theirs, &Policy::default(), |_, _| {
-///     Reach::Yes { latency_ns: 9_000, measured: true }
-/// });
+/// // What is rejected is not published.
+/// let none = Side { host: "a", rails: &[] };
+/// let published = Published { ours: none, theirs: none, lower: true };
+/// let chosen = select("rank 1", &ours, published, &[], |_, _| Reach::Yes { latency_ns: 9_000, measured: true });
 /// let error = chosen.require().unwrap_err().to_string();
 /// assert!(error.contains("rank 1") && error.contains("plug in the cable"), "{error}");
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
@@ -188,122 +213,132 @@ impl fmt::Display for Lost {
 pub fn select(
     peer: &str,
     ours: &[Candidate],
-    theirs: &[Offer],
-    policy: &Policy,
-    mut reach: impl FnMut(&Candidate, &Offer) -> Reach,
+    published: Published<'_>,
+    named: &[RailName],
+    mut reach: impl FnMut(&RailName, &Offer) -> Reach,
 ) -> Selection {
-    let theirs = &theirs[..theirs.len().min(OFFERS_MAX)];
-    let rank = |rail: &RailName| policy.named.iter().position(|name| name == rail);
+    let pairs = published.pairs();
+    let place = |rail: &RailName| named.iter().position(|name| name == rail);
     let (mut won, mut lost) = (Vec::new(), Vec::new());
     for candidate in ours {
-        let place = rank(&candidate.rail);
-        match judge(candidate, place.is_some(), theirs, policy, &mut reach) {
-            Ok(one) => won.push((place, one, candidate.rail.clone())),
-            Err(reason) => lost.push(judged_lost(&candidate.rail, place.is_some(), reason)),
+        let judged = Judged {
+            rail: candidate.rail.clone(),
+            named: place(&candidate.rail).is_some(),
+            choice: judge(candidate, published, &pairs, named, &mut reach),
+        };
+        match &judged.choice {
+            // By place in the user's list, if there is one; then by latency; then by number, so that runs are repeatable.
+            Choice::Chosen { latency_ns, pair, .. } => {
+                won.push(((place(&judged.rail), *latency_ns, *pair), judged))
+            }
+            Choice::Lost { .. } => lost.push(judged),
         }
     }
-    // By place in the user's list, if there is one; then by latency; then by name, so that runs are repeatable.
-    won.sort_by(|a, b| (a.0, a.1.latency_ns, &a.2).cmp(&(b.0, b.1.latency_ns, &b.2)));
-    let most = if policy.named.is_empty() {
-        policy.most.max(1)
-    } else {
-        usize::MAX
-    };
-    let beaten = won.split_off(won.len().min(most));
-    let worst = won.last().map(|(_, one, rail)| (rail.clone(), one.latency_ns));
-    let slower = beaten.into_iter().filter_map(|(_, one, rail)| {
-        let (than, theirs_ns) = worst.clone()?;
-        let ours_ns = one.latency_ns;
-        Some(judged_lost(
-            &rail,
-            false,
-            Lost::Slower {
-                than,
-                theirs_ns,
-                ours_ns,
-            },
-        ))
-    });
-    lost.extend(slower);
-    lost.sort_by_key(|one| ours.iter().position(|candidate| candidate.rail == one.rail));
-    let missing = policy
-        .named
+    won.sort_by_key(|(key, _)| *key);
+    let missing = named
         .iter()
         .filter(|name| !ours.iter().any(|one| one.rail == **name));
-    lost.extend(missing.map(|name| judged_lost(name, true, Lost::Missing)));
-    let chosen = won.into_iter().map(|(place, one, rail)| Judged {
-        rail,
-        named: place.is_some(),
-        choice: Choice::Chosen {
-            to: one.to,
-            latency_ns: one.latency_ns,
-            measured: one.measured,
+    lost.extend(missing.map(|name| Judged {
+        rail: name.clone(),
+        named: true,
+        choice: Choice::Lost {
+            reason: Lost::Missing,
         },
-    });
+    }));
     Selection {
         peer: peer.to_owned(),
-        rails: chosen.chain(lost).collect(),
+        rails: won.into_iter().map(|(_, judged)| judged).chain(lost).collect(),
     }
 }
 
-/// A pair that works.
-struct Pair {
-    to: Offer,
-    latency_ns: u64,
-    measured: bool,
-}
-
-fn judged_lost(rail: &RailName, named: bool, reason: Lost) -> Judged {
-    Judged {
-        rail: rail.clone(),
-        named,
-        choice: Choice::Lost { reason },
-    }
-}
-
-/// The best of the peer's rails for one of ours, or why there is none.
+/// What becomes of one of our rails.
 fn judge(
     candidate: &Candidate,
-    named: bool,
-    theirs: &[Offer],
-    policy: &Policy,
-    reach: &mut impl FnMut(&Candidate, &Offer) -> Reach,
-) -> Result<Pair, Lost> {
+    published: Published<'_>,
+    pairs: &[(usize, usize, Quality)],
+    named: &[RailName],
+    reach: &mut impl FnMut(&RailName, &Offer) -> Reach,
+) -> Choice {
+    let lost = |reason| Choice::Lost { reason };
     if let Verdict::Rejected { reason, remedy } = &candidate.verdict {
-        return Err(Lost::Rejected {
+        return lost(Lost::Rejected {
             reason: reason.clone(),
             remedy: remedy.clone(),
         });
     }
-    if !named && !policy.named.is_empty() {
-        return Err(Lost::NotNamed);
+    match &candidate.only_named {
+        _ if named.contains(&candidate.rail) => {}
+        _ if !named.is_empty() => return lost(Lost::NotNamed),
+        Some(reason) => {
+            return lost(Lost::OnlyWhenNamed {
+                reason: reason.clone(),
+            });
+        }
+        None => {}
     }
-    if !named && !candidate.automatic {
-        return Err(Lost::OnlyWhenNamed);
+    let paired = pairs
+        .iter()
+        .enumerate()
+        .find_map(|(number, (our, their, quality))| {
+            let ours = published.ours.rails.get(*our)?;
+            let to = published.theirs.rails.get(*their)?;
+            (ours.rail == candidate.rail).then_some((number, to, *quality))
+        });
+    let Some((pair, to, quality)) = paired else {
+        return lost(why_alone(candidate, published));
+    };
+    match reach(&candidate.rail, to) {
+        Reach::Yes { latency_ns, measured } => Choice::Chosen {
+            pair,
+            quality,
+            to: to.clone(),
+            latency_ns,
+            measured,
+        },
+        Reach::No { reason } => lost(Lost::Broken {
+            to: to.rail.clone(),
+            reason,
+        }),
     }
-    let mut best: Option<Pair> = None;
-    let mut first_failure = None;
-    for offer in theirs.iter().filter(|offer| offer.wire == candidate.wire) {
-        match reach(candidate, offer) {
-            Reach::Yes { latency_ns, measured } => {
-                if best.as_ref().is_none_or(|best| latency_ns < best.latency_ns) {
-                    best = Some(Pair {
-                        to: offer.clone(),
-                        latency_ns,
-                        measured,
-                    });
-                }
-            }
-            Reach::No { reason } => {
-                first_failure.get_or_insert(Lost::Unreachable { reason });
-            }
+}
+
+/// Why a rail of ours that could be used is in no pair.
+fn why_alone(candidate: &Candidate, published: Published<'_>) -> Lost {
+    let Published { ours, theirs, .. } = published;
+    let Some(own) = ours
+        .rails
+        .iter()
+        .take(RAILS_MAX)
+        .find(|own| own.rail == candidate.rail)
+    else {
+        return Lost::Unreachable {
+            reason: "the rail is not open".to_owned(),
+        };
+    };
+    let alike: Vec<&Offer> = theirs
+        .rails
+        .iter()
+        .take(RAILS_MAX)
+        .filter(|offer| offer.wire == own.wire)
+        .collect();
+    let judged = alike
+        .iter()
+        .map(|offer| (offer, quality(own, offer, ours.host == theirs.host)));
+    let mut never = None;
+    for (offer, verdict) in judged {
+        match verdict {
+            Ok(_) => return Lost::NoneLeft,
+            Err(why) => _ = never.get_or_insert((offer, why)),
         }
     }
-    best.ok_or_else(|| {
-        first_failure.unwrap_or_else(|| Lost::PeerLacks {
+    match never {
+        Some((offer, why)) => Lost::Unreachable {
+            reason: format!("it and the peer's `{}` {}", offer.rail, why.as_str()),
+        },
+        None => Lost::PeerLacks {
             wire: candidate.wire.clone(),
-        })
-    })
+        },
+    }
 }
 
 impl Selection {
@@ -315,11 +350,12 @@ impl Selection {
         })
     }
 
-    /// The chosen rails, best first, if there is one and every named rail is among them.
+    /// The chosen rails, best first, if there is one, and every named rail is among them or left over
+    /// ([`Lost::NoneLeft`]).
     ///
     /// # Errors
-    /// [`RailError::Unusable`] for the first named rail that lost, [`RailError::NoRail`] without any, with the
-    /// reasons.
+    /// [`RailError::Unusable`] for the first named rail that lost, and for a pair that cannot be opened, as the other end
+    /// counts on it; [`RailError::NoRail`] without any, with the reasons.
     pub fn require(&self) -> Result<Vec<(&RailName, &Offer)>, RailError> {
         let lost = || {
             self.rails.iter().filter_map(|one| match &one.choice {
@@ -327,11 +363,21 @@ impl Selection {
                 Choice::Chosen { .. } => None,
             })
         };
-        if let Some((one, reason)) = lost().find(|(one, _)| one.named) {
+        let refused = |(one, reason): &(&Judged, &Lost)| match reason {
+            Lost::Broken { .. } => true,
+            // Without any other, the reasons of all are told below.
+            Lost::NoneLeft => false,
+            _ => one.named,
+        };
+        if let Some((one, reason)) = lost().find(refused) {
             return Err(RailError::Unusable {
                 rail: one.rail.to_string(),
                 reason: format!("for {}: {reason}", self.peer),
-                remedy: "a named rail is not replaced by another".to_owned(),
+                remedy: if one.named {
+                    "a named rail is not replaced by another".to_owned()
+                } else {
+                    "name the rails to be used at both ends, or see why it cannot".to_owned()
+                },
             });
         }
         let chosen: Vec<_> = self.chosen().collect();

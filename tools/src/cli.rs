@@ -76,6 +76,7 @@ doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'\n  \
 doorbell pingpong --verify\n  \
 doorbell pingpong --sizes 64 --rate 200k\n  doorbell pingpong --sizes 64 --open-loop\n  \
 doorbell pingpong --sizes 8 --one-way\n  \
+doorbell pingpong --rail shm --rail udp:lo\n  \
 doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
@@ -136,7 +137,7 @@ pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 1024
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
-    /// Rails to be used or refused, most wanted first; all usable ones when none is named
+    /// A rail to be used or refused; again for each further one; all that need no naming when none is named
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds
@@ -191,9 +192,9 @@ impl ModeArg {
 /// What all measurements have in common.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// The rail to be used or refused
-    #[arg(long, value_name = "RAIL", value_parser = rail)]
-    pub(crate) rail: Option<RailName>,
+    /// A rail to be used or refused; again for each further one
+    #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
+    pub(crate) rails: Vec<RailName>,
     /// Where progress is made
     #[arg(long, value_enum, default_value_t = ModeArg::Inline)]
     pub(crate) mode: ModeArg,
@@ -213,7 +214,7 @@ pub(crate) struct MeasureArgs {
     pub(crate) no_cma: bool,
     /// Capture every frame of a udp rail, for Wireshark (pcapng); each rank writes a file of its own, with its number
     /// before the ending, for its user only; one that cannot be written whole makes the exit status 6
-    #[arg(long, value_name = "FILE", requires = "rail")]
+    #[arg(long, value_name = "FILE", requires = "rails")]
     pub(crate) pcap: Option<PathBuf>,
     /// Leave out the bare cache-line exchange that is measured beside each size
     #[arg(long)]

@@ -117,8 +117,8 @@ fn judged(candidate: &Candidate) -> (&'static str, String) {
                     .iter()
                     .map(|fact| format!("{}: {}", fact.name, fact.value)),
             );
-            if !candidate.automatic {
-                facts.push("only when named".to_owned());
+            if let Some(reason) = &candidate.only_named {
+                facts.push(format!("only when named: {reason}"));
             }
             ("usable", facts.join(", "))
         }

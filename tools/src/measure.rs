@@ -243,8 +243,9 @@ fn cores(args: &MeasureArgs) -> Result<Vec<Option<usize>>, ToolError> {
 /// The world's settings from the command line, over those of the environment.
 pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
     let mut builder = doorbell::Builder::new().set("progress.mode", args.mode.name());
-    if let Some(rail) = &args.rail {
-        builder = builder.set("rails.list", rail.as_str());
+    if !args.rails.is_empty() {
+        let names: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
+        builder = builder.set("rails.list", &names.join(","));
     }
     if args.no_cma {
         builder = builder.set("shm.cma", "false");

@@ -18,6 +18,9 @@ pub struct Environment {
     pub version: String,
     /// Name of the rail that carried the messages, and why it was chosen.
     pub rail_reason: String,
+    /// All rails to the peer, the one that carries first.
+    #[serde(default)]
+    pub rails: Vec<RailUse>,
     /// `inline` or `dedicated`.
     pub mode: String,
     /// The machine.
@@ -33,6 +36,17 @@ pub struct Environment {
     pub no_one_way: Option<String>,
     /// Every reason to doubt the figures.
     pub doubts: Vec<Doubt>,
+}
+
+/// A rail to the peer, and what it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RailUse {
+    /// Its name.
+    pub rail: String,
+    /// The peer's rail at its other end.
+    pub to: String,
+    /// `carries`, `stands by`, or `down`.
+    pub role: String,
 }
 
 /// A clock and what it is worth.

@@ -74,12 +74,22 @@ fn head(report: &Report, width: usize, text: &mut String) {
         &format!("{} ({model}, {} online)", cores.join(", "), host.cores_online),
     );
     paragraph(text, width, "clock", &environment.clock.line());
-    paragraph(
-        text,
-        width,
-        "rail",
-        &format!("{}, {mode}: {}", report.rail, environment.rail_reason),
-    );
+    let reason = &environment.rail_reason;
+    match &environment.rails[..] {
+        [] | [_] => paragraph(text, width, "rail", &format!("{}, {mode}: {reason}", report.rail)),
+        several => {
+            let rails: Vec<String> = several
+                .iter()
+                .map(|one| format!("{} ({})", one.rail, one.role))
+                .collect();
+            paragraph(
+                text,
+                width,
+                "rails",
+                &format!("{}, {mode}: {reason}", rails.join(", ")),
+            );
+        }
+    }
     for doubt in &environment.doubts {
         paragraph(text, width, "doubt", &doubt.text);
     }

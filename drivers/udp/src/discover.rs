@@ -33,13 +33,16 @@ impl UdpDriver {
     fn judge(&self, name: RailName) -> Candidate {
         let found = match Interface::find(&name, &self.config) {
             Ok(found) => found,
-            Err(error) => return rejected(name, error).only_when_named(),
+            Err(error) => {
+                return rejected(name, error).only_when_named("an open rail listens on its network");
+            }
         };
         let candidate = match found.clone().require(&name, &self.config) {
             Ok(usable) => Candidate::usable(name, expected(&usable, &self.config)),
             Err(error) => rejected(name, error),
         };
-        self.facts(candidate, &found).only_when_named()
+        let reason = found.only_when_named();
+        self.facts(candidate, &found).only_when_named(reason)
     }
 
     fn facts(&self, candidate: Candidate, found: &Interface) -> Candidate {
@@ -127,7 +130,7 @@ mod tests {
     fn the_loopback_is_found_with_its_facts_and_only_by_name() {
         let found = discover(&[&UdpDriver::default()], &[]);
         let lo = found.named(&name("udp:lo")).unwrap();
-        assert!(lo.is_usable() && !lo.automatic && lo.wire == "udp");
+        assert!(lo.is_usable() && !lo.is_automatic() && lo.wire == "udp");
         let fact = |what: &str| {
             lo.facts
                 .iter()

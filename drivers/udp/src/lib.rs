@@ -18,12 +18,13 @@
 //! Frames are never fragmented: one that is too long for the path is dropped and counted, and the path's limit can be
 //! asked for. A "port unreachable" answer is a hint and no error. The rail's name decides the address that frames come
 //! from, the only one that is bound, and the interface through which they leave (`SO_BINDTODEVICE`): a peer that is
-//! not reached by it cannot be opened, whatever other ways there are. So the published address needs no netmask.
+//! not reached by it cannot be opened, whatever other ways there are.
 //!
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes and switches |
 //! | `interface` | what a name means: interface, address, MTU |
+//! | `route` | how the kernel would get a frame to a peer, and kinds of interfaces |
 //! | `sockets` | binding, connecting, options |
 //! | `rail` | opening, peers, and the `Rail` contract |
 //! | `tx`, `rx`, `buffers` | the two halves, and the receive buffers |
@@ -63,6 +64,7 @@ mod interface;
 mod link;
 mod lookout;
 mod rail;
+mod route;
 mod rx;
 mod sockets;
 mod stats;
@@ -75,6 +77,7 @@ pub use capture::CaptureWriter;
 pub use config::{Family, UdpConfig};
 pub use discover::UdpDriver;
 pub use rail::UdpRail;
+pub use route::{Way, network, place, way};
 pub use rx::UdpRx;
 pub use sockets::Granted;
 pub use stats::UdpStats;

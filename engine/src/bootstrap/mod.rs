@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::pairs::{Place, RAILS_MAX};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,7 @@ use crate::random;
 /// Most ranks of one job.
 pub(crate) const MOST_RANKS: u32 = 65_536;
 /// Most rails that one rank may publish.
-pub(crate) const MOST_RAILS: usize = 64;
+pub(crate) const MOST_RAILS: usize = RAILS_MAX;
 
 /// What one rank tells the others about one of its rails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub struct RailEntry {
     pub features: Vec<String>,
     /// Largest message sent at once, in bytes.
     pub eager: u64,
+    /// Where it is: what decides whom it reaches.
+    #[serde(default)]
+    pub place: Place,
 }
 
 /// What one rank tells the others about itself.

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::PeerIndex;
+use doorbell_fabric::message::{Message as _, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_pml::{self as pml, Aborted, Claimed, Pml, RailId, Rank, RequestId};
+use doorbell_pml::{self as pml, Aborted, Claimed, PathReport, Pml, RailId, Rank, RequestId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
@@ -398,13 +398,7 @@ impl Core {
         let paths: Vec<String> = peer
             .paths
             .iter()
-            .map(|path| {
-                format!(
-                    "{} {}",
-                    self.rail_name(path.rail),
-                    if path.up { "up" } else { "down" }
-                )
-            })
+            .map(|path| format!("{} {}", self.rail_name(path.rail), self.state_of(rank, path)))
             .collect();
         format!(
             "rank {rank} over {} ({} sends queued, {} unexpected messages from it, {} held for an earlier one){heard}",
@@ -415,15 +409,42 @@ impl Core {
         )
     }
 
-    /// What the rails to a rank have found out about the way to it, where that is not simply "it works".
+    /// How a rail to a rank is, in one word.
+    fn state_of(&self, rank: u32, path: &PathReport) -> &'static str {
+        let suspect = |way: &Way| {
+            self.pml
+                .rail(way.rail)
+                .is_some_and(|rail| rail.is_suspect(way.peer))
+        };
+        match path.up {
+            false => "down",
+            true if self.way_over(rank, path.rail).is_some_and(suspect) => "suspect",
+            true => "up",
+        }
+    }
+
+    /// The way to a rank over one of our rails.
+    fn way_over(&self, rank: u32, rail: RailId) -> Option<&Way> {
+        let ways = self.ways.get(rank as usize)?;
+        ways.iter().find(|way| way.rail == rail)
+    }
+
+    /// What the rails to a rank know of the way to it: the one in use, and each that is not up.
     fn heard_of(&self, rank: u32) -> String {
-        let ways = self.ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
-        let words = ways.iter().filter_map(|way| {
-            let rail = self.pml.rail(way.rail)?;
-            let word = rail.trouble(way.peer)?;
-            Some(format!("; {}: {word}", rail.name()))
+        let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
+        let told = paths.iter().filter_map(|path| {
+            let way = self.way_over(rank, path.rail)?;
+            let rail = self.pml.rail(path.rail)?;
+            let report = rail.report(way.peer);
+            let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
+            let facts = wanted.then(|| crate::told::facts(&report)).flatten();
+            let words: Vec<String> = facts
+                .into_iter()
+                .chain(rail.trouble(way.peer).map(str::to_owned))
+                .collect();
+            (!words.is_empty()).then(|| format!("; {}: {}", rail.name(), words.join("; ")))
         });
-        words.collect()
+        told.collect()
     }
 
     /// Ends a request now: when it returns, nothing of ours touches its memory any more.

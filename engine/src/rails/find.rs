@@ -80,7 +80,7 @@ pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>)
     let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
     for candidate in &mut candidates {
         let wanted = if named.is_empty() {
-            candidate.automatic
+            candidate.is_automatic()
         } else {
             named.contains(&candidate.rail)
         };

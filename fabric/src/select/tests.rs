@@ -1,7 +1,5 @@
 //! Tests of rail selection: each reason by name, and that named rails are never replaced.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::caps::{Capabilities, Estimate, Features, Limits};
 
@@ -34,65 +32,98 @@ fn usable(text: &str, wire: &str) -> Candidate {
     candidate
 }
 
-fn offer(text: &str, wire: &str) -> Offer {
+fn offer(text: &str, wire: &str, address: &str) -> Offer {
     let rail = name(text);
+    let address = match format!("{address}:4790").parse() {
+        Ok(socket) => RailAddress::inet(wire, socket),
+        Err(_) => RailAddress::native(wire, text.as_bytes()),
+    };
+    let place = Place {
+        interface: rail.object().to_owned(),
+        prefix: 24,
+        ..Place::default()
+    };
     Offer {
-        address: RailAddress::native(rail.kind(), text.as_bytes()),
+        address,
         wire: wire.to_owned(),
+        place,
         rail,
-    }
-}
-
-/// A latency by the names at both ends; zero means unreachable.
-fn by_table(table: &'static [(&str, &str, u64)]) -> impl FnMut(&Candidate, &Offer) -> Reach {
-    move |ours, theirs| {
-        let row = table
-            .iter()
-            .find(|row| row.0 == ours.rail.as_str() && row.1 == theirs.rail.as_str());
-        match row.map(|row| row.2) {
-            Some(0) => Reach::No {
-                reason: "no answer".into(),
-            },
-            Some(latency_ns) => Reach::Yes {
-                latency_ns,
-                measured: true,
-            },
-            None => panic!("{} and {} do not speak the same", ours.rail, theirs.rail),
-        }
     }
 }
 
 fn ours() -> Vec<Candidate> {
     vec![
-        usable("sim:1", "sim").only_when_named(),
+        usable("sim:1", "sim").only_when_named("it is simulated"),
         Candidate::rejected(name("xdp:eth0"), "no right", "give CAP_NET_RAW"),
         usable("udp:eth1", "udp"),
         usable("usnic:0000:3b:00.2", "udp"),
         usable("udp:eth2", "udp"),
+        usable("udp:eth6", "udp"),
         usable("verbs:mlx5_0:1", "verbs"),
         usable("shm", "shm"),
     ]
 }
 
-fn theirs() -> Vec<Offer> {
+fn published() -> Vec<Offer> {
     vec![
-        offer("udp:em1", "udp"),
-        offer("udp:em2", "udp"),
-        offer("shm", "shm"),
-        offer("sim:1", "sim"),
+        offer("udp:eth1", "udp", "10.1.0.1"),
+        offer("usnic:0000:3b:00.2", "udp", "10.2.0.1"),
+        offer("udp:eth2", "udp", "10.3.0.1"),
+        offer("udp:eth6", "udp", "[fd00::1]"),
+        offer("verbs:mlx5_0:1", "verbs", ""),
+        offer("shm", "shm", ""),
     ]
 }
 
-const TABLE: &[(&str, &str, u64)] = &[
-    ("shm", "shm", 200),
-    ("udp:eth1", "udp:em1", 9000),
-    ("udp:eth1", "udp:em2", 8000),
-    ("usnic:0000:3b:00.2", "udp:em1", 3000),
-    ("usnic:0000:3b:00.2", "udp:em2", 0),
-    ("udp:eth2", "udp:em1", 0),
-    ("udp:eth2", "udp:em2", 0),
-    ("sim:1", "sim:1", 50),
-];
+fn theirs() -> Vec<Offer> {
+    vec![
+        offer("udp:em2", "udp", "10.2.0.2"),
+        offer("udp:em1", "udp", "10.1.0.2"),
+        offer("sim:1", "sim", ""),
+        offer("shm", "shm", ""),
+    ]
+}
+
+/// The selection of somebody who opens everything, with a latency by the rail; zero means that it cannot.
+fn choose(named: &[&str], table: &[(&str, u64)]) -> Selection {
+    let (ours_published, theirs) = (published(), theirs());
+    let named: Vec<RailName> = named.iter().map(|text| name(text)).collect();
+    let sides = Published {
+        ours: Side {
+            host: "a",
+            rails: &ours_published,
+        },
+        theirs: Side {
+            host: "a",
+            rails: &theirs,
+        },
+        lower: true,
+    };
+    // One host, and two networks on it: as two containers.
+    let mut apart = theirs.clone();
+    apart
+        .iter_mut()
+        .filter(|one| one.wire == "udp")
+        .for_each(|one| one.place.network = 2);
+    let sides = Published {
+        theirs: Side {
+            host: "a",
+            rails: &apart,
+        },
+        ..sides
+    };
+    select("rank 1", &ours(), sides, &named, |rail, _| {
+        match table.iter().find(|row| row.0 == rail.as_str()).map(|row| row.1) {
+            Some(0) => Reach::No {
+                reason: "no answer".into(),
+            },
+            found => Reach::Yes {
+                latency_ns: found.unwrap_or(500),
+                measured: false,
+            },
+        }
+    })
+}
 
 fn chosen(selection: &Selection) -> Vec<(&str, &str)> {
     selection
@@ -109,43 +140,53 @@ fn reason<'a>(selection: &'a Selection, rail: &str) -> &'a Lost {
     }
 }
 
+const TABLE: &[(&str, u64)] = &[("shm", 200), ("udp:eth1", 9000), ("usnic:0000:3b:00.2", 3000)];
+
 #[test]
-fn unnamed_rails_are_ranked_and_every_loser_has_its_one_reason() {
-    let selection = select("rank 1", &ours(), &theirs(), &Policy::default(), by_table(TABLE));
+fn all_pairs_are_used_and_every_loser_has_its_one_reason() {
+    let selection = choose(&[], TABLE);
     assert_eq!(
         chosen(&selection),
-        [("shm", "shm"), ("usnic:0000:3b:00.2", "udp:em1")]
+        [
+            ("shm", "shm"),
+            ("usnic:0000:3b:00.2", "udp:em2"),
+            ("udp:eth1", "udp:em1")
+        ]
     );
-    assert_eq!(*reason(&selection, "sim:1"), Lost::OnlyWhenNamed);
+    let pair = |at: usize| match &selection.rails[at].choice {
+        Choice::Chosen { pair, quality, .. } => (*pair, *quality),
+        lost => panic!("{lost:?}"),
+    };
+    assert_eq!(
+        [pair(0), pair(1), pair(2)],
+        [
+            (2, Quality::Direct),
+            (1, Quality::SameNetwork),
+            (0, Quality::SameNetwork)
+        ]
+    );
+    assert!(
+        matches!(reason(&selection, "sim:1"), Lost::OnlyWhenNamed { reason } if reason == "it is simulated")
+    );
     assert!(
         matches!(reason(&selection, "xdp:eth0"), Lost::Rejected { remedy, .. } if remedy.contains("CAP_NET_RAW"))
     );
-    assert!(matches!(reason(&selection, "udp:eth2"), Lost::Unreachable { reason } if reason == "no answer"));
+    assert_eq!(*reason(&selection, "udp:eth2"), Lost::NoneLeft);
+    assert!(
+        matches!(reason(&selection, "udp:eth6"), Lost::Unreachable { reason } if reason.contains("families"))
+    );
     assert_eq!(
         *reason(&selection, "verbs:mlx5_0:1"),
         Lost::PeerLacks { wire: "verbs".into() }
     );
-    let slower = Lost::Slower {
-        than: name("usnic:0000:3b:00.2"),
-        theirs_ns: 3000,
-        ours_ns: 8000,
-    };
-    assert_eq!(*reason(&selection, "udp:eth1"), slower);
     assert_eq!(selection.rails.len(), ours().len());
-    assert_eq!(selection.require().unwrap().len(), 2);
+    assert_eq!(selection.require().unwrap().len(), 3);
 }
 
 #[test]
 fn named_rails_are_used_in_the_order_of_naming() {
-    let policy = Policy {
-        named: vec![name("udp:eth1"), name("sim:1"), name("shm")],
-        most: 1,
-    };
-    let selection = select("rank 1", &ours(), &theirs(), &policy, by_table(TABLE));
-    assert_eq!(
-        chosen(&selection),
-        [("udp:eth1", "udp:em2"), ("sim:1", "sim:1"), ("shm", "shm")]
-    );
+    let selection = choose(&["udp:eth1", "shm"], TABLE);
+    assert_eq!(chosen(&selection), [("udp:eth1", "udp:em1"), ("shm", "shm")]);
     assert_eq!(*reason(&selection, "usnic:0000:3b:00.2"), Lost::NotNamed);
     assert!(selection.require().is_ok());
 }
@@ -154,15 +195,12 @@ fn named_rails_are_used_in_the_order_of_naming() {
 fn a_named_rail_that_cannot_be_used_is_refused_and_not_replaced() {
     for (rail, what) in [
         ("xdp:eth0", "no right"),
-        ("udp:eth2", "no answer"),
+        ("udp:eth1", "no answer"),
+        ("udp:eth6", "different families"),
         ("verbs:mlx5_0:1", "speaks `verbs`"),
         ("udp:eth9", "no such rail"),
     ] {
-        let policy = Policy {
-            named: vec![name("shm"), name(rail)],
-            most: 2,
-        };
-        let selection = select("rank 1", &ours(), &theirs(), &policy, by_table(TABLE));
+        let selection = choose(&["shm", rail], &[("udp:eth1", 0)]);
         assert_eq!(chosen(&selection), [("shm", "shm")]);
         let error = selection.require().unwrap_err();
         assert_eq!(error.code(), "rail-unusable");
@@ -175,19 +213,69 @@ fn a_named_rail_that_cannot_be_used_is_refused_and_not_replaced() {
 }
 
 #[test]
-fn no_rail_at_all_names_every_reason() {
-    let none = |_: &Candidate, _: &Offer| Reach::No {
-        reason: "no answer".into(),
+fn a_named_rail_is_left_over_where_the_peer_has_fewer() {
+    let selection = choose(&["shm", "udp:eth2"], &[]);
+    assert_eq!(*reason(&selection, "udp:eth2"), Lost::NoneLeft);
+    assert_eq!(selection.require().unwrap().len(), 1);
+    let text = choose(&["udp:eth2"], &[]).require().unwrap_err().to_string();
+    assert!(
+        text.contains("udp:eth2") && text.contains("no rail left"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_pair_that_does_not_open_is_an_error_also_when_nobody_named_it() {
+    let selection = choose(&[], &[("udp:eth1", 0)]);
+    assert!(matches!(reason(&selection, "udp:eth1"), Lost::Broken { to, .. } if *to == name("udp:em1")));
+    let text = selection.require().unwrap_err().to_string();
+    assert!(text.contains("udp:em1") && text.contains("no answer"), "{text}");
+}
+
+#[test]
+fn both_ends_number_the_same_pairs() {
+    let (a, b) = (published(), theirs());
+    let sides = |lower| {
+        let (one, other) = (Side { host: "a", rails: &a }, Side { host: "b", rails: &b });
+        let (ours, theirs) = if lower { (one, other) } else { (other, one) };
+        Published { ours, theirs, lower }
     };
-    let selection = select("rank 9", &ours(), &theirs(), &Policy::default(), none);
-    let error = selection.require().unwrap_err();
+    let turned = |pairs: Vec<(usize, usize, Quality)>| -> Vec<_> {
+        pairs
+            .into_iter()
+            .map(|(ours, theirs, quality)| (theirs, ours, quality))
+            .collect()
+    };
+    assert_eq!(sides(true).pairs(), turned(sides(false).pairs()));
+    assert_eq!(sides(true).pairs().len(), 2);
+}
+
+#[test]
+fn no_rail_at_all_names_every_reason() {
+    let none = Side {
+        host: "a",
+        rails: &[],
+    };
+    let ours_published = published();
+    let sides = Published {
+        ours: Side {
+            host: "a",
+            rails: &ours_published,
+        },
+        theirs: none,
+        lower: true,
+    };
+    let never = |_: &RailName, _: &Offer| panic!("nothing is paired");
+    let error = select("rank 9", &ours(), sides, &[], never)
+        .require()
+        .unwrap_err();
     assert_eq!(error.code(), "no-rail");
     let text = error.to_string();
     assert!(
         ours().iter().all(|one| text.contains(one.rail.as_str())),
         "{text}"
     );
-    let empty = select("rank 9", &[], &[], &Policy::default(), none);
+    let empty = select("rank 9", &[], Published { ours: none, ..sides }, &[], never);
     assert!(
         empty
             .require()
@@ -198,33 +286,15 @@ fn no_rail_at_all_names_every_reason() {
 }
 
 #[test]
-fn a_peer_that_offers_without_end_is_looked_at_so_far() {
-    let many: Vec<Offer> = (0..1000).map(|at| offer(&format!("udp:e{at}"), "udp")).collect();
-    let mut asked = 0;
-    select(
-        "rank 1",
-        &[usable("udp:eth0", "udp")],
-        &many,
-        &Policy::default(),
-        |_, _| {
-            asked += 1;
-            Reach::No {
-                reason: String::new(),
-            }
-        },
-    );
-    assert_eq!(asked, OFFERS_MAX);
-}
-
-#[test]
 fn the_selection_is_data_and_every_reason_one_line() {
-    let selection = select("rank 1", &ours(), &theirs(), &Policy::default(), by_table(TABLE));
+    let selection = choose(&[], TABLE);
     let json = serde_json::to_value(&selection).unwrap();
     assert_eq!(
         (&json["rails"][0]["rail"], &json["rails"][0]["is"]),
         (&"shm".into(), &"chosen".into())
     );
-    assert_eq!(json["rails"][2]["reason"]["because"], "only-when-named");
+    assert_eq!(json["rails"][1]["quality"], "same-network");
+    assert_eq!(json["rails"][3]["reason"]["because"], "only-when-named");
     for one in &selection.rails {
         if let Choice::Lost { reason } = &one.choice {
             assert!(!reason.to_string().is_empty() && !reason.to_string().contains('\n'));
@@ -232,31 +302,4 @@ fn the_selection_is_data_and_every_reason_one_line() {
     }
     let text = serde_json::to_string(&theirs()).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Offer>>(&text).unwrap(), theirs());
-}
-
-proptest! {
-    /// Whatever the latencies: nothing that lost is faster than something that was chosen, nobody is left out, and
-    /// the answer does not depend on the order in which candidates are listed.
-    #[test]
-    fn the_fastest_are_chosen(latencies in prop::collection::vec(prop::option::of(1u64..50), 0..8), most in 0usize..5) {
-        let ours: Vec<_> = (0..latencies.len()).map(|at| usable(&format!("udp:e{at}"), "udp")).collect();
-        let theirs = [offer("udp:em1", "udp")];
-        let policy = Policy { named: Vec::new(), most };
-        let latency = |rail: &RailName| latencies[rail.object()[1..].parse::<usize>().unwrap()];
-        let reach = |one: &Candidate, _: &Offer| match latency(&one.rail) {
-            Some(latency_ns) => Reach::Yes { latency_ns, measured: false },
-            None => Reach::No { reason: "no answer".into() },
-        };
-        let selection = select("peer", &ours, &theirs, &policy, reach);
-        prop_assert_eq!(selection.rails.len(), ours.len());
-        let picked: Vec<_> = selection.chosen().map(|(rail, _)| latency(rail).unwrap()).collect();
-        let mut sorted: Vec<_> = latencies.iter().flatten().copied().collect();
-        sorted.sort_unstable();
-        sorted.truncate(most.max(1));
-        prop_assert_eq!(picked, sorted);
-        let turned: Vec<_> = ours.iter().rev().cloned().collect();
-        let again = select("peer", &turned, &theirs, &policy, reach);
-        prop_assert_eq!(chosen(&selection), chosen(&again));
-        prop_assert_eq!(selection.require().is_ok(), latencies.iter().any(Option::is_some));
-    }
 }

@@ -124,7 +124,7 @@ impl Offer {
         let named = &config.rails.list.get().0;
         let found = doorbell::discover(&config);
         let offered = found.usable().filter(|one| match named[..] {
-            [] => one.automatic,
+            [] => one.is_automatic(),
             _ => named.contains(&one.rail),
         });
         let rails: Vec<_> = offered.map(|one| one.rail.clone()).collect();

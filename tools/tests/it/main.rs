@@ -8,3 +8,4 @@ mod links;
 mod netns;
 mod run;
 mod trouble;
+mod ways;

@@ -1,0 +1,83 @@
+//! What a rail knows of the way to a peer, in words: for a long wait, and for `doorbell why`.
+
+use std::time::Duration;
+
+use doorbell_fabric::message::WayReport;
+
+/// The facts of a report in one line; `None` for a rail that keeps none.
+pub(crate) fn facts(report: &WayReport) -> Option<String> {
+    let mut words = Vec::new();
+    match report.link {
+        Some(true) => words.push("link up".to_owned()),
+        Some(false) => words.push("link down".to_owned()),
+        None => {}
+    }
+    let ago = |what: &str, time: Option<Duration>| time.map(|time| format!("{what} {} ago", short(time)));
+    words.extend(ago("heard of it", report.heard_ago));
+    words.extend(ago("last acknowledgement", report.acked_ago));
+    if report.unacknowledged > 0 {
+        let oldest = report
+            .oldest
+            .map_or_else(String::new, |number| format!(", the oldest has number {number}"));
+        let waiting = report
+            .waiting
+            .map_or_else(String::new, |time| format!(" and waits for {}", short(time)));
+        words.push(format!(
+            "{} frames unacknowledged{oldest}{waiting}",
+            report.unacknowledged
+        ));
+    }
+    if report.retries > 0 {
+        words.push(format!("{} time-outs in a row", report.retries));
+    }
+    if let Some(ns) = report.round_trip_ns {
+        words.push(format!("round trip {}", short(Duration::from_nanos(ns))));
+    }
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// A time with about three digits.
+pub(crate) fn short(time: Duration) -> String {
+    match time.as_nanos() {
+        ns if ns < 1_000 => format!("{ns} ns"),
+        ns if ns < 1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        ns if ns < 1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        ns => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_known_is_told_and_nothing_else() {
+        assert_eq!(facts(&WayReport::default()), None);
+        let all = WayReport {
+            link: Some(true),
+            heard_ago: Some(Duration::from_millis(3200)),
+            acked_ago: Some(Duration::from_millis(3100)),
+            waiting: Some(Duration::from_millis(3050)),
+            oldest: Some(4711),
+            unacknowledged: 12,
+            retries: 5,
+            round_trip_ns: Some(40_500),
+        };
+        assert_eq!(
+            facts(&all).unwrap(),
+            "link up, heard of it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
+             number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs"
+        );
+        let quiet = WayReport {
+            link: Some(false),
+            ..WayReport::default()
+        };
+        assert_eq!(facts(&quiet).as_deref(), Some("link down"));
+    }
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        let shown = [999, 1_500, 2_500_000, 61_000_000_000].map(|ns| short(Duration::from_nanos(ns)));
+        assert_eq!(shown, ["999 ns", "1.5 µs", "2.5 ms", "61.0 s"]);
+    }
+}

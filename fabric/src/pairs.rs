@@ -1,0 +1,370 @@
+//! Which rail of one rank talks to which rail of another: the same pairs at both ends, from what both have published.
+//!
+//! ```text
+//!   lower rank          higher rank
+//!   udp:a0 10.1.0.1/24 ── udp:b0 10.1.0.2/24     same network      pair 0
+//!   udp:a1 10.2.0.1/24 ─┐ udp:b1 10.9.0.2/24     nobody is left for it
+//!   shm ───────────────┐└ udp:b2 10.2.0.2/24     same network      pair 1
+//!                      └─ shm                    direct            pair 2
+//! ```
+//!
+//! A rail is in one pair of a peer at most. The pairs are a matching of the largest size, and among those the one with
+//! the most pairs of the best [`Quality`], then of the next, and so on (as the assignment of Open MPI's usnic BTL, which
+//! weighs its `reachable` framework's answers). What is left of choice is decided by the lists: the first rail of the
+//! lower rank gets the first partner that it can have.
+//!
+//! A pair is known to both ends by its number, so both have to find the same ones. Therefore this is a pure function of
+//! the two published lists: no probe, no local route and no order of preference enters. A pair that cannot be opened
+//! where it should is an error of the job, and no reason to leave a number out ([`crate::select`]).
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::addr::{Address, RailAddress};
+use crate::select::Offer;
+
+/// Most rails of one rank: what lies behind them is not looked at.
+pub const RAILS_MAX: usize = 32;
+
+/// Where a rail is: what its peers must know to judge whether it can be reached. The same seen from anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Place {
+    /// Its interface over there; empty where it has none.
+    pub interface: String,
+    /// The network namespace on its host; 0: not known.
+    pub network: u64,
+    /// How many first bits of its address it shares with all of its network.
+    pub prefix: u8,
+    /// The interface's MTU in bytes; 0: not known.
+    pub mtu: usize,
+    /// What kind of interface.
+    pub kind: Kind,
+}
+
+/// Kinds of interfaces, as far as it matters for reaching others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A link that leads out of the host, or one that is not known to be anything else.
+    #[default]
+    Plain,
+    /// The loopback.
+    Loopback,
+    /// A bridge, whose network is usually this host's own.
+    Bridge,
+    /// A virtual link: to a container, a virtual machine, or through a tunnel.
+    Virtual,
+}
+
+/// How well a pair is expected to work, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quality {
+    /// Two addresses of links, which are the same link or not.
+    LinkLocal,
+    /// Addresses of different networks, at least one of them private: somebody has to route between them.
+    Routed,
+    /// Addresses of different networks that everybody routes.
+    Public,
+    /// One network.
+    SameNetwork,
+    /// One interface: both ends are on it.
+    SameInterface,
+    /// No network between them.
+    Direct,
+}
+
+/// Number of qualities.
+const QUALITIES: usize = 6;
+
+/// Why two rails never reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Never {
+    /// They speak different things.
+    OtherWire,
+    /// Memory and loopbacks are shared within one host only.
+    OtherHost,
+    /// IPv4 and IPv6.
+    OtherFamily,
+    /// Only one of them is a loopback.
+    Loopback,
+    /// An address of a link, and one of a network.
+    Scope,
+    /// Two interfaces of one host: frames from one do not arrive at the other.
+    OtherInterface,
+    /// The same address at two places.
+    SameAddress,
+    /// An address of nobody, or of many.
+    NoHost,
+}
+
+impl Never {
+    /// In words, after "they".
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherWire => "speak different things",
+            Self::OtherHost => "are apart: the peer runs on another host",
+            Self::OtherFamily => "have addresses of different families (IPv4, IPv6)",
+            Self::Loopback => "are a loopback and a network, which never meet",
+            Self::Scope => "are an address of one link and an address of a network, which do not meet",
+            Self::OtherInterface => "are two interfaces of one host, which do not hear each other",
+            Self::SameAddress => "have the same address at two places",
+            Self::NoHost => "have an address that names no single host",
+        }
+    }
+}
+
+/// What one rank has published.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// Its host.
+    pub host: &'a str,
+    /// Its rails.
+    pub rails: &'a [Offer],
+}
+
+/// Two rails that talk to each other, by their places in the two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The lower rank's.
+    pub lower: usize,
+    /// The higher rank's.
+    pub higher: usize,
+    /// How well it is expected to work.
+    pub quality: Quality,
+}
+
+/// The pairs of two ranks; the place of a pair in the list is its number.
+///
+/// ```
+/// use doorbell_fabric::addr::RailAddress;
+/// use doorbell_fabric::pairs::{Place, Quality, Side, pairs};
+/// use doorbell_fabric::select::Offer;
+///
+/// let rail = |name: &str, address: &str| {
+///     let address = RailAddress::inet("udp", format!("{address}:4790").parse().unwrap());
+///     let place = Place { prefix: 24, ..Place::default() };
+///     Offer { rail: name.parse().unwrap(), wire: "udp".into(), address, place }
+/// };
+/// let zero = [rail("udp:a0", "10.1.0.1"), rail("udp:a1", "10.2.0.1")];
+/// let one = [rail("udp:b0", "10.2.0.2"), rail("udp:b1", "10.1.0.2")];
+/// let found = pairs(Side { host: "a", rails: &zero }, Side { host: "b", rails: &one });
+/// assert_eq!((found[0].lower, found[0].higher, found[0].quality), (0, 1, Quality::SameNetwork));
+/// ```
+pub fn pairs(lower: Side<'_>, higher: Side<'_>) -> Vec<Pair> {
+    let [left, right] = [lower, higher].map(|side| &side.rails[..side.rails.len().min(RAILS_MAX)]);
+    let same_host = lower.host == higher.host;
+    let weigh = |one: &Offer, other: &Offer| {
+        quality(one, other, same_host).map_or(0, |quality| weight(quality, one, other))
+    };
+    let weights: Vec<Vec<i64>> = left
+        .iter()
+        .map(|one| right.iter().map(|other| weigh(one, other)).collect())
+        .collect();
+    let matched = first_of_the_best(weights);
+    let pair = |(lower, higher): (usize, Option<usize>)| {
+        let higher = higher?;
+        let quality = quality(&left[lower], &right[higher], same_host).ok()?;
+        Some(Pair {
+            lower,
+            higher,
+            quality,
+        })
+    };
+    matched.into_iter().enumerate().filter_map(pair).collect()
+}
+
+/// How well two rails are expected to reach each other.
+///
+/// # Errors
+/// Why they never do.
+pub fn quality(one: &Offer, other: &Offer, same_host: bool) -> Result<Quality, Never> {
+    if one.wire != other.wire {
+        return Err(Never::OtherWire);
+    }
+    let same_network = same_host && one.place.network == other.place.network;
+    let (Some(a), Some(b)) = (ip(&one.address), ip(&other.address)) else {
+        let within = one.wire != "shm" || same_network;
+        return if within {
+            Ok(Quality::Direct)
+        } else {
+            Err(Never::OtherHost)
+        };
+    };
+    if a.is_ipv4() != b.is_ipv4() {
+        return Err(Never::OtherFamily);
+    }
+    if [a, b].into_iter().any(names_no_host) {
+        return Err(Never::NoHost);
+    }
+    match (a.is_loopback(), b.is_loopback()) {
+        (true, true) if same_network => return Ok(Quality::SameInterface),
+        (true, true) => return Err(Never::OtherHost),
+        (false, false) => {}
+        _ => return Err(Never::Loopback),
+    }
+    if same_network {
+        let same = a == b || !one.place.interface.is_empty() && one.place.interface == other.place.interface;
+        return if same {
+            Ok(Quality::SameInterface)
+        } else {
+            Err(Never::OtherInterface)
+        };
+    }
+    match (is_link_local(a), is_link_local(b)) {
+        _ if a == b => Err(Never::SameAddress),
+        (true, true) => Ok(Quality::LinkLocal),
+        (false, false) if within(a, b, one.place.prefix) && within(a, b, other.place.prefix) => {
+            Ok(Quality::SameNetwork)
+        }
+        (false, false) if is_public(a) && is_public(b) => Ok(Quality::Public),
+        (false, false) => Ok(Quality::Routed),
+        _ => Err(Never::Scope),
+    }
+}
+
+fn ip(address: &RailAddress) -> Option<IpAddr> {
+    match &address.address {
+        Address::Inet(socket) => Some(socket.ip()),
+        Address::Native(_) => None,
+    }
+}
+
+fn names_no_host(address: IpAddr) -> bool {
+    address.is_unspecified() || address.is_multicast() || address == IpAddr::from([255; 4])
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    }
+}
+
+/// Whether everybody routes it: no address of private networks, carriers, or links.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => {
+            let [first, second, ..] = four.octets();
+            let shared = first == 100 && second & 0xc0 == 64;
+            !four.is_private() && !shared && !four.is_link_local()
+        }
+        IpAddr::V6(six) => six.segments()[0] & 0xe000 == 0x2000,
+    }
+}
+
+/// Whether the first `prefix` bits are the same; no prefix is no network.
+pub fn within(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
+    let same = match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    prefix > 0 && same >= u32::from(prefix)
+}
+
+/// One digit more than there can be pairs, so that no number of worse pairs outweighs a better one.
+const BASE: i64 = RAILS_MAX as i64 + 1;
+
+/// What a pair weighs: digits that count pairs, pairs of each quality, best first, pairs of plain links, and pairs of one
+/// MTU. The heaviest matching is then the first by all of these, in this order.
+fn weight(quality: Quality, one: &Offer, other: &Offer) -> i64 {
+    let plain = [one, other]
+        .iter()
+        .all(|end| !matches!(end.place.kind, Kind::Bridge | Kind::Virtual));
+    let digit = |at: usize| BASE.pow(at as u32);
+    digit(2 + QUALITIES)
+        + digit(2 + quality as usize)
+        + if plain { digit(1) } else { 0 }
+        + i64::from(one.place.mtu == other.place.mtu)
+}
+
+// Eight digits and one for the sums.
+const _: () = assert!(BASE.checked_pow(QUALITIES as u32 + 3).is_some());
+
+/// Of all heaviest matchings the first one by the left side's choices: for each row its column, if it has one.
+fn first_of_the_best(mut weights: Vec<Vec<i64>>) -> Vec<Option<usize>> {
+    let best = heaviest(&weights);
+    let mut chosen = vec![None; weights.len()];
+    for row in 0..weights.len() {
+        // A choice stands when the heaviest matching with it is as heavy as the heaviest of all.
+        let stands = |column: &usize| {
+            let with = only(&weights, row, *column);
+            (heaviest(&with) == best).then_some((*column, with))
+        };
+        let mut columns = (0..weights[row].len()).filter(|&column| weights[row][column] > 0);
+        let choice = columns.find_map(|column| stands(&column));
+        match choice {
+            Some((column, with)) => (chosen[row], weights) = (Some(column), with),
+            None => weights[row].fill(0),
+        }
+    }
+    chosen
+}
+
+/// What is left when `row` and `column` can have nobody but each other.
+fn only(weights: &[Vec<i64>], row: usize, column: usize) -> Vec<Vec<i64>> {
+    let mut with = weights.to_vec();
+    let weight = with[row][column];
+    with[row].fill(0);
+    with.iter_mut().for_each(|row| row[column] = 0);
+    with[row][column] = weight;
+    with
+}
+
+/// The weight of the heaviest matching. A weight of zero is no pair. The Hungarian method with
+/// potentials, row by row (Kuhn, Munkres): cubic, for at most [`RAILS_MAX`] rows.
+fn heaviest(weights: &[Vec<i64>]) -> i64 {
+    let columns = weights.first().map_or(0, Vec::len);
+    // A column of nothing for each row, so that every row can be matched.
+    let width = columns + weights.len();
+    let cost = |row: usize, column: usize| -weights[row].get(column).copied().unwrap_or(0);
+    let (mut of_row, mut of_column) = (vec![0i64; weights.len() + 1], vec![0i64; width + 1]);
+    // Columns count from 1; 0 holds the row that is being placed.
+    let mut owner = vec![0usize; width + 1];
+    for row in 1..=weights.len() {
+        owner[0] = row;
+        let (mut least, mut from) = (vec![i64::MAX; width + 1], vec![0usize; width + 1]);
+        let mut done = vec![false; width + 1];
+        let mut at = 0;
+        while owner[at] != 0 {
+            done[at] = true;
+            let (mut step, mut next) = (i64::MAX, 0);
+            for column in (1..=width).filter(|&column| !done[column]) {
+                let reduced = cost(owner[at] - 1, column - 1) - of_row[owner[at]] - of_column[column];
+                if reduced < least[column] {
+                    (least[column], from[column]) = (reduced, at);
+                }
+                if least[column] < step {
+                    (step, next) = (least[column], column);
+                }
+            }
+            for column in 0..=width {
+                if done[column] {
+                    of_row[owner[column]] += step;
+                    of_column[column] -= step;
+                } else if column > 0 {
+                    least[column] -= step;
+                }
+            }
+            at = next;
+        }
+        while at != 0 {
+            let before = from[at];
+            owner[at] = owner[before];
+            at = before;
+        }
+    }
+    let taken = |column: usize| {
+        owner[column + 1]
+            .checked_sub(1)
+            .map_or(0, |row| weights[row][column])
+    };
+    (0..columns).map(taken).sum()
+}
+
+#[cfg(test)]
+mod tests;
