@@ -149,7 +149,11 @@ fn rail_counts(world: &World) -> BTreeMap<String, u64> {
         .readings
         .into_iter()
         .filter_map(|reading| match reading.value {
-            Value::Counter(count @ 1..) if !reading.entry.name.starts_with("pml.") => {
+            Value::Counter(count @ 1..)
+                if !["pml.", "way."]
+                    .iter()
+                    .any(|of| reading.entry.name.starts_with(of)) =>
+            {
                 Some((reading.entry.name, count))
             }
             _ => None,

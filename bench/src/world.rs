@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use doorbell::config::Mode;
-use doorbell::{PeerRail, Region, Request, World};
-use doorbell_fabric::select::{Choice, Selection};
+use doorbell::{Region, Request, WayNow, World};
+use doorbell_fabric::select::Choice;
 
 use crate::env::RailUse;
 use crate::error::BenchError;
@@ -87,29 +87,28 @@ impl<'a> WorldLink<'a> {
         }
     }
 
-    /// All rails to the peer: the one that carries first, the others in the order of their pairs.
+    /// All rails to the peer with what they are for: the one of small messages first, the others in the order of their
+    /// pairs.
     pub fn rails(&self) -> Vec<RailUse> {
-        let mut rails = self
-            .world
-            .peer(self.peer)
-            .map_or_else(Vec::new, |peer| peer.rails);
-        rails.sort_by_key(|rail| !rail.carries);
-        let selection = self.world.selection(self.peer);
-        let used = |rail: PeerRail| {
-            let mut chosen = selection.into_iter().flat_map(Selection::chosen);
-            let to = chosen.find(|(name, _)| name.as_str() == rail.name);
-            let role = match (rail.up, rail.carries) {
-                (false, _) => "down",
-                (true, true) => "carries",
-                (true, false) => "stands by",
+        let mut ways = self.world.ways(self.peer).unwrap_or_default();
+        ways.sort_by_key(|way| !way.carries);
+        // Within a host, nothing is gained by a second way.
+        let alone = ways.first().is_some_and(|way| way.rail == "shm");
+        let used = |way: WayNow| {
+            let role = match (way.state, way.carries) {
+                ("up", true) if alone => "everything",
+                ("up", false) if alone => "spare",
+                ("up", true) => "small messages, stripes",
+                ("up", false) => "stripes, spare",
+                (state, _) => state,
             };
             RailUse {
-                to: to.map_or_else(String::new, |(_, to)| to.rail.to_string()),
-                rail: rail.name,
+                rail: way.rail,
+                to: way.to,
                 role: role.to_owned(),
             }
         };
-        rails.into_iter().map(used).collect()
+        ways.into_iter().map(used).collect()
     }
 
     /// Why this rail carries the messages.

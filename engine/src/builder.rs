@@ -18,7 +18,7 @@ use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
-use crate::rails::{AnyRail, open_all};
+use crate::rails::{AnyRail, open_all, reason_of};
 use crate::random;
 use crate::raw::OneSided;
 use crate::seen::Seen;
@@ -421,8 +421,11 @@ impl World {
             pml.add_rail(rail);
         }
         let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
-        let chosen =
-            chosen.and_then(|chosen| Ok((chosen, Seen::create(*config.counters.place.get(), rank, &pml)?)));
+        let chosen = chosen.and_then(|(selections, ways)| {
+            let place = *config.counters.place.get();
+            let seen = Seen::create(place, rank, &pml, &named_ways(&pml, &ways, &table))?;
+            Ok(((selections, ways), seen))
+        });
         let ((selections, ways), seen) = chosen.map_err(|error| match &mut remote {
             Some(remote) => remote.refuse(error),
             None => error,
@@ -601,6 +604,19 @@ fn offer(entry: &RailEntry) -> Option<Offer> {
     })
 }
 
+/// Every way with the rank that it leads to, and the names of the rails at both ends.
+fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], table: &[Hello]) -> Vec<(u32, Way, String)> {
+    let named = |(rank, ways): (usize, &Vec<Way>)| {
+        let name = |way: &Way| {
+            let ours = pml.rail(way.rail)?.name();
+            let theirs = &table.get(rank)?.rails.get(usize::from(way.other))?.name;
+            Some((rank as u32, *way, format!("{ours}/{theirs}")))
+        };
+        ways.iter().filter_map(name).collect::<Vec<_>>()
+    };
+    ways.iter().enumerate().flat_map(named).collect()
+}
+
 fn rail_of(pml: &Pml<AnyRail>, name: &RailName) -> Option<RailId> {
     pml.rails()
         .find(|(_, rail)| rail.name() == name)
@@ -624,14 +640,14 @@ fn reach(pml: &mut Pml<AnyRail>, config: &Config, peer: &Hello, rail: &RailName,
         return no("the rail is not open".to_owned());
     };
     if let Some(error) = rail.no_way(config, &offer.address) {
-        return no(error.to_string());
+        return no(reason_of(error));
     }
     match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
         Ok(_) => Reach::Yes {
             latency_ns: rail.capabilities().estimate.latency_ns,
             measured: false,
         },
-        Err(error) => no(error.to_string()),
+        Err(error) => no(reason_of(error)),
     }
 }
 

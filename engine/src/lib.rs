@@ -37,6 +37,7 @@ mod scope;
 mod seen;
 mod told;
 mod types;
+mod why;
 mod within;
 mod world;
 
@@ -57,5 +58,6 @@ pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};
 pub use types::{Source, Status, Tag};
+pub use why::{Toward, WayNow, why};
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};

@@ -28,7 +28,7 @@ use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 
 pub use find::discover;
-pub(crate) use find::open_all;
+pub(crate) use find::{open_all, reason_of, way};
 pub(crate) use settings::btl_config;
 
 use crate::bootstrap::{Key, RailEntry};
@@ -376,7 +376,15 @@ impl Message for AnyRail {
     }
 
     fn report(&self, peer: PeerIndex) -> WayReport {
-        each!(self, rail => rail.report(peer))
+        match self {
+            // The rail tells of changes; how the link was from the start, its driver knows.
+            Self::Udp(rail) => {
+                let report = rail.report(peer);
+                let link = report.link.or(Some(rail.driver().is_link_up()));
+                WayReport { link, ..report }
+            }
+            other => each!(other, rail => rail.report(peer)),
+        }
     }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {

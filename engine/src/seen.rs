@@ -5,23 +5,42 @@
 //! is at most [`EVERY`] and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
 //! and a message costs nothing for being seen.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-use doorbell_fabric::counters::{Counter, CounterFile, Gauge, Place, Plan};
+use doorbell_fabric::counters::{Counter, CounterFile, Gauge, NAME_MAX, Place, Plan};
+use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{Counters, Drops, Pml};
+use doorbell_pml::{Counters, Drops, Pml, Rank, WayState};
 
 use crate::config::CounterPlace;
 use crate::error::Error;
+use crate::progress::Way;
 use crate::rails::AnyRail;
+use crate::told;
 
 /// Time between two updates.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// A value of the PML: its name, its unit, its value.
 type Named = (&'static str, &'static str, u64);
+
+/// Most ways (a rail to a peer) with rows of their own: in larger jobs the others have none.
+const WAYS: usize = 256;
+
+/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` (0 up, 1 suspect, 2 down,
+/// 3 probing, 4 returning), `.round_trip`, `.unacknowledged`,
+/// `.failures`. They are read where they change seldom: a rail that keeps no such report costs a branch.
+struct Row {
+    rank: u32,
+    way: Way,
+    state: Gauge,
+    round_trip: Gauge,
+    unacknowledged: Gauge,
+    failures: Counter,
+}
 
 /// The file, and its words in the order of the plan.
 pub(crate) struct Seen {
@@ -30,6 +49,9 @@ pub(crate) struct Seen {
     live: Gauge,
     /// Of all rails, one after the other.
     rails: Vec<Counter>,
+    ways: Vec<Row>,
+    /// Paths that had broken or returned when the states were last asked for.
+    broken: Cell<u64>,
     next: Time,
 }
 
@@ -44,7 +66,12 @@ impl Seen {
     ///
     /// # Errors
     /// When the system has no memory or descriptors left.
-    pub(crate) fn create(place: CounterPlace, rank: u32, pml: &Pml<AnyRail>) -> Result<Option<Self>, Error> {
+    pub(crate) fn create(
+        place: CounterPlace,
+        rank: u32,
+        pml: &Pml<AnyRail>,
+        ways: &[(u32, Way, String)],
+    ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
             return Ok(None);
         }
@@ -61,7 +88,32 @@ impl Seen {
         for (name, unit) in &counted {
             plan = plan.counter(name, unit);
         }
+        let mut named_ways: Vec<_> = ways
+            .iter()
+            .take(WAYS)
+            .map(|(rank, way, rails)| (*rank, *way, way_row(*rank, rails)))
+            .collect();
+        // Names of rails that were cut short may have become the same.
+        let mut seen = std::collections::HashSet::new();
+        named_ways.retain(|(_, _, name)| seen.insert(name.clone()));
+        for (_, _, of) in &named_ways {
+            plan = plan
+                .gauge(&format!("{of}.state"), "")
+                .gauge(&format!("{of}.round_trip"), "ns")
+                .gauge(&format!("{of}.unacknowledged"), "frames")
+                .counter(&format!("{of}.failures"), "times");
+        }
         let file = CounterFile::create(&Place::Memory, rank, &plan)?;
+        let row = |(rank, way, of): &(u32, Way, String)| {
+            Ok::<_, Error>(Row {
+                rank: *rank,
+                way: *way,
+                state: file.gauge(&format!("{of}.state"))?,
+                round_trip: file.gauge(&format!("{of}.round_trip"))?,
+                unacknowledged: file.gauge(&format!("{of}.unacknowledged"))?,
+                failures: file.counter(&format!("{of}.failures"))?,
+            })
+        };
         Ok(Some(Self {
             pml: named
                 .iter()
@@ -72,6 +124,8 @@ impl Seen {
                 .iter()
                 .map(|(name, _)| file.counter(name))
                 .collect::<Result<_, _>>()?,
+            ways: named_ways.iter().map(row).collect::<Result<_, _>>()?,
+            broken: Cell::new(0),
             file,
             next: Time::ZERO,
         }))
@@ -106,7 +160,59 @@ impl Seen {
                 }
             });
         }
+        let broken = pml.counters().paths_down + pml.counters().paths_returned;
+        // What the PML says of a path is asked for where something broke, and until all is well again: it allocates.
+        let ask = self.broken.replace(broken) != broken;
+        self.ways.iter().for_each(|row| row.store(pml, ask));
     }
+}
+
+impl Row {
+    fn store(&self, pml: &Pml<AnyRail>, ask: bool) {
+        let Some(rail) = pml.rail(self.way.rail) else {
+            return;
+        };
+        let report = rail.report(self.way.peer);
+        self.round_trip.set(told::round_trip(&report).unwrap_or(0));
+        self.unacknowledged.set(report.unacknowledged);
+        let before = self.state.get();
+        let mut state = WayState::Up;
+        if ask || before != number(WayState::Up) {
+            state = self.ask(pml);
+        }
+        if state == WayState::Up && rail.is_suspect(self.way.peer) {
+            state = WayState::Suspect;
+        }
+        if before < number(WayState::Down) && number(state) >= number(WayState::Down) {
+            self.failures.add(1);
+        }
+        self.state.set(number(state));
+    }
+
+    fn ask(&self, pml: &Pml<AnyRail>) -> WayState {
+        let paths = pml.peer(Rank(self.rank)).map_or_else(Vec::new, |peer| peer.paths);
+        let found = paths.iter().find(|path| path.rail == self.way.rail);
+        found.map_or(WayState::Down, |path| path.state)
+    }
+}
+
+/// How a way is, as a number.
+fn number(state: WayState) -> u64 {
+    match state {
+        WayState::Up => 0,
+        WayState::Suspect => 1,
+        WayState::Down => 2,
+        WayState::Probing => 3,
+        WayState::Returning => 4,
+    }
+}
+
+/// What the rows of a way begin with, as short as names of counters have to be.
+fn way_row(rank: u32, rails: &str) -> String {
+    const LONGEST_ENDING: usize = ".unacknowledged".len();
+    let mut name = format!("way.{rank}.{}", counted_as(rails));
+    name.truncate(NAME_MAX - LONGEST_ENDING);
+    name
 }
 
 /// Every value of the PML by name. A new one does not compile before it stands here.

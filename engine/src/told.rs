@@ -23,17 +23,32 @@ pub(crate) fn facts(report: &WayReport) -> Option<String> {
             .waiting
             .map_or_else(String::new, |time| format!(" and waits for {}", short(time)));
         words.push(format!(
-            "{} frames unacknowledged{oldest}{waiting}",
-            report.unacknowledged
+            "{} unacknowledged{oldest}{waiting}",
+            counted(report.unacknowledged, "frame")
         ));
     }
     if report.retries > 0 {
-        words.push(format!("{} time-outs in a row", report.retries));
+        words.push(format!(
+            "{} in a row",
+            counted(u64::from(report.retries), "time-out")
+        ));
     }
-    if let Some(ns) = report.round_trip_ns {
+    if let Some(ns) = round_trip(report) {
         words.push(format!("round trip {}", short(Duration::from_nanos(ns))));
     }
     (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// The measured round trip in nanoseconds. A rail whose clock stands between two looks at it measures almost nothing for
+/// an answer that came in between: that is no round trip.
+pub(crate) fn round_trip(report: &WayReport) -> Option<u64> {
+    const LEAST: u64 = 1_000;
+    report.round_trip_ns.filter(|ns| *ns >= LEAST)
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let more = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{more}")
 }
 
 /// A time with about three digits.

@@ -21,6 +21,7 @@ use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
 use crate::types::{Source, Status, Tag};
+use crate::why::WayNow;
 use crate::within::Within;
 
 /// The context of the user's messages.
@@ -495,6 +496,21 @@ impl World {
     /// Which rails lead to a peer, and why the others do not; `None` when there is no such rank.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
         self.selections.get(rank as usize)
+    }
+
+    /// The rails to a peer as they are now, in the order in which both ends number them; none for a rank without.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Busy`].
+    pub fn ways(&self, rank: u32) -> Result<Vec<WayNow>, Error> {
+        let mut ways = self.front.call(move |core| core.ways_now(rank))?;
+        for way in &mut ways {
+            let mut chosen = self.selection(rank).into_iter().flat_map(Selection::chosen);
+            if let Some((_, to)) = chosen.find(|(rail, _)| rail.as_str() == way.rail) {
+                way.to = to.rail.to_string();
+            }
+        }
+        Ok(ways)
     }
 
     /// What every rank published about itself, in the order of ranks.

@@ -12,6 +12,7 @@ mod out;
 mod outputs;
 mod raw_udp;
 mod run;
+mod why;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::info(&args),
+        Command::Why(args) => why::why(&args),
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),

@@ -18,7 +18,7 @@ pub struct Environment {
     pub version: String,
     /// Name of the rail that carried the messages, and why it was chosen.
     pub rail_reason: String,
-    /// All rails to the peer, the one that carries first.
+    /// All rails to the peer, the one of small messages first.
     #[serde(default)]
     pub rails: Vec<RailUse>,
     /// `inline` or `dedicated`.
@@ -45,7 +45,7 @@ pub struct RailUse {
     pub rail: String,
     /// The peer's rail at its other end.
     pub to: String,
-    /// `carries`, `stands by`, or `down`.
+    /// What it is for (`small messages, stripes`, `spare`), or how it is when it is not up.
     pub role: String,
 }
 

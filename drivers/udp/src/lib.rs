@@ -77,7 +77,7 @@ pub use capture::CaptureWriter;
 pub use config::{Family, UdpConfig};
 pub use discover::UdpDriver;
 pub use rail::UdpRail;
-pub use route::{Way, network, place, way};
+pub use route::{Way, is_own, network, place, way};
 pub use rx::UdpRx;
 pub use sockets::Granted;
 pub use stats::UdpStats;

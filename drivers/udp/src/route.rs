@@ -73,6 +73,15 @@ pub fn network() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino())
 }
 
+/// Whether `address` is one of this host's.
+///
+/// ```
+/// assert!(doorbell_udp::is_own([127, 0, 0, 1].into()) && !doorbell_udp::is_own([192, 0, 2, 1].into()));
+/// ```
+pub fn is_own(address: IpAddr) -> bool {
+    look_up(address, None).is_ok_and(|found| found.is_ok_and(|route| route.local))
+}
+
 /// How frames of the rail `name` would get to `peer`: nothing is opened and nothing sent.
 ///
 /// ```

@@ -8,7 +8,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Message as _, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_pml::{self as pml, Aborted, Claimed, PathReport, Pml, RailId, Rank, RequestId};
+use doorbell_pml::{self as pml, Aborted, Claimed, PathReport, Pml, RailId, Rank, RequestId, WayState};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
@@ -20,7 +20,9 @@ use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
 use crate::raw::OneSided;
 use crate::seen::Seen;
+use crate::told;
 use crate::types::{Source, Status};
+use crate::why::WayNow;
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
 const WATCHED: usize = 16;
@@ -416,11 +418,33 @@ impl Core {
                 .rail(way.rail)
                 .is_some_and(|rail| rail.is_suspect(way.peer))
         };
-        match path.up {
-            false => "down",
-            true if self.way_over(rank, path.rail).is_some_and(suspect) => "suspect",
-            true => "up",
+        match path.state {
+            WayState::Up if self.way_over(rank, path.rail).is_some_and(suspect) => WayState::Suspect.as_str(),
+            state => state.as_str(),
         }
+    }
+
+    /// The rails to a rank; the other ends are known to the caller.
+    pub(crate) fn ways_now(&self, rank: u32) -> Vec<WayNow> {
+        let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
+        let now = |path: &PathReport| {
+            let way = self.way_over(rank, path.rail);
+            let rail = self.pml.rail(path.rail);
+            let known = way.zip(rail);
+            let report = known.map_or_else(Default::default, |(way, rail)| rail.report(way.peer));
+            WayNow {
+                rail: path.name.clone(),
+                to: String::new(),
+                state: self.state_of(rank, path),
+                carries: path.current,
+                probed: known.and_then(|(way, rail)| rail.probed(way.peer)),
+                measured_ns: path
+                    .latency_ns
+                    .or(told::round_trip(&report).map(|whole| whole / 2)),
+                facts: told::facts(&report),
+            }
+        };
+        paths.iter().map(now).collect()
     }
 
     /// The way to a rank over one of our rails.
@@ -437,7 +461,7 @@ impl Core {
             let rail = self.pml.rail(path.rail)?;
             let report = rail.report(way.peer);
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
-            let facts = wanted.then(|| crate::told::facts(&report)).flatten();
+            let facts = wanted.then(|| told::facts(&report)).flatten();
             let words: Vec<String> = facts
                 .into_iter()
                 .chain(rail.trouble(way.peer).map(str::to_owned))

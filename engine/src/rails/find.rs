@@ -1,5 +1,6 @@
 //! Which rails there are, and opening those that are wanted.
 
+use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::{Candidate, Discovery, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
@@ -66,6 +67,21 @@ pub fn discover(config: &Config) -> Discovery {
         config: settings::udp_config(config),
     };
     doorbell_fabric::discover::discover(&[&shm, &udp, &SimDriver], &config.rails.list.get().0)
+}
+
+/// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
+pub(crate) fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
+    let way =
+        (name.kind() == "udp").then(|| doorbell_udp::way(name, &settings::udp_config(config), address))?;
+    Some(way.map(|way| way.to_string()).map_err(reason_of))
+}
+
+/// Why a peer cannot be reached, without the words that every such error has around it.
+pub(crate) fn reason_of(error: RailError) -> String {
+    match error {
+        RailError::Unreachable { reason, .. } => reason,
+        error => error.to_string(),
+    }
 }
 
 /// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.

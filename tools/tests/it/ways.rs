@@ -83,8 +83,17 @@ fn two_rails_against_three_pair_by_network_whatever_the_order() {
         .collect();
     // The third is left over, though it was named: the other side has two.
     assert_eq!(pairs, [("udp:a0", "udp:a0"), ("udp:v0", "udp:v0")], "{report:#}");
-    let roles = |role| found.iter().filter(|one| one["role"] == role).count();
-    assert_eq!(roles("carries") + roles("stands by"), 2);
+    let roles: Vec<_> = report["environment"]["rails"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["role"].as_str())
+        .collect();
+    assert_eq!(
+        roles,
+        [Some("small messages, stripes"), Some("stripes, spare")],
+        "{report:#}"
+    );
     assert!(server.says("went after").ends_with(": done"));
 }
 
@@ -135,7 +144,7 @@ fn several_rails_of_one_host_are_shown_with_their_roles() {
         .lines()
         .find(|line| line.starts_with("rails"))
         .unwrap_or_else(|| panic!("{text}"));
-    assert!(line.contains("shm (") && line.contains("udp:lo ("), "{text}");
+    assert!(line.contains("shm (everything), udp:lo (spare)"), "{text}");
     for kind in ["stream", "rate"] {
         let words = [
             kind,
@@ -156,4 +165,225 @@ fn several_rails_of_one_host_are_shown_with_their_roles() {
             "{report:#}"
         );
     }
+}
+
+#[test]
+fn why_tells_how_the_rails_of_a_running_job_are() {
+    // Both wait for a message that nobody sends, and poll.
+    let words = [
+        "run",
+        "-n",
+        "2",
+        "--rail",
+        "shm",
+        "--rail",
+        "udp:lo",
+        "--",
+        env!("CARGO_BIN_EXE_doorbell"),
+    ];
+    let load = [
+        "stream",
+        "--rail",
+        "shm",
+        "--rail",
+        "udp:lo",
+        "--sizes",
+        "8",
+        "--seconds",
+        "600",
+    ];
+    let mut job = Running::start(at(None, &[&words[..], &load].concat()));
+    let pid = rank_of(&job);
+    let look = || {
+        doorbell()
+            .args(["why", "1", "--json", "--job", &pid.to_string()])
+            .output()
+            .unwrap()
+    };
+    let started = std::time::Instant::now();
+    let why: serde_json::Value = loop {
+        let out = look();
+        if out.status.code() == Some(0) {
+            break serde_json::from_slice(&out.stdout).unwrap();
+        }
+        assert!(started.elapsed().as_secs() < 30, "{}", sentence(&out.stderr));
+    };
+    assert_eq!(
+        (why["schema"].as_str(), why["from"][0]["rank"].as_u64()),
+        (Some("doorbell.why/1"), Some(0))
+    );
+    let rails: Vec<_> = why["from"][0]["rails"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["rail"].as_str(), one["pair"].as_str()))
+        .collect();
+    assert_eq!(
+        rails,
+        [(Some("shm"), Some("shm")), (Some("udp:lo"), Some("udp:lo"))],
+        "{why:#}"
+    );
+    job.signal(rustix::process::Signal::INT);
+    job.ends(std::time::Duration::from_secs(20));
+    let out = doorbell()
+        .args(["why", "1", "--job", &pid.to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(sentence(&out.stderr).contains("counter file"));
+}
+
+/// The process of rank 0 of a job, which has a counter file as soon as it has met the others.
+fn rank_of(job: &Running) -> u32 {
+    use doorbell_fabric::counters::{Reader, find};
+    let started = std::time::Instant::now();
+    loop {
+        let ours = |reader: &Reader| reader.rank() == 0 && parents(reader.process()).contains(&job.id());
+        let mut readers = find(None).into_iter().filter_map(|path| Reader::open(&path).ok());
+        if let Some(reader) = readers.find(ours) {
+            return reader.process();
+        }
+        assert!(
+            started.elapsed().as_secs() < 30,
+            "never happened: a rank with a counter file"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+fn parents(mut pid: u32) -> Vec<u32> {
+    let mut all = Vec::new();
+    while pid > 1 && all.len() < 16 {
+        all.push(pid);
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        pid = parent.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    }
+    all
+}
+
+#[test]
+fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
+    let Some((lab, _folder, key)) = two_hosts("ways::why_judges_a_host_by_the_routing_table_and_by_a_probe")
+    else {
+        return;
+    };
+    lab.ip(1, "route add blackhole 10.66.0.0/16");
+    let why = |words: &[&str]| {
+        let out = finish(at(Some(lab.name(1)), &[&["why", "--json"], words].concat()));
+        let why: serde_json::Value =
+            serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{}", sentence(&out.stderr)));
+        let rails = why["from"][0]["rails"].as_array().unwrap().clone();
+        (out.status.code(), move |name: &str| {
+            let one = rails
+                .iter()
+                .find(|one| one["rail"] == name)
+                .unwrap_or_else(|| panic!("{rails:#?}"));
+            (
+                one["verdict"].as_str().unwrap().to_owned(),
+                one["reason"].as_str().unwrap().to_owned(),
+                one["measured"] == true,
+            )
+        })
+    };
+    let (code, of) = why(&["10.77.0.1", "--rail", "udp:v0"]);
+    assert_eq!(
+        (code, of("udp:v0")),
+        (
+            Some(0),
+            ("chosen".to_owned(), "on its own link".to_owned(), false)
+        )
+    );
+    assert!(of("shm").1.contains("other rails were named"), "{:?}", of("shm"));
+    let (code, of) = why(&["10.77.0.1"]);
+    assert!(
+        code == Some(1) && of("udp:v0").1.contains("virtual link (veth)"),
+        "{:?}",
+        of("udp:v0")
+    );
+    assert!(of("shm").1.contains("another host") && of("udp:lo").1.contains("loopback"));
+    for (peer, word) in [
+        ("10.66.0.1", "black hole"),
+        ("10.99.0.1", "no route"),
+        ("2001:db8::1", "other family"),
+    ] {
+        let (code, of) = why(&[peer, "--rail", "udp:v0"]);
+        assert!(
+            code == Some(1) && of("udp:v0").1.contains(word),
+            "{peer}: {:?}",
+            of("udp:v0")
+        );
+    }
+    let serve = [
+        "pingpong",
+        "--serve",
+        "--bind",
+        "10.77.0.1",
+        "--rail",
+        "udp:v0",
+        "--key-file",
+        &key,
+    ];
+    let mut server = Running::start(at(Some(lab.name(0)), &serve));
+    server.says("serving on");
+    let (code, of) = why(&["10.77.0.1", "--rail", "udp:v0", "--probe", "--key-file", &key]);
+    let (verdict, reason, measured) = of("udp:v0");
+    assert!(code == Some(0) && verdict == "chosen" && measured, "{reason}");
+    assert!(
+        reason.contains("small and full frames pass both ways"),
+        "{reason}"
+    );
+    assert!(server.says("went after").ends_with(": done"));
+}
+
+#[test]
+fn a_long_wait_tells_what_the_rail_knows_of_a_peer_that_stopped() {
+    let words = [
+        "run",
+        "-n",
+        "2",
+        "--rail",
+        "udp:lo",
+        "--",
+        env!("CARGO_BIN_EXE_doorbell"),
+    ];
+    let load = [
+        "pingpong",
+        "--rail",
+        "udp:lo",
+        "--sizes",
+        "8",
+        "--seconds",
+        "600",
+        "--no-reference",
+    ];
+    let mut command = at(None, &[&words[..], &load].concat());
+    command.env("DOORBELL_QUIET", "1 s");
+    let mut job = Running::start(command);
+    let zero = rank_of(&job);
+    let other = doorbell_fabric::counters::find(None)
+        .into_iter()
+        .filter_map(|path| doorbell_fabric::counters::Reader::open(&path).ok())
+        .find(|one| one.rank() == 1 && parents(one.process()).contains(&job.id()))
+        .expect("the other rank is there")
+        .process();
+    assert_ne!(zero, other);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let stopped = rustix::process::Pid::from_raw(other as i32).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    let line = job.says("rank 1 over udp:lo");
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).unwrap();
+    for word in [
+        "[0]",
+        "suspect",
+        "link up",
+        "heard of it",
+        "last acknowledgement",
+        "unacknowledged, the oldest has number",
+        "time-outs in a row",
+    ] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    job.signal(rustix::process::Signal::INT);
+    job.ends(std::time::Duration::from_secs(20));
 }
