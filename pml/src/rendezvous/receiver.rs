@@ -156,9 +156,11 @@ impl Core {
             self.counters.drops.wrong_peer += 1;
             return;
         }
-        match slot.state {
+        let state = slot.state;
+        match state {
             State::Fragments => {}
             State::PutExposed => self.put_became_fragments(id.index()),
+            State::RecvRestart if self.goes_on(id.index(), header.restart.get()) => {}
             _ => {
                 self.counters.drops.wrong_state += 1;
                 return;

@@ -67,6 +67,8 @@ pub(crate) enum Word {
     Nack,
     Error,
     Restarted,
+    /// A fragment of this attempt: the sender goes on by itself.
+    Fragment,
 }
 
 /// Every move of the sender.
@@ -90,6 +92,7 @@ pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
         (D::Stopping, W::Quiet, D::Asked),
         (D::Stopping, W::Notify, D::Called),
         (D::Asked, W::Notify, D::Called),
+        (D::Asked, W::Fragment, D::Run),
         (D::Called, W::Quiet, D::Ready),
         (D::Ready, W::Notify, D::Called),
         (D::Ready, W::Restarted, D::Run),

@@ -55,6 +55,17 @@ impl Core {
         self.say_restart(word, index, false);
     }
 
+    /// A fragment while we wait for a restart: our memory was withdrawn before the sender wrote it, so it sends fragments.
+    pub(crate) fn goes_on(&mut self, index: usize, restart: u32) -> bool {
+        if restart != self.requests.record(index).restart || !self.dance(index, RECEIVER, Word::Fragment) {
+            return false;
+        }
+        let (slot, record) = self.requests.both(index);
+        record.moved = record.arrived.total();
+        slot.state = State::Fragments;
+        true
+    }
+
     /// A read that the handshake waited for has ended. What it brought is good if it succeeded.
     pub(crate) fn restart_read_ended(&mut self, index: usize, arrived: bool) {
         let (slot, record) = self.requests.both(index);
