@@ -14,7 +14,6 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{self, Kind, Place};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice};
 
 use crate::config::UdpConfig;
@@ -357,7 +356,7 @@ fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
         ERROR => {
             let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
             let number = number.filter(|number| *number < 0).ok_or_else(strange)?;
-            Err(Errno::from_raw_os_error(number.saturating_neg()).into())
+            Err(io::Error::from_raw_os_error(number.saturating_neg()))
         }
         _ => Err(strange()),
     }
