@@ -179,7 +179,7 @@ impl<M: Message> Pml<M> {
             Source::Any => (None, 0, self.core.matcher.unexpected_load().messages),
             Source::Rank(rank) => {
                 let known = &self.core.peers[rank.index()];
-                let path = known.paths.get(known.current).filter(|path| path.up);
+                let path = known.paths.get(known.current()).filter(|path| path.up);
                 let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
                     path.map(|path| self.rail_name(path.rail)),
@@ -240,7 +240,7 @@ impl<M: Message> Pml<M> {
                     state: peer.way(at),
                     latency_ns: peer.measured(at),
                     bandwidth: peer.watch.as_ref().and_then(|watch| watch.ways[at].flow.rate()),
-                    current: at == peer.current && path.up,
+                    current: at == peer.current() && path.up,
                 })
                 .collect(),
             queued: peer.sends.len(),

@@ -10,7 +10,7 @@ use crate::config::{PmlConfig, Protocol};
 use crate::error::LostReason;
 use crate::request::RequestId;
 use crate::seq::Seq;
-use crate::ways::Watch;
+use crate::ways::{WAYS_MAX, Watch};
 use crate::wire::{self, Head};
 
 /// What one envelope counts against the window, in bytes, beside its payload.
@@ -197,8 +197,6 @@ pub(crate) enum Task {
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) paths: Vec<Path>,
-    /// The path in use, or next in turn.
-    pub(crate) current: usize,
     pub(crate) control: VecDeque<Control>,
     pub(crate) tasks: VecDeque<Task>,
     /// Sends of which nothing has left, in order.
@@ -210,6 +208,8 @@ pub(crate) struct Peer {
     /// What kept and held messages were charged.
     pub(crate) kept: u64,
     pub(crate) lost: Option<LostReason>,
+    /// The path in use, or next in turn: a byte, as idle peers are many.
+    current: u8,
     /// With several ways, or after trouble.
     pub(crate) watch: Option<Box<Watch>>,
 }
@@ -220,6 +220,17 @@ impl Peer {
     /// The first path that is up.
     pub(crate) fn first_up(&self) -> Option<usize> {
         self.paths.iter().position(|path| path.up)
+    }
+
+    /// The path in use, or next in turn.
+    pub(crate) fn current(&self) -> usize {
+        usize::from(self.current)
+    }
+
+    /// Small messages take this path.
+    pub(crate) fn take(&mut self, at: usize) {
+        const { assert!(WAYS_MAX <= 256) };
+        self.current = at as u8;
     }
 
     /// The path over this rail.

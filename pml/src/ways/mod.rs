@@ -156,7 +156,7 @@ impl Core {
             self.compare(rank);
         } else {
             let Some(at) = peer.first_up() else { return };
-            peer.current = at;
+            peer.take(at);
         }
         self.use_current(rank);
     }
@@ -173,10 +173,10 @@ impl Core {
         } else {
             equals(usable, in_use & usable, |at| peer.latency(at, measured))
         };
-        if small & 1 << peer.current == 0
+        if small & 1 << peer.current() == 0
             && let Some(best) = each(small).min_by_key(|at| peer.latency(*at, measured))
         {
-            peer.current = best;
+            peer.take(best);
         }
         if let Some(watch) = &mut peer.watch {
             watch.small = small;
@@ -186,7 +186,7 @@ impl Core {
     /// Small messages go over the current way from now on, if it can be used.
     fn use_current(&mut self, rank: u32) {
         let (hot, peer) = (&mut self.hot[rank as usize], &mut self.peers[rank as usize]);
-        let Some(path) = peer.paths.get(peer.current).filter(|path| path.up) else {
+        let Some(path) = peer.paths.get(peer.current()).filter(|path| path.up) else {
             return;
         };
         hot.rail = path.rail;
@@ -215,8 +215,8 @@ impl Core {
             self.next_in_turn(rank);
         }
         let peer = &self.peers[rank as usize];
-        let path = peer.paths.get(peer.current)?;
-        path.up.then_some(peer.current)
+        let path = peer.paths.get(peer.current())?;
+        path.up.then_some(peer.current())
     }
 
     /// The next of the ways that take turns.
@@ -225,10 +225,10 @@ impl Core {
         let Some(watch) = &peer.watch else { return };
         let (small, count) = (watch.small, peer.paths.len());
         let next = (1..=count)
-            .map(|step| (peer.current + step) % count)
+            .map(|step| (peer.current() + step) % count)
             .find(|at| small & 1 << at != 0 && peer.paths[*at].up);
         if let Some(next) = next {
-            peer.current = next;
+            peer.take(next);
         }
         self.use_current(rank);
     }
