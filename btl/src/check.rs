@@ -167,6 +167,20 @@ impl Core {
         }
     }
 
+    /// When the next probe of a peer is due (ns); one that is due now goes out in this pass.
+    pub(crate) fn next_probe(&mut self, peer: u32) -> u64 {
+        let now = self.now;
+        let state = self.peer(peer);
+        if state.check.at > now {
+            return state.check.at;
+        }
+        if !state.is(about::PROBE) {
+            state.flags |= about::PROBE;
+            self.probes.push_back(peer);
+        }
+        u64::MAX
+    }
+
     /// Sends probes that are due, and answers those of others.
     #[cold]
     pub(crate) fn send_probes<T: Transmit>(&mut self, tx: &mut T) {

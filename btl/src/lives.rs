@@ -162,14 +162,8 @@ impl Core {
         if due {
             self.call(peer, true);
         }
-        let state = self.peer(peer);
-        if state.is(about::PROBING) {
-            if state.check.at > now {
-                next = next.min(state.check.at);
-            } else if !state.is(about::PROBE) {
-                state.flags |= about::PROBE;
-                self.probes.push_back(peer);
-            }
+        if self.peer(peer).is(about::PROBING) {
+            next = next.min(self.next_probe(peer));
         }
         if next < u64::MAX {
             self.arm(peer, next);

@@ -72,12 +72,7 @@ impl Core {
         }
         let state = &mut self.peers[peer as usize];
         if state.is(about::PROBING) {
-            if state.check.at > now {
-                next = next.min(state.check.at);
-            } else if !state.is(about::PROBE) {
-                state.flags |= about::PROBE;
-                self.probes.push_back(peer);
-            }
+            next = next.min(self.next_probe(peer));
         } else if state.is(about::GREETED) {
             let quiet = self.attended - state.heard;
             let keep_alive = self.config.keep_alive.as_nanos() as u64;

@@ -58,6 +58,7 @@ mod fail;
 mod intervals;
 mod launch;
 mod local;
+mod moves;
 mod operations;
 mod order;
 mod peer;

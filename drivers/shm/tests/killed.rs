@@ -4,19 +4,21 @@
 //! on instruction by instruction under ptrace, and gets SIGKILL after the nth; another one gets it after the n+1st, and
 //! so on for every instruction of a send. The receiver and two other senders live in the test.
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
 use doorbell_shm::{ShmConfig, ShmRail};
+
+use common::{parsed, published};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -69,26 +71,6 @@ const GREETING: &[u8] = b"good morning";
 
 fn rail() -> ShmRail {
     ShmRail::open(&"shm".parse().unwrap(), &ShmConfig::default()).unwrap()
-}
-
-/// Address and life of a rail as one word, and back.
-fn published(rail: &ShmRail) -> String {
-    let mut text = String::new();
-    for byte in rail.address().native_of("shm").unwrap() {
-        write!(text, "{byte:02x}").unwrap();
-    }
-    write!(text, ":{}", rail.incarnation().0).unwrap();
-    text
-}
-
-fn parsed(text: &str) -> (RailAddress, Incarnation) {
-    let (hex, life) = text.trim().split_once(':').unwrap();
-    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    (
-        RailAddress::native("shm", bytes),
-        Incarnation(life.parse().unwrap()),
-    )
 }
 
 fn since(start: Instant) -> Time {

@@ -1,15 +1,18 @@
 //! Ways between real processes that break and are made again; and a peer that is killed while they are.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_shm::{ShmConfig, ShmRail};
+
+use common::{parsed, published};
 
 const PARENT: &str = "DOORBELL_TEST_PARENT";
 /// What a child says before its address.
@@ -17,23 +20,6 @@ const HERE: &str = "child at ";
 
 fn rail() -> ShmRail {
     ShmRail::open(&"shm".parse().unwrap(), &ShmConfig::default()).unwrap()
-}
-
-fn published(rail: &ShmRail) -> String {
-    let address = rail.address();
-    let bytes = address.native_of("shm").unwrap();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}:{}", rail.incarnation().0)
-}
-
-fn parsed(text: &str) -> (RailAddress, Incarnation) {
-    let (hex, life) = text.trim().split_once(':').unwrap();
-    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    (
-        RailAddress::native("shm", bytes),
-        Incarnation(life.parse().unwrap()),
-    )
 }
 
 #[derive(Default)]

@@ -72,17 +72,20 @@ fn next_event(rail: &mut UdpRail, watch: &Watch, what: &str) -> RailEvent {
     event.unwrap()
 }
 
+/// Both families, with and without connected sockets.
+const CASES: [(Family, usize); 4] = [
+    (Family::V4, 64),
+    (Family::V4, 0),
+    (Family::V6, 64),
+    (Family::V6, 0),
+];
+
 #[test]
 fn frames_cross_a_link_over_both_families_with_and_without_connected_sockets() {
     let Some(lab) = Lab::pair("frames_cross_a_link", 1500) else {
         return;
     };
-    for (family, connected) in [
-        (Family::V4, 64),
-        (Family::V4, 0),
-        (Family::V6, 64),
-        (Family::V6, 0),
-    ] {
+    for (family, connected) in CASES {
         let config = UdpConfig {
             family,
             connected,
@@ -259,12 +262,7 @@ fn a_narrow_path_is_found_out_and_frames_above_it_are_counted() {
     let Some(lab) = Lab::routed("a_narrow_path_is_found_out", 1500, 1300) else {
         return;
     };
-    for (family, connected) in [
-        (Family::V4, 64),
-        (Family::V4, 0),
-        (Family::V6, 64),
-        (Family::V6, 0),
-    ] {
+    for (family, connected) in CASES {
         let config = UdpConfig {
             family,
             connected,
@@ -385,12 +383,7 @@ fn our_own_interface_goes_down_and_comes_back() {
     let Some(lab) = Lab::pair("our_own_interface_goes_down", 1500) else {
         return;
     };
-    for (family, connected) in [
-        (Family::V4, 64),
-        (Family::V4, 0),
-        (Family::V6, 64),
-        (Family::V6, 0),
-    ] {
+    for (family, connected) in CASES {
         let case = format!("{family:?}, {connected} connected");
         let config = UdpConfig {
             family,

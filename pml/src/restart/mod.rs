@@ -32,6 +32,7 @@ mod receiver;
 mod sender;
 
 use crate::core::Core;
+use crate::moves::after;
 use crate::wire::{Head, MatchHeader, RestartHeader};
 
 /// Where a request is in the handshake.
@@ -98,11 +99,6 @@ pub(crate) const RECEIVER: &[(Dance, Word, Dance)] = {
         (D::Ready, W::Restarted, D::Run),
     ]
 };
-
-fn after(moves: &[(Dance, Word, Dance)], dance: Dance, word: Word) -> Option<Dance> {
-    let found = moves.iter().find(|(from, by, _)| (*from, *by) == (dance, word));
-    found.map(|(_, _, to)| *to)
-}
 
 impl Core {
     /// Moves the handshake of a request on; `false`: the word is not for where it is.

@@ -111,12 +111,6 @@ pub(crate) const MOVES: &[(WayState, Turn, WayState)] = {
     ]
 };
 
-/// Where a turn leads; `None`: it changes nothing.
-pub(crate) fn after(state: WayState, turn: Turn) -> Option<WayState> {
-    let found = MOVES.iter().find(|(from, by, _)| (*from, *by) == (state, turn));
-    found.map(|(_, _, to)| *to)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

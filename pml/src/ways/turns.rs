@@ -9,11 +9,12 @@ use doorbell_fabric::time::Time;
 use crate::core::Core;
 use crate::dispatch::NOBODY;
 use crate::error::LostReason;
+use crate::moves::after;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WayHeader, kind};
 
-use super::state::{Turn, WayState, after};
+use super::state::{MOVES, Turn, WayState};
 
 /// The first back-off before a way that broke is called, and the longest.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -83,7 +84,7 @@ impl<M: Message> Pml<M> {
     /// The peer owes answers over this way.
     fn way_silent(&mut self, rank: u32, at: usize) {
         let way = &self.core.watch(rank).ways[at];
-        match after(way.state, Turn::Silent) {
+        match after(MOVES, way.state, Turn::Silent) {
             Some(WayState::Suspect) => self.core.move_way(rank, at, Turn::Silent),
             Some(_) => self.way_broken(rank, at, LostReason::Peer(DownReason::Silent)),
             None => {}
@@ -132,7 +133,7 @@ impl<M: Message> Pml<M> {
         let watch = self.core.watch(rank);
         let way = &mut watch.ways[at];
         way.dead |= reason.is_for_good();
-        if after(way.state, Turn::Broken).is_none() {
+        if after(MOVES, way.state, Turn::Broken).is_none() {
             // It is down already, and now it is known why.
             if watch.alone.is_some() {
                 self.alone(rank, reason);
@@ -230,7 +231,7 @@ impl Core {
             return;
         };
         let way = &mut watch.ways[at];
-        let Some(next) = after(way.state, turn) else {
+        let Some(next) = after(MOVES, way.state, turn) else {
             return;
         };
         if next == WayState::Down && turn != Turn::Unanswered {

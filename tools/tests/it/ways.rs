@@ -55,6 +55,13 @@ const CONNECT: [&str; 8] = [
     "--verify",
 ];
 
+/// The first host, waiting for the second one.
+fn serve(lab: &Lab, names: &[&str], key: &str) -> Running {
+    let mut server = Running::start(command(lab, 0, &rails(&SERVE, names, key)));
+    server.says("serving on");
+    server
+}
+
 #[test]
 fn two_rails_against_three_pair_by_network_whatever_the_order() {
     let Some((lab, _folder, key)) =
@@ -64,8 +71,7 @@ fn two_rails_against_three_pair_by_network_whatever_the_order() {
     };
     link(&lab, "a0", 78, true);
     link(&lab, "z0", 79, false);
-    let mut server = Running::start(command(&lab, 0, &rails(&SERVE, &["udp:v0", "udp:a0"], &key)));
-    server.says("serving on");
+    let mut server = serve(&lab, &["udp:v0", "udp:a0"], &key);
     let mut words = rails(&CONNECT, &["udp:z0", "udp:v0", "udp:a0"], &key);
     words.extend(["--json", "-"].map(str::to_owned));
     let out = finish(command(&lab, 1, &words));
@@ -105,8 +111,7 @@ fn a_pair_without_a_route_is_refused_at_both_ends_with_the_reason() {
         return;
     };
     link(&lab, "z0", 79, false);
-    let mut server = Running::start(command(&lab, 0, &rails(&SERVE, &["udp:v0"], &key)));
-    server.says("serving on");
+    let mut server = serve(&lab, &["udp:v0"], &key);
     // The first host has no route to 10.79.0.0, the second one leads to 10.77.0.1 by another interface.
     let (code, said) = fails(command(&lab, 1, &rails(&CONNECT, &["udp:z0"], &key)));
     assert_eq!(code, Some(3), "{said}");
