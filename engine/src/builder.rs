@@ -470,6 +470,8 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
         Protocol::Get => PmlProtocol::Get,
         Protocol::Put => PmlProtocol::Put,
     };
+    pml.checksum = *config.pml.checksum.get();
+    pml.inject_limit = config.pml.buffer.get().0;
     pml.window = config.pml.unexpected.get().0 as u64;
     pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
     Ok(pml)

@@ -60,6 +60,19 @@ impl From<PmlError> for Error {
                 length,
                 capacity: room,
             },
+            PmlError::Corrupt {
+                source_rank,
+                tag,
+                length,
+                announced,
+                found,
+            } => Self::Corrupt {
+                source_rank: source_rank.0,
+                tag,
+                length,
+                announced,
+                found,
+            },
             PmlError::Cancelled => Self::Cancelled,
             PmlError::StaleRequest(_) | PmlError::StaleMessage => Self::Stale {
                 what: error.to_string(),

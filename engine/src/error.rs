@@ -290,6 +290,22 @@ pub enum Error {
         /// The buffer's length in bytes.
         capacity: u64,
     },
+    /// A message whose bytes are not those that were sent; they lie in the buffer.
+    #[error(
+        "a message of {length} bytes from rank {source_rank} (tag {tag:#x}) arrived damaged: its checksum is {found:#010x}, and {announced:#010x} was sent"
+    )]
+    Corrupt {
+        /// The sender.
+        source_rank: u32,
+        /// The tag.
+        tag: u64,
+        /// The message's length in bytes.
+        length: u64,
+        /// CRC-32C of what was sent.
+        announced: u32,
+        /// CRC-32C of what arrived.
+        found: u32,
+    },
     /// The request was cancelled.
     #[error("the request was cancelled before it found its message")]
     Cancelled,
@@ -363,6 +379,7 @@ impl Error {
             Self::PeerLost { .. } => "peer.lost",
             Self::Timeout(_) => "timeout",
             Self::Truncated { .. } => "message.truncated",
+            Self::Corrupt { .. } => "message.corrupt",
             Self::Cancelled => "request.cancelled",
             Self::Unsupported { .. } => "unsupported",
             Self::OneSided { .. } => "one-sided",
@@ -402,6 +419,9 @@ impl Error {
                 "look at what the named peers do; raise wait.deadline only if they are merely slow"
             }
             Self::Truncated { .. } => "probe for the length first, or give a longer buffer",
+            Self::Corrupt { .. } => {
+                "check that the sender leaves its buffer alone until the send has ended, then its memory and devices"
+            }
             Self::Cancelled => "nothing: it was asked for",
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
@@ -428,6 +448,7 @@ impl Error {
                 Exit::Usage
             }
             Self::Truncated { .. } | Self::Cancelled | Self::Busy | Self::Full { .. } => Exit::Usage,
+            Self::Corrupt { .. } => Exit::Verdict,
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
             Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,

@@ -115,7 +115,12 @@ impl<'w> Raw<'w> {
                 by: "the raw interface: the world itself uses them".to_owned(),
             });
         }
-        Ok(Self { world, context })
+        Ok(Self::of(world, context))
+    }
+
+    /// Of any context, also one of the world's own.
+    pub(crate) fn of(world: &'w World, context: u16) -> Self {
+        Self { world, context }
     }
 
     fn call<R: Send + 'static>(self, step: impl FnOnce(&mut Core) -> R + Send + 'static) -> Result<R, Error> {

@@ -216,7 +216,7 @@ fn way_row(rank: u32, rails: &str) -> String {
 }
 
 /// Every value of the PML by name. A new one does not compile before it stands here.
-fn named(counters: &Counters) -> [Named; 40] {
+fn named(counters: &Counters) -> [Named; 42] {
     let Counters {
         sent_eager,
         sent_rndv,
@@ -239,6 +239,8 @@ fn named(counters: &Counters) -> [Named; 40] {
         resent,
         restarts,
         resumed_bytes,
+        checked,
+        corrupt,
         paths_down,
         paths_returned,
         calls,
@@ -284,6 +286,8 @@ fn named(counters: &Counters) -> [Named; 40] {
         ("pml.resent", "messages", resent),
         ("pml.restarts", "messages", restarts),
         ("pml.resumed_bytes", "bytes", resumed_bytes),
+        ("pml.checked", "messages", checked),
+        ("pml.corrupt", "messages", corrupt),
         ("pml.paths_down", "paths", paths_down),
         ("pml.paths_returned", "paths", paths_returned),
         ("pml.calls", "calls", calls),

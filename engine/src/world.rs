@@ -201,6 +201,15 @@ impl World {
         self.usual().ssend(to, tag, data)
     }
 
+    /// Sends `data` in buffered mode: what no rail takes now is copied, and the call returns at once.
+    ///
+    /// # Errors
+    /// An unknown or lost rank; [`Error::Full`] when `pml.buffer` bytes wait already: make progress and try again;
+    /// [`Error::Layout`] for more bytes than that.
+    pub fn bsend(&self, to: u32, tag: u64, data: &[u8]) -> Result<(), Error> {
+        Raw::of(self, USER).inject(to, tag, data)
+    }
+
     /// Receives a message that matches into `into`.
     ///
     /// ```

@@ -41,6 +41,55 @@ fn every_size_arrives_whole_by_every_protocol() {
 }
 
 #[test]
+fn buffered_sends_return_before_anybody_receives() {
+    const EACH: usize = 50_000;
+    in_both_modes(2, |world| {
+        if world.rank() == 0 {
+            let mut data = vec![0; EACH];
+            for tag in 0..10 {
+                data.fill(tag as u8);
+                world.bsend(1, tag, &data).unwrap();
+            }
+            let long = world.bsend(1, 0, &vec![0; 2 << 20]).unwrap_err();
+            assert_eq!(long.code(), "layout", "{long}");
+            world.send(1, 99, &[]).unwrap();
+            world.recv(1, 99, &mut []).unwrap();
+        } else {
+            world.recv(0, 99, &mut []).unwrap();
+            for tag in (0..10).rev() {
+                let mut into = vec![9; EACH];
+                world.recv(0, tag, &mut into).unwrap();
+                assert!(into.iter().all(|byte| u64::from(*byte) == tag));
+            }
+            world.send(0, 99, &[]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn messages_with_checksums_pass_in_both_modes() {
+    for mode in MODES {
+        let mut config = config(mode);
+        config.pml.checksum.set(true);
+        job(2, &config, |world| {
+            let other = 1 - world.rank();
+            for size in [0, 8, 5000, 300_000] {
+                let mut into = vec![0; size];
+                world
+                    .scope(|s| {
+                        let receive = s.irecv(other, 5, &mut into)?;
+                        let data = pattern(other, size).leak();
+                        s.isend(other, 5, data)?.wait()?;
+                        receive.wait()
+                    })
+                    .unwrap();
+                assert!(into == pattern(world.rank(), size));
+            }
+        });
+    }
+}
+
+#[test]
 fn wildcards_take_by_tag_bits_and_from_anybody() {
     in_both_modes(4, |world| {
         if world.rank() > 0 {

@@ -217,6 +217,34 @@ fn a_message_with_more_to_follow_waits_for_the_next_call() {
 }
 
 #[test]
+fn bytes_that_change_under_way_are_told_with_the_checksum() {
+    let net = SimNet::new(3, SimConfig::default());
+    let mut config = Config::default();
+    config.pml.checksum.set(true);
+    let worlds = doorbell::simulated_datagrams(&net, 2, &config).unwrap();
+    let (from, into) = (
+        worlds[0].region(1 << 20).unwrap(),
+        worlds[1].region(1 << 20).unwrap(),
+    );
+    let mut send = worlds[0].issend_region(1, 7, from.whole()).unwrap();
+    for _ in 0..50 {
+        worlds.iter().for_each(|world| _ = world.progress());
+    }
+    from.write((1 << 20) - 1, &[1]);
+    let mut receive = worlds[1].irecv_region(0, 7, into.whole()).unwrap();
+    drive(&worlds, || send.is_done() && receive.is_done());
+    send.test().unwrap().unwrap();
+    let error = receive.test().unwrap().unwrap_err();
+    assert_eq!((error.code(), error.exit_code()), ("message.corrupt", 1));
+    assert!(
+        error
+            .to_string()
+            .contains("1048576 bytes from rank 0 (tag 0x7) arrived damaged"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_path_that_drops_full_frames_is_named_in_the_error_of_who_waits() {
     let net = SimNet::new(3, SimConfig::default());
     let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();

@@ -52,6 +52,8 @@ pub enum SendMode {
     Standard,
     /// Not before the message was matched with a receive.
     Synchronous,
+    /// At once: what no rail takes now is copied, of all such messages together at most `inject_limit` bytes.
+    Buffered,
 }
 
 /// The arguments of a send.
@@ -139,7 +141,8 @@ pub struct Delivery {
     pub delivered: u64,
     /// Who sent it, its tag, its full length. Truncated when that is more than `delivered`.
     pub status: Status,
-    /// It arrived whole (up to truncation). False: its peer was lost or gave it up, and the bytes mean nothing.
+    /// It arrived whole (up to truncation). False: its peer was lost or gave it up, or its checksum says that the bytes
+    /// are not those that were sent; they mean nothing.
     pub intact: bool,
 }
 

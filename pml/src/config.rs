@@ -53,6 +53,10 @@ pub struct PmlConfig {
     pub handshake: bool,
     /// With what a transfer goes on after a restart.
     pub resume: Resume,
+    /// Give every message to another rank a checksum over its bytes, computed in the sender's memory and checked in the
+    /// receiver's. Costs a pass over the bytes at either end, and the fast path of short ones. Messages that come with
+    /// one are checked whatever is set here.
+    pub checksum: bool,
     /// How long a peer is waited for when its last rail has lost the link; zero: not at all.
     pub patience: Duration,
     /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
@@ -87,6 +91,7 @@ impl PmlConfig {
             spread: false,
             handshake: false,
             resume: Resume::Missing,
+            checksum: false,
             patience: Duration::from_secs(5),
             window: 4 << 20,
             hard_window: 64 << 20,

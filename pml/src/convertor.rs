@@ -194,7 +194,8 @@ impl Target {
         })
     }
 
-    fn piece(&self, index: usize) -> Option<MutLoan> {
+    /// The piece with this number; for layouts of several pieces only.
+    pub(crate) fn piece(&self, index: usize) -> Option<MutLoan> {
         match self {
             Self::Parts(parts) => parts.get(index).copied(),
             Self::Strided(blocks) => {

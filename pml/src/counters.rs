@@ -101,6 +101,10 @@ pub struct Counters {
     pub restarts: u64,
     /// Bytes that a restarted transfer had already.
     pub resumed_bytes: u64,
+    /// Messages received whole that came with a checksum.
+    pub checked: u64,
+    /// Of these, messages whose bytes are not those that were sent.
+    pub corrupt: u64,
     /// Paths (a peer over a rail) that went down.
     pub paths_down: u64,
     /// Paths that were taken back after they had been down.

@@ -8,8 +8,8 @@ use crate::operations::FOREIGN;
 use crate::peer::{EXPECTED_MASK, about};
 use crate::unexpected::Envelope;
 use crate::wire::{
-    self, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RestartHeader, RndvHeader, WayHeader,
-    flag, head_len, kind,
+    self, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, REMOTE_LEN, RNDV_LEN, RestartHeader,
+    RndvHeader, WayHeader, flag, head_len, kind,
 };
 
 /// A rail peer that belongs to no rank.
@@ -82,7 +82,8 @@ impl Core {
             Some(_) => {}
         }
         match header.kind {
-            kind::MATCH => self.on_match(rank, rail, &header, inbound),
+            kind::MATCH => self.on_match(rank, rail, &header, inbound, MATCH_LEN, None),
+            kind::CHECKED => self.on_checked(rank, rail, inbound),
             kind::RNDV | kind::RGET => self.on_announcement(rank, rail, inbound),
             kind::FRAG => self.on_frag(rank, inbound),
             kind::CREDIT => self.on_credit(rank, head),
@@ -109,9 +110,27 @@ impl Core {
         }
     }
 
-    /// A MATCH that is not the expected one, or that has flags.
-    fn on_match(&mut self, rank: u32, rail: u16, header: &MatchHeader, inbound: &Inbound<'_>) {
-        let body = inbound.len() - MATCH_LEN;
+    fn on_checked(&mut self, rank: u32, rail: u16, inbound: &Inbound<'_>) {
+        let Some(bytes) = inbound.read::<CHECKED_LEN>(0) else {
+            self.counters.drops.runt += 1;
+            return;
+        };
+        let header: CheckedHeader = wire::parse(bytes);
+        let checksum = Some(header.checksum.get());
+        self.on_match(rank, rail, &header.matching, inbound, CHECKED_LEN, checksum);
+    }
+
+    /// A MATCH that is not the expected one, that has flags, or that has a checksum. Its bytes start at `at`.
+    fn on_match(
+        &mut self,
+        rank: u32,
+        rail: u16,
+        header: &MatchHeader,
+        inbound: &Inbound<'_>,
+        at: usize,
+        checksum: Option<u32>,
+    ) {
+        let body = inbound.len() - at;
         let envelope = Envelope {
             rank,
             rail,
@@ -125,8 +144,9 @@ impl Core {
             body,
             remote: None,
             restart: 0,
+            checksum,
         };
-        self.sequence(&envelope, inbound, MATCH_LEN);
+        self.sequence(&envelope, inbound, at);
     }
 
     fn on_announcement(&mut self, rank: u32, rail: u16, inbound: &Inbound<'_>) {
@@ -165,6 +185,7 @@ impl Core {
             body,
             remote,
             restart: header.restart.get(),
+            checksum: header.checksum(),
         };
         if matching.flags & flag::RESTART != 0 {
             self.restarted(&envelope, header.receiver.get(), inbound, RNDV_LEN);

@@ -5,12 +5,13 @@ use doorbell_fabric::message::{Body, Message};
 use zerocopy::IntoBytes;
 
 use crate::args::{Payload, SendArgs, SendMode, Sent};
-use crate::convertor::Origin;
+use crate::convertor::{Cursor, Origin, to_usize};
 use crate::error::PmlError;
 use crate::launch::Launch;
 use crate::local::Outgoing;
 use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
+use crate::pool::Buffer;
 use crate::rank::Rank;
 use crate::request::{State, mark};
 use crate::wire::MatchHeader;
@@ -57,25 +58,32 @@ impl<M: Message> Pml<M> {
     /// Sends.
     ///
     /// # Errors
-    /// As [`Pml::send_loan`], and [`PmlError::BadLayout`].
+    /// As [`Pml::send_loan`]; [`PmlError::BadLayout`]; in buffered mode also as [`Pml::inject`].
     pub fn send(&mut self, args: SendArgs) -> Result<Sent, PmlError> {
         let notify = if args.notify { mark::NOTIFY } else { 0 };
         let marks = match args.mode {
             SendMode::Standard => notify,
             SendMode::Synchronous => notify | mark::SYNC,
+            SendMode::Buffered => mark::DETACHED,
         };
-        if let (Payload::Loan(bytes), SendMode::Standard) = (&args.payload, args.mode)
+        if let (Payload::Loan(bytes), SendMode::Standard | SendMode::Buffered) = (&args.payload, args.mode)
             && self.at_once::<false>(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
         {
             return Ok(Sent::Done);
         }
-        self.send_slowly(Outgoing {
+        let buffered = args.mode == SendMode::Buffered;
+        let mut origin = Origin::User(args.payload.checked()?);
+        if buffered {
+            origin = self.buffered(&origin)?;
+        }
+        let sent = self.send_slowly(Outgoing {
             to: args.to.0,
             context: args.context,
             tag: args.tag,
-            origin: Origin::User(args.payload.checked()?),
+            origin,
             marks,
-        })
+        })?;
+        Ok(if buffered { Sent::Done } else { sent })
     }
 
     /// Sends bytes that are taken before the call returns; there is never a request.
@@ -128,21 +136,8 @@ impl<M: Message> Pml<M> {
     #[cold]
     #[inline(never)]
     fn inject_slowly(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
-        let limit = self.core.config.inject_limit;
-        if bytes.len() > limit {
-            return Err(PmlError::InjectTooLong {
-                length: bytes.len(),
-                limit,
-            });
-        }
-        if self.core.own_bytes + bytes.len() > limit {
-            return Err(PmlError::InjectFull {
-                waiting: self.core.own_bytes,
-            });
-        }
-        let mut buffer = self.core.pool.take(bytes.len());
+        let mut buffer = self.take_buffer(bytes.len() as u64)?;
         buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        self.core.own_bytes += bytes.len();
         let outgoing = Outgoing {
             to: to.0,
             context,
@@ -151,6 +146,28 @@ impl<M: Message> Pml<M> {
             marks: mark::DETACHED,
         };
         self.send_slowly(outgoing).map(|_| ())
+    }
+
+    /// A copy of the bytes of a send, to be sent from.
+    fn buffered(&mut self, origin: &Origin) -> Result<Origin, PmlError> {
+        let mut buffer = self.take_buffer(origin.len())?;
+        let length = to_usize(origin.len());
+        origin.pack(&mut Cursor::default(), 0, &mut buffer.bytes_mut()[..length]);
+        Ok(Origin::Own(buffer, length))
+    }
+
+    /// A buffer for bytes that are taken before a call returns, of which there may be so many.
+    fn take_buffer(&mut self, length: u64) -> Result<Buffer, PmlError> {
+        let (length, limit) = (to_usize(length), self.core.config.inject_limit);
+        let waiting = self.core.own_bytes;
+        if length > limit {
+            return Err(PmlError::InjectTooLong { length, limit });
+        }
+        if waiting + length > limit {
+            return Err(PmlError::InjectFull { waiting });
+        }
+        self.core.own_bytes += length;
+        Ok(self.core.pool.take(length))
     }
 
     /// Everything that the fast path does not do.

@@ -109,6 +109,22 @@ pub enum PmlError {
         /// How many bytes were delivered.
         room: u64,
     },
+    /// The bytes that arrived are not those that were sent: their checksum differs. They lie in the receive's room.
+    #[error(
+        "a message of {length} bytes (tag {tag:#x}) from {source_rank} arrived damaged: its checksum is {found:#010x}, and {announced:#010x} was sent; look at that sender's memory and devices, and that it leaves its buffer alone until the send has ended"
+    )]
+    Corrupt {
+        /// Who sent it.
+        source_rank: Rank,
+        /// Its tag.
+        tag: u64,
+        /// Its length.
+        length: u64,
+        /// CRC-32C of the bytes that were sent.
+        announced: u32,
+        /// CRC-32C of the bytes that arrived.
+        found: u32,
+    },
     /// The request was cancelled before it took part in any message.
     #[error("the request was cancelled")]
     Cancelled,

@@ -10,7 +10,7 @@ use crate::peer::ENVELOPE;
 use crate::pml::Pml;
 use crate::rendezvous::tasks::{Piece, send_piece};
 use crate::request::{RequestId, State, mark};
-use crate::wire::{MatchHeader, RndvHeader, flag, kind};
+use crate::wire::{CheckedHeader, MatchHeader, RndvHeader, flag, kind};
 
 /// What became of the start of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,14 @@ impl<M: Message> Pml<M> {
         let seq = self.core.hot[rank as usize].next;
         let slot = self.core.requests.peek(id.index());
         let head = MatchHeader::new(kind::MATCH, 0, slot.context, seq.0, slot.tag);
-        match self.send_first(rank, at, id, head.as_bytes(), to_usize(length)) {
+        let sent = match self.core.checksum_of(id.index()) {
+            None => self.send_first(rank, at, id, head.as_bytes(), to_usize(length)),
+            Some(sum) => {
+                let head = CheckedHeader::new(head, sum);
+                self.send_first(rank, at, id, head.as_bytes(), to_usize(length))
+            }
+        };
+        match sent {
             Ok(()) => {
                 self.core.counters.sent_eager += 1;
                 Launch::Complete
@@ -83,6 +90,7 @@ impl<M: Message> Pml<M> {
         first: usize,
         can_put: bool,
     ) -> Launch {
+        let checksum = self.core.checksum_of(id.index());
         let hot = &self.core.hot[rank as usize];
         let (slot, record) = self.core.requests.both(id.index());
         let mut body = slot.length.min(first as u64);
@@ -98,8 +106,9 @@ impl<M: Message> Pml<M> {
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
-            reserved: 0.into(),
-        };
+            checksum: 0.into(),
+        }
+        .with_checksum(checksum);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
                 self.core.requests.slot(id.index()).state = State::AwaitAck;
@@ -115,7 +124,7 @@ impl<M: Message> Pml<M> {
         let path = &self.core.peers[rank as usize].paths[at];
         let (rail_index, peer) = (path.rail, path.peer);
         let rail = &mut self.rails[usize::from(rail_index)].rail;
-        let (slot, record) = self.core.requests.both(id.index());
+        let record = self.core.requests.record(id.index());
         if record.exposed.is_some() && record.rail != rail_index {
             self.core.withdraw(id.index());
             self.apply_withdrawals();
@@ -133,15 +142,19 @@ impl<M: Message> Pml<M> {
             record.rail = rail_index;
         }
         let remote = record.remote?;
-        record.seq = self.core.hot[rank as usize].next.0;
+        let seq = self.core.hot[rank as usize].next.0;
+        record.seq = seq;
+        let checksum = self.core.checksum_of(id.index());
+        let slot = self.core.requests.peek(id.index());
         let head = RndvHeader {
-            matching: MatchHeader::new(kind::RGET, 0, slot.context, record.seq, slot.tag),
+            matching: MatchHeader::new(kind::RGET, 0, slot.context, seq, slot.tag),
             length: slot.length.into(),
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
-            reserved: 0.into(),
-        };
+            checksum: 0.into(),
+        }
+        .with_checksum(checksum);
         let sent = rail.send(peer, head.as_bytes(), Body::Bytes(remote.as_bytes()));
         Some(match self.first_sent(rank, at, sent.map(|_| 0)) {
             Ok(()) => {

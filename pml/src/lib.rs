@@ -20,6 +20,7 @@
 //! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
+//! | `checksum` | whether what arrived is what was sent |
 //! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
@@ -43,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod checksum;
 mod config;
 mod convertor;
 mod core;

@@ -42,6 +42,7 @@ impl Core {
             body: to_usize(outgoing.origin.len()),
             remote: None,
             restart: 0,
+            checksum: None,
         };
         if let Some(found) = self.matcher.arrive(envelope.key(), envelope.length) {
             self.hand_over(&found.into(), &envelope, &outgoing.origin);

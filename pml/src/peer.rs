@@ -120,8 +120,13 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(config: &PmlConfig, rail: u16, peer: PeerIndex, can: &Arc<Capabilities>) -> Self {
-        let room = can.limits.message.saturating_sub(wire::MATCH_LEN);
-        let by_rail = can.limits.eager.saturating_sub(wire::MATCH_LEN);
+        let head = if config.checksum {
+            wire::CHECKED_LEN
+        } else {
+            wire::MATCH_LEN
+        };
+        let room = can.limits.message.saturating_sub(head);
+        let by_rail = can.limits.eager.saturating_sub(head);
         let eager = config.eager_limit.unwrap_or(by_rail).min(room);
         let first_room = can.limits.message.saturating_sub(wire::RNDV_LEN);
         let first_part = config.first_part.unwrap_or(eager).min(first_room);

@@ -177,6 +177,16 @@ impl Core {
                 length: slot.length,
                 room: self.requests.peek_record(index).until,
             }),
+            Outcome::Corrupt => {
+                let record = self.requests.peek_record(index);
+                Err(PmlError::Corrupt {
+                    source_rank: source,
+                    tag: slot.tag,
+                    length: slot.length,
+                    announced: record.checksum.unwrap_or_default(),
+                    found: record.found,
+                })
+            }
             Outcome::Cancelled => Err(PmlError::Cancelled),
             Outcome::SendAborted => Err(PmlError::SendAborted {
                 source_rank: source,

@@ -18,8 +18,8 @@ use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{RequestId, State, mark};
 use crate::wire::{
-    self, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader, REMOTE_LEN, RNDV_LEN,
-    RndvHeader, flag, head_len, kind,
+    self, CHECKED_LEN, CheckedHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader,
+    REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
 };
 
 /// A rail of this PML: its number in the order of `add_rail`.
@@ -181,7 +181,7 @@ impl<M: Message> Pml<M> {
                 self.send_over(rank, head, body)
             }
             kind::FRAG if bytes.len() > room => self.send_cut(rank, head, body, room),
-            kind::MATCH if bytes.len() > room => self.announce_again(rank, head, body),
+            kind::MATCH | kind::CHECKED if bytes.len() > room => self.announce_again(rank, head, body),
             _ => self.send_over(rank, head, body),
         }
     }
@@ -241,6 +241,9 @@ impl<M: Message> Pml<M> {
         else {
             return Ok(());
         };
+        let checked = head
+            .first_chunk::<CHECKED_LEN>()
+            .map(|bytes| wire::parse::<CheckedHeader, _>(*bytes).checksum.get());
         let (id, slot) = self.core.requests.take();
         slot.state = State::AwaitAck;
         slot.marks = mark::DETACHED | mark::RECORD;
@@ -258,8 +261,9 @@ impl<M: Message> Pml<M> {
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
-            reserved: 0.into(),
-        };
+            checksum: 0.into(),
+        }
+        .with_checksum(checked);
         let sent = self.send_over(rank, announcement.as_bytes(), &[]);
         if sent.is_err() {
             if self.core.requests.get(id).is_some() {
@@ -273,6 +277,7 @@ impl<M: Message> Pml<M> {
         let record = self.core.requests.record(id.index());
         record.seq = header.seq.get();
         record.again = true;
+        record.checksum = checked;
         record.origin = Origin::Own(buffer, body.len());
         Ok(())
     }
@@ -294,7 +299,7 @@ fn as_announcement(head: &[u8]) -> Head {
     Head::new(&RndvHeader {
         matching: MatchHeader {
             kind: kind::RNDV,
-            flags: header.matching.flags & flag::RESTART,
+            flags: header.matching.flags & (flag::RESTART | flag::CHECKED),
             ..header.matching
         },
         ..header

@@ -61,6 +61,7 @@ impl Core {
             body: length,
             remote: None,
             restart: 0,
+            checksum: None,
         }
     }
 
@@ -157,10 +158,11 @@ impl Core {
                 inbound.copy_to_loan(at, &room, 0);
             }
         }
-        if until < envelope.length || envelope.kind != kind::MATCH {
+        if until < envelope.length || envelope.kind != kind::MATCH || envelope.checksum.is_some() {
             slot.marks |= mark::RECORD;
             record.until = until;
             record.moved = body;
+            record.checksum = envelope.checksum;
         }
         if envelope.kind == kind::MATCH {
             self.finish_received(index);
@@ -171,9 +173,8 @@ impl Core {
 
     /// Ends a receive whose bytes are all there.
     pub(crate) fn finish_received(&mut self, index: usize) {
-        let (slot, record) = self.requests.both(index);
-        let cut = slot.marks & mark::RECORD != 0 && record.until < slot.length;
-        self.finish(index, if cut { Outcome::Truncated } else { Outcome::Ok });
+        let outcome = self.judge(index);
+        self.finish(index, outcome);
     }
 
     fn deliver_multi(&mut self, found: &Landing, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
@@ -187,12 +188,13 @@ impl Core {
                 Some(Target::Region(slice)) => inbound.copy_to_region(at, slice, offset, length),
                 _ => inbound.copy_to_loan(at, &room, 0),
             };
+            let intact = self.is_intact(index, found, envelope);
             let delivery = Delivery {
                 request: found.request,
                 offset: found.offset,
                 delivered: found.length,
                 status: envelope.status(),
-                intact: true,
+                intact,
             };
             // What it counts is given back when the delivery is taken: that bounds the queue.
             self.deliveries.push_back((delivery, envelope.charge()));

@@ -101,6 +101,7 @@ pub(crate) enum State {
 pub(crate) enum Outcome {
     Ok,
     Truncated,
+    Corrupt,
     Cancelled,
     PeerLost,
     SendAborted,
@@ -187,6 +188,9 @@ pub(crate) struct Record {
     pub(crate) parent_at: u64,
     /// Multi-receive: bytes filled.
     pub(crate) filled: u64,
+    /// Of the whole message, as it was sent; and, at its receiver, as it arrived.
+    pub(crate) checksum: Option<u32>,
+    pub(crate) found: u32,
     /// The restart handshake: the number of the attempt, and where it is.
     pub(crate) restart: u32,
     pub(crate) dance: Dance,

@@ -29,6 +29,8 @@ pub(crate) struct Envelope {
     pub(crate) remote: Option<Remote>,
     /// The attempt.
     pub(crate) restart: u32,
+    /// Of the whole message.
+    pub(crate) checksum: Option<u32>,
 }
 
 impl Envelope {

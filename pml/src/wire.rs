@@ -8,7 +8,7 @@
 //! | kind | bytes | after the first 16 | body |
 //! |---|---|---|---|
 //! | MATCH 1 | 16 | | the message |
-//! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, reserved | the first bytes |
+//! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, checksum | the first bytes |
 //! | RGET 3 | 48 | as RNDV | [`Remote`], 24 bytes |
 //! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, reserved | |
 //! | NACK 5, FIN 9 | 40 | sender's request, receiver's request, status, restart | |
@@ -16,6 +16,7 @@
 //! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
 //! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
 //! | CREDIT 14 | 16 | (0: kind, flags, reserved) consumed bytes, cumulative | |
+//! | CHECKED 18 | 24 | checksum, reserved | the message |
 //! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, way u16, number u32) reserved | |
 //!
 //! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by itself).
@@ -59,12 +60,16 @@ pub(crate) mod kind {
     pub(crate) const ECHO: u8 = 16;
     /// A way (another one than this) was given up at this end.
     pub(crate) const BROKEN: u8 = 17;
+    /// A whole message, with its checksum.
+    pub(crate) const CHECKED: u8 = 18;
 }
 
 /// The flags of headers.
 pub(crate) mod flag {
     /// RNDV, RGET: the rendezvous begins anew, for a receiver that knows the message.
     pub(crate) const RESTART: u8 = 0x01;
+    /// RNDV, RGET: the checksum holds.
+    pub(crate) const CHECKED: u8 = 0x02;
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
     /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it is to be
@@ -90,7 +95,16 @@ pub(crate) struct MatchHeader {
     pub(crate) tag: U64,
 }
 
-/// RNDV and RGET.
+/// CHECKED: MATCH with the CRC-32C of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct CheckedHeader {
+    pub(crate) matching: MatchHeader,
+    pub(crate) checksum: U32,
+    pub(crate) reserved: U32,
+}
+
+/// RNDV and RGET. The checksum is of the whole message, where the flag says that there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct RndvHeader {
@@ -99,7 +113,7 @@ pub(crate) struct RndvHeader {
     pub(crate) sender: U64,
     pub(crate) receiver: U64,
     pub(crate) restart: U32,
-    pub(crate) reserved: U32,
+    pub(crate) checksum: U32,
 }
 
 /// ACK: the receiver wants the bytes from `offset` to `until` as fragments.
@@ -184,6 +198,36 @@ pub(crate) struct WayHeader {
     pub(crate) reserved: U64,
 }
 
+impl CheckedHeader {
+    /// `head`, of a whole message, with its checksum.
+    pub(crate) fn new(head: MatchHeader, checksum: u32) -> Self {
+        Self {
+            matching: MatchHeader {
+                kind: kind::CHECKED,
+                ..head
+            },
+            checksum: checksum.into(),
+            reserved: 0.into(),
+        }
+    }
+}
+
+impl RndvHeader {
+    /// With the checksum of the message, if it has one.
+    pub(crate) fn with_checksum(mut self, checksum: Option<u32>) -> Self {
+        if let Some(sum) = checksum {
+            self.matching.flags |= flag::CHECKED;
+            self.checksum = sum.into();
+        }
+        self
+    }
+
+    /// The checksum of the message, if it has one.
+    pub(crate) fn checksum(&self) -> Option<u32> {
+        (self.matching.flags & flag::CHECKED != 0).then(|| self.checksum.get())
+    }
+}
+
 impl WayHeader {
     pub(crate) const fn new(kind: u8, way: u16, number: u32) -> Self {
         Self {
@@ -196,13 +240,14 @@ impl WayHeader {
     }
 }
 
+pub(crate) const CHECKED_LEN: usize = size_of::<CheckedHeader>();
 pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
 pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
 pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
 
 const _: () = {
     assert!(size_of::<MatchHeader>() == MATCH_LEN);
-    assert!(RNDV_LEN == 48 && FRAG_LEN == 24);
+    assert!(CHECKED_LEN == 24 && RNDV_LEN == 48 && FRAG_LEN == 24);
     assert!(size_of::<AckHeader>() == 56 && size_of::<PutHeader>() == 48);
     assert!(size_of::<FinHeader>() == 40 && size_of::<RestartHeader>() == 40);
     assert!(size_of::<CreditHeader>() == 16 && size_of::<WayHeader>() == 16);
@@ -234,6 +279,7 @@ impl MatchHeader {
 pub(crate) const fn head_len(kind: u8) -> Option<usize> {
     Some(match kind {
         kind::MATCH => MATCH_LEN,
+        kind::CHECKED => CHECKED_LEN,
         kind::RNDV | kind::RGET => RNDV_LEN,
         kind::ACK => size_of::<AckHeader>(),
         kind::NACK | kind::FIN => size_of::<FinHeader>(),
@@ -321,11 +367,25 @@ mod tests {
                 sender: 0x22.into(),
                 receiver: 0x33.into(),
                 restart: 0x44.into(),
-                reserved: 0.into(),
+                checksum: 0x55.into(),
             };
-            assert_eq!(head.as_bytes(), golden(kind, 0x10, &[0x11, 0x22, 0x33, 0x44]));
+            assert_eq!(
+                head.as_bytes(),
+                golden(kind, 0x10, &[0x11, 0x22, 0x33, 0x44 | 0x55 << 32])
+            );
             assert_eq!(head_len(kind), Some(head.as_bytes().len()));
         }
+    }
+
+    #[test]
+    fn checked_is_twenty_four_golden_bytes() {
+        let head = CheckedHeader {
+            matching: with(kind::CHECKED, 0),
+            checksum: 0x0403_0201.into(),
+            reserved: 0.into(),
+        };
+        assert_eq!(head.as_bytes(), golden(18, 0, &[0x0403_0201]));
+        assert_eq!(head_len(kind::CHECKED), Some(24));
     }
 
     #[test]
@@ -419,7 +479,7 @@ mod tests {
 
     #[test]
     fn kinds_that_are_not_ours_have_no_length() {
-        for kind in [0, 7, 18, 255] {
+        for kind in [0, 7, 19, 255] {
             assert_eq!(head_len(kind), None);
         }
     }

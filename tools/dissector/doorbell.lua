@@ -32,6 +32,7 @@ local CHECKS = { [0] = "wrong", [1] = "right", [2] = "not checked", [3] = "none"
 local HEADS = {
     [1] = "MATCH", [2] = "RNDV", [3] = "RGET", [4] = "ACK", [5] = "NACK", [6] = "FRAG", [8] = "PUT", [9] = "FIN",
     [10] = "RESTART NOTIFY", [11] = "RESTART ACK", [12] = "RESTART NACK", [13] = "RESTART ERROR", [14] = "CREDIT",
+    [15] = "PROBE", [16] = "ECHO", [17] = "BROKEN", [18] = "CHECKED",
 }
 
 local f = {

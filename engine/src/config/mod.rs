@@ -133,6 +133,10 @@ settings! {
             "Bytes of messages nobody asked for yet that a rank keeps for each peer before it holds the sender back.";
         protocol: Protocol = Protocol::Auto, "DOORBELL_PROTOCOL",
             "Which protocol carries messages; anything but auto is for tests and measurements.";
+        checksum: bool = false, "DOORBELL_CHECKSUM",
+            "Whether messages carry a checksum from the sender's memory to the receiver's; costs a pass over the bytes at either end.";
+        buffer: Size = Size(1 << 20), "DOORBELL_BUFFER",
+            "Bytes of buffered and injected messages that may wait for a rail at a time.";
     }
     /// What others may see.
     counters: Seeing {

@@ -206,6 +206,12 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["auto", "get", "put", "fragments"],
             &["", "0", "1"],
         ),
+        ("pml.checksum", &["0", "1", "on", "off"], &["", "2"]),
+        (
+            "pml.buffer",
+            &["0", "1", "64k", "1 MiB"],
+            &["", "1125899906842625"],
+        ),
         ("shm.cma", &["0", "1", "on", "off"], &["", "2"]),
         (
             "shm.cells",

@@ -169,6 +169,7 @@ impl<M: Message> Pml<M> {
             long && path.wants_put(protocol),
         );
         let exposed = get && self.expose_anew(rank, at, id);
+        let checksum = self.core.checksum_of(id.index());
         let flags = flag::RESTART | if put { flag::CAN_PUT } else { 0 };
         let kind = if exposed { kind::RGET } else { kind::RNDV };
         let (slot, record) = self.core.requests.both(id.index());
@@ -178,8 +179,9 @@ impl<M: Message> Pml<M> {
             sender: id.to_bits().into(),
             receiver: record.remote_request.into(),
             restart: record.restart.into(),
-            reserved: 0.into(),
-        };
+            checksum: 0.into(),
+        }
+        .with_checksum(checksum);
         let body = match &record.remote {
             Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
             _ => Body::Empty,

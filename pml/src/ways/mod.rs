@@ -193,7 +193,7 @@ impl Core {
         hot.peer = path.peer;
         // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
         // by the receiver.
-        if peer.sends.is_empty() {
+        if peer.sends.is_empty() && !self.config.checksum {
             hot.below = u32::try_from(path.eager + 1).unwrap_or(u32::MAX);
         }
         let turns = peer.takes_turns();

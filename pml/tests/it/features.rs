@@ -1,5 +1,6 @@
 //! What receives, probes and endings can do, one test each.
 
+use doorbell_fabric::memory::ConstLoan;
 use doorbell_pml::{
     Aborted, MultiArgs, Payload, PmlError, Protocol, Rank, RequestId, SendArgs, SendMode, Sent, Source,
     Target, Waiting,
@@ -310,6 +311,55 @@ fn inject_waits_for_a_full_rail_within_its_limit() {
     world.passes(10);
     assert_eq!(world.pmls[0].live_requests(), 0);
     world.pmls[0].inject(Rank(1), 0, 1, &[0; 1000]).unwrap();
+}
+
+#[test]
+fn a_buffered_send_is_complete_at_once_whatever_its_layout_and_length() {
+    let mut config = sim(true, true, true);
+    config.queue_depth = 2;
+    let mut world = World::new(2, config, |config| config.inject_limit = 200_000);
+    let buffered = |world: &mut World, payload: Payload| {
+        world.pmls[0].send(SendArgs {
+            mode: SendMode::Buffered,
+            notify: true,
+            ..send_args(1, 1, payload)
+        })
+    };
+    let memory = filled(100_000, 1);
+    let halves = |length: usize| {
+        let (first, second) = (
+            memory.loan().part(0, length / 2),
+            memory.loan().part(length / 2, length - length / 2),
+        );
+        Payload::Parts([second, first].into())
+    };
+    let lengths = [8, 8, 8, 3000, 100_000, 90_000];
+    for length in lengths {
+        assert!(matches!(buffered(&mut world, halves(length)), Ok(Sent::Done)));
+    }
+    let full = buffered(&mut world, halves(10_000)).unwrap_err();
+    assert!(matches!(full, PmlError::InjectFull { .. }), "{full}");
+    let long = world.pmls[0].send(SendArgs {
+        mode: SendMode::Buffered,
+        ..send_args(1, 1, Payload::Loan(ConstLoan::of_static(vec![0; 200_001].leak())))
+    });
+    assert!(matches!(long, Err(PmlError::InjectTooLong { .. })));
+    memory.write(0, &[0; 100_000]);
+    for length in lengths {
+        let into = empty(length);
+        let request = world.recv(1, Rank(0), 1, &into);
+        world.wait(1, request).unwrap();
+        let mut expected = pattern(100_000, 1)[..length].to_vec();
+        expected.rotate_left(length / 2);
+        assert_eq!(bytes(&into), expected);
+    }
+    world.passes(10);
+    assert_eq!(world.pmls[0].live_requests(), 0);
+    assert!(world.pmls[0].next_completion().is_none(), "there was no request");
+    assert!(
+        matches!(buffered(&mut world, halves(100_000)), Ok(Sent::Done)),
+        "the room came back"
+    );
 }
 
 #[test]

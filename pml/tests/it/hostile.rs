@@ -56,8 +56,8 @@ fn frame(dice: &mut Dice, seq: u32) -> Vec<u8> {
     word(
         0,
         &[
-            1 + dice.below(18) as u8,
-            [0, 0x10, 0x40, 0xff][dice.below(4) as usize],
+            1 + dice.below(19) as u8,
+            [0, 0x02, 0x10, 0x40, 0xff][dice.below(5) as usize],
         ],
     );
     word(2, &(dice.below(2) as u16).to_le_bytes());

@@ -1,5 +1,6 @@
 //! The PML over the simulator: every feature by name, rails that die, random traffic, hostile frames.
 
+mod checksum;
 mod ending;
 mod failover;
 mod features;

@@ -42,12 +42,14 @@ impl Storm {
         let protocol =
             [Protocol::Auto, Protocol::Get, Protocol::Put, Protocol::Fragments][dice.below(4) as usize];
         let (handshake, zero) = (dice.below(3) == 0, dice.below(3) == 0);
+        let checksum = dice.below(3) == 0;
         let mut config = sim(dice.below(4) > 0, dice.below(4) > 0, true);
         config.queue_depth = [8, 64, 1024][dice.below(3) as usize];
         config.silence = Duration::from_millis(1 + dice.below(30));
         let world = World::with_planes(ranks, planes, seed, config, |pml| {
             pml.protocol = protocol;
             pml.handshake = handshake;
+            pml.checksum = checksum;
             pml.resume = if zero { Resume::FromZero } else { Resume::Missing };
             pml.patience = Duration::from_secs(3600);
         });

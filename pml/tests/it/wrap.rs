@@ -19,6 +19,9 @@ pub(crate) struct Forger(pub(crate) SimRail);
 /// Withdraws what it exposed as soon as the announcement has left.
 pub(crate) struct Withdrawer(pub(crate) SimRail);
 
+/// Flips a bit of the last byte of every whole message.
+pub(crate) struct Spoiler(pub(crate) SimRail);
+
 /// Says other things of itself, and counts its polls.
 pub(crate) struct Tuned {
     pub(crate) rail: SimRail,
@@ -55,6 +58,9 @@ trait Twist {
         self.inner().poll_cost()
     }
     fn polled(&mut self) {}
+    fn pass_on(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        self.inner_mut().send(peer, head, body)
+    }
 }
 
 impl Twist for Tuned {
@@ -106,6 +112,29 @@ impl Twist for Withdrawer {
     }
 }
 
+impl Twist for Spoiler {
+    fn inner(&self) -> &SimRail {
+        &self.0
+    }
+    fn inner_mut(&mut self) -> &mut SimRail {
+        &mut self.0
+    }
+    fn pass_on(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
+        const WHOLE: [u8; 2] = [1, 18];
+        let mut bytes = match &body {
+            Body::Loan(loan) => loan.as_shared().to_vec(),
+            Body::Region(slice) => slice.as_shared().to_vec(),
+            Body::Bytes(bytes) => bytes.to_vec(),
+            Body::Empty | Body::Parts(_) => Vec::new(),
+        };
+        if let (true, Some(last)) = (WHOLE.contains(&head[0]), bytes.last_mut()) {
+            *last ^= 0x10;
+            return self.0.send(peer, head, Body::Bytes(&bytes));
+        }
+        self.0.send(peer, head, body)
+    }
+}
+
 macro_rules! twisted {
     ($rail:ty) => {
         impl Rail for $rail {
@@ -146,7 +175,7 @@ macro_rules! twisted {
                 self.inner_mut().open(address, life)
             }
             fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
-                self.inner_mut().send(peer, head, body)
+                self.pass_on(peer, head, body)
             }
             fn flush(&mut self) {
                 self.inner_mut().flush()
@@ -210,3 +239,4 @@ macro_rules! twisted {
 twisted!(Forger);
 twisted!(Withdrawer);
 twisted!(Tuned);
+twisted!(Spoiler);

@@ -1,0 +1,122 @@
+//! The checksum of a message, end to end: from the sender's memory to the receiver's, over everything between them.
+//!
+//! What a rail checks, it checks between its own two ends. What is damaged in a buffer between, or by a device that
+//! checks wrongly, or by a sender that writes its memory too early, it does not see. The sender computes CRC-32C over
+//! the bytes as they lie in its memory when the message begins, the receiver over what lies in its room when all have
+//! come, as Open MPI's `csum` PML does. Every message says whether it has one, so ranks need not agree on the setting.
+//! A message that does not fit its room is not checked: the receiver does not have its bytes.
+
+use doorbell_fabric::memory::SharedBytes;
+
+use crate::args::Target;
+use crate::convertor::{Cursor, Origin, to_usize};
+use crate::core::Core;
+use crate::receive::Landing;
+use crate::request::{Outcome, mark};
+use crate::unexpected::Envelope;
+
+/// Bytes copied at a time: memory that others may write is read once, and never by reference.
+const BLOCK: usize = 4096;
+
+/// Goes on with a checksum over more bytes.
+fn append(mut sum: u32, bytes: SharedBytes<'_>) -> u32 {
+    let mut block = [0; BLOCK];
+    let mut at = 0;
+    loop {
+        let length = bytes.copy_to(at, &mut block);
+        if length == 0 {
+            return sum;
+        }
+        sum = crc32c::crc32c_append(sum, &block[..length]);
+        at += length;
+    }
+}
+
+impl Origin {
+    /// Of all bytes to be sent.
+    fn checksum(&self) -> u32 {
+        let mut block = [0; BLOCK];
+        let (mut cursor, mut at, mut sum) = (Cursor::default(), 0, 0);
+        loop {
+            let length = self.pack(&mut cursor, at, &mut block);
+            if length == 0 {
+                return sum;
+            }
+            sum = crc32c::crc32c_append(sum, &block[..length]);
+            at += length as u64;
+        }
+    }
+}
+
+impl Target {
+    /// Of the first `length` bytes of the room.
+    fn checksum(&self, length: usize) -> u32 {
+        match self {
+            Self::Loan(loan) => append(0, loan.as_shared().take(length)),
+            Self::Region(slice) => append(0, slice.as_shared().take(length)),
+            Self::Parts(_) | Self::Strided(_) => {
+                let (mut left, mut sum) = (length, 0);
+                for piece in (0..).map_while(|index| self.piece(index)) {
+                    sum = append(sum, piece.as_shared().take(left));
+                    left = left.saturating_sub(piece.len());
+                }
+                sum
+            }
+        }
+    }
+}
+
+impl Core {
+    /// The checksum that a send carries: of its bytes as they were when it began. `None` when it carries none.
+    pub(crate) fn checksum_of(&mut self, index: usize) -> Option<u32> {
+        if !self.config.checksum {
+            return None;
+        }
+        let record = self.requests.record(index);
+        Some(*record.checksum.get_or_insert_with(|| record.origin.checksum()))
+    }
+
+    /// How a receive ends whose bytes are all there.
+    pub(crate) fn judge(&mut self, index: usize) -> Outcome {
+        let (slot, record) = self.requests.both(index);
+        if slot.marks & mark::RECORD == 0 {
+            return Outcome::Ok;
+        }
+        if record.until < slot.length {
+            return Outcome::Truncated;
+        }
+        let Some(announced) = record.checksum else {
+            return Outcome::Ok;
+        };
+        let length = to_usize(slot.length);
+        let found = match &record.target {
+            Some(target) if slot.marks & mark::APART != 0 => target.checksum(length),
+            _ => append(0, slot.room.as_shared().take(length)),
+        };
+        record.found = found;
+        self.count_checked(announced == found)
+    }
+
+    /// Whether a whole message in a piece of a multi-receive is what was sent.
+    pub(crate) fn is_intact(&mut self, index: usize, found: &Landing, envelope: &Envelope) -> bool {
+        let Some(announced) = envelope.checksum.filter(|_| found.length == envelope.length) else {
+            return true;
+        };
+        let (offset, length) = (to_usize(found.offset), to_usize(found.length));
+        let (slot, record) = self.requests.both(index);
+        let there = match &record.target {
+            Some(Target::Region(slice)) => append(0, slice.as_shared().skip(offset).take(length)),
+            _ => append(0, slot.room.part(offset, length).as_shared()),
+        };
+        self.count_checked(announced == there) == Outcome::Ok
+    }
+
+    fn count_checked(&mut self, same: bool) -> Outcome {
+        self.counters.checked += 1;
+        if same {
+            return Outcome::Ok;
+        }
+        self.counters.corrupt += 1;
+        Outcome::Corrupt
+    }
+}
