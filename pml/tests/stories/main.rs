@@ -1,0 +1,121 @@
+//! Stories of failover: one file, one story. Each `*.story` in this folder is a test of the same name.
+//!
+//! In a story nothing moves by itself: it says which frame arrives, which is lost, and who learns of it when. The races
+//! of Open MPI's BFO are told here (reference: bfo, section 10), the ones that this PML's design makes impossible too:
+//! as far as they can be played, and with what happens instead.
+//!
+//! ```text
+//! # prose to the end of the line
+//! ranks 3                                  the stage, before anything else is said; otherwise two ranks, two rails
+//! rails 3                                  the first is the quickest and the widest, by far
+//! rail 1 cannot get                        (or put)
+//! set protocol get                         put, fragments; otherwise by what the rails can do
+//! set handshake always | resume zero | patience 0 ms | pipeline 4 | one-sided 30000
+//!
+//! 0 send 1 tag 7 length 90000 as m         and the name of the message
+//! 1 receive 0 tag 7 length 90000 as m      (or from `any`)
+//! 1 abort m -> now                         or wait
+//! reuse m                                  its receiver has the memory back, and uses it for something else
+//!
+//! deliver rail 0 0->1 RGET                 the oldest such frame arrives, and its sender learns it
+//! deliver all rail 0 0->1 BROKEN           every such frame
+//! arrive rail 0 0->1 FRAG offset 4032      it arrives, and its sender does not learn it yet
+//! complete rail 0 0->1                     ... and now it does
+//! duplicate rail 0 0->1 ACK                a copy arrives, and the frame is still on its way
+//! drop rail 0 0->1 MATCH                   it never arrives
+//! hold rail 0 1->0 READ as late            it is not seen by `settle`, and outlives its rail
+//! release late
+//! fail rail 0 1->0 READ as indeterminate   a read or write (of the rank that is named first) ends with an error; of
+//!                                          one that is held (it is named so), its initiator is told, and it goes on
+//! break rail 0 at 0                        rank 0 finds it broken: [to 1] [because link] [keeping operations]
+//! mend rail 0 0->1                         both directions stand again
+//! settle                                   everything arrives and is completed, until nothing is on its way
+//! settle for 600 ms                        the same, and time goes by
+//! wait 100 ms                              time goes by, nothing arrives
+//! repeat 300 ... end
+//!
+//! expect wire rail 1 0->1 NOTIFY restart 1     it is on its way
+//! expect no wire rail 1 0->1 NOTIFY
+//! expect sent m ok                         or waits, lost, aborted; except for `waits`, that is its end
+//! expect received m whole                  the same
+//! expect m untouched                       its memory is as its owner left it after `reuse`
+//! expect 1 counter late_word 1             by the names in `counters.rs`
+//! expect 1 rail 0 to 0 down                the state of a way
+//! expect nothing left                      no request, no frame, no exposed memory; each story ends so
+//! ```
+//!
+//! Frames go by the names in `wire.rs`; the four words of the restart handshake are NOTIFY, RESTART-ACK, RESTART-NACK
+//! and ERROR. Operations are READ and WRITE.
+
+mod air;
+mod expect;
+mod frame;
+mod rail;
+mod setting;
+mod stage;
+
+macro_rules! stories {
+    ($($name:ident)*) => {
+        const TOLD: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            #[test]
+            fn $name() {
+                tell(stringify!($name));
+            }
+        )*
+    };
+}
+
+stories! {
+    a_both_sides_see_the_error
+    a_fragment_comes_twice
+    a_late_write_finds_its_key_revoked
+    a_restart_begins_with_the_first_byte
+    a_restart_goes_on_with_what_is_missing
+    a_restart_waits_for_a_read_under_way
+    a_restart_waits_for_a_write_under_way
+    all_rails_are_lost
+    an_eager_message_comes_twice
+    b_fragments_are_given_back_but_arrived
+    b_the_last_fragment_errs_but_arrived
+    c_the_fin_errs_but_arrived
+    d_the_notify_errs_but_arrived
+    e_the_restart_ack_errs_but_arrived
+    f_each_word_loses_its_rail
+    g_the_announcement_errs_and_its_answer_came
+    g_the_announcement_errs_before_its_answer
+    g_the_announcement_of_exposed_memory_errs
+    h_the_notify_overtakes_the_announcement
+    h_the_receive_comes_in_the_middle
+    h_unmatched_exposed_memory
+    h_unmatched_fragments
+    half_open
+    i_the_request_is_recycled_while_a_notify_is_late
+    j_three_hundred_restarts
+    j_three_hundred_restarts_of_a_write
+    third_rail_fails_during_the_handshake
+}
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");
+
+fn tell(name: &str) {
+    let file = format!("{}.story", name.replace('_', "-"));
+    let script = std::fs::read_to_string(format!("{FOLDER}/{file}")).unwrap();
+    stage::play(&file, &script);
+}
+
+#[test]
+fn every_file_is_a_test() {
+    let mut files: Vec<String> = std::fs::read_dir(FOLDER)
+        .unwrap()
+        .filter_map(|file| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            Some(name.strip_suffix(".story")?.replace('-', "_"))
+        })
+        .collect();
+    files.sort();
+    let mut told = TOLD.to_vec();
+    told.sort_unstable();
+    assert_eq!(told, files);
+}
