@@ -244,6 +244,7 @@ pub(crate) const CHECKED_LEN: usize = size_of::<CheckedHeader>();
 pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
 pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
 pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
+pub(crate) const WAY_LEN: usize = size_of::<WayHeader>();
 
 const _: () = {
     assert!(size_of::<MatchHeader>() == MATCH_LEN);

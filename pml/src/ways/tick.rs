@@ -204,7 +204,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// Sends a word over one way and no other; `false` when its rail does not take it.
-    fn say_over(&mut self, rank: u32, at: usize, word: WayHeader) -> bool {
+    pub(super) fn say_over(&mut self, rank: u32, at: usize, word: WayHeader) -> bool {
         let path = &self.core.peers[rank as usize].paths[at];
         let rail = &mut self.rails[usize::from(path.rail)].rail;
         let sent = rail.send(path.peer, word.as_bytes(), Body::Empty).is_ok();

@@ -12,8 +12,9 @@ use crate::error::LostReason;
 use crate::moves::after;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
-use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WayHeader, kind};
+use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WAY_LEN, WayHeader, kind};
 
+use super::latency::each;
 use super::state::{MOVES, Turn, WayState};
 
 /// The first back-off before a way that broke is called, and the longest.
@@ -157,9 +158,23 @@ impl<M: Message> Pml<M> {
         if self.core.peers[rank as usize].first_up().is_none() {
             self.alone(rank, reason);
         } else {
-            let head = WayHeader::new(kind::BROKEN, at as u16, 0);
-            self.core.tell(rank, Head::new(&head));
+            self.tell_broken(rank, at);
             self.core.list(rank);
+        }
+    }
+
+    /// Tells the peer that a way is given up, over each of the others: the peer may have closed its end of the one that
+    /// is next in turn here, and not have been able to tell us that.
+    fn tell_broken(&mut self, rank: u32, broken: usize) {
+        let word = WayHeader::new(kind::BROKEN, broken as u16, 0);
+        let mut told = false;
+        for at in 0..self.core.peers[rank as usize].paths.len() {
+            if self.core.peers[rank as usize].paths[at].up {
+                told |= self.say_over(rank, at, word);
+            }
+        }
+        if !told {
+            self.core.tell(rank, Head::new(&word));
         }
     }
 
@@ -172,16 +187,25 @@ impl<M: Message> Pml<M> {
         rail.abandon(index);
         let taken = rail.handed_over(index);
         let control = &mut self.core.peers[rank as usize].control;
-        let mut announced = Vec::new();
+        let (mut announced, mut news) = (Vec::new(), 0);
         rail.reclaim(index, &mut |_, bytes| match bytes.first() {
             // What is about that way itself is over with it.
-            Some(&(kind::PROBE | kind::ECHO | kind::BROKEN)) => {}
+            Some(&(kind::PROBE | kind::ECHO)) => {}
+            Some(&kind::BROKEN) => news |= named(bytes),
             Some(&kind::RGET) => {
                 announced.extend(announcer(bytes));
                 control.push_back(Control::Again(bytes.to_vec()));
             }
             _ => control.push_back(Control::Again(bytes.to_vec())),
         });
+        // What it was to tell about others, which may have come back since, is told once more.
+        for broken in each(news) {
+            let paths = &self.core.peers[rank as usize].paths;
+            if paths.get(broken).is_some_and(|path| !path.up) {
+                let word = WayHeader::new(kind::BROKEN, broken as u16, 0);
+                self.core.tell(rank, Head::new(&word));
+            }
+        }
         self.break_transfers(rank, at, &announced, taken);
     }
 
@@ -205,6 +229,15 @@ impl<M: Message> Pml<M> {
         watch.alone = Some((until, reason));
         self.core.tick_at = Time::ZERO;
     }
+}
+
+/// The way that a word is about, as a set.
+fn named(bytes: &[u8]) -> u64 {
+    let way = |head: &[u8; WAY_LEN]| wire::parse::<WayHeader, _>(*head).way.get();
+    bytes
+        .first_chunk()
+        .and_then(|head| 1u64.checked_shl(way(head).into()))
+        .unwrap_or(0)
 }
 
 /// The request that an RGET belongs to.

@@ -82,6 +82,7 @@ stories! {
     c_the_fin_errs_but_arrived
     d_the_notify_errs_but_arrived
     e_the_restart_ack_errs_but_arrived
+    each_side_finds_another_rail_broken
     f_each_word_loses_its_rail
     g_the_announcement_errs_and_its_answer_came
     g_the_announcement_errs_before_its_answer
@@ -94,6 +95,8 @@ stories! {
     i_the_request_is_recycled_while_a_notify_is_late
     j_three_hundred_restarts
     j_three_hundred_restarts_of_a_write
+    second_rail_fails_during_the_handshake
+    the_news_of_a_broken_rail_are_given_back
     third_rail_fails_during_the_handshake
 }
 
