@@ -20,12 +20,17 @@ impl Arrivals for Nobody {
 }
 
 impl Core {
-    /// The peer is down: it is told once (but to who gave it up), its operations end, its messages wait for `reclaim`.
+    /// The peer is down: it is told once, its operations end, its messages wait for `reclaim`.
     #[cold]
     pub(crate) fn fail_peer(&mut self, peer: u32, reason: DownReason) {
-        if self.peer(peer).is(about::DOWN) {
-            return;
+        if !self.peer(peer).is(about::DOWN) {
+            self.end_connection(peer, reason);
+            self.tell(Scope::Peer(PeerIndex(peer)), EventKind::PeerDown(reason));
         }
+    }
+
+    /// Everything that comes with the end of a connection but the event.
+    fn end_connection(&mut self, peer: u32, reason: DownReason) {
         if let Some(found) = self.found_so_far(peer) {
             self.conclude(peer, found);
         }
@@ -60,12 +65,6 @@ impl Core {
         if reason != DownReason::Closed {
             self.end_life(peer);
         }
-        let kind = EventKind::PeerDown(reason);
-        if reason == DownReason::Abandoned {
-            self.record(peer, Event::Told(kind));
-        } else {
-            self.tell(Scope::Peer(PeerIndex(peer)), kind);
-        }
     }
 
     /// The owner gives a peer up: it knows, so nothing that was to be told about the peer is news any more.
@@ -76,7 +75,8 @@ impl Core {
         }
         let scope = Scope::Peer(PeerIndex(peer));
         self.events.retain(|event| event.scope != scope);
-        self.fail_peer(peer, DownReason::Abandoned);
+        self.end_connection(peer, DownReason::Abandoned);
+        self.record(peer, Event::Told(EventKind::PeerDown(DownReason::Abandoned)));
     }
 
     /// The messages that a peer did not take, each in one piece.

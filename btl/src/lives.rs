@@ -249,7 +249,7 @@ impl Core {
         if life > theirs {
             self.record(peer, Event::CalledBy { life, yours });
             // Half open: the connection is over at the other end, whatever we think of it.
-            self.fail_peer(peer, DownReason::Silent);
+            self.fail_peer(peer, DownReason::Abandoned);
         } else if !self.peer(peer).is(about::DOWN) {
             // It came late, or our answer was lost.
             if call.ask == 1 {

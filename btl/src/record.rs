@@ -148,7 +148,7 @@ fn told(kind: EventKind) -> &'static str {
         EventKind::PeerDown(DownReason::Died) => "down: its process has ended",
         EventKind::PeerDown(DownReason::Hostile) => "down: it broke the rules",
         EventKind::PeerDown(DownReason::Silent) => "down: it did not answer",
-        EventKind::PeerDown(DownReason::Abandoned) => "down: given up from above",
+        EventKind::PeerDown(DownReason::Abandoned) => "down: the way was given up",
         EventKind::PeerSuspect => "suspect: it owes answers",
         EventKind::PeerRecovered => "recovered: it answers again",
         EventKind::PeerDown(DownReason::Resources) => "down: no memory or descriptors to talk to it",

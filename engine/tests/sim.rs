@@ -312,3 +312,36 @@ fn an_error_ends_with_what_the_rail_recorded() {
         "{error}"
     );
 }
+
+/// One rail, whose link is lost at one end while nobody says a word, so that only that end knows: the other one learns of it
+/// when it is called, and waits instead of taking the peer for lost.
+#[test]
+fn a_peer_with_one_rail_is_waited_for_by_the_end_that_did_not_lose_the_link() {
+    let net = SimNet::new(6, SimConfig::default());
+    let worlds = doorbell::simulated_datagrams(&net, 2, &Config::default()).unwrap();
+    let exchange = |tag: u64| {
+        let regions = [0, 1].map(|at: usize| worlds[at].region(100_000).unwrap());
+        regions[0].write(0, &pattern(tag as u32, 100_000));
+        let mut sent = worlds[0].isend_region(1, tag, regions[0].whole()).unwrap();
+        let mut taken = worlds[1].irecv_region(0, tag, regions[1].whole()).unwrap();
+        drive(&worlds, || sent.is_done() && taken.is_done());
+        sent.test().unwrap().unwrap();
+        taken.test().unwrap().unwrap();
+        let mut bytes = vec![0; 100_000];
+        regions[1].read(0, &mut bytes);
+        assert!(bytes == pattern(tag as u32, 100_000), "{tag}");
+    };
+    exchange(1);
+    for (tag, end) in [(2, 0), (3, 1), (4, 0)] {
+        net.change(Change::LinkDown(Plane::FIRST, end));
+        let begun = net.now();
+        drive(&worlds, || net.now() - begun > Duration::from_millis(300));
+        net.change(Change::LinkUp(Plane::FIRST, end));
+        exchange(tag);
+        assert!(
+            worlds
+                .iter()
+                .all(|world| world.ways(1 - world.rank()).unwrap()[0].state == "up")
+        );
+    }
+}

@@ -23,7 +23,8 @@ pub enum DownReason {
     Hostile,
     /// It did not answer within the bound.
     Silent,
-    /// The owner of the rail gave the way up ([`Message::abandon`](crate::message::Message::abandon)).
+    /// The way was given up, and its two processes live: told by the peer that did so
+    /// ([`Message::abandon`](crate::message::Message::abandon), or what broke at its end).
     Abandoned,
     /// This process has no memory or descriptors left to talk to it.
     Resources,

@@ -122,8 +122,8 @@ impl ShmRail {
         }
         if theirs > peer.lives[1] {
             if peer.down.is_none() {
-                // Half open.
-                self.end(index, DownReason::Silent);
+                // Half open: the peer has given the old connection up.
+                self.end(index, DownReason::Abandoned);
             }
             self.peers[index as usize].lives[1] = theirs;
         }

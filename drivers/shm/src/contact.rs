@@ -192,15 +192,15 @@ impl ShmRail {
     /// A socket of the peer is closed at the other end, after this farewell.
     fn on_hang_up(&mut self, index: u32, farewell: u64) {
         let reason = match farewell {
-            SEVERED => DownReason::Silent,
+            SEVERED => DownReason::Abandoned,
             CLOSED => DownReason::Closed,
             _ => DownReason::Died,
         };
         let peer = &mut self.peers[index as usize];
         if peer.down.is_some() {
-            peer.over |= reason != DownReason::Silent;
+            peer.over |= reason != DownReason::Abandoned;
             self.end_attempt(index);
-        } else if reason == DownReason::Silent {
+        } else if reason == DownReason::Abandoned {
             // Its sender has back what is in the lane.
             self.end(index, reason);
         } else {

@@ -341,7 +341,7 @@ impl Net {
         if !self.conn(peer, theirs).down {
             self.conn_mut(peer, theirs).down = true;
             let scope = Scope::Peer(PeerIndex(theirs));
-            self.tell(peer, scope, EventKind::PeerDown(DownReason::Silent));
+            self.tell(peer, scope, EventKind::PeerDown(DownReason::Abandoned));
             self.fail_conn(peer, theirs);
             self.withdraw_from(peer, theirs);
         }

@@ -5,7 +5,9 @@ use super::*;
 const A: PeerIndex = PeerIndex(0);
 const B: PeerIndex = PeerIndex(1);
 const UP: EventKind = EventKind::PeerUp;
+/// At the end that broke, and at the other one, which is told.
 const SILENT: EventKind = EventKind::PeerDown(DownReason::Silent);
+const GIVEN_UP: EventKind = EventKind::PeerDown(DownReason::Abandoned);
 
 fn small() -> ShmConfig {
     ShmConfig {
@@ -91,7 +93,7 @@ fn severed_in_the_middle_of_a_stream() {
         }
         let told = revive(&mut world, &[round % 2]);
         let at = usize::from(round % 3 != 0);
-        assert_eq!(told[at], [SILENT, UP], "round {round}");
+        assert_eq!(told[at], [GIVEN_UP, UP], "round {round}");
         assert_eq!(told[1 - at], [UP], "round {round}");
         let seen: Vec<u64> = world.seen[1]
             .messages
@@ -144,7 +146,7 @@ fn a_severed_way_is_noticed_and_stays_down() {
     pass(&mut world, Duration::from_millis(1100));
     world.rails[0].sever(Some(B));
     let start = Instant::now();
-    assert_eq!(world.event(1), SILENT);
+    assert_eq!(world.event(1), GIVEN_UP);
     assert!(start.elapsed() < Duration::from_millis(100));
     assert_eq!(world.event(0), SILENT);
     pass(&mut world, Duration::from_millis(50));
@@ -230,7 +232,7 @@ fn reads_and_leases_are_of_one_life() {
 fn a_lane_that_was_severed_on_its_way_is_not_taken() {
     let mut world = pair();
     world.rails[0].abandon(B);
-    world.until("it is noticed", |world| events(world)[1] == [SILENT]);
+    world.until("it is noticed", |world| events(world)[1] == [GIVEN_UP]);
     for _ in 0..5 {
         world.rails[0].revive(B);
         world.rails[0].abandon(B);
