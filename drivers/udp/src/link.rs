@@ -1,11 +1,13 @@
-//! Is the link there? The kernel's own announcements (rtnetlink(7)), so that no short failure is missed.
+//! Is the link there? The kernel's own announcements (rtnetlink(7)), so that no short failure is missed; and questions, while
+//! nothing is heard: what changes by itself, such as the carrier when the other end goes down, is gathered by the kernel and
+//! announced at most once in a second (net/core/link_watch.c). Who asks has the answer as it is now.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use doorbell_fabric::event::EventKind;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::interface::{Interface, is_up, probe_socket};
 use crate::sys;
@@ -23,6 +25,13 @@ const GROUP_LINK: u32 = 1;
 /// The types of messages, and the sizes of `nlmsghdr` and `ifinfomsg`.
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+/// The flag of a request, `NLM_F_REQUEST`, and the attribute that says what the answer may leave out: the counters.
+const REQUEST: u16 = 1;
+const IFLA_EXT_MASK: u16 = 29;
+const SKIP_STATS: u32 = 1 << 3;
+/// Bytes of a question: the two headers, and that attribute.
+const QUESTION: usize = HEADER + LINK + 8;
 const HEADER: usize = 16;
 const LINK: usize = 16;
 
@@ -48,6 +57,13 @@ impl Link {
     /// Whether frames can pass, as far as was told.
     pub(crate) fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// Asks the kernel for the interface as it is now; the answer is among what [`Link::look`] reads. The kernel takes the
+    /// lock of its network configuration for it, so this is for when nothing arrives anyway.
+    pub(crate) fn ask(&self) {
+        // A question that is not taken is asked again soon.
+        let _ = rustix::net::send(&self.socket, &question(self.index), SendFlags::DONTWAIT);
     }
 
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
@@ -85,6 +101,19 @@ impl Link {
             (false, false) => EventKind::LinkDown,
         });
     }
+}
+
+fn question(index: u32) -> [u8; QUESTION] {
+    let mut bytes = [0; QUESTION];
+    let mut put = |at: usize, word: &[u8]| bytes[at..at + word.len()].copy_from_slice(word);
+    put(0, &(QUESTION as u32).to_ne_bytes());
+    put(4, &RTM_GETLINK.to_ne_bytes());
+    put(6, &REQUEST.to_ne_bytes());
+    put(HEADER + 4, &index.to_ne_bytes());
+    put(HEADER + LINK, &8u16.to_ne_bytes());
+    put(HEADER + LINK + 2, &IFLA_EXT_MASK.to_ne_bytes());
+    put(HEADER + LINK + 4, &SKIP_STATS.to_ne_bytes());
+    bytes
 }
 
 /// The flags of interface `index` in each message about it, oldest first; `None` where it was removed.
@@ -140,6 +169,25 @@ mod tests {
         assert_eq!(changes(&zero, 0).count(), 0);
         zero[0] = 255;
         assert_eq!(changes(&zero, 0).count(), 0);
+    }
+
+    #[test]
+    fn a_question_is_answered_at_once() {
+        let seen = sys::interface(probe_socket().unwrap().as_fd(), "lo").unwrap();
+        let interface = Interface {
+            name: "lo".to_owned(),
+            index: 1,
+            address: [127, 0, 0, 1].into(),
+            prefix: 8,
+            seen: sys::Seen { flags: 0, ..seen },
+        };
+        let mut link = Link::watch(&interface).unwrap();
+        let mut told = Vec::new();
+        link.look("lo", |kind| told.push(kind));
+        assert_eq!((told.len(), link.is_up()), (0, false), "as it was said to be");
+        link.ask();
+        link.look("lo", |kind| told.push(kind));
+        assert_eq!((told, link.is_up()), (vec![EventKind::LinkUp], true));
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct UdpRail {
     events: VecDeque<RailEvent>,
     now: Time,
     next_look: Time,
+    /// Frames that had come when the link was last looked at, and looks since without another one.
+    heard: u64,
+    silent: u32,
 }
 
 impl UdpRail {
@@ -99,6 +102,8 @@ impl UdpRail {
             events: VecDeque::new(),
             now: Time::ZERO,
             next_look: Time::ZERO,
+            heard: 0,
+            silent: 0,
             port: own.port,
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
@@ -260,6 +265,16 @@ impl UdpRail {
         events.push_back(RailEvent { at, scope, kind });
     }
 
+    /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look.
+    fn ask_in_silence(&mut self) {
+        let heard = std::mem::replace(&mut self.heard, self.rx.stats.received);
+        self.silent = if heard == self.heard { self.silent + 1 } else { 0 };
+        if self.silent >= 2 {
+            self.silent = 0;
+            self.link.ask();
+        }
+    }
+
     /// What came of refused frames: events about peers.
     fn judge(&mut self) {
         while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
@@ -371,6 +386,7 @@ impl Rail for UdpRail {
         }
         self.rx.link_was_read();
         self.next_look = now + LOOK;
+        self.ask_in_silence();
         let before = self.events.len();
         let events = &mut self.events;
         let name = &self.interface.name;
