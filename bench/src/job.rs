@@ -8,7 +8,7 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::env::{CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, doubts};
+use crate::env::{CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, doubts, injected};
 use crate::error::BenchError;
 use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
@@ -103,6 +103,8 @@ pub fn measure(
         add(&mut report, parse(leader, &hear(world, leader)?)?);
     }
     finish(&mut report, host);
+    let faults = injected(&world.config().fault.inject.get().to_string());
+    report.environment.doubts.splice(..0, faults);
     Ok(Some(report))
 }
 

@@ -10,12 +10,12 @@ use doorbell_fabric::pairs::Side;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::{Choice, Offer, Published, Reach, Selection, select};
 use doorbell_oob::{Connection, JobKey, Terms};
-use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank};
+use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
 use crate::bootstrap::remote::{Life, RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
-use crate::config::{Config, Mode, Origin, Protocol};
+use crate::config::{Config, Mode, Origin, Protocol, Resume};
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all, reason_of};
@@ -474,6 +474,12 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
     pml.inject_limit = config.pml.buffer.get().0;
     pml.window = config.pml.unexpected.get().0 as u64;
     pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
+    pml.patience = *config.pml.patience.get();
+    pml.handshake = *config.pml.handshake.get();
+    pml.resume = match config.pml.resume.get() {
+        Resume::Missing => PmlResume::Missing,
+        Resume::FromZero => PmlResume::FromZero,
+    };
     Ok(pml)
 }
 

@@ -2,6 +2,7 @@
 //! they are made in `settings`.
 
 mod capture;
+mod drill;
 mod find;
 mod settings;
 
@@ -27,6 +28,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 
+use drill::Drill;
 pub use find::discover;
 pub(crate) use find::{open_all, reason_of, way};
 pub(crate) use settings::btl_config;
@@ -48,6 +50,8 @@ pub(crate) enum AnyRail {
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
     SimBtl(Btl<SimDatagram>),
+    /// One of them that breaks when it was told to.
+    Drilled(Drill),
 }
 
 macro_rules! each {
@@ -57,6 +61,7 @@ macro_rules! each {
             AnyRail::Udp($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
+            AnyRail::Drilled($rail) => $do,
         }
     };
 }
@@ -64,6 +69,11 @@ macro_rules! each {
 impl AnyRail {
     /// Opens a rail by its name; it is used or refused, never replaced.
     pub(crate) fn open(name: &RailName, config: &Config) -> Result<Self, Error> {
+        let rail = Self::open_whole(name, config)?;
+        Ok(Drill::wrap(rail, &config.fault.inject.get().0))
+    }
+
+    fn open_whole(name: &RailName, config: &Config) -> Result<Self, Error> {
         match name.kind() {
             "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
             "udp" => {
@@ -94,6 +104,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => {}
             Self::Udp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::SimBtl(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
+            Self::Drilled(drill) => drill.rail.set_key(key),
         }
     }
 
@@ -107,13 +118,15 @@ impl AnyRail {
         let name = self.name().clone();
         match self {
             Self::Udp(rail) => capture::end(rail.driver_mut(), &name, config),
+            Self::Drilled(drill) => drill.rail.end_capture(config),
             Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
     }
 
     /// What it counts, by name: names and order never change.
-    pub(crate) fn counts(&self, mut each: impl FnMut(&str, &'static str, u64)) {
+    pub(crate) fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64)) {
         match self {
+            Self::Drilled(drill) => drill.rail.counts(each),
             Self::Shm(rail) => {
                 let tally = rail.tally();
                 each("sent", "messages", tally.sent);
@@ -145,6 +158,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => false,
             Self::Udp(rail) => rail.is_suspect(peer),
             Self::SimBtl(rail) => rail.is_suspect(peer),
+            Self::Drilled(drill) => drill.rail.is_suspect(peer),
         }
     }
 
@@ -154,6 +168,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => rail.diagnosis(peer)?,
             Self::SimBtl(rail) => rail.diagnosis(peer)?,
+            Self::Drilled(drill) => return drill.rail.probed(peer),
         };
         Some(match diagnosis {
             Diagnosis::Works => "small and full frames pass both ways",
@@ -167,6 +182,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+            Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
         match diagnosis {
             Some(Diagnosis::Works) | None if suspect => {
@@ -179,13 +195,13 @@ impl AnyRail {
 
     /// A failure for drills: the ways to all peers, or to one, break as if by themselves. A simulated rail tells no event
     /// of it.
-    #[allow(dead_code)] // of a setting that is to come
     pub(crate) fn inject_failure(&mut self, peer: Option<PeerIndex>) {
         match self {
             Self::Shm(rail) => rail.sever(peer),
             Self::Udp(rail) => rail.sever(peer),
             Self::SimBtl(rail) => rail.sever(peer),
             Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
+            Self::Drilled(drill) => drill.rail.inject_failure(peer),
         }
     }
 
@@ -195,11 +211,18 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => Vec::new(),
             Self::Udp(rail) => rail.recent(peer, most),
             Self::SimBtl(rail) => rail.recent(peer, most),
+            Self::Drilled(drill) => drill.rail.recent(peer, most),
         }
     }
 
     fn incarnation(&self) -> Incarnation {
-        each!(self, rail => rail.incarnation())
+        match self {
+            Self::Shm(rail) => rail.incarnation(),
+            Self::Udp(rail) => rail.incarnation(),
+            Self::Sim(rail) => rail.incarnation(),
+            Self::SimBtl(rail) => rail.incarnation(),
+            Self::Drilled(drill) => drill.rail.incarnation(),
+        }
     }
 
     // What follows is for all rails but shm, and no part of its callers: what they do for 8 bytes over shm takes some 40
@@ -224,6 +247,7 @@ impl AnyRail {
             },
             Self::Udp(rail) => doorbell_udp::place(rail.name(), &settings::udp_config(config)),
             Self::Sim(_) | Self::SimBtl(_) => Place::default(),
+            Self::Drilled(drill) => drill.rail.place(config),
         }
     }
 
@@ -232,6 +256,7 @@ impl AnyRail {
         match self {
             Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
             Self::Udp(rail) => doorbell_udp::way(rail.name(), &settings::udp_config(config), address).err(),
+            Self::Drilled(drill) => drill.rail.no_way(config, address),
         }
     }
 
@@ -349,6 +374,7 @@ impl Message for AnyRail {
     fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
         match self {
             Self::Shm(rail) => rail.look(peer, head, room, watch),
+            Self::Drilled(drill) => drill.look(peer, head, room, watch),
             // Whatever costs microseconds to look at is looked at by polling.
             _ => Look::Other,
         }

@@ -83,7 +83,7 @@ impl Seen {
         let mut counted = Vec::new();
         for (_, rail) in pml.rails() {
             let of = counted_as(Rail::name(rail).as_str());
-            rail.counts(|name, unit, _| counted.push((format!("{of}.{name}"), unit)));
+            rail.counts(&mut |name, unit, _| counted.push((format!("{of}.{name}"), unit)));
         }
         for (name, unit) in &counted {
             plan = plan.counter(name, unit);
@@ -154,7 +154,7 @@ impl Seen {
         self.live.set(pml.live_requests() as u64);
         let mut words = self.rails.iter();
         for (_, rail) in pml.rails() {
-            rail.counts(|_, _, total| {
+            rail.counts(&mut |_, _, total| {
                 if let Some(word) = words.next() {
                     word.set(total);
                 }

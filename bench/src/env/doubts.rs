@@ -24,6 +24,15 @@ impl Doubt {
     }
 }
 
+/// Rails that break because somebody asked for it are no rails to be measured.
+pub(crate) fn injected(faults: &str) -> Option<Doubt> {
+    (!faults.is_empty()).then(|| {
+        let text =
+            format!("rails break on purpose here (fault.inject = {faults}): the figures are of a test");
+        Doubt::new("fault-injected", text)
+    })
+}
+
 /// All doubts about the rows that were measured in this environment, the fixed ones first.
 pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
     let mut found = Vec::new();
@@ -294,6 +303,16 @@ mod tests {
             .into_iter()
             .map(|doubt| doubt.code)
             .collect()
+    }
+
+    #[test]
+    fn faults_on_purpose_are_the_first_thing_that_is_told() {
+        assert_eq!(injected(""), None);
+        let doubt = injected("shm:7").unwrap();
+        assert!(
+            doubt.code == "fault-injected" && doubt.text.contains("shm:7"),
+            "{doubt:?}"
+        );
     }
 
     #[test]

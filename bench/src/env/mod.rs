@@ -7,6 +7,7 @@ mod watch;
 use doorbell_fabric::clock::{Clock, Source};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use doubts::injected;
 pub use doubts::{Doubt, doubts};
 pub use host::Host;
 pub use watch::{Noise, Watch};

@@ -8,6 +8,7 @@
 //! expected. The table below is the only list of settings: reading, listing and documentation follow from it.
 
 mod bounds;
+mod fault;
 mod setting;
 mod source;
 mod value;
@@ -18,8 +19,9 @@ use doorbell_btl::BtlConfig;
 use doorbell_udp::UdpConfig;
 use serde::Serialize;
 
+pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
-pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Size, Wait};
+pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, Wait};
 
 use setting::AnySetting;
 pub(crate) use value::{nearest, suggestion};
@@ -137,6 +139,17 @@ settings! {
             "Whether messages carry a checksum from the sender's memory to the receiver's; costs a pass over the bytes at either end.";
         buffer: Size = Size(1 << 20), "DOORBELL_BUFFER",
             "Bytes of buffered and injected messages that may wait for a rail at a time.";
+        patience: Duration = Duration::from_secs(5), "DOORBELL_PATIENCE",
+            "How long a peer is waited for whose last rail lost the link, before it is lost.";
+        handshake: bool = false, "DOORBELL_HANDSHAKE",
+            "Whether a long message that goes by fragments is agreed on anew when its rail breaks, instead of sending again what was not taken.";
+        resume: Resume = Resume::Missing, "DOORBELL_RESUME",
+            "With what a long message goes on that was agreed on anew.";
+    }
+    /// Faults on purpose: a test aid, never for use.
+    fault: FaultSection {
+        inject: Faults = Faults::default(), "DOORBELL_FAULT_INJECT",
+            "Test aid: rails that break as if by themselves, after so many messages or in the middle of a one-sided transfer.";
     }
     /// What others may see.
     counters: Seeing {

@@ -212,6 +212,14 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["0", "1", "64k", "1 MiB"],
             &["", "1125899906842625"],
         ),
+        ("pml.patience", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("pml.handshake", &["on", "off"], &["", "2"]),
+        ("pml.resume", &["missing", "from-zero"], &["", "0", "1"]),
+        (
+            "fault.inject",
+            &["", "shm:1", "shm:rendezvous", "udp:lo:7,shm:2000"],
+            &["0", "shm", "shm:0", "shm:x", "nosuch:7"],
+        ),
         ("shm.cma", &["0", "1", "on", "off"], &["", "2"]),
         (
             "shm.cells",

@@ -315,6 +315,16 @@ words! {
     }
 }
 
+words! {
+    /// With what a long message goes on when both ends agree on it anew.
+    Resume {
+        /// With the bytes that the receiver lacks.
+        Missing = "missing",
+        /// With the first byte.
+        FromZero = "from-zero",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,5 +112,15 @@ pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>)
             }
         }
     }
+    for fault in &config.fault.inject.get().0 {
+        if !rails.iter().any(|rail| *rail.name() == fault.rail) {
+            return Err(Error::BadValue {
+                name: "fault.inject",
+                given: config.fault.inject.get().to_string(),
+                origin: config.fault.inject.origin().to_string(),
+                expected: format!("rails that are in use, which {} is not", fault.rail),
+            });
+        }
+    }
     Ok((rails, candidates))
 }
