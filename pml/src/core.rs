@@ -17,7 +17,7 @@ use crate::operations::Operations;
 use crate::peer::{Control, Hot, Peer, Task, about};
 use crate::pool::Pool;
 use crate::rank::Rank;
-use crate::request::{Outcome, RequestId, Requests, State, mark};
+use crate::request::{Outcome, RequestId, Requests, mark};
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
 
@@ -152,7 +152,7 @@ impl Core {
     /// Ends a request.
     pub(crate) fn finish(&mut self, index: usize, outcome: Outcome) {
         let slot = self.requests.slot(index);
-        slot.state = State::Done;
+        slot.turn(outcome.event());
         slot.outcome = outcome;
         let marks = slot.marks;
         if marks & !mark::RECORD == 0 {

@@ -13,7 +13,7 @@ use crate::peer::{ENVELOPE, about};
 use crate::pml::Pml;
 use crate::pool::Buffer;
 use crate::rank::Rank;
-use crate::request::{State, mark};
+use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
 
 impl<M: Message> Pml<M> {
@@ -186,7 +186,7 @@ impl<M: Message> Pml<M> {
             return Err(error);
         }
         let (id, slot) = self.core.requests.take();
-        slot.state = State::Queued;
+        slot.turn(Event::Sent);
         slot.marks = outgoing.marks | mark::RECORD;
         slot.peer = rank;
         slot.context = outgoing.context;

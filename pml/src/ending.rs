@@ -14,7 +14,7 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn is_done(&self, id: RequestId) -> bool {
         match self.core.requests.get(id) {
-            Some(slot) => slot.state == State::Done || slot.marks & mark::ABORTED != 0,
+            Some(slot) => slot.state() == State::Done || slot.marks & mark::ABORTED != 0,
             None => true,
         }
     }
@@ -26,7 +26,7 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get(id) else {
             return Some(Err(PmlError::StaleRequest(id)));
         };
-        if slot.state != State::Done {
+        if slot.state() != State::Done {
             return self.unfinished(id);
         }
         if slot.marks == 0 && slot.outcome == Outcome::Ok {
@@ -77,7 +77,7 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get_mut(id) else {
             return false;
         };
-        let (state, peer) = (slot.state, slot.peer);
+        let (state, peer) = (slot.state(), slot.peer);
         match state {
             State::Posted | State::Multi => {
                 let Some(entry) = slot.entry.take() else {
@@ -116,7 +116,7 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get(id) else {
             return Aborted::Now;
         };
-        if slot.marks & mark::ABORTED != 0 && slot.state != State::Done && slot.state != State::Multi {
+        if slot.marks & mark::ABORTED != 0 && slot.state() != State::Done && slot.state() != State::Multi {
             // A send that was aborted lives on without its memory; everything else waits for its operation.
             let busy = self.core.requests.peek_record(id.index()).operation.is_some();
             return if busy { Aborted::Wait } else { Aborted::Now };
@@ -130,7 +130,7 @@ impl<M: Message> Pml<M> {
         let index = id.index();
         let (slot, record) = self.core.requests.both(index);
         slot.marks |= mark::ABORTED | mark::RECORD;
-        let (state, peer) = (slot.state, slot.peer);
+        let (state, peer) = (slot.state(), slot.peer);
         let operation = record.operation.is_some();
         match state {
             State::Free => {}
@@ -191,7 +191,7 @@ impl<M: Message> Pml<M> {
         }
         for child in 0..self.core.requests.count() {
             let (slot, record) = self.core.requests.both(child);
-            if slot.state != State::Free && record.parent == Some(id) && slot.marks & mark::ABORTED == 0 {
+            if slot.state() != State::Free && record.parent == Some(id) && slot.marks & mark::ABORTED == 0 {
                 let child = self.core.requests.id(child);
                 if self.abort_live(child) == Aborted::Now {
                     self.core.requests.record(index).children -= 1;
@@ -214,7 +214,7 @@ impl<M: Message> Pml<M> {
         let Some(slot) = self.core.requests.get_mut(id) else {
             return;
         };
-        if slot.state == State::Done {
+        if slot.state() == State::Done {
             self.core.free(id.index());
         } else {
             slot.marks |= mark::DETACHED;

@@ -153,7 +153,7 @@ impl<M: Message> Pml<M> {
     pub fn explain(&self, id: RequestId) -> Option<Explanation> {
         let slot = self.core.requests.get(id)?;
         let record = self.core.requests.peek_record(id.index());
-        let waiting = match slot.state {
+        let waiting = match slot.state() {
             State::Free | State::Done => Waiting::Nothing,
             State::Posted => Waiting::Message,
             State::Multi => Waiting::Messages,

@@ -53,7 +53,7 @@ impl Core {
         };
         slot.peer = rank;
         slot.entry = None;
-        if slot.state == State::Multi {
+        if slot.state() == State::Multi {
             self.release_multi(id.index(), Outcome::PeerLost);
         } else {
             self.finish(id.index(), Outcome::PeerLost);
@@ -63,7 +63,7 @@ impl Core {
     fn fail_transfer(&mut self, index: usize, rank: u32) {
         let (slot, record) = self.requests.both(index);
         let under_way = matches!(
-            slot.state,
+            slot.state(),
             State::Fragments
                 | State::Getting
                 | State::PutExposed

@@ -9,7 +9,7 @@ use crate::convertor::{Origin, to_usize};
 use crate::peer::ENVELOPE;
 use crate::pml::Pml;
 use crate::rendezvous::tasks::{Piece, send_piece};
-use crate::request::{RequestId, State, mark};
+use crate::request::{Event, RequestId, mark};
 use crate::wire::{CheckedHeader, MatchHeader, RndvHeader, flag, kind};
 
 /// What became of the start of a send.
@@ -111,7 +111,7 @@ impl<M: Message> Pml<M> {
         .with_checksum(checksum);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
-                self.core.requests.slot(id.index()).state = State::AwaitAck;
+                self.core.requests.slot(id.index()).turn(Event::Announced);
                 self.core.counters.sent_rndv += 1;
                 Launch::Announced
             }
@@ -158,7 +158,7 @@ impl<M: Message> Pml<M> {
         let sent = rail.send(peer, head.as_bytes(), Body::Bytes(remote.as_bytes()));
         Some(match self.first_sent(rank, at, sent.map(|_| 0)) {
             Ok(()) => {
-                self.core.requests.slot(id.index()).state = State::AwaitFin;
+                self.core.requests.slot(id.index()).turn(Event::Exposed);
                 self.core.counters.sent_rget += 1;
                 Launch::Announced
             }

@@ -21,7 +21,7 @@
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `states`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;
@@ -77,6 +77,7 @@ mod restart;
 mod seq;
 #[cfg(test)]
 mod snapshot;
+mod states;
 mod unexpected;
 mod ways;
 mod wire;

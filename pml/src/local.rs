@@ -7,7 +7,7 @@ use crate::args::{Payload, Sent};
 use crate::convertor::{Cursor, Origin, to_usize};
 use crate::core::Core;
 use crate::receive::{Landing, SELF_WAIT};
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::unexpected::{Envelope, Station};
 use crate::wire::kind;
 
@@ -65,7 +65,7 @@ impl Core {
             self.unexpected.put(Station::Kept, envelope, buffer)
         } else {
             let (id, slot) = self.requests.take();
-            slot.state = State::SelfWait;
+            slot.turn(Event::SentToSelf);
             slot.marks = outgoing.marks | mark::RECORD;
             slot.peer = envelope.rank;
             slot.context = envelope.context;
@@ -126,7 +126,7 @@ impl Core {
         let waits = self
             .requests
             .get(id)
-            .is_some_and(|slot| slot.state == State::SelfWait);
+            .is_some_and(|slot| slot.state() == State::SelfWait);
         if !waits {
             // Its sender aborted it after it was claimed.
             let slot = self.requests.slot(found.request.index());
@@ -148,7 +148,7 @@ impl Core {
         if self
             .requests
             .get(id)
-            .is_some_and(|slot| slot.state == State::SelfWait)
+            .is_some_and(|slot| slot.state() == State::SelfWait)
         {
             self.finish(id.index(), Outcome::Ok);
         }

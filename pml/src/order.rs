@@ -48,7 +48,7 @@ impl Core {
         let under_way = (0..self.requests.count()).any(|index| {
             let slot = self.requests.peek(index);
             let receives = matches!(
-                slot.state,
+                slot.state(),
                 State::Fragments | State::Getting | State::PutExposed | State::RecvRestart
             );
             receives

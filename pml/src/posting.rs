@@ -10,7 +10,7 @@ use crate::error::PmlError;
 use crate::pml::Pml;
 use crate::rank::{Rank, Source};
 use crate::receive::{Landing, pattern};
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, mark};
 
 impl<M: Message> Pml<M> {
     /// Receives into one piece of borrowed memory: the fast path.
@@ -32,7 +32,7 @@ impl<M: Message> Pml<M> {
             return Err(self.no_such_rank(rank));
         }
         let (id, slot) = self.core.requests.take();
-        slot.state = State::Posted;
+        slot.turn(Event::Posted);
         slot.context = context;
         slot.tag = tag;
         slot.room = room;
@@ -73,7 +73,7 @@ impl<M: Message> Pml<M> {
         let room = target.len();
         let id = self.prepare(args.context, args.tag, target, args.notify)?;
         let slot = self.core.requests.slot(id.index());
-        slot.state = State::Multi;
+        slot.turn(Event::Opened);
         slot.marks |= mark::MULTI | mark::RECORD;
         slot.peer = self.core.config.rank.0;
         let pattern = pattern(args.from, args.context, args.tag, args.ignore);
@@ -134,7 +134,7 @@ impl<M: Message> Pml<M> {
     ) -> Result<RequestId, PmlError> {
         let target = target.checked()?;
         let (id, slot) = self.core.requests.take();
-        slot.state = State::Posted;
+        slot.turn(Event::Posted);
         slot.marks = if notify { mark::NOTIFY } else { 0 };
         slot.context = context;
         slot.tag = tag;

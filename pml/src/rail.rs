@@ -16,7 +16,7 @@ use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
-use crate::request::{RequestId, State, mark};
+use crate::request::{Event, RequestId, mark};
 use crate::wire::{
     self, CHECKED_LEN, CheckedHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader,
     REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
@@ -245,7 +245,7 @@ impl<M: Message> Pml<M> {
             .first_chunk::<CHECKED_LEN>()
             .map(|bytes| wire::parse::<CheckedHeader, _>(*bytes).checksum.get());
         let (id, slot) = self.core.requests.take();
-        slot.state = State::AwaitAck;
+        slot.turn(Event::Announced);
         slot.marks = mark::DETACHED | mark::RECORD;
         slot.peer = rank;
         slot.context = header.context.get();

@@ -9,7 +9,7 @@ use crate::convertor::to_usize;
 use crate::core::Core;
 use crate::peer::{ENVELOPE, about};
 use crate::rank::{Rank, Source};
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::unexpected::{Envelope, Station};
 use crate::wire::{MATCH_LEN, kind};
 
@@ -30,7 +30,7 @@ impl Core {
                 slot.peer = rank;
                 slot.tag = tag;
                 slot.length = length as u64;
-                slot.state = State::Done;
+                slot.turn(Event::Completed);
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
             } else {
@@ -206,7 +206,7 @@ impl Core {
             };
             let context = slot.context;
             let (child, slot) = self.requests.take();
-            slot.state = State::Fragments;
+            slot.turn(Event::Parted);
             slot.marks = mark::CHILD | mark::RECORD;
             slot.peer = envelope.rank;
             slot.context = context;
@@ -285,14 +285,14 @@ impl Core {
     pub(crate) fn fail_unreachable(&mut self, id: RequestId, pattern: Pattern) {
         let lost = pattern.source_ignore == 0 && self.hot[pattern.source as usize].is(about::LOST);
         let slot = self.requests.slot(id.index());
-        if !lost || slot.state == State::Done {
+        if !lost || slot.state() == State::Done {
             return;
         }
         let Some(entry) = slot.entry.take() else { return };
         slot.peer = pattern.source;
         slot.tag = pattern.bits;
         if self.matcher.cancel(entry).is_ok() {
-            match self.requests.slot(id.index()).state {
+            match self.requests.slot(id.index()).state() {
                 State::Multi => self.release_multi(id.index(), Outcome::PeerLost),
                 _ => self.finish(id.index(), Outcome::PeerLost),
             }

@@ -1,11 +1,5 @@
-//! Requests: one cache line each for what every message needs, and a longer record beside it for the rest.
-//!
-//! ```text
-//!   send     Queued ─► AwaitAck ─► Streaming ─► Done        fragments
-//!                  │          └──► Putting ───► Done        writes (or Streaming when they fail)
-//!                  └─► AwaitFin ──────────────► Done        reads by the receiver (or Streaming when they fail)
-//!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
-//! ```
+//! Requests: one cache line each for what every message needs, and a longer record beside it for the rest. Their states
+//! are those of `states`.
 
 use std::fmt;
 
@@ -17,6 +11,8 @@ use crate::args::Target;
 use crate::convertor::{Cursor, Origin};
 use crate::intervals::Intervals;
 use crate::restart::Dance;
+use crate::states::is_listed;
+pub(crate) use crate::states::{Event, State};
 
 /// Names a request. A request that has ended and was tested leaves a stale id behind, which names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,42 +55,6 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Where a request is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// No request.
-    Free,
-    /// Ended; the outcome waits to be tested.
-    Done,
-    /// Receive: nothing has matched yet.
-    Posted,
-    /// Multi-receive: linked, or released and waiting for transfers into it.
-    Multi,
-    /// Receive: matched, fragments come.
-    Fragments,
-    /// Receive: matched, we read the sender's memory.
-    Getting,
-    /// Receive: matched, the sender writes our memory.
-    PutExposed,
-    /// Send: nothing has left yet.
-    Queued,
-    /// Send: announced, the receiver has not answered.
-    AwaitAck,
-    /// Send: announced with exposed memory, the receiver has not finished reading.
-    AwaitFin,
-    /// Send: fragments leave.
-    Streaming,
-    /// Send: we write the receiver's memory.
-    Putting,
-    /// Send: the rendezvous is being restarted.
-    SendRestart,
-    /// Receive: the same.
-    RecvRestart,
-    /// Send to ourselves: no receive has matched yet.
-    SelfWait,
-}
-
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -132,7 +92,8 @@ pub(crate) mod mark {
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) generation: u32,
-    pub(crate) state: State,
+    /// Moved by [`Slot::turn`] alone.
+    state: State,
     pub(crate) outcome: Outcome,
     pub(crate) marks: u8,
     /// The other side; in a free slot, the next free one.
@@ -147,6 +108,38 @@ pub(crate) struct Slot {
     pub(crate) entry: Option<EntryHandle>,
 }
 const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    #[inline(always)]
+    pub(crate) const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Something happens to it: the only way from one state to another.
+    #[inline(always)]
+    pub(crate) fn turn(&mut self, by: Event) {
+        debug_assert!(
+            is_listed(self.state, by),
+            "{:?} is no move from {:?}",
+            by,
+            self.state
+        );
+        self.state = by.leads_to();
+    }
+}
+
+impl Outcome {
+    /// What ends a request in this way.
+    #[inline]
+    pub(crate) const fn event(self) -> Event {
+        match self {
+            Self::Ok | Self::Truncated | Self::Corrupt => Event::Completed,
+            Self::Cancelled => Event::Cancelled,
+            Self::PeerLost => Event::PeerLost,
+            Self::SendAborted => Event::SendAborted,
+        }
+    }
+}
 
 /// What only transfers, layouts and waiting sends need.
 #[derive(Debug, Default)]
@@ -326,7 +319,7 @@ impl Requests {
             self.records[index].reset();
         }
         slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::Free;
+        slot.turn(Event::Freed);
         slot.marks = 0;
         slot.entry = None;
         slot.peer = self.free;
@@ -398,12 +391,12 @@ mod tests {
     fn a_freed_request_leaves_a_stale_id() {
         let mut requests = Requests::new(1);
         let (first, slot) = requests.take();
-        slot.state = State::Posted;
+        slot.turn(Event::Posted);
         assert!(requests.get(first).is_some());
         requests.free(first.index());
         assert!(requests.get(first).is_none());
         let (second, slot) = requests.take();
-        slot.state = State::Posted;
+        slot.turn(Event::Posted);
         assert_eq!(second.index(), first.index());
         assert!(requests.get(first).is_none() && requests.get(second).is_some());
         assert!(requests.get(RequestId::from_bits(u64::MAX)).is_none());

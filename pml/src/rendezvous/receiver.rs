@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::counters::Drops;
 use crate::intervals::Rejected;
 use crate::peer::{Task, about};
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::restart::Dance;
 use crate::unexpected::Envelope;
 use crate::wire::{self, AckHeader, FRAG_LEN, FinHeader, FragHeader, Head, MatchHeader, flag, kind};
@@ -45,17 +45,17 @@ impl Core {
                 self.say_finished(index, 0);
                 self.finish_received(index);
             } else if whole && can.is_some_and(|can| can.get) {
-                slot.state = State::Getting;
+                slot.turn(Event::Reads);
                 self.ask(envelope.rank, Task::Get(id));
             } else if whole && can.is_none() && envelope.restart == 0 {
                 // (The second time, when the way is up at the other end alone, fragments take any that is.)
-                slot.state = State::Getting;
+                slot.turn(Event::Reads);
                 self.receive_broke(index);
             } else {
                 self.fall_back(index);
             }
         } else if !done && whole && envelope.flags & flag::CAN_PUT != 0 && can.is_some_and(|can| can.put) {
-            slot.state = State::PutExposed;
+            slot.turn(Event::Invites);
             record.remote_at = record.moved;
             self.ask(envelope.rank, Task::Expose(id));
         } else {
@@ -66,7 +66,7 @@ impl Core {
     /// It was matched after its sender had begun to restart it, and was told that we are ready.
     fn await_restart(&mut self, index: usize) {
         let (slot, record) = self.requests.both(index);
-        slot.state = State::RecvRestart;
+        slot.turn(Event::Outdated);
         record.dance = Dance::Ready;
         record.arrived.clear();
         let _ = record.arrived.add(0, record.moved); // the first range always has room
@@ -77,7 +77,7 @@ impl Core {
         let id = self.requests.id(index);
         let (slot, record) = self.requests.both(index);
         let (rank, until) = (slot.peer, record.until);
-        slot.state = State::Fragments;
+        slot.turn(Event::Asks);
         if record.arrived.front() != record.moved || record.restart == 0 {
             record.arrived.clear();
             let _ = record.arrived.add(0, record.moved); // an empty list always has room for its first range
@@ -156,7 +156,7 @@ impl Core {
             self.counters.drops.wrong_peer += 1;
             return;
         }
-        let state = slot.state;
+        let state = slot.state();
         match state {
             State::Fragments => {}
             State::PutExposed => self.put_became_fragments(id.index()),
@@ -207,7 +207,7 @@ impl Core {
     pub(crate) fn put_became_fragments(&mut self, index: usize) {
         self.withdraw(index);
         let (slot, record) = self.requests.both(index);
-        slot.state = State::Fragments;
+        slot.turn(Event::Surprised);
         record.arrived.clear();
         let _ = record.arrived.add(0, record.moved); // the first range always has room
     }
@@ -247,7 +247,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let state = slot.state;
+        let state = slot.state();
         if !self.is_from(rank, id.index(), &header.matching, header.sender.get()) {
             return;
         }
@@ -281,7 +281,7 @@ impl Core {
             return false;
         }
         if !matches!(
-            slot.state,
+            slot.state(),
             State::Fragments
                 | State::Getting
                 | State::PutExposed

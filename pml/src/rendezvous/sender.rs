@@ -7,7 +7,7 @@ use doorbell_fabric::message::{Inbound, OpError, Remote};
 use crate::core::Core;
 use crate::peer::Task;
 use crate::rendezvous::receiver::HOLES_MOST;
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
 
 impl Core {
@@ -19,7 +19,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, length, aborted) = (slot.state, slot.length, slot.marks & mark::ABORTED != 0);
+        let (state, length, aborted) = (slot.state(), slot.length, slot.marks & mark::ABORTED != 0);
         let index = id.index();
         if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
             return;
@@ -62,7 +62,7 @@ impl Core {
             if state == State::AwaitFin {
                 self.counters.fallbacks += 1;
             }
-            self.requests.slot(index).state = State::Streaming;
+            self.requests.slot(index).turn(Event::Asked);
             self.ask(rank, Task::Stream(id));
         }
     }
@@ -104,7 +104,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, length, aborted) = (slot.state, slot.length, slot.marks & mark::ABORTED != 0);
+        let (state, length, aborted) = (slot.state(), slot.length, slot.marks & mark::ABORTED != 0);
         let index = id.index();
         if !self.is_from(rank, index, &header.matching, header.receiver.get()) {
             return;
@@ -137,7 +137,7 @@ impl Core {
             self.free(index);
             return;
         }
-        self.requests.slot(index).state = State::Putting;
+        self.requests.slot(index).turn(Event::Invited);
         self.ask(rank, Task::Put(id));
     }
 
@@ -148,7 +148,7 @@ impl Core {
             self.counters.drops.stale_request += 1;
             return;
         };
-        let (state, aborted) = (slot.state, slot.marks & mark::ABORTED != 0);
+        let (state, aborted) = (slot.state(), slot.marks & mark::ABORTED != 0);
         if !self.is_from(rank, id.index(), &header.matching, header.receiver.get()) {
             return;
         }
@@ -206,14 +206,14 @@ impl Core {
         let (slot, record) = self.requests.both(index);
         record.moved = record.remote_at;
         record.remote = None;
-        slot.state = State::Streaming;
+        slot.turn(Event::Refused);
         let rank = slot.peer;
         self.ask(rank, Task::Stream(id));
     }
 
     /// An operation of ours has ended.
     pub(crate) fn operation_ended(&mut self, id: RequestId, outcome: Result<u64, OpError>) {
-        match self.requests.get(id).map(|slot| slot.state) {
+        match self.requests.get(id).map(|slot| slot.state()) {
             Some(State::Getting) => self.get_ended(id.index(), outcome),
             Some(State::Putting) => self.put_ended(id.index(), outcome),
             Some(State::RecvRestart) => self.restart_read_ended(id.index(), outcome.is_ok()),

@@ -35,7 +35,12 @@ impl<M: Message> Pml<M> {
             Task::Restart(id) => (id, State::SendRestart),
         };
         // It may have ended or been aborted since.
-        if self.core.requests.get(id).is_none_or(|slot| slot.state != wanted) {
+        if self
+            .core
+            .requests
+            .get(id)
+            .is_none_or(|slot| slot.state() != wanted)
+        {
             return Step::Finished;
         }
         match task {

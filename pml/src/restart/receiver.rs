@@ -5,7 +5,7 @@ use doorbell_fabric::message::Inbound;
 use crate::config::Resume;
 use crate::core::Core;
 use crate::rendezvous::receiver::ack;
-use crate::request::{RequestId, State};
+use crate::request::{Event, RequestId, State};
 use crate::seq::{Place, Seq};
 use crate::unexpected::Envelope;
 use crate::wire::{Head, MatchHeader, RestartHeader, kind};
@@ -30,15 +30,15 @@ impl Core {
         }
         self.withdraw(index);
         let (slot, record) = self.requests.both(index);
-        if slot.state == State::Fragments {
+        if slot.state() == State::Fragments {
             // Fragments may have left holes.
             record.moved = record.arrived.total();
-        } else if slot.state != State::RecvRestart {
+        } else if slot.state() != State::RecvRestart {
             record.arrived.clear();
             let _ = record.arrived.add(0, record.moved); // the first range always has room
         }
         record.remote = None;
-        slot.state = State::RecvRestart;
+        slot.turn(Event::ReceiveStopped);
         self.receive_is_quiet(index);
         true
     }
@@ -62,7 +62,7 @@ impl Core {
         }
         let (slot, record) = self.requests.both(index);
         record.moved = record.arrived.total();
-        slot.state = State::Fragments;
+        slot.turn(Event::Surprised);
         true
     }
 
@@ -192,7 +192,7 @@ impl Core {
         };
         let fits = |core: &Self, index: usize| {
             let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
-            receives(slot.state)
+            receives(slot.state())
                 && slot.peer == rank
                 && record.remote_request == sender
                 && record.seq == matching.seq.get()

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::peer::Task;
 use crate::pml::Pml;
 use crate::rendezvous::tasks::Step;
-use crate::request::{Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
 
 use super::{Dance, SENDER, Word};
@@ -30,7 +30,7 @@ impl Core {
         let (slot, record) = self.requests.both(index);
         record.remote = None;
         record.wanted.clear();
-        slot.state = State::SendRestart;
+        slot.turn(Event::SendStopped);
         let rank = slot.peer;
         self.ask(rank, Task::Restart(id));
     }
@@ -84,7 +84,7 @@ impl Core {
         // It may be ahead of what we know, never behind: that would be about an attempt that is over.
         let late = header.restart.get().wrapping_sub(own) > u32::MAX / 2;
         let sends = matches!(
-            slot.state,
+            slot.state(),
             State::AwaitAck | State::AwaitFin | State::Streaming | State::Putting
         );
         if late || !sends {
@@ -193,7 +193,7 @@ impl<M: Message> Pml<M> {
         match sent {
             Ok(_) => {
                 let slot = self.core.requests.slot(id.index());
-                slot.state = if exposed { State::AwaitFin } else { State::AwaitAck };
+                slot.turn(if exposed { Event::Exposed } else { Event::Announced });
                 Step::Finished
             }
             Err(refused) => {
@@ -241,7 +241,7 @@ impl<M: Message> Pml<M> {
                     .iter()
                     .any(|&(way, number)| usize::from(way) == at && number > taken)
             };
-            match slot.state {
+            match slot.state() {
                 State::AwaitFin if here => {
                     let id = self.core.requests.id(index).to_bits();
                     if again.contains(&id) {
