@@ -1,7 +1,6 @@
 # The receiver reads the sender's memory, and its rail breaks, but the read has not ended: it may still write our memory.
 #
-# Nobody may be told that the receiver is ready before the read has ended, whatever the sender says meanwhile; and a user who
-# gives the receive up has to wait, too.
+# Nobody may be told that the receiver is ready before the read has ended, whatever the sender says meanwhile.
 
 set protocol get
 

@@ -106,6 +106,8 @@ pub(crate) struct Air {
     down: BTreeSet<Link>,
     /// Of these, the ones whose operations end only when the script says so.
     lingering: BTreeSet<Link>,
+    /// Rails that take nothing now.
+    pub(crate) full: BTreeSet<End>,
     /// What the next poll of an end shows.
     pub(crate) inbox: BTreeMap<End, VecDeque<(usize, Vec<u8>)>>,
     pub(crate) ended: BTreeMap<End, VecDeque<Ended>>,

@@ -8,7 +8,7 @@
 //! # prose to the end of the line
 //! ranks 3                                  the stage, before anything else is said; otherwise two ranks, two rails
 //! rails 3                                  the first is the quickest and the widest, by far
-//! rail 1 cannot get                        (or put)
+//! rail 1 cannot get                        (or put, or reclaim)
 //! set protocol get                         put, fragments; otherwise by what the rails can do
 //! set handshake always | resume zero | patience 0 ms | pipeline 4 | one-sided 30000
 //!
@@ -29,6 +29,8 @@
 //!                                          one that is held (it is named so), its initiator is told, and it goes on
 //! break rail 0 at 0                        rank 0 finds it broken: [to 1] [because link] [keeping operations]
 //! mend rail 0 0->1                         both directions stand again
+//! full rail 0 at 1                         it takes nothing more of rank 1, until
+//! free rail 0 at 1
 //! settle                                   everything arrives and is completed, until nothing is on its way
 //! settle for 600 ms                        the same, and time goes by
 //! wait 100 ms                              time goes by, nothing arrives
@@ -70,12 +72,16 @@ macro_rules! stories {
 stories! {
     a_both_sides_see_the_error
     a_fragment_comes_twice
+    a_fragment_ends_the_wait_for_a_restart
     a_late_write_finds_its_key_revoked
+    a_rail_that_cannot_give_back_takes_its_peer_along
     a_restart_begins_with_the_first_byte
     a_restart_goes_on_with_what_is_missing
+    a_restart_that_is_asked_for_waits_for_a_write
     a_restart_waits_for_a_read_under_way
     a_restart_waits_for_a_write_under_way
     all_rails_are_lost
+    all_rails_are_lost_under_a_write
     an_eager_message_comes_twice
     b_fragments_are_given_back_but_arrived
     b_the_last_fragment_errs_but_arrived
@@ -87,6 +93,8 @@ stories! {
     g_the_announcement_errs_and_its_answer_came
     g_the_announcement_errs_before_its_answer
     g_the_announcement_of_exposed_memory_errs
+    given_up_before_the_read_left
+    given_up_before_the_write_left
     h_the_notify_overtakes_the_announcement
     h_the_receive_comes_in_the_middle
     h_unmatched_exposed_memory
@@ -97,6 +105,10 @@ stories! {
     j_three_hundred_restarts_of_a_write
     second_rail_fails_during_the_handshake
     the_news_of_a_broken_rail_are_given_back
+    the_receiver_gives_up_while_its_read_is_under_way
+    the_sender_gives_up_and_the_message_was_complete
+    the_sender_gives_up_before_its_restart_is_answered
+    the_sender_gives_up_while_its_write_is_under_way
     third_rail_fails_during_the_handshake
 }
 

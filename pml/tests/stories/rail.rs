@@ -78,6 +78,9 @@ impl StoryRail {
         if self.air.borrow().is_down(link) {
             return Err(Refused::PeerDown);
         }
+        if self.air.borrow().full.contains(&(self.number, self.rank)) {
+            return Err(Refused::Full);
+        }
         Ok(link)
     }
 }

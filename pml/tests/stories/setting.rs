@@ -47,7 +47,7 @@ impl Setting {
         match *words {
             ["ranks", count] => self.ranks = number(count)?,
             ["rails", count] => self.rails = number(count)?,
-            ["rail", rail, "cannot", what @ ("get" | "put")] => {
+            ["rail", rail, "cannot", what @ ("get" | "put" | "reclaim")] => {
                 self.lacks.push((number(rail)?, what.to_string()));
             }
             ["set", "protocol", "get"] => self.protocol = Protocol::Get,
@@ -80,6 +80,7 @@ impl Setting {
                 for (_, what) in self.lacks.iter().filter(|(lacking, _)| *lacking == rail) {
                     match what.as_str() {
                         "get" => can.features.get = false,
+                        "reclaim" => can.features.reclaim = false,
                         _ => can.features.put = false,
                     }
                 }

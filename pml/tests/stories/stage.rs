@@ -158,6 +158,14 @@ impl Stage {
             ["break", "rail", rail, "at", rank, ref how @ ..] => {
                 self.break_rail(number(rail)?, number(rank)?, how)?
             }
+            ["full", "rail", rail, "at", rank] => {
+                let end = (number(rail)?, number(rank)?);
+                self.air.borrow_mut().full.insert(end);
+            }
+            ["free", "rail", rail, "at", rank] => {
+                let end = (number(rail)?, number(rank)?);
+                self.air.borrow_mut().full.remove(&end);
+            }
             ["mend", "rail", rail, way] => self.mend(link(rail, way)?),
             ["settle"] => self.settle()?,
             ["settle", "for", time, "ms"] => {
