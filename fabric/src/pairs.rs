@@ -17,12 +17,15 @@
 //! the two published lists: no probe, no local route and no order of preference enters. A pair that cannot be opened
 //! where it should is an error of the job, and no reason to leave a number out ([`crate::select`]).
 
+mod heaviest;
+
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::addr::{Address, RailAddress};
 use crate::select::Offer;
+use heaviest::first_of_the_heaviest;
 
 /// Most rails of one rank: what lies behind them is not looked at.
 pub const RAILS_MAX: usize = 32;
@@ -164,7 +167,7 @@ pub fn pairs(lower: Side<'_>, higher: Side<'_>) -> Vec<Pair> {
         .iter()
         .map(|one| right.iter().map(|other| weigh(one, other)).collect())
         .collect();
-    let matched = first_of_the_best(weights);
+    let matched = first_of_the_heaviest(left.len(), right.len(), |lower, higher| weights[lower][higher]);
     let pair = |(lower, higher): (usize, Option<usize>)| {
         let higher = higher?;
         let quality = quality(&left[lower], &right[higher], same_host).ok()?;
@@ -284,87 +287,6 @@ fn weight(quality: Quality, one: &Offer, other: &Offer) -> i64 {
 
 // Eight digits and one for the sums.
 const _: () = assert!(BASE.checked_pow(QUALITIES as u32 + 3).is_some());
-
-/// Of all heaviest matchings the first one by the left side's choices: for each row its column, if it has one.
-fn first_of_the_best(mut weights: Vec<Vec<i64>>) -> Vec<Option<usize>> {
-    let best = heaviest(&weights);
-    let mut chosen = vec![None; weights.len()];
-    for row in 0..weights.len() {
-        // A choice stands when the heaviest matching with it is as heavy as the heaviest of all.
-        let stands = |column: &usize| {
-            let with = only(&weights, row, *column);
-            (heaviest(&with) == best).then_some((*column, with))
-        };
-        let mut columns = (0..weights[row].len()).filter(|&column| weights[row][column] > 0);
-        let choice = columns.find_map(|column| stands(&column));
-        match choice {
-            Some((column, with)) => (chosen[row], weights) = (Some(column), with),
-            None => weights[row].fill(0),
-        }
-    }
-    chosen
-}
-
-/// What is left when `row` and `column` can have nobody but each other.
-fn only(weights: &[Vec<i64>], row: usize, column: usize) -> Vec<Vec<i64>> {
-    let mut with = weights.to_vec();
-    let weight = with[row][column];
-    with[row].fill(0);
-    with.iter_mut().for_each(|row| row[column] = 0);
-    with[row][column] = weight;
-    with
-}
-
-/// The weight of the heaviest matching. A weight of zero is no pair. The Hungarian method with
-/// potentials, row by row (Kuhn, Munkres): cubic, for at most [`RAILS_MAX`] rows.
-fn heaviest(weights: &[Vec<i64>]) -> i64 {
-    let columns = weights.first().map_or(0, Vec::len);
-    // A column of nothing for each row, so that every row can be matched.
-    let width = columns + weights.len();
-    let cost = |row: usize, column: usize| -weights[row].get(column).copied().unwrap_or(0);
-    let (mut of_row, mut of_column) = (vec![0i64; weights.len() + 1], vec![0i64; width + 1]);
-    // Columns count from 1; 0 holds the row that is being placed.
-    let mut owner = vec![0usize; width + 1];
-    for row in 1..=weights.len() {
-        owner[0] = row;
-        let (mut least, mut from) = (vec![i64::MAX; width + 1], vec![0usize; width + 1]);
-        let mut done = vec![false; width + 1];
-        let mut at = 0;
-        while owner[at] != 0 {
-            done[at] = true;
-            let (mut step, mut next) = (i64::MAX, 0);
-            for column in (1..=width).filter(|&column| !done[column]) {
-                let reduced = cost(owner[at] - 1, column - 1) - of_row[owner[at]] - of_column[column];
-                if reduced < least[column] {
-                    (least[column], from[column]) = (reduced, at);
-                }
-                if least[column] < step {
-                    (step, next) = (least[column], column);
-                }
-            }
-            for column in 0..=width {
-                if done[column] {
-                    of_row[owner[column]] += step;
-                    of_column[column] -= step;
-                } else if column > 0 {
-                    least[column] -= step;
-                }
-            }
-            at = next;
-        }
-        while at != 0 {
-            let before = from[at];
-            owner[at] = owner[before];
-            at = before;
-        }
-    }
-    let taken = |column: usize| {
-        owner[column + 1]
-            .checked_sub(1)
-            .map_or(0, |row| weights[row][column])
-    };
-    (0..columns).map(taken).sum()
-}
 
 #[cfg(test)]
 mod tests;
