@@ -152,9 +152,8 @@ impl fmt::Display for Lost {
             Lost::OnlyWhenNamed { reason } => write!(out, "used only when named: {reason}"),
             Lost::PeerLacks { wire } => write!(out, "the peer has no rail that speaks `{wire}`"),
             Lost::Unreachable { reason } => write!(out, "the peer cannot be reached over it: {reason}"),
-            Lost::NoneLeft => out.write_str(
-                "the peer has no rail left that it can reach: they are paired with others of this side",
-            ),
+            Lost::NoneLeft => out
+                .write_str("those of the peer's rails that it reaches are taken by other rails of this side"),
             Lost::Broken { to, reason } => write!(
                 out,
                 "it is paired with the peer's `{to}`, which cannot be reached: {reason}"
@@ -376,7 +375,10 @@ impl Selection {
                 remedy: if one.named {
                     "a named rail is not replaced by another".to_owned()
                 } else {
-                    "name the rails to be used at both ends, or see why it cannot".to_owned()
+                    format!(
+                        "`doorbell why HOST --rail {}` at both ends shows the way; name rails that reach each other",
+                        one.rail
+                    )
                 },
             });
         }

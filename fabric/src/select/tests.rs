@@ -218,10 +218,8 @@ fn a_named_rail_is_left_over_where_the_peer_has_fewer() {
     assert_eq!(*reason(&selection, "udp:eth2"), Lost::NoneLeft);
     assert_eq!(selection.require().unwrap().len(), 1);
     let text = choose(&["udp:eth2"], &[]).require().unwrap_err().to_string();
-    assert!(
-        text.contains("udp:eth2") && text.contains("no rail left"),
-        "{text}"
-    );
+    assert!(text.contains("`udp:eth2`: those of the peer's rails"), "{text}");
+    assert!(text.contains("are taken by other rails of this side"), "{text}");
 }
 
 #[test]
@@ -230,6 +228,8 @@ fn a_pair_that_does_not_open_is_an_error_also_when_nobody_named_it() {
     assert!(matches!(reason(&selection, "udp:eth1"), Lost::Broken { to, .. } if *to == name("udp:em1")));
     let text = selection.require().unwrap_err().to_string();
     assert!(text.contains("udp:em1") && text.contains("no answer"), "{text}");
+    let command = "`doorbell why HOST --rail udp:eth1` at both ends";
+    assert!(text.contains(command), "what to do is not told: {text}");
 }
 
 #[test]
