@@ -360,11 +360,15 @@ impl Producer {
     }
 
     /// Shows every message not known to be consumed, oldest first: its number (from 0), and its bytes in two
-    /// parts. Reads this side's own memory, which nobody else can write.
+    /// parts. Reads this side's own memory, which nobody else can write. Returns how many were consumed, by the same
+    /// look that decides what is shown.
     ///
     /// # Errors
     /// [`RingError::Corrupt`] if the consumer's indices are impossible; nothing was shown then.
-    pub fn unconsumed(&mut self, mut each: impl FnMut(u64, &[u8], SharedSlice<'_>)) -> Result<(), RingError> {
+    pub fn unconsumed(
+        &mut self,
+        mut each: impl FnMut(u64, &[u8], SharedSlice<'_>),
+    ) -> Result<u64, RingError> {
         self.look()?;
         for index in self.seen..self.tail {
             let (len, first) = read_cell(&self.cells, self.cell(index));
@@ -374,7 +378,7 @@ impl Producer {
             };
             each(index, &first[..len.min(FIRST_BYTES)], rest);
         }
-        Ok(())
+        Ok(self.seen)
     }
 
     #[inline(always)]

@@ -198,7 +198,9 @@ impl Message for ShmRail {
         // What a hostile peer says of its consumption was an event already.
         let _ = known.watermark();
         for mut tx in std::mem::take(&mut known.buried) {
-            tx.reclaim(each);
+            // The other end may still be taking: what was taken by the look that gave the others back is passed.
+            let taken = tx.reclaim(each).unwrap_or(0);
+            known.passed = known.passed.max(taken);
         }
     }
 

@@ -190,8 +190,8 @@ impl Tx {
         Ok(MsgId(self.base + taken))
     }
 
-    /// Gives back what is not known to be taken.
-    pub(crate) fn reclaim(&mut self, each: &mut dyn FnMut(MsgId, &[u8])) {
+    /// Gives back what is not known to be taken. Returns the last message that was, if any of this lane was.
+    pub(crate) fn reclaim(&mut self, each: &mut dyn FnMut(MsgId, &[u8])) -> Option<u64> {
         let (mut message, base) = (Vec::new(), self.base);
         let shown = self.lane.unconsumed(|index, first, rest| {
             message.clear();
@@ -201,6 +201,7 @@ impl Tx {
         });
         // A hostile watermark was an event already; then nothing can be said about what arrived, and nothing is.
         debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
+        shown.ok().filter(|taken| *taken > 0).map(|taken| base + taken)
     }
 
     /// The receiver's farewell; zero when it said none.
