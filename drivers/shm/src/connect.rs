@@ -9,7 +9,7 @@ use doorbell_fabric::map::Object;
 use doorbell_ring::lane::Geometry;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use zerocopy::IntoBytes;
@@ -26,6 +26,16 @@ pub(crate) enum Dialled {
     Later,
     /// Nobody listens there any more.
     Gone,
+}
+
+/// What a first message came to.
+pub(crate) enum Heard<T> {
+    /// It has not come yet.
+    Nothing,
+    /// It is here.
+    This(T),
+    /// The other end has closed the connection, and it will not come.
+    End,
 }
 
 /// A hello that was received and checked, with the process it came from.
@@ -97,12 +107,17 @@ fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
 }
 
 /// Whether somebody listens under a rail's name: a process that lives, but for one that is just ending.
-pub(crate) fn is_there(id: &Id) -> bool {
-    let connected = socket().and_then(|socket| {
-        let name = name_of(id)?;
-        Ok(rustix::net::connect(&socket, &name))
-    });
-    matches!(connected, Ok(Ok(()) | Err(Errno::AGAIN)))
+///
+/// # Errors
+/// When that cannot be found out, because we lack descriptors or memory.
+pub(crate) fn is_there(id: &Id) -> Result<bool, RailError> {
+    let socket = socket()?;
+    match rustix::net::connect(&socket, &name_of(id)?) {
+        // A backlog that is full is somebody's.
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(errno) => Err(system("ask whether a rank of this host is there", errno)),
+    }
 }
 
 /// Connects to a peer and passes the lane.
@@ -153,17 +168,19 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
 }
 
 /// The hello of a connection, once it is there.
-pub(crate) fn greeting(socket: &OwnedFd) -> Result<Option<Greeting>, RailError> {
+pub(crate) fn greeting(socket: &OwnedFd) -> Result<Heard<Greeting>, RailError> {
     let pid = peer_of(socket)?;
-    let Some((bytes, descriptors)) = receive::<{ size_of::<Hello>() }>(socket)? else {
-        return Ok(None);
+    let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
+        Heard::This(message) => message,
+        Heard::Nothing => return Ok(Heard::Nothing),
+        Heard::End => return Ok(Heard::End),
     };
     let (hello, geometry) = Hello::parse(&bytes).map_err(RailError::hostile)?;
     let [lane, leases] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
     let lane = Object::received(lane, FRONT_WORDS * 8 + geometry.bytes())?;
     let leases = Object::received(leases, LEASE_BYTES)?;
-    Ok(Some(Greeting {
+    Ok(Heard::This(Greeting {
         hello,
         geometry,
         lane,
@@ -173,16 +190,18 @@ pub(crate) fn greeting(socket: &OwnedFd) -> Result<Option<Greeting>, RailError> 
 }
 
 /// The answer of the receiver, once it is there.
-pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Option<Welcomed>, RailError> {
+pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Heard<Welcomed>, RailError> {
     let pid = peer_of(socket)?;
-    let Some((bytes, descriptors)) = receive::<{ size_of::<Welcome>() }>(socket)? else {
-        return Ok(None);
+    let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
+        Heard::This(message) => message,
+        Heard::Nothing => return Ok(Heard::Nothing),
+        Heard::End => return Ok(Heard::End),
     };
     let welcome = Welcome::parse(&bytes).map_err(RailError::hostile)?;
     let [control, ready, leases] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
     let least = FRONT_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
-    Ok(Some(Welcomed {
+    Ok(Heard::This(Welcomed {
         welcome,
         control: Object::received(control, least)?,
         ready: Object::received(ready, crate::ready::READY_BYTES)?,
@@ -193,10 +212,13 @@ pub(crate) fn welcomed(socket: &OwnedFd) -> Result<Option<Welcomed>, RailError> 
 
 type Received = (Vec<u8>, Vec<OwnedFd>);
 
-/// One message of at most `N` bytes (a longer one is refused), with its descriptors; `None` when none is there yet.
-fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Received>, RailError> {
+/// Descriptors of one message for which there is room: more than any of ours has.
+const MOST_PASSED: usize = 8;
+
+/// One message of at most `N` bytes (a longer one is refused), with its descriptors.
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<Heard<Received>, RailError> {
     let mut bytes = [0; N];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
         socket,
@@ -206,7 +228,9 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Received>, RailErr
     );
     let received = match received {
         Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
+        // Who ends before it has read what was sent to it, or has accepted the connection at all, resets it.
+        Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => return Ok(Heard::End),
         Err(errno) => return Err(system("read a rank's first message", errno)),
     };
     let mut descriptors = Vec::new();
@@ -215,12 +239,17 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Received>, RailErr
             descriptors.extend(passed);
         }
     }
-    if received.bytes == 0 || received.flags.contains(rustix::net::ReturnFlags::TRUNC) {
-        return Err(RailError::hostile(
-            "ended its connection before it said anything sensible",
-        ));
+    if received.bytes == 0 {
+        return Ok(Heard::End);
     }
-    Ok(Some((bytes[..received.bytes].to_vec(), descriptors)))
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(RailError::hostile("sent a first message that is too long"));
+    }
+    // Where there was room for more descriptors, it was the kernel that could not give us those that were passed.
+    if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < MOST_PASSED {
+        return Err(system("take what a rank of this host passed", Errno::MFILE));
+    }
+    Ok(Heard::This((bytes[..received.bytes].to_vec(), descriptors)))
 }
 
 /// Signals a receiver that sleeps. Never blocks; full or gone are no concern of the sender.

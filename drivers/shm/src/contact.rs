@@ -9,7 +9,7 @@ use doorbell_fabric::message::Refused;
 use doorbell_fabric::rail::Work;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connect::{self, Dialled, Greeting, system};
+use crate::connect::{self, Dialled, Greeting, Heard, system};
 use crate::map::sides;
 use crate::pull::Memory;
 use crate::rail::ShmRail;
@@ -107,9 +107,9 @@ impl ShmRail {
         }
         for socket in std::mem::take(&mut self.unheard) {
             match connect::greeting(&socket) {
-                Ok(Some(greeting)) => self.meet(greeting, socket),
-                Ok(None) => self.unheard.push(socket),
-                Err(_) => self.refused += 1,
+                Ok(Heard::This(greeting)) => self.meet(greeting, socket),
+                Ok(Heard::Nothing) => self.unheard.push(socket),
+                Ok(Heard::End) | Err(_) => self.refused += 1,
             }
         }
     }
@@ -220,8 +220,9 @@ impl ShmRail {
         let outcome = match &tx.contact {
             Contact::Dialling | Contact::Over => Ok(false),
             Contact::Greeted(socket) => match connect::welcomed(socket) {
-                Ok(Some(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
-                Ok(None) => Ok(hung_up),
+                Ok(Heard::This(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
+                Ok(Heard::Nothing) => Ok(hung_up),
+                Ok(Heard::End) => Ok(true),
                 Err(error) => Err(error),
             },
             Contact::Up(far) => Ok(connect::drain(&far.socket) || hung_up),
@@ -249,8 +250,13 @@ impl ShmRail {
             let _ = epoll::delete(&self.epoll, socket);
         }
         // Who has not answered has no words to say farewell in; but who still listens lives.
-        if farewell == 0 && greeted && connect::is_there(&id) {
-            farewell = SEVERED;
+        if farewell == 0 && greeted {
+            match connect::is_there(&id) {
+                Ok(true) => farewell = SEVERED,
+                Ok(false) => {}
+                // Not to be found out at present, which is no proof of a death.
+                Err(_) => return self.end(index, DownReason::Resources),
+            }
         }
         if farewell != SEVERED {
             // Its own lane may still be waiting to be accepted.
