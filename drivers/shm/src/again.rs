@@ -64,6 +64,13 @@ impl Peer {
         self.rx.as_deref_mut().or(attempted)
     }
 
+    /// Whether a lane of the present lives has a place, and is not there yet: of the connection, or of the attempt at one.
+    fn expects_lane(&mut self) -> bool {
+        let attempted = |attempt: &Attempt| attempt.lives == self.lives;
+        let place = self.down.is_none() || self.attempt.as_deref().is_some_and(attempted);
+        place && self.rx_mut().is_none()
+    }
+
     /// Whether nothing comes after its end.
     pub(crate) fn is_over(&self) -> bool {
         let for_good = |reason| {
@@ -115,8 +122,7 @@ impl ShmRail {
         let peer = &self.peers[index as usize];
         let call = peer.judge(theirs, yours);
         // Of a lane that was given up again, nothing counts.
-        let severed = theirs > 0 && Rx::is_severed(&greeting.lane).unwrap_or(true);
-        if call == Call::Refuse || peer.is_over() || severed {
+        if call == Call::Refuse || peer.is_over() || Rx::is_severed(&greeting.lane) {
             self.refused += 1;
             return;
         }
@@ -130,7 +136,8 @@ impl ShmRail {
         if self.peers[index as usize].down.is_some() {
             self.attempt(index);
         }
-        if call == Call::Take && self.peers[index as usize].rx_mut().is_none() {
+        // Our own lane could perhaps not be made just now: then there is no place for theirs, and it will call again.
+        if call == Call::Take && self.peers[index as usize].expects_lane() {
             match self.take_lane(index, greeting, socket) {
                 Ok(()) => self.has_taken(index),
                 Err(RailError::Hostile { .. }) => self.condemn(index, DownReason::Hostile),

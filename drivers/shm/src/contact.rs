@@ -168,6 +168,8 @@ impl ShmRail {
         let peer = &mut self.peers[index as usize];
         match &mut peer.attempt {
             Some(attempt) => attempt.rx = Some(Box::new(rx)),
+            // A peer that is down has no lane: nobody would look at it, or end it.
+            None if peer.down.is_some() => return Ok(()),
             None => peer.rx = Some(Box::new(rx)),
         }
         peer.memory.get_or_insert(memory);

@@ -53,9 +53,9 @@ impl Rx {
         Ok((rx, control))
     }
 
-    /// Whether a lane that was passed was given up before we took it.
-    pub(crate) fn is_severed(lane: &Object) -> Result<bool, RailError> {
-        Ok(words(lane, Protection::ReadOnly, FRONT_WORDS)?.load(FAREWELL) == SEVERED)
+    /// Whether a lane that was passed was given up before we took it. One that cannot be mapped is as good as that.
+    pub(crate) fn is_severed(lane: &Object) -> bool {
+        words(lane, Protection::ReadOnly, FRONT_WORDS).map_or(true, |words| words.load(FAREWELL) == SEVERED)
     }
 
     /// The peer's farewell; zero when it said none.
