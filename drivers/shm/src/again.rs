@@ -122,7 +122,7 @@ impl ShmRail {
         let peer = &self.peers[index as usize];
         let call = peer.judge(theirs, yours);
         // Of a lane that was given up again, nothing counts.
-        if call == Call::Refuse || peer.is_over() || Rx::is_severed(&greeting.lane) {
+        if call == Call::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
             self.refused += 1;
             return;
         }

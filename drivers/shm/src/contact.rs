@@ -307,7 +307,7 @@ impl ShmRail {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return Err(Refused::PeerDown);
         };
-        if peer.down.is_some() {
+        if peer.down.is_some() || self.closed {
             return Err(Refused::PeerDown);
         }
         match Tx::new(self.geometry, peer.base) {

@@ -386,9 +386,13 @@ impl ShmRail {
                 tx.say(CLOSED);
             }
             peer.down.get_or_insert(DownReason::Closed);
+            peer.over = true;
         }
         self.hot.clear();
         self.cold.clear();
+        // Who is about to call learns from its socket that nobody answers.
+        self.unheard.clear();
+        self.strangers.clear();
     }
 }
 
