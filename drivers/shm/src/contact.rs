@@ -117,7 +117,7 @@ impl ShmRail {
     /// A hello came: from a peer that is open, or from one that will be.
     fn meet(&mut self, greeting: Greeting, socket: OwnedFd) {
         let _ = epoll::delete(&self.epoll, &socket);
-        if greeting.hello.expected.get() != self.incarnation.0 || self.strangers.len() >= MOST_WAITING {
+        if greeting.hello.expected.get() != self.incarnation.0 {
             self.refused += 1;
             return;
         }
@@ -128,8 +128,28 @@ impl ShmRail {
             .position(|peer| peer.id == hello.id && peer.incarnation.0 == hello.incarnation.get());
         match known {
             Some(index) => self.receive_from(index as u32, &greeting, socket),
-            None => self.strangers.push((greeting, socket)),
+            None => self.keep_stranger(greeting, socket),
         }
+    }
+
+    /// The hello of a peer that may be opened later: of one process the newest, and none that was given up again.
+    fn keep_stranger(&mut self, greeting: Greeting, socket: OwnedFd) {
+        let who = |one: &Greeting| (one.hello.id, one.hello.incarnation.get());
+        let before = self.strangers.len();
+        let (this, life) = (who(&greeting), greeting.hello.life.get());
+        self.strangers
+            .retain(|(other, _)| who(other) != this || other.hello.life.get() > life);
+        let newer = self.strangers.iter().any(|(other, _)| who(other) == this);
+        if self.strangers.len() >= MOST_WAITING {
+            self.strangers.retain(|(other, _)| !Rx::is_severed(&other.lane));
+        }
+        self.refused += (before - self.strangers.len()) as u64;
+        let full = self.strangers.len() >= MOST_WAITING;
+        if newer || full || self.closed || Rx::is_severed(&greeting.lane) {
+            self.refused += 1;
+            return;
+        }
+        self.strangers.push((greeting, socket));
     }
 
     /// Peers that were not open when their hello came.
