@@ -36,7 +36,7 @@ pub(crate) struct Attempt {
 
 /// What is to be done with a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+pub(crate) enum Call {
     /// Its lane is of the lives of the moment.
     Take,
     /// It is news of the peer's life, and the peer has not heard of ours.
@@ -99,7 +99,7 @@ impl Peer {
     }
 
     /// A hello of these lives.
-    fn judge(&self, theirs: u32, yours: u32) -> Call {
+    pub(crate) fn judge(&self, theirs: u32, yours: u32) -> Call {
         let news = theirs > self.lives[1];
         let known = yours == self.lives[0];
         if theirs < self.lives[1] || yours > self.lives[0] {

@@ -19,7 +19,7 @@ use crate::tx::{CLOSED, Contact, FRONT_WORDS, Far, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
 /// Connections that said nothing yet, and hellos of peers not opened yet: as many of each are kept.
-const MOST_WAITING: usize = 4096;
+pub(crate) const MOST_WAITING: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// Which descriptor an epoll event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! One lane per direction, made when its first message is sent: the sender passes the lane object over a Unix
-//! socket (`connect`), the receiver answers with its control and ready objects. The socket stays open for one
-//! purpose: the kernel closes it when either process ends, however it ends. There are no files and no names in
-//! `/dev/shm`; when both processes are gone, so is everything.
+//! socket (`connect`), the receiver answers with its control and ready objects. The socket stays open: a byte
+//! over it wakes a receiver that sleeps, and the kernel closes it when either process ends, however it ends. There are no
+//! files and no names in `/dev/shm`; when both processes are gone, so is everything.
 //!
 //! Long messages are pulled by their receiver with `process_vm_readv`, after it has proved at the connection that
 //! it can (by reading a nonce); memory of a region it maps instead, where `/proc/<pid>/fd` lets it open the object

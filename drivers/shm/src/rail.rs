@@ -65,6 +65,25 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    pub(crate) fn new(id: Id, incarnation: Incarnation) -> Self {
+        Self {
+            id,
+            incarnation,
+            tx: None,
+            rx: None,
+            memory: None,
+            reads_us: None,
+            down: None,
+            over: false,
+            buried: Vec::new(),
+            base: 0,
+            passed: 0,
+            lives: [0; 2],
+            attempt: None,
+            ending: None,
+        }
+    }
+
     /// What a read of its memory needs: the memory, and a socket that breaks when its process ends.
     pub(crate) fn memory_and_socket(&mut self) -> (Option<&mut Memory>, Option<BorrowedFd<'_>>) {
         let theirs = self.rx.as_ref().map(|rx| rx.socket());

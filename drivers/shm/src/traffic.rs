@@ -53,23 +53,7 @@ impl Message for ShmRail {
         if self.peers.len() >= self.most_peers {
             return Err(bad("there are as many peers as the setting shm.peers allows"));
         }
-        let peer = Peer {
-            id,
-            incarnation,
-            tx: None,
-            rx: None,
-            memory: None,
-            reads_us: None,
-            down: None,
-            over: false,
-            buried: Vec::new(),
-            base: 0,
-            passed: 0,
-            lives: [0; 2],
-            attempt: None,
-            ending: None,
-        };
-        self.peers.push(peer);
+        self.peers.push(Peer::new(id, incarnation));
         self.hot.reserve(self.peers.len());
         self.cold.reserve(self.peers.len());
         self.expect_contact();

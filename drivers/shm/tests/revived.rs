@@ -15,6 +15,8 @@ use doorbell_shm::{ShmConfig, ShmRail};
 use common::{parsed, published};
 
 const PARENT: &str = "DOORBELL_TEST_PARENT";
+/// Set for a child that never looks at its sockets.
+const DEAF: &str = "DOORBELL_TEST_DEAF";
 /// What a child says before its address.
 const HERE: &str = "child at ";
 
@@ -44,6 +46,9 @@ fn child() {
     let to = Message::open(&mut rail, &address, life).unwrap();
     println!("\n{HERE}{}", published(&rail));
     std::io::stdout().flush().unwrap();
+    if std::env::var_os(DEAF).is_some() {
+        std::thread::sleep(Duration::from_secs(60));
+    }
     while start.elapsed() < Duration::from_secs(60) {
         rail.progress(Time::ZERO + start.elapsed());
         rail.poll(64, &mut seen);
@@ -73,10 +78,15 @@ impl Drop for Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(more: &[(&str, &str)]) -> Self {
         let mut rail = rail();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(PARENT, published(&rail))
+            .envs(more.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -200,4 +210,27 @@ fn a_peer_that_is_killed_while_it_is_called() {
         let refused = pair.rail.send(pair.peer, b"nobody", Body::Empty);
         assert_eq!(refused, Err(Refused::PeerDown));
     }
+}
+
+/// A receiver that is killed before it has accepted our connection resets it: that is a death like any other.
+#[test]
+fn a_receiver_that_dies_before_it_has_read_our_hello_has_died() {
+    let mut pair = Pair::with(&[(DEAF, "1")]);
+    pair.rail.send(pair.peer, b"unheard", Body::Empty).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(pair.pump(), None);
+    }
+    pair.child.kill().unwrap();
+    pair.child.wait().unwrap();
+    pair.until("its end is told", |_, event| {
+        assert!(
+            matches!(event, None | Some(EventKind::PeerDown(DownReason::Died))),
+            "{event:?}"
+        );
+        event.is_some()
+    });
+    let mut back = Vec::new();
+    pair.rail
+        .reclaim(pair.peer, &mut |_, bytes| back.push(bytes.to_vec()));
+    assert_eq!(back, [b"unheard"]);
 }

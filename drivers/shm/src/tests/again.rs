@@ -1,6 +1,9 @@
 //! Ways that break without a death, and are made again.
 
 use super::*;
+use crate::again::Call;
+use crate::contact::MOST_WAITING;
+use crate::rail::Peer;
 
 const A: PeerIndex = PeerIndex(0);
 const B: PeerIndex = PeerIndex(1);
@@ -159,34 +162,36 @@ fn a_severed_way_is_noticed_and_stays_down() {
     assert_eq!(events(&mut world), [vec![], vec![]], "told once");
 }
 
+/// Whether the descriptors that a sleeping rail waits for have something within so many seconds.
+fn readable(rail: &ShmRail, seconds: i64) -> usize {
+    let flags = rustix::event::PollFlags::IN;
+    let mut wait = [rustix::event::PollFd::new(&rail.epoll, flags)];
+    let bound = rustix::time::Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut wait, Some(&bound)).unwrap()
+}
+
 /// A sleeper is woken by the end of a way, and by a call.
 #[test]
 fn a_sleeper_is_woken_by_both() {
     let mut world = pair();
     for step in 0..2 {
-        let woken = loop {
-            match world.rails[1].arm().unwrap() {
-                Armed::Ready => {}
-                Armed::Sleep(_) => break true,
+        world.until("sleep", |world| {
+            events(world);
+            let asleep = matches!(world.rails[1].arm().unwrap(), Armed::Sleep(_));
+            if !asleep {
+                world.rails[1].disarm();
             }
-            world.rails[1].disarm();
-            world.pump();
-            events(&mut world);
-        };
-        assert!(woken);
+            asleep
+        });
+        assert_eq!(readable(&world.rails[1], 0), 0, "nothing wakes it before");
         match step {
             0 => world.rails[0].abandon(B),
             _ => world.rails[0].revive(B),
         }
-        let mut wait = [rustix::event::PollFd::new(
-            &world.rails[1].epoll,
-            rustix::event::PollFlags::IN,
-        )];
-        let bound = rustix::time::Timespec {
-            tv_sec: 5,
-            tv_nsec: 0,
-        };
-        assert_eq!(rustix::event::poll(&mut wait, Some(&bound)).unwrap(), 1, "{step}");
+        assert_eq!(readable(&world.rails[1], 5), 1, "{step}");
         world.rails[1].disarm();
     }
     assert_eq!(revive(&mut world, &[0])[0], [UP]);
@@ -282,73 +287,180 @@ fn some_ends_are_for_good() {
     assert!(world.rails[0].event().is_none() && world.rails[0].peers[1].is_over());
 }
 
-fn counts() -> (usize, usize) {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let ours = maps.lines().filter(|line| line.contains("doorbell-")).count();
-    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
-    let ours_too = descriptors.filter(|entry| {
-        let link = entry
-            .as_ref()
-            .ok()
-            .and_then(|entry| std::fs::read_link(entry.path()).ok());
-        link.is_some_and(|link| link.to_string_lossy().contains("doorbell-"))
-    });
-    (maps.lines().count().min(ours), ours_too.count())
+/// A call may come after the close: nobody answers it, and nobody is told up to be dead a moment later.
+#[test]
+fn after_its_close_a_rail_takes_no_lane() {
+    for met in [false, true] {
+        let mut world = World::new(2, &small());
+        if met {
+            world.up(0, 1);
+            world.up(1, 0);
+            world.rails[0].sever(Some(B));
+            world.until("it is noticed", |world| events(world)[1].contains(&SILENT));
+        }
+        assert!(world.rails[0].close(Time::ZERO, Time::ZERO));
+        events(&mut world);
+        if met {
+            world.rails[1].revive(A);
+        } else {
+            world.rails[1].send(A, b"too late", Body::Empty).unwrap();
+        }
+        let refused = world.rails[0].refused();
+        world.until("it is refused", |world| world.rails[0].refused() > refused);
+        pass(&mut world, Duration::from_millis(20));
+        let told = events(&mut world);
+        assert_eq!(told[0], [], "{met}");
+        assert!(!told[1].contains(&UP), "{met} {told:?}");
+        assert!(world.seen[0].messages.is_empty() && world.rails[0].peers[1].rx.is_none());
+        assert!(world.rails[0].peers.iter().all(Peer::is_over));
+        let refused = world.rails[0].send(B, b"x", Body::Empty);
+        assert_eq!(refused, Err(Refused::PeerDown));
+    }
 }
 
-/// Run by `nothing_leaks` in a process of its own: other tests make lanes as well.
+/// First contact is given up before it is taken: there was none, and nothing of it is delivered.
 #[test]
-fn a_hundred_severs() {
-    if std::env::var_os("DOORBELL_TEST_ALONE").is_none() {
-        return;
-    }
+fn a_first_lane_that_was_severed_on_its_way_is_not_taken() {
+    let mut world = World::new(2, &small());
+    world.rails[0].send(B, b"given back", Body::Empty).unwrap();
+    world.rails[0].abandon(B);
+    let mut back = 0;
+    world.rails[0].reclaim(B, &mut |_, _| back += 1);
+    assert_eq!(back, 1);
+    pass(&mut world, Duration::from_millis(20));
+    assert_eq!(events(&mut world), [vec![], vec![]]);
+    assert!(world.seen[1].messages.is_empty() && world.rails[1].refused() == 1);
+    let told = revive(&mut world, &[0]);
+    assert_eq!(told[0], [UP]);
+    assert_eq!(told[1].last(), Some(&UP));
+}
+
+/// What was taken out of a lane and what is given back of it are all that went in.
+#[test]
+fn no_message_is_neither_taken_nor_given_back() {
     let mut world = pair();
     let mut next = 2;
-    let mut before = None;
-    for round in 0..100 {
-        next = fill(&mut world, next, 20);
-        match round % 4 {
-            0 => world.rails[0].sever(Some(B)),
-            1 => world.rails[1].sever(Some(A)),
-            2 => world.rails[0].abandon(B),
-            _ => (0..2).for_each(|i| world.rails[i].sever(Some(PeerIndex(1 - i as u32)))),
+    // Two lanes are buried, and the other end took some of each: of the second, more than was known until it is given back.
+    for taken in [20, 30] {
+        next = fill(&mut world, next, 40);
+        let now = Time::ZERO + world.start.elapsed();
+        world.rails[1].progress(now);
+        assert_eq!(world.rails[1].poll(taken, &mut world.seen[1]), taken);
+        world.rails[0].sever(Some(B));
+        if taken == 20 {
+            revive(&mut world, &[0]);
         }
-        world.rails[0].reclaim(B, &mut |_, _| ());
-        revive(&mut world, &[round % 2]);
-        for i in 0..2 {
-            let to = PeerIndex(1 - i as u32);
-            world.rails[i].reclaim(to, &mut |_, _| ());
+    }
+    let mut back = Vec::new();
+    world.rails[0].reclaim(B, &mut |id, _| back.push(id.0));
+    let above: Vec<u64> = (world.rails[0].handed_over(B).0 + 1..next).collect();
+    assert!(back.ends_with(&above), "{back:?} {above:?}");
+}
+
+/// A full list of strangers is no reason to refuse a peer that is known; of a stranger, one hello is kept.
+#[test]
+fn strangers_are_kept_once_and_in_nobodys_way() {
+    let (mut a, mut b) = (rail(&small()), rail(&small()));
+    let to_b = Message::open(&mut a, &b.address(), b.incarnation()).unwrap();
+    for round in 0..6 {
+        if round == 0 {
+            a.send(to_b, b"given back", Body::Empty).unwrap();
+        } else {
+            a.revive(to_b);
         }
-        next = fill(&mut world, next, 1);
-        world.until("it arrives", |world| world.rails[0].handed_over(B).0 == next - 1);
-        let (maps, descriptors) = counts();
-        let sockets = std::fs::read_dir("/proc/self/fd").unwrap().count();
-        let now = (maps, descriptors, sockets);
-        println!("{now:?}");
-        if round == 3 {
-            before = Some(now);
+        b.progress(Time::from_nanos(1_000_000_000 * (round + 1)));
+        assert_eq!(b.strangers.len(), 1, "{round}");
+        if round < 5 {
+            a.abandon(to_b);
+            a.reclaim(to_b, &mut |_, _| ());
         }
-        assert!(before.is_none_or(|before| now <= before), "{before:?} {now:?}");
+    }
+    assert_eq!(b.refused(), 5);
+    // The last of them is met.
+    Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
+    assert!(b.strangers.is_empty());
+    let start = Instant::now();
+    let told = |rail: &mut ShmRail| std::iter::from_fn(|| rail.event()).any(|event| event.kind == UP);
+    let mut up = [false; 2];
+    while up != [true; 2] {
+        let now = Time::from_nanos(10_000_000_000) + start.elapsed();
+        a.progress(now);
+        b.progress(now);
+        (up[0], up[1]) = (up[0] | told(&mut a), up[1] | told(&mut b));
+        assert!(start.elapsed() < Duration::from_secs(10), "{up:?}");
     }
 }
 
 #[test]
-fn nothing_leaks() {
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "tests::again::a_hundred_severs",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env("DOORBELL_TEST_ALONE", "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(text.contains("1 passed"), "{text}");
+fn a_full_list_of_strangers_is_in_no_known_peers_way() {
+    let (mut a, mut b) = (rail(&small()), rail(&small()));
+    let first = |to: &ShmRail| {
+        let mut stranger = rail(&small());
+        let peer = Message::open(&mut stranger, &to.address(), to.incarnation()).unwrap();
+        stranger.send(peer, b"hello", Body::Empty).unwrap();
+        stranger
+    };
+    let strangers: Vec<_> = (0..MOST_WAITING + 1).map(|_| first(&b)).collect();
+    b.progress(Time::from_nanos(1_000_000));
+    b.progress(Time::from_nanos(2_000_000));
+    assert_eq!((b.strangers.len(), b.refused()), (MOST_WAITING, 1));
+    Message::open(&mut b, &a.address(), a.incarnation()).unwrap();
+    let to_b = Message::open(&mut a, &b.address(), b.incarnation()).unwrap();
+    a.send(to_b, b"hello", Body::Empty).unwrap();
+    b.progress(Time::from_nanos(3_000_000));
+    let mut seen = Seen::default();
+    assert_eq!(b.poll(8, &mut seen), 1);
+    drop(strangers);
 }
+
+/// Every hello that there can be, with the lives of the moment: of a peer that is up (`true`) or down.
+#[test]
+fn a_hello_is_judged_by_both_lives() {
+    use Call::{Answer, Refuse, Take};
+    const MAX: u32 = u32::MAX;
+    let rows: &[([u32; 2], [u32; 2], Call, Call)] = &[
+        // Our lives, [theirs, yours] of the hello, when we are up, when we are down.
+        ([0, 0], [0, 0], Take, Take),
+        ([0, 0], [1, 0], Answer, Take),
+        ([0, 0], [MAX, 0], Answer, Take),
+        ([0, 0], [0, 1], Refuse, Refuse),
+        ([0, 0], [1, 1], Refuse, Refuse),
+        ([1, 1], [1, 1], Take, Take),
+        ([1, 1], [2, 1], Answer, Take),
+        ([1, 1], [2, 0], Answer, Answer),
+        ([1, 1], [1, 0], Refuse, Refuse),
+        ([1, 1], [0, 1], Refuse, Refuse),
+        ([1, 1], [0, 0], Refuse, Refuse),
+        ([1, 1], [2, 2], Refuse, Refuse),
+        ([1, 1], [0, 2], Refuse, Refuse),
+        ([3, 1], [1, 2], Refuse, Refuse),
+        ([3, 1], [2, 2], Answer, Answer),
+        ([1, 3], [2, 1], Refuse, Refuse),
+        ([MAX, MAX], [MAX, MAX], Take, Take),
+        ([MAX, MAX], [MAX, 0], Refuse, Refuse),
+        ([MAX, MAX], [0, MAX], Refuse, Refuse),
+        ([MAX, 0], [MAX, MAX], Answer, Take),
+        ([0, MAX], [MAX, MAX], Refuse, Refuse),
+    ];
+    for &(lives, [theirs, yours], up, down) in rows {
+        let mut peer = Peer::new([0; 16], Incarnation(1));
+        peer.lives = lives;
+        assert_eq!(peer.judge(theirs, yours), up, "up: {lives:?} {theirs} {yours}");
+        peer.down = Some(DownReason::Silent);
+        assert_eq!(
+            peer.judge(theirs, yours),
+            down,
+            "down: {lives:?} {theirs} {yours}"
+        );
+    }
+    // The last life ends for good.
+    let mut peer = Peer::new([0; 16], Incarnation(1));
+    peer.lives[0] = MAX - 1;
+    peer.next_life();
+    assert!(peer.lives[0] == MAX && !peer.is_over());
+    peer.next_life();
+    assert!(peer.lives[0] == MAX && peer.is_over());
+}
+
+mod alone;
+mod random;
