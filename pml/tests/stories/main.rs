@@ -71,6 +71,7 @@ macro_rules! stories {
 
 stories! {
     a_both_sides_see_the_error
+    a_fin_ends_the_wait_for_a_restart
     a_fragment_comes_twice
     a_fragment_ends_the_wait_for_a_restart
     a_late_write_finds_its_key_revoked
@@ -106,6 +107,7 @@ stories! {
     second_rail_fails_during_the_handshake
     the_news_of_a_broken_rail_are_given_back
     the_receiver_gives_up_while_its_read_is_under_way
+    the_restarted_announcement_errs_but_arrived
     the_sender_gives_up_and_the_message_was_complete
     the_sender_gives_up_before_its_restart_is_answered
     the_sender_gives_up_while_its_write_is_under_way
