@@ -83,6 +83,7 @@ stories! {
     a_restart_waits_for_a_write_under_way
     all_rails_are_lost
     all_rails_are_lost_under_a_write
+    an_announcement_of_the_cycle_before_comes_late
     an_eager_message_comes_twice
     b_fragments_are_given_back_but_arrived
     b_the_last_fragment_errs_but_arrived
