@@ -13,6 +13,7 @@ use crate::args::Delivery;
 use crate::config::PmlConfig;
 use crate::convertor::Origin;
 use crate::counters::Counters;
+use crate::error::LostReason;
 use crate::operations::Operations;
 use crate::peer::{Control, Hot, Peer, Task, about};
 use crate::pool::Pool;
@@ -63,6 +64,9 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     pub(crate) config: PmlConfig,
 }
+
+/// Words that may wait for a peer that asks and does not take the answers.
+const ANSWERS_MOST: usize = 1 << 16;
 
 impl Core {
     pub(crate) fn new(config: PmlConfig) -> Self {
@@ -123,6 +127,16 @@ impl Core {
         if !self.hot[rank as usize].is(about::LOST | about::SELF) {
             self.peers[rank as usize].control.push_back(Control::Head(head));
             self.list(rank);
+        }
+    }
+
+    /// Answers a word about a message that no request of ours knows. An honest peer takes its answers.
+    #[cold]
+    pub(crate) fn answer(&mut self, rank: u32, head: Head) {
+        if self.peers[rank as usize].control.len() < ANSWERS_MOST {
+            self.tell(rank, head);
+        } else {
+            self.fail_peer(rank, LostReason::Flood);
         }
     }
 

@@ -38,7 +38,7 @@ impl LostReason {
             Self::Link => "the link of its last rail is down",
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",
-            Self::Flood => "it sent more unexpected bytes than the agreed window",
+            Self::Flood => "it sent more unexpected bytes, or asked for more answers, than was agreed",
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Which bytes of a transfer have arrived: sorted, merged ranges, so that no byte is counted twice.
 
-/// Most separate ranges of one transfer. A sender has at most 16 fragments under way, before and after a
-/// failover, so an honest one never needs more.
-const MOST: usize = 64;
+use crate::request::UnderWay;
+use crate::ways::WAYS_MAX;
+use crate::ways::stripe::DEEPER;
+
+/// Most separate ranges of one transfer. A sender has at most twice its pipeline of fragments under way over each way,
+/// and a fragment that was given back may be cut once more, so an honest one never needs more.
+const MOST: usize = 2 * WAYS_MAX * DEEPER * UnderWay::MOST;
 
 /// Why a range was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +127,8 @@ mod tests {
         for at in 0..MOST as u64 {
             assert_eq!(intervals.add(at * 2, at * 2 + 1), Ok(()));
         }
-        assert_eq!(intervals.add(1000, 1001), Err(Rejected::TooMany));
+        let beyond = 2 * MOST as u64;
+        assert_eq!(intervals.add(beyond, beyond + 1), Err(Rejected::TooMany));
         assert_eq!(intervals.add(1, 2), Ok(()), "filling a hole needs no room");
     }
 }

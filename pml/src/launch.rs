@@ -61,6 +61,7 @@ impl<M: Message> Pml<M> {
     }
 
     fn launch_whole(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
+        self.core.withdraw(id.index());
         let length = self.core.requests.peek(id.index()).length;
         let seq = self.core.hot[rank as usize].next;
         let slot = self.core.requests.peek(id.index());
@@ -90,6 +91,8 @@ impl<M: Message> Pml<M> {
         first: usize,
         can_put: bool,
     ) -> Launch {
+        // An earlier try may have chosen otherwise.
+        self.core.withdraw(id.index());
         let checksum = self.core.checksum_of(id.index());
         let hot = &self.core.hot[rank as usize];
         let (slot, record) = self.core.requests.both(id.index());
@@ -111,6 +114,7 @@ impl<M: Message> Pml<M> {
         .with_checksum(checksum);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
+                self.core.requests.record(id.index()).first = body;
                 self.core.requests.slot(id.index()).turn(Event::Announced);
                 self.core.counters.sent_rndv += 1;
                 Launch::Announced

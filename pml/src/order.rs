@@ -40,7 +40,7 @@ impl Core {
         let nobody = RequestId::from_bits(0);
         let identity = (envelope.context, envelope.tag, envelope.seq);
         let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
-        self.tell(envelope.rank, head);
+        self.answer(envelope.rank, head);
     }
 
     /// Whether this announcement itself is kept, or its bytes are under way.

@@ -248,7 +248,14 @@ impl<M: Message> Pml<M> {
     /// The next time at which [`Pml::progress`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        let own = Some(self.core.watch_due).filter(|due| *due < Time::NEVER);
+        // What arrived about ways, and what moved them, waits for the next tick.
+        let stirred = self.core.stirred || self.core.tick_at <= self.core.now;
+        let due = if stirred {
+            self.core.now
+        } else {
+            self.core.watch_due
+        };
+        let own = Some(due).filter(|due| *due < Time::NEVER);
         let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
         rails.chain(own).min()
     }
@@ -267,11 +274,11 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Orderly end: pushes out what waits, then closes the rails. To be called with a fresh `now` until it answers
+    /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a fresh `now` until it answers
     /// `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
-        if now < by && self.must_poll() {
+        if now < by && (self.must_poll() || self.core.waits_for_a_way()) {
             return false;
         }
         let mut closed = true;
@@ -350,7 +357,7 @@ impl<M: Message> Pml<M> {
                 self.core.finish(id.index(), Outcome::Ok);
             }
         }
-        self.core.refresh(rank);
+        self.core.reopen(rank);
         work
     }
 }

@@ -110,8 +110,8 @@ impl<M: Message> Pml<M> {
 
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
     pub(crate) fn send_control(&mut self, rank: u32) -> bool {
-        while let Some(control) = self.core.peers[rank as usize].control.pop_front() {
-            let sent = match &control {
+        while let Some(mut control) = self.core.peers[rank as usize].control.pop_front() {
+            let sent = match &mut control {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]),
                 Control::Long(bytes) => self.send_long(rank, bytes),
                 Control::Again(bytes) => self.send_again(rank, bytes),
@@ -160,7 +160,7 @@ impl<M: Message> Pml<M> {
 
     /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
     /// fragments; what is too long for this rail is cut.
-    fn send_again(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Refused> {
+    fn send_again(&mut self, rank: u32, bytes: &mut Vec<u8>) -> Result<(), Refused> {
         let at = self.core.turn(rank).ok_or(Refused::Full)?;
         let room = self.core.peers[rank as usize].paths[at].can.limits.message;
         let Some(split) = bytes
@@ -180,7 +180,7 @@ impl<M: Message> Pml<M> {
                 let body = &body[..body.len().min(room.saturating_sub(RNDV_LEN))];
                 self.send_over(rank, head, body)
             }
-            kind::FRAG if bytes.len() > room => self.send_cut(rank, head, body, room),
+            kind::FRAG if bytes.len() > room => self.send_cut(rank, bytes, room),
             kind::MATCH | kind::CHECKED if bytes.len() > room => self.announce_again(rank, head, body),
             _ => self.send_over(rank, head, body),
         }
@@ -212,25 +212,25 @@ impl<M: Message> Pml<M> {
         self.send_over(rank, ack.as_bytes(), &[])
     }
 
-    /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, all are
-    /// sent again later, and the receiver drops those that it has.
-    fn send_cut(&mut self, rank: u32, head: &[u8], body: &[u8], room: usize) -> Result<(), Refused> {
-        let Some(header) = head
-            .first_chunk::<FRAG_LEN>()
-            .map(|bytes| wire::parse::<FragHeader, _>(*bytes))
-        else {
+    /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, the rest is what
+    /// is sent later: over whichever rail, no byte goes twice.
+    fn send_cut(&mut self, rank: u32, bytes: &mut Vec<u8>, room: usize) -> Result<(), Refused> {
+        let Some((head, body)) = bytes.split_first_chunk::<FRAG_LEN>() else {
             return Ok(());
         };
-        let mut offset = header.offset.get();
-        for part in body.chunks(room.saturating_sub(FRAG_LEN).max(1)) {
-            let header = FragHeader {
-                offset: offset.into(),
-                ..header
-            };
-            self.send_over(rank, header.as_bytes(), part)?;
-            offset += part.len() as u64;
+        let mut header: FragHeader = wire::parse(*head);
+        let (mut left, mut outcome) = (body, Ok(()));
+        while !left.is_empty() {
+            let (part, rest) = left.split_at(room.saturating_sub(FRAG_LEN).clamp(1, left.len()));
+            outcome = self.send_over(rank, header.as_bytes(), part);
+            if outcome.is_err() {
+                break;
+            }
+            header.offset += part.len() as u64;
+            left = rest;
         }
-        Ok(())
+        *bytes = [header.as_bytes(), left].concat();
+        outcome
     }
 
     /// A whole message that is too long for the new rail: announced, its bytes kept in a request of our own.

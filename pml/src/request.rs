@@ -141,6 +141,9 @@ impl Outcome {
     }
 }
 
+/// No rail: the announcement of exposed memory was given back.
+pub(crate) const NO_RAIL: u16 = u16::MAX;
+
 /// What only transfers, layouts and waiting sends need.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -153,9 +156,11 @@ pub(crate) struct Record {
     pub(crate) remote_request: u64,
     /// Send: the message was sent whole before, and counted with all its bytes.
     pub(crate) again: bool,
+    /// Send: bytes that left with the announcement, and were counted.
+    pub(crate) first: u64,
     /// Sequence number of the message.
     pub(crate) seq: u32,
-    /// The rail that one-sided access uses.
+    /// The rail that one-sided access uses, or [`NO_RAIL`].
     pub(crate) rail: u16,
     /// Receive: bytes that are wanted. Send: bytes that the receiver wants, as an end.
     pub(crate) until: u64,
@@ -166,7 +171,7 @@ pub(crate) struct Record {
     /// The sender's or receiver's exposed memory, starting at `remote_at`.
     pub(crate) remote: Option<Remote>,
     pub(crate) remote_at: u64,
-    /// Receive: the sender was asked to write, in this attempt.
+    /// Receive: the sender was asked to write.
     pub(crate) put: bool,
     /// Our own exposed memory.
     pub(crate) exposed: Option<RemoteKey>,

@@ -156,7 +156,19 @@ impl Core {
             self.counters.drops.wrong_peer += 1;
             return;
         }
-        let state = slot.state();
+        let (state, offset) = (slot.state(), header.offset.get());
+        let record = self.requests.record(id.index());
+        if header.restart.get() != record.restart {
+            self.counters.drops.late_word += 1;
+            return;
+        }
+        let end = offset
+            .checked_add(length as u64)
+            .filter(|end| *end <= record.until);
+        let Some(end) = end.filter(|_| length > 0) else {
+            self.counters.drops.bad_range += 1;
+            return;
+        };
         match state {
             State::Fragments => {}
             State::PutExposed => self.put_became_fragments(id.index()),
@@ -167,18 +179,6 @@ impl Core {
             }
         }
         let (slot, record) = self.requests.both(id.index());
-        if header.restart.get() != record.restart {
-            self.counters.drops.late_word += 1;
-            return;
-        }
-        let offset = header.offset.get();
-        let end = offset
-            .checked_add(length as u64)
-            .filter(|end| *end <= record.until);
-        let Some(end) = end.filter(|_| length > 0) else {
-            self.counters.drops.bad_range += 1;
-            return;
-        };
         match record.arrived.add(offset, end) {
             Ok(()) => {}
             Err(why) => {

@@ -51,6 +51,7 @@ impl Core {
             // Its bytes did not arrive with it, so the receiver will not count them.
             self.uncharge(rank, length);
         }
+        self.uncharge_cut(index, offset..until);
         if aborted {
             if offset < until {
                 self.give_up(index);
@@ -64,6 +65,17 @@ impl Core {
             }
             self.requests.slot(index).turn(Event::Asked);
             self.ask(rank, Task::Stream(id));
+        }
+    }
+
+    /// The receiver's first answer: what it still wants of the bytes that left with the announcement was cut off, because
+    /// the announcement was sent again over a rail that takes less; the receiver will not count it.
+    fn uncharge_cut(&mut self, index: usize, wanted: Range<u64>) {
+        let (slot, record) = self.requests.both(index);
+        let first = std::mem::take(&mut record.first);
+        let rank = slot.peer;
+        if record.restart == 0 && wanted.start < first.min(wanted.end) {
+            self.uncharge(rank, first - wanted.start);
         }
     }
 
@@ -125,6 +137,7 @@ impl Core {
             self.counters.drops.bad_range += 1;
             return;
         };
+        self.uncharge_cut(index, offset..until);
         let record = self.requests.record(index);
         record.remote_request = header.receiver.get();
         record.rail = rail;

@@ -126,7 +126,7 @@ impl Core {
             receiver: 0.into(),
             ..*header
         });
-        self.tell(rank, head);
+        self.answer(rank, head);
     }
 
     /// An announcement with RESTART. It bypasses matching, except for a message that nobody has ever seen here.
@@ -142,7 +142,7 @@ impl Core {
             }
             self.resume(index, envelope);
         } else if let Some(kept) = self.unexpected.find(rank, envelope.seq) {
-            if envelope.restart != kept.restart.wrapping_add(1) {
+            if !is_newer(envelope.restart, kept.restart) {
                 self.counters.drops.late_word += 1;
                 return;
             }
@@ -154,7 +154,7 @@ impl Core {
             let (all, nobody) = (envelope.length, RequestId::from_bits(0));
             let identity = (envelope.context, envelope.tag, envelope.seq);
             let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
-            self.tell(rank, head);
+            self.answer(rank, head);
         } else {
             self.sequence(envelope, inbound, at);
         }

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::peer::Task;
 use crate::pml::Pml;
 use crate::rendezvous::tasks::Step;
-use crate::request::{Event, Outcome, RequestId, State, mark};
+use crate::request::{Event, NO_RAIL, Outcome, RequestId, State, mark};
 use crate::wire::{MatchHeader, RestartHeader, RndvHeader, flag, kind};
 
 use super::{Dance, SENDER, Word};
@@ -225,7 +225,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// A way is broken: what of our transfers with the peer went over it, beyond what its rail gives back.
-    /// `again`: announcements that were given back, so that nobody has seen the memory that they name.
+    /// `again`: announcements that were given back, and are sent again without the memory that they name.
     pub(crate) fn break_transfers(&mut self, rank: u32, at: usize, again: &[u64], taken: MsgId) {
         let rail = self.core.peers[rank as usize].paths[at].rail;
         for index in 0..self.core.requests.count() {
@@ -245,11 +245,14 @@ impl<M: Message> Pml<M> {
                 State::AwaitFin if here => {
                     let id = self.core.requests.id(index).to_bits();
                     if again.contains(&id) {
+                        // It goes on as an announcement that names no memory, and over no way of its own.
                         self.core.withdraw(index);
+                        self.core.requests.record(index).rail = NO_RAIL;
                     } else {
                         self.core.send_broke(index);
                     }
                 }
+                State::Queued if here && record.exposed.is_some() => self.core.withdraw(index),
                 State::PutExposed if here => self.core.receive_broke(index),
                 State::Getting if here && live => self.core.receive_broke(index),
                 State::Putting if here && live => self.core.send_broke(index),

@@ -54,7 +54,9 @@ pub(crate) fn equals(among: u64, in_use: u64, latency: impl Fn(usize) -> u64) ->
 
 /// The members of a set.
 pub(crate) fn each(set: u64) -> impl Iterator<Item = usize> {
-    (0..64).filter(move |at| set & 1 << at != 0)
+    let rest = std::iter::successors(Some(set), |set| Some(set & set.wrapping_sub(1)));
+    rest.take_while(|set| *set != 0)
+        .map(|set| set.trailing_zeros() as usize)
 }
 
 #[cfg(test)]

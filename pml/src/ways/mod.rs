@@ -33,8 +33,11 @@ use stripe::Flow;
 
 /// Most ways of one peer: a set of them is a word.
 pub(crate) const WAYS_MAX: usize = 64;
-/// Bytes charged before small messages go on to the next of several equal ways: some fifty of the shortest.
-const TURN: u64 = 4096;
+/// Bytes charged before small messages go on to the next of several equal ways. Longer ones never take the fast path
+/// then: it has to be long enough for that to cost nothing.
+const TURN: u64 = 16 << 10;
+/// Bytes of a message by which ways are compared: between the shortest and the longest that are sent at once.
+const TYPICAL: u64 = 1024;
 
 /// What is watched of one way.
 #[derive(Debug, Default)]
@@ -50,8 +53,6 @@ pub(crate) struct Way {
     fell: Option<Time>,
     /// Its device is gone, or it broke the rules: it does not come back.
     dead: bool,
-    /// Its link is down, as far as was told.
-    unplugged: bool,
     /// When the probe under way left, when the last one did, and its number; what had been sent and received then.
     asked: Option<Time>,
     probed: Time,
@@ -78,6 +79,15 @@ pub(crate) struct Watch {
     pub(crate) turn_end: u64,
     /// No way is up: until when one is waited for, and why the last one went.
     alone: Option<(Time, LostReason)>,
+    /// The peer's process has ended: until when its last messages are read.
+    ended: Option<Time>,
+}
+
+/// What was measured of some ways.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    latency: bool,
+    rate: bool,
 }
 
 impl Peer {
@@ -107,9 +117,12 @@ impl Peer {
         }
     }
 
-    /// Whether all of these ways were measured: what is measured and what is estimated cannot be compared.
-    fn all_measured(&self, among: u64) -> bool {
-        each(among).all(|at| self.measured(at).is_some())
+    /// What of these ways was measured, of all of them: what is measured and what is estimated cannot be compared.
+    fn known(&self, among: u64) -> Known {
+        Known {
+            latency: each(among).all(|at| self.measured(at).is_some()),
+            rate: each(among).all(|at| self.measured_rate(at).is_some()),
+        }
     }
 
     /// Half of the round trip of a way's probes (ns).
@@ -117,10 +130,13 @@ impl Peer {
         self.watch.as_ref()?.ways.get(at)?.latency.half()
     }
 
-    /// The latency (ns) that a way is judged by.
-    fn latency(&self, at: usize, measured: bool) -> u64 {
-        let known = self.measured(at).filter(|_| measured);
-        known.unwrap_or(self.paths[at].can.estimate.latency_ns)
+    /// How long (ns) messages that are sent at once take over a way, as far as that tells ways apart. Its latency alone
+    /// would not do: over a way that is as quick, and much narrower, they would wait for each other.
+    fn cost(&self, at: usize, known: Known) -> u64 {
+        let measured = self.measured(at).filter(|_| known.latency);
+        let latency = measured.unwrap_or(self.paths[at].can.estimate.latency_ns);
+        let rate = self.measured_rate(at).filter(|_| known.rate);
+        latency + rate.map_or(0, |rate| TYPICAL * 1_000_000_000 / rate)
     }
 }
 
@@ -139,10 +155,21 @@ impl Core {
                 small: 0,
                 turn_end: u64::MAX,
                 alone: None,
+                ended: None,
             })
         });
         watch.ways.resize_with(ways, Way::default);
         watch
+    }
+
+    /// Whether something that was accepted waits for a way that may come back.
+    pub(crate) fn waits_for_a_way(&self) -> bool {
+        let waits = |rank: &u32| {
+            let peer = &self.peers[*rank as usize];
+            let alone = peer.watch.as_ref().is_some_and(|watch| watch.alone.is_some());
+            alone && !(peer.control.is_empty() && peer.tasks.is_empty() && peer.sends.is_empty())
+        };
+        self.watched.iter().any(waits)
     }
 
     /// Decides again which way small messages take, and whether the fast path may be taken.
@@ -166,15 +193,15 @@ impl Core {
         let spread = self.config.spread;
         let peer = &mut self.peers[rank as usize];
         let usable = peer.usable();
-        let measured = peer.all_measured(usable);
+        let known = peer.known(usable);
         let in_use = peer.watch.as_ref().map_or(0, |watch| watch.small);
         let small = if spread {
             usable
         } else {
-            equals(usable, in_use & usable, |at| peer.latency(at, measured))
+            equals(usable, in_use & usable, |at| peer.cost(at, known))
         };
         if small & 1 << peer.current() == 0
-            && let Some(best) = each(small).min_by_key(|at| peer.latency(*at, measured))
+            && let Some(best) = each(small).min_by_key(|at| peer.cost(*at, known))
         {
             peer.take(best);
         }
@@ -191,17 +218,24 @@ impl Core {
         };
         hot.rail = path.rail;
         hot.peer = path.peer;
-        // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
-        // by the receiver.
-        if peer.sends.is_empty() && !self.config.checksum {
-            hot.below = u32::try_from(path.eager + 1).unwrap_or(u32::MAX);
-        }
         let turns = peer.takes_turns();
         if let Some(watch) = &mut peer.watch {
             let turn = if self.config.spread { 1 } else { TURN };
             watch.turn_end = if turns { hot.charged + turn } else { u64::MAX };
         }
         hot.limit(peer);
+        // A message of the PML's own that a dead rail gave back does not have to leave first: the order is restored
+        // by the receiver.
+        self.reopen(rank);
+    }
+
+    /// Nothing waits any more: the fast path may be taken again, over the way that small messages take now.
+    pub(crate) fn reopen(&mut self, rank: u32) {
+        let (hot, peer) = (&mut self.hot[rank as usize], &self.peers[rank as usize]);
+        let path = peer.paths.get(peer.current()).filter(|path| path.up);
+        if let Some(path) = path.filter(|_| peer.sends.is_empty() && !self.config.checksum) {
+            hot.below = u32::try_from(path.eager + 1).unwrap_or(u32::MAX);
+        }
     }
 
     /// The way that the next message to `rank` takes.

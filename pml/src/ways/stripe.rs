@@ -18,7 +18,7 @@ use crate::pml::Pml;
 /// A rate is measured over so long at least, without a pause.
 const SAMPLE: Duration = Duration::from_millis(1);
 /// Fragments over one way, of all messages, for each of one message's pipeline.
-const DEEPER: usize = 2;
+pub(crate) const DEEPER: usize = 2;
 /// Messages from so many bytes on are striped: below, the ways' latencies cost more than their rates bring.
 pub(crate) const STRIPED_FROM: u64 = 128 << 10;
 
@@ -53,8 +53,8 @@ impl Flow {
         self.flying.push_back(Flying { number, bytes });
     }
 
-    /// Everything up to `watermark` has arrived.
-    pub(crate) fn arrived(&mut self, now: Time, watermark: MsgId) {
+    /// Everything up to `watermark` has arrived. Whether the rate was measured anew.
+    pub(crate) fn arrived(&mut self, now: Time, watermark: MsgId) -> bool {
         while let Some(first) = self.flying.front().filter(|first| first.number <= watermark) {
             self.bytes -= u64::from(first.bytes);
             self.done += u64::from(first.bytes);
@@ -67,10 +67,12 @@ impl Flow {
         } else {
             SAMPLE
         };
-        if self.done > 0 && took >= enough {
+        let measured = self.done > 0 && took >= enough;
+        if measured {
             self.sample(took);
             (self.done, self.since) = (0, now);
         }
+        measured
     }
 
     fn sample(&mut self, took: Duration) {
@@ -98,8 +100,13 @@ impl Flow {
 impl Peer {
     /// Bytes per second of a way: measured, or as its rail estimates.
     fn rate(&self, at: usize) -> u64 {
-        let flow = self.watch.as_ref().and_then(|watch| watch.ways[at].flow.rate());
-        flow.unwrap_or(self.paths[at].can.estimate.bandwidth).max(1)
+        let measured = self.measured_rate(at);
+        measured.unwrap_or(self.paths[at].can.estimate.bandwidth).max(1)
+    }
+
+    /// Bytes per second of a way, once measured; not zero.
+    pub(crate) fn measured_rate(&self, at: usize) -> Option<u64> {
+        self.watch.as_ref()?.ways.get(at)?.flow.rate()
     }
 
     /// The ways that a long message may take together, as a set; of one, when there is nothing to gain by more.
@@ -175,14 +182,16 @@ impl<M: Message> Pml<M> {
         let now = self.core.now;
         let peer = &mut self.core.peers[rank as usize];
         let Some(watch) = &mut peer.watch else { return };
+        let mut measured = false;
         for at in each(set) {
             let (path, flow) = (&peer.paths[at], &mut watch.ways[at].flow);
             if !flow.flying.is_empty() {
-                flow.arrived(
-                    now,
-                    self.rails[usize::from(path.rail)].rail.handed_over(path.peer),
-                );
+                let rail = &mut self.rails[usize::from(path.rail)].rail;
+                measured |= flow.arrived(now, rail.handed_over(path.peer));
             }
+        }
+        if measured {
+            self.core.refresh(rank);
         }
     }
 

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message};
 use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
+use crate::error::LostReason;
 use crate::peer::about;
 use crate::pml::Pml;
 use crate::wire::{WayHeader, kind};
 
 use super::state::{Turn, WayState};
-use super::turns::BACK_OFF_MOST;
 
 /// How often ways are looked at while nothing is due.
 const TICK: Duration = Duration::from_millis(20);
@@ -49,23 +50,25 @@ impl<M: Message> Pml<M> {
         let ways = self.core.watch(rank).ways.len();
         for at in 0..ways {
             self.hear_way(now, rank, at);
-        }
-        for at in 0..ways {
             if self.core.hot[rank as usize].is(about::LOST) {
                 return;
             }
-            self.tick_way(now, rank, at);
         }
-        let Some(watch) = &self.core.peers[rank as usize].watch else {
-            return;
-        };
-        match watch.alone {
-            Some((until, reason)) if until <= now => {
-                self.core.fail_peer(rank, reason);
-                self.apply_withdrawals();
+        for at in 0..ways {
+            self.tick_way(now, rank, at);
+            if self.core.hot[rank as usize].is(about::LOST) {
+                return;
             }
-            Some((until, _)) => self.core.watch_due = self.core.watch_due.min(until),
-            None => {}
+        }
+        let watch = self.core.watch(rank);
+        let died = LostReason::Peer(DownReason::Died);
+        let ends = [watch.alone, watch.ended.map(|until| (until, died))];
+        for (until, reason) in ends.into_iter().flatten() {
+            if until <= now {
+                self.lose(rank, reason);
+                return;
+            }
+            self.core.watch_due = self.core.watch_due.min(until);
         }
     }
 
@@ -73,9 +76,13 @@ impl<M: Message> Pml<M> {
     fn hear_way(&mut self, now: Time, rank: u32, at: usize) {
         let way = &mut self.core.watch(rank).ways[at];
         let (to_answer, answered) = (way.to_answer.take(), way.answered.take());
-        if std::mem::take(&mut way.given_up) {
-            let reason = doorbell_fabric::event::DownReason::Abandoned;
-            self.way_broken(rank, at, crate::error::LostReason::Peer(reason));
+        // Before it is used again, the word is about the time before.
+        let used = matches!(way.state, WayState::Up | WayState::Suspect);
+        if std::mem::take(&mut way.given_up) && used {
+            self.way_broken(rank, at, LostReason::Peer(DownReason::Abandoned));
+            if self.core.hot[rank as usize].is(about::LOST) {
+                return;
+            }
         }
         if let Some(number) = to_answer
             && !self.say_over(rank, at, WayHeader::new(kind::ECHO, at as u16, number))
@@ -150,6 +157,11 @@ impl<M: Message> Pml<M> {
             return;
         }
         self.core.move_way(rank, at, Turn::Called);
+        self.call(now, rank, at);
+    }
+
+    /// Calls the peer over a way that is down.
+    pub(super) fn call(&mut self, now: Time, rank: u32, at: usize) {
         let path = &self.core.peers[rank as usize].paths[at];
         let (rail, peer) = (usize::from(path.rail), path.peer);
         self.rails[rail].rail.revive(peer);
@@ -162,7 +174,6 @@ impl<M: Message> Pml<M> {
     fn tick_called(&mut self, now: Time, rank: u32, at: usize) {
         let way = &mut self.core.watch(rank).ways[at];
         if way.due <= now {
-            way.back_off = (way.back_off * 2).min(BACK_OFF_MOST);
             self.core.move_way(rank, at, Turn::Unanswered);
         }
         let due = self.core.watch(rank).ways[at].due;

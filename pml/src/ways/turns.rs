@@ -19,12 +19,14 @@ use super::state::{MOVES, Turn, WayState};
 
 /// The first back-off before a way that broke is called, and the longest.
 const BACK_OFF: Duration = Duration::from_millis(50);
-pub(super) const BACK_OFF_MOST: Duration = Duration::from_secs(1);
+const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 /// How long a way that came back has to stay good before it is used; doubled each time that it breaks again within
 /// [`CALM`], up to [`HOLD_MOST`].
 const HOLD: Duration = Duration::from_millis(500);
 const HOLD_MOST: Duration = Duration::from_secs(3);
 const CALM: Duration = Duration::from_secs(20);
+/// How long what a process sent over other ways before it ended may take to be read.
+const LAST_WORDS: Duration = Duration::from_millis(10);
 
 impl<M: Message> Pml<M> {
     /// Acts on an event of a rail.
@@ -34,12 +36,15 @@ impl<M: Message> Pml<M> {
             let Some(at) = self.core.peers[rank as usize].path_of(rail as u16) else {
                 continue;
             };
+            if self.core.hot[rank as usize].is(about::LOST) {
+                continue;
+            }
             match event.kind {
                 EventKind::PeerUp => self.way_reached(rank, at),
                 EventKind::PeerSuspect => self.way_silent(rank, at),
                 EventKind::PeerRecovered => self.way_answers(rank, at),
                 EventKind::PeerDown(reason) => self.way_broken(rank, at, LostReason::Peer(reason)),
-                EventKind::LinkDown => self.way_unplugged(rank, at),
+                EventKind::LinkDown => self.way_broken(rank, at, LostReason::Link),
                 EventKind::LinkUp => self.way_plugged(rank, at),
                 EventKind::DeviceGone => self.way_broken(rank, at, LostReason::Device),
             }
@@ -62,24 +67,21 @@ impl<M: Message> Pml<M> {
         self.way_broken(rank, at, LostReason::Link);
     }
 
-    fn way_unplugged(&mut self, rank: u32, at: usize) {
-        self.core.watch(rank).ways[at].unplugged = true;
-        self.way_broken(rank, at, LostReason::Link);
-    }
-
+    /// Its link is back: the peer is called at once.
     fn way_plugged(&mut self, rank: u32, at: usize) {
         let now = self.core.now;
         let Some(watch) = &mut self.core.peers[rank as usize].watch else {
             return;
         };
         let way = &mut watch.ways[at];
-        way.unplugged = false;
         way.back_off = BACK_OFF;
-        if matches!(way.state, WayState::Down | WayState::Probing) {
-            // It is called at once.
-            way.due = now;
-            self.core.tick_at = Time::ZERO;
+        match way.state {
+            WayState::Down => way.due = now,
+            // The calls so far went nowhere.
+            WayState::Probing => self.call(now, rank, at),
+            WayState::Up | WayState::Suspect | WayState::Returning => {}
         }
+        self.core.tick_at = Time::ZERO;
     }
 
     /// The peer owes answers over this way.
@@ -100,7 +102,7 @@ impl<M: Message> Pml<M> {
 
     /// Both directions stand again.
     fn way_reached(&mut self, rank: u32, at: usize) {
-        if self.core.hot[rank as usize].is(about::LOST) || self.core.peers[rank as usize].watch.is_none() {
+        if self.core.peers[rank as usize].watch.is_none() {
             return; // first contact
         }
         self.core.move_way(rank, at, Turn::Reached);
@@ -137,30 +139,58 @@ impl<M: Message> Pml<M> {
         if after(MOVES, way.state, Turn::Broken).is_none() {
             // It is down already, and now it is known why.
             if watch.alone.is_some() {
-                self.alone(rank, reason);
+                self.alone(rank, at, reason);
             }
             return;
         }
         self.core.move_way(rank, at, Turn::Broken);
         let path = &mut self.core.peers[rank as usize].paths[at];
         let was_up = std::mem::replace(&mut path.up, false);
-        let reclaim = path.can.features.reclaim;
-        if was_up && !reclaim {
-            self.core.fail_peer(rank, LostReason::NotReclaimable);
-            self.apply_withdrawals();
-            return;
-        }
+        let lossy = was_up && !path.can.features.reclaim;
         self.take_back(rank, at);
         if was_up {
             self.core.counters.paths_down += 1;
             self.core.refresh(rank);
         }
         if self.core.peers[rank as usize].first_up().is_none() {
-            self.alone(rank, reason);
-        } else {
-            self.tell_broken(rank, at);
-            self.core.list(rank);
+            self.hurry(rank);
         }
+        let others = self.core.peers[rank as usize].first_up().is_some();
+        if lossy && (others || self.core.may_hope(rank, at, reason)) {
+            self.lose(rank, LostReason::NotReclaimable);
+        } else if others {
+            self.others_carry_on(rank, at, reason);
+        } else {
+            self.alone(rank, at, reason);
+        }
+    }
+
+    /// No way is up: one that is on its way back does not have to prove itself.
+    fn hurry(&mut self, rank: u32) {
+        let ways = &self.core.watch(rank).ways;
+        if let Some(at) = ways.iter().position(|way| way.state == WayState::Returning) {
+            self.way_steady(rank, at);
+        }
+    }
+
+    fn others_carry_on(&mut self, rank: u32, at: usize, reason: LostReason) {
+        // Unless it is from the peer that we know.
+        if reason != LostReason::Peer(DownReason::Abandoned) {
+            self.tell_broken(rank, at);
+        }
+        self.core.list(rank);
+        let within = self.core.peers[rank as usize].paths[at].can.features.within_host;
+        if within && reason == LostReason::Peer(DownReason::Died) {
+            // Within a host it is the process itself that is seen to end: no need to wait for its silence elsewhere.
+            let until = self.core.now + LAST_WORDS;
+            self.core.watch(rank).ended.get_or_insert(until);
+            self.core.tick_at = Time::ZERO;
+        }
+    }
+
+    pub(super) fn lose(&mut self, rank: u32, reason: LostReason) {
+        self.core.fail_peer(rank, reason);
+        self.apply_withdrawals();
     }
 
     /// Tells the peer that a way is given up, over each of the others: the peer may have closed its end of the one that
@@ -210,21 +240,13 @@ impl<M: Message> Pml<M> {
     }
 
     /// No way is up. Where one may come back it is waited for; otherwise the peer is lost.
-    fn alone(&mut self, rank: u32, reason: LostReason) {
-        let (now, patience) = (self.core.now, self.core.config.patience);
-        let watch = self.core.watch(rank);
-        let others = watch.ways.iter().filter(|way| !way.dead).count() > 1;
-        let hope = match reason {
-            LostReason::Link | LostReason::Peer(DownReason::Abandoned) => true,
-            // It was silent for long, or its device is gone: another way may come back, if there is one.
-            LostReason::Peer(DownReason::Silent) | LostReason::Device => others,
-            _ => false,
-        };
-        if !hope || patience.is_zero() {
-            self.core.fail_peer(rank, reason);
-            self.apply_withdrawals();
+    fn alone(&mut self, rank: u32, at: usize, reason: LostReason) {
+        if !self.core.may_hope(rank, at, reason) {
+            self.lose(rank, reason);
             return;
         }
+        let (now, patience) = (self.core.now, self.core.config.patience);
+        let watch = self.core.watch(rank);
         let until = watch.alone.map_or(now + patience, |(until, _)| until);
         watch.alone = Some((until, reason));
         self.core.tick_at = Time::ZERO;
@@ -251,12 +273,32 @@ impl LostReason {
     fn is_for_good(self) -> bool {
         matches!(
             self,
-            Self::Device | Self::Peer(DownReason::Closed | DownReason::Hostile)
+            Self::Device | Self::Peer(DownReason::Closed | DownReason::Died | DownReason::Hostile)
         )
     }
 }
 
 impl Core {
+    /// Whether a peer whose last way `at` broke may be heard of again.
+    fn may_hope(&mut self, rank: u32, at: usize, reason: LostReason) -> bool {
+        let ways = &self.watch(rank).ways;
+        let others = ways
+            .iter()
+            .enumerate()
+            .any(|(other, way)| other != at && !way.dead);
+        let hope = match reason {
+            LostReason::Link | LostReason::Peer(DownReason::Abandoned) => true,
+            // What is said of this way alone: another one may come back.
+            LostReason::Device
+            | LostReason::Peer(DownReason::Silent | DownReason::Hostile | DownReason::Resources) => others,
+            // What is said of the process.
+            LostReason::Peer(DownReason::Closed | DownReason::Died)
+            | LostReason::NotReclaimable
+            | LostReason::Flood => false,
+        };
+        hope && !self.config.patience.is_zero()
+    }
+
     /// Moves a way on, if the table says so, and sees to what the new state needs.
     pub(super) fn move_way(&mut self, rank: u32, at: usize, turn: Turn) {
         let now = self.now;
@@ -267,9 +309,13 @@ impl Core {
         let Some(next) = after(MOVES, way.state, turn) else {
             return;
         };
-        if next == WayState::Down && turn != Turn::Unanswered {
-            way.fall(now);
-            way.flow.broke();
+        match (way.state, next) {
+            (WayState::Probing, WayState::Down) => way.back_off = (way.back_off * 2).min(BACK_OFF_MOST),
+            (_, WayState::Down) => {
+                way.fall(now);
+                way.flow.broke();
+            }
+            _ => {}
         }
         way.state = next;
         way.since = now;
@@ -286,7 +332,7 @@ impl Core {
 }
 
 impl super::Way {
-    /// It breaks: how soon it is called, and for how long it has to stay good.
+    /// It breaks while it was good: how soon it is called, and for how long it has to stay good.
     fn fall(&mut self, now: Time) {
         let calm = self.fell.is_none_or(|fell| now.since(fell) > CALM);
         self.hold = if calm {

@@ -43,6 +43,7 @@ impl Storm {
             [Protocol::Auto, Protocol::Get, Protocol::Put, Protocol::Fragments][dice.below(4) as usize];
         let (handshake, zero) = (dice.below(3) == 0, dice.below(3) == 0);
         let checksum = dice.below(3) == 0;
+        let pipeline = 1 << dice.below(5);
         let mut config = sim(dice.below(4) > 0, dice.below(4) > 0, true);
         config.queue_depth = [8, 64, 1024][dice.below(3) as usize];
         config.silence = Duration::from_millis(1 + dice.below(30));
@@ -50,6 +51,7 @@ impl Storm {
             pml.protocol = protocol;
             pml.handshake = handshake;
             pml.checksum = checksum;
+            pml.pipeline = pipeline;
             pml.resume = if zero { Resume::FromZero } else { Resume::Missing };
             pml.patience = Duration::from_secs(3600);
         });

@@ -261,3 +261,89 @@ fn a_device_that_is_gone_is_not_called_any_more() {
     assert_eq!(world.pmls[0].counters().calls, 0);
     assert_eq!(current(&world, 1), 1);
 }
+
+#[test]
+fn a_way_that_is_on_its_way_back_is_used_at_once_when_the_last_one_breaks() {
+    let mut world = World::with_planes(2, 2, 11, sim(true, true, true), |pml| {
+        pml.patience = Duration::ZERO;
+    });
+    chat(&mut world, 100 * MS);
+    let (first, second) = (world.planes[0], world.planes[1]);
+    world.net.change(Change::PlaneDown(first));
+    chat(&mut world, 100 * MS);
+    world.net.change(Change::PlaneUp(first));
+    let mut steps = 0;
+    while states(&world, 0) != [WayState::Returning; 2] {
+        world.leap(MS);
+        steps += 1;
+        assert!(steps < 1000, "{:?}", states(&world, 0));
+    }
+    world.net.change(Change::PlaneDown(second));
+    // The first one has 500 ms to prove itself; nobody can wait for that now.
+    chat(&mut world, 50 * MS);
+    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+}
+
+#[test]
+fn a_device_that_is_gone_leaves_hope_for_a_way_that_lost_its_link() {
+    let mut world = world(2, |_| ());
+    chat(&mut world, 100 * MS);
+    let (first, second) = (world.planes[0], world.planes[1]);
+    world.net.change(Change::PlaneDown(first));
+    chat(&mut world, 100 * MS);
+    world.net.change(Change::NicDeath(second, 0));
+    world.leap(500 * MS);
+    world.net.change(Change::PlaneUp(first));
+    world.leap(1500 * MS);
+    chat(&mut world, 100 * MS);
+}
+
+#[test]
+fn closing_waits_for_a_way_that_comes_back() {
+    let mut world = world(1, |_| ());
+    chat(&mut world, 10 * MS);
+    let into = empty(8);
+    let request = world.recv(1, Rank(0), 1, &into);
+    let plane = world.planes[0];
+    world.net.change(Change::PlaneDown(plane));
+    world.leap(100 * MS);
+    world.pmls[0].inject(Rank(1), 0, 1, b"8 bytes!").unwrap();
+    let by = world.net.now() + 3000 * MS;
+    let (mut steps, mut closed) = (0, false);
+    while !closed {
+        if steps == 1000 {
+            world.net.change(Change::PlaneUp(plane));
+        }
+        let now = world.net.now() + MS;
+        world.net.advance_to(now);
+        world.pmls[1].progress(now);
+        closed = world.pmls[0].close(now, by);
+        steps += 1;
+    }
+    assert!(world.net.now() < by, "it ends as soon as it can");
+    world.wait(1, request).unwrap();
+    assert_eq!(bytes(&into), *b"8 bytes!");
+}
+
+#[test]
+fn what_is_to_be_done_about_ways_is_a_deadline() {
+    let mut world = world(2, |_| ());
+    chat(&mut world, 300 * MS);
+    world.leap(300 * MS);
+    let plane = world.planes[0];
+    world.net.change(Change::LinkDown(plane, 0));
+    // The other end hears the word over the second way in a poll that has no clock.
+    let now = world.net.now() + MS;
+    world.net.advance_to(now);
+    world.pmls[0].progress(now);
+    world.net.advance_to(now + MS);
+    let before = world.pmls[1].next_deadline();
+    world.pmls[1].poll();
+    let after = world.pmls[1].next_deadline().unwrap();
+    assert!(
+        before.is_none_or(|before| before > after) && after <= now,
+        "{before:?} {after:?}"
+    );
+    world.pmls[1].progress(now + MS);
+    assert_eq!(state(&world, 1, 0), WayState::Down);
+}

@@ -97,7 +97,7 @@ stories! {
     g_the_announcement_of_exposed_memory_errs
     given_up_before_the_read_left
     given_up_before_the_write_left
-    h_the_notify_overtakes_the_announcement
+    h_an_announcement_that_was_given_back_is_not_restarted
     h_the_receive_comes_in_the_middle
     h_unmatched_exposed_memory
     h_unmatched_fragments
