@@ -252,6 +252,9 @@ pub(crate) fn gather(to: &mut [u8], head: &[u8], body: &Body<'_>, at: usize) {
         Body::Loan(loan) => {
             loan.copy_to(at, rest);
         }
+        Body::Shared(bytes) => {
+            bytes.copy_to(at, rest);
+        }
         Body::Region(slice) => {
             slice.copy_to(at, rest);
         }
@@ -289,6 +292,7 @@ mod tests {
             Body::Bytes(&all[5..]),
             Body::Loan(ConstLoan::of_static(b"0123456789")),
             Body::Region(&slice),
+            Body::Shared(slice.as_shared()),
             Body::Parts(&parts),
         ];
         for body in bodies {

@@ -107,6 +107,8 @@ pub enum Body<'a> {
     /// Borrowed user memory in several pieces, gathered before `send` returns;
     /// at most [`Limits::parts`](crate::caps::Limits::parts) of them.
     Parts(&'a [ConstLoan]),
+    /// Memory in one piece that others may write, copied before `send` returns.
+    Shared(SharedBytes<'a>),
     /// A slice of an owned region: may be kept by reference until the message is handed over.
     Region(&'a RegionSlice),
 }
@@ -120,6 +122,7 @@ impl Body<'_> {
             Body::Bytes(bytes) => bytes.len(),
             Body::Loan(loan) => loan.len(),
             Body::Parts(parts) => parts.iter().map(ConstLoan::len).sum(),
+            Body::Shared(bytes) => bytes.len(),
             Body::Region(slice) => slice.len(),
         }
     }

@@ -108,7 +108,7 @@ impl Transmit for Tx {
                 loan.copy_to(0, &mut bytes[head.len()..length]);
             }
             // Short messages come in one piece.
-            Body::Parts(_) | Body::Region(_) => return Err(Refused::Unsupported),
+            Body::Parts(_) | Body::Shared(_) | Body::Region(_) => return Err(Refused::Unsupported),
         }
         batch.filled += 1;
         self.posted[at] += 1;

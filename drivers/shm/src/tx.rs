@@ -164,6 +164,7 @@ impl Tx {
             Body::Bytes(bytes) => writer.put(SharedBytes::of(bytes)),
             Body::Loan(loan) => writer.put(loan.as_shared()),
             Body::Parts(parts) => parts.iter().for_each(|part| writer.put(part.as_shared())),
+            Body::Shared(bytes) => writer.put(*bytes),
             Body::Region(slice) => writer.put(slice.as_shared()),
         }
         room.commit();
@@ -308,6 +309,7 @@ impl Short {
             Body::Empty => (0, 0),
             Body::Bytes(bytes) => (SharedBytes::of(bytes).read_short()?, bytes.len()),
             Body::Loan(loan) => (loan.as_shared().read_short()?, loan.len()),
+            Body::Shared(bytes) => (bytes.read_short()?, bytes.len()),
             Body::Parts(_) | Body::Region(_) => return None,
         };
         Some(Self {
@@ -329,6 +331,9 @@ fn copy_short(body: &Body<'_>, to: &mut [u8]) {
             loan.copy_to(0, to);
         }
         Body::Parts(parts) => copy_parts(parts, to),
+        Body::Shared(bytes) => {
+            bytes.copy_to(0, to);
+        }
         Body::Region(slice) => {
             slice.copy_to(0, to);
         }

@@ -426,6 +426,9 @@ pub(crate) fn fill(bytes: &mut Arc<Vec<u8>>, head: &[u8], body: Body<'_>) -> Opt
                 part.copy_to(0, to);
             });
         }),
+        Body::Shared(shared) => add(shared.len(), &|to| {
+            shared.copy_to(0, to);
+        }),
         Body::Region(slice) => return Some(slice.clone()),
     }
     None

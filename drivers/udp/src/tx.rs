@@ -416,6 +416,9 @@ fn fill(to: &mut [u8], body: Body<'_>) {
                 at += part.copy_to(0, &mut to[at..]);
             }
         }
+        Body::Shared(bytes) => {
+            bytes.copy_to(0, to);
+        }
         Body::Region(slice) => {
             slice.copy_to(0, to);
         }

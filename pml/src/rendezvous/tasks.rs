@@ -368,8 +368,9 @@ pub(crate) fn send_piece<M: Message>(
             Ok((rail.send(peer, head, Body::Loan(part))?, part.len()))
         }
         Origin::User(Payload::Region(slice)) => {
-            let part = slice.slice(at, piece.most).ok_or(Refused::BadMemory)?;
-            Ok((rail.send(peer, head, Body::Region(&part))?, part.len()))
+            // A copy of the rail's, never its reference: the send is complete before the rail would let go.
+            let part = slice.as_shared().skip(at).take(piece.most);
+            Ok((rail.send(peer, head, Body::Shared(part))?, part.len()))
         }
         Origin::Own(buffer, used) => {
             let bytes = &buffer.bytes()[..*used];

@@ -113,6 +113,7 @@ impl Message for FeedRail {
                 Body::Parts(parts) => parts
                     .iter()
                     .for_each(|part| bytes.extend(part.as_shared().to_vec())),
+                Body::Shared(more) => bytes.extend(more.to_vec()),
                 Body::Region(slice) => bytes.extend(slice.as_shared().to_vec()),
             }
             self.sent.push(bytes);

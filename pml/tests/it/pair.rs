@@ -151,6 +151,7 @@ impl Message for PairRail {
             Body::Bytes(bytes) => frame.extend_from_slice(bytes),
             Body::Loan(loan) => add(loan.as_shared()),
             Body::Parts(parts) => parts.iter().for_each(|part| add(part.as_shared())),
+            Body::Shared(bytes) => add(bytes),
             Body::Region(slice) => add(slice.as_shared()),
         }
         wire.frames[1 - self.side].push_back(frame);

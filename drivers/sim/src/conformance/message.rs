@@ -126,9 +126,10 @@ pub fn a_message_arrives_whole_whatever_its_body<R: Message>(pair: &mut Pair<R>)
                 Body::Bytes(&body),
                 Body::Loan(loan),
                 Body::Region(&slice),
+                Body::Shared(slice.as_shared()),
                 Body::Parts(&parts),
             ];
-            let offered = if gather { 4 } else { 3 };
+            let offered = if gather { 5 } else { 4 };
             for body_kind in &bodies[..offered] {
                 expected.push([&head[..], &body[..]].concat());
                 send(pair, &head, *body_kind);
