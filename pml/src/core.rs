@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use doorbell_fabric::message::{OpError, OpId, RemoteKey};
+use doorbell_fabric::message::{OpError, OpId, PeerIndex, RemoteKey};
 use doorbell_fabric::time::Time;
 use doorbell_matching::{Capacity, Matcher};
 
@@ -25,6 +25,15 @@ use crate::wire::Head;
 /// A one-sided operation of the caller that ended: the rail's number, the operation, how.
 pub(crate) type Foreign = (u16, OpId, Result<u64, OpError>);
 
+/// What a rail is to let go of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Withdrawal {
+    /// Exposed memory.
+    Key(u16, RemoteKey),
+    /// A peer that is lost, and everything that was accepted for it.
+    Peer(u16, PeerIndex),
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) hot: Vec<Hot>,
@@ -41,8 +50,8 @@ pub(crate) struct Core {
     pub(crate) listed: Vec<u32>,
     /// Those of them that the current pass looks at.
     pub(crate) in_pass: Vec<u32>,
-    /// Exposed memory to be withdrawn before the poll that found out returns.
-    pub(crate) withdrawals: Vec<(u16, RemoteKey)>,
+    /// What rails are to let go of before the poll that found out returns.
+    pub(crate) withdrawals: Vec<Withdrawal>,
     pub(crate) operations: Operations,
     pub(crate) foreign: VecDeque<Foreign>,
     /// Where scattered bytes are packed for a rail that cannot gather.
@@ -204,7 +213,7 @@ impl Core {
         let record = self.requests.record(index);
         if let Some(key) = record.exposed.take() {
             let rail = record.rail;
-            self.withdrawals.push((rail, key));
+            self.withdrawals.push(Withdrawal::Key(rail, key));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The end of a peer: everything that needs it ends with a typed error, everything else goes on.
 
-use crate::core::Core;
+use crate::core::{Core, Withdrawal};
 use crate::error::LostReason;
 use crate::peer::about;
 use crate::request::{Outcome, RequestId, State, mark};
@@ -20,7 +20,10 @@ impl Core {
         self.counters.peers_lost += 1;
         let peer = &mut self.peers[rank as usize];
         peer.lost = Some(reason);
-        peer.paths.iter_mut().for_each(|path| path.up = false);
+        for path in &mut peer.paths {
+            path.up = false;
+            self.withdrawals.push(Withdrawal::Peer(path.rail, path.peer));
+        }
         peer.watch = None;
         peer.control.clear();
         peer.tasks.clear();

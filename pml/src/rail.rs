@@ -10,6 +10,7 @@ use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
 use crate::convertor::Origin;
+use crate::core::Withdrawal;
 use crate::dispatch::NOBODY;
 use crate::error::LostReason;
 use crate::peer::{Control, about};
@@ -282,12 +283,23 @@ impl<M: Message> Pml<M> {
         Ok(())
     }
 
-    /// Revokes the keys that the last arrivals made useless.
+    /// Revokes the keys that the last arrivals made useless, and gives up the ways to peers that are lost.
     #[inline]
     pub(crate) fn apply_withdrawals(&mut self) {
-        while let Some((rail, key)) = self.core.withdrawals.pop() {
-            self.rails[usize::from(rail)].rail.withdraw(key);
+        while let Some(withdrawal) = self.core.withdrawals.pop() {
+            match withdrawal {
+                Withdrawal::Key(rail, key) => self.rails[usize::from(rail)].rail.withdraw(key),
+                Withdrawal::Peer(rail, peer) => self.let_go(rail, peer),
+            }
         }
+    }
+
+    /// A rail that does not know of the loss would go on to send again what nobody will answer, and keep it for ever.
+    #[cold]
+    fn let_go(&mut self, rail: u16, peer: PeerIndex) {
+        let rail = &mut self.rails[usize::from(rail)].rail;
+        rail.abandon(peer);
+        rail.reclaim(peer, &mut |_, _| {});
     }
 }
 
