@@ -314,6 +314,11 @@ impl Net {
             return;
         }
         self.conn_mut(nic, conn).down = true;
+        // Nothing that was to be told about the peer is news any more.
+        let scope = Scope::Peer(PeerIndex(conn));
+        self.nics[nic as usize]
+            .events
+            .retain(|event| event.scope != scope);
         self.fail_conn(nic, conn);
         self.withdraw_from(nic, conn);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::Message;
 use doorbell_fabric::time::Time;
+use zerocopy::IntoBytes;
 
 use crate::core::Core;
 use crate::dispatch::NOBODY;
@@ -43,7 +44,7 @@ impl<M: Message> Pml<M> {
                 EventKind::PeerUp => self.way_reached(rank, at),
                 EventKind::PeerSuspect => self.way_silent(rank, at),
                 EventKind::PeerRecovered => self.way_answers(rank, at),
-                EventKind::PeerDown(reason) => self.way_broken(rank, at, LostReason::Peer(reason)),
+                EventKind::PeerDown(reason) => self.way_ended(rank, at, LostReason::Peer(reason), true),
                 EventKind::LinkDown => self.way_broken(rank, at, LostReason::Link),
                 EventKind::LinkUp => self.way_plugged(rank, at),
                 EventKind::DeviceGone => self.way_broken(rank, at, LostReason::Device),
@@ -106,6 +107,13 @@ impl<M: Message> Pml<M> {
             return; // first contact
         }
         self.core.move_way(rank, at, Turn::Reached);
+        // That it broke has waited for another way, and is no news any more: told now, it would break the new one.
+        let gave_up = WayHeader::new(kind::BROKEN, at as u16, 0);
+        let is_that =
+            |word: &Control| matches!(word, Control::Head(head) if head.as_bytes() == gave_up.as_bytes());
+        self.core.peers[rank as usize]
+            .control
+            .retain(|word| !is_that(word));
         // Without another one, there is nothing to wait for.
         if self.core.peers[rank as usize].way(at) == WayState::Returning
             && self.core.peers[rank as usize].first_up().is_none()
@@ -127,9 +135,15 @@ impl<M: Message> Pml<M> {
         self.core.list(rank);
     }
 
-    /// A way is given up: what was under way over it goes over the others.
+    /// A way is given up, whatever its rail thinks of it.
     #[cold]
     pub(super) fn way_broken(&mut self, rank: u32, at: usize, reason: LostReason) {
+        self.way_ended(rank, at, reason, false);
+    }
+
+    /// A way has broken, which its rail has told or is told now: what was under way over it goes over the others.
+    #[cold]
+    fn way_ended(&mut self, rank: u32, at: usize, reason: LostReason, told: bool) {
         if self.core.hot[rank as usize].is(about::LOST) {
             return;
         }
@@ -147,6 +161,11 @@ impl<M: Message> Pml<M> {
         let path = &mut self.core.peers[rank as usize].paths[at];
         let was_up = std::mem::replace(&mut path.up, false);
         let lossy = was_up && !path.can.features.reclaim;
+        if !told {
+            // A rail that told it may know more meanwhile: that the peer is back, over a connection which is good.
+            let path = &self.core.peers[rank as usize].paths[at];
+            self.rails[usize::from(path.rail)].rail.abandon(path.peer);
+        }
         self.take_back(rank, at);
         if was_up {
             self.core.counters.paths_down += 1;
@@ -214,7 +233,6 @@ impl<M: Message> Pml<M> {
         let path = &self.core.peers[rank as usize].paths[at];
         let (index, rail) = (path.peer, usize::from(path.rail));
         let rail = &mut self.rails[rail].rail;
-        rail.abandon(index);
         let taken = rail.handed_over(index);
         let control = &mut self.core.peers[rank as usize].control;
         let (mut announced, mut news) = (Vec::new(), 0);
