@@ -20,6 +20,8 @@ pub struct InUse {
     pub transfers: usize,
     /// Operations of ours that have not ended.
     pub operations: usize,
+    /// Pieces of memory that are exposed.
+    pub exposures: usize,
     /// Rooms of the hotel, one for each peer that is to be looked at.
     pub rooms: usize,
 }
@@ -33,6 +35,7 @@ impl Core {
             reassemblies: self.reassemblies.active(),
             transfers: self.streams.active() + self.inflows.active(),
             operations: self.operations.active(),
+            exposures: self.exposures.len(),
             rooms: self.timers.len(),
         }
     }

@@ -33,6 +33,11 @@ impl Operations {
         }
         owner
     }
+
+    /// Operations that have not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.owners.iter().flatten().count()
+    }
 }
 
 #[cfg(test)]

@@ -382,6 +382,11 @@ impl Requests {
         self.slots.len()
     }
 
+    /// Those that have not been freed.
+    pub(crate) fn each_live(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.state != State::Free)
+    }
+
     /// Requests that have not been freed.
     pub(crate) fn live(&self) -> u32 {
         self.live

@@ -117,6 +117,12 @@ impl Unexpected {
         (entry.envelope, std::mem::take(&mut entry.bytes))
     }
 
+    /// Records that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        let free = |entry: &&Entry| !matches!(entry.station, Station::Free(_));
+        self.entries.iter().filter(free).count()
+    }
+
     /// The envelope of a record.
     pub(crate) fn envelope(&self, index: u32) -> &Envelope {
         &self.entries[index as usize].envelope

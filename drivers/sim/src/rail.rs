@@ -66,6 +66,13 @@ impl SimRail {
         self.handle.plane()
     }
 
+    /// Pieces of memory that are exposed through it now.
+    pub fn exposed(&self) -> usize {
+        self.handle.net.lock().nics[self.handle.nic as usize]
+            .exposed
+            .len()
+    }
+
     /// The network.
     pub fn net(&self) -> &SimNet {
         &self.handle.net

@@ -1,0 +1,69 @@
+//! What is taken now of everything that is given back: for tests that look for leaks, and for explanations.
+
+use doorbell_fabric::message::Message;
+
+use crate::pml::Pml;
+use crate::request::mark;
+use crate::unexpected::HOLE;
+
+/// What is taken: nothing of it, when all is done and received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// Requests that their owner has not seen the end of.
+    pub requests: usize,
+    /// Requests that end by themselves: injected messages that wait, detached and aborted ones.
+    pub own_requests: usize,
+    /// Receives that nothing has matched.
+    pub posted: usize,
+    /// Messages that no receive has matched.
+    pub kept: usize,
+    /// Records of messages: kept, claimed, or held because an earlier one is missing.
+    pub records: usize,
+    /// Of these, held ones.
+    pub held: usize,
+    /// Words of the protocol, and messages that a rail gave back, that wait for a rail.
+    pub words: usize,
+    /// Steps of transfers that wait for a rail.
+    pub tasks: usize,
+    /// Sends of which nothing has left.
+    pub queued: usize,
+    /// One-sided operations that have not ended.
+    pub operations: usize,
+    /// Bytes in buffers of our own that wait to be sent.
+    pub bytes: usize,
+    /// Deliveries, ended requests and operations that nobody has asked for yet.
+    pub untold: usize,
+    /// Exposed memory that is to be withdrawn.
+    pub withdrawals: usize,
+}
+
+impl<M: Message> Pml<M> {
+    /// What is taken now. Not for the data path: it looks at everything.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        let core = &self.core;
+        let (mut requests, mut own_requests) = (0, 0);
+        for slot in core.requests.each_live() {
+            match slot.marks & (mark::DETACHED | mark::ABORTED | mark::CHILD) {
+                0 => requests += 1,
+                _ => own_requests += 1,
+            }
+        }
+        let of_peers = |count: fn(&crate::peer::Peer) -> usize| core.peers.iter().map(count).sum();
+        InUse {
+            requests,
+            own_requests,
+            posted: core.matcher.posted_len(),
+            kept: core.matcher.unexpected_load().messages,
+            records: core.unexpected.taken(),
+            held: of_peers(|peer| peer.held.iter().filter(|index| **index != HOLE).count()),
+            words: of_peers(|peer| peer.control.len()),
+            tasks: of_peers(|peer| peer.tasks.len()),
+            queued: of_peers(|peer| peer.sends.len()),
+            operations: core.operations.open(),
+            bytes: core.own_bytes,
+            untold: core.deliveries.len() + core.completions.len() + core.foreign.len(),
+            withdrawals: core.withdrawals.len(),
+        }
+    }
+}
