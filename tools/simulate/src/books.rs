@@ -5,6 +5,9 @@
 //! messages that a receive could have met, it met the one sent first. Both together: when a receive got message `n`,
 //! no earlier receive that would also have taken it may have got a later message of the same sender. And what has one
 //! tag comes in the order of sending, so that messages too short to carry a number have one all the same.
+//!
+//! A sender may die. Then messages of it may be missing, but no more than receives ended for that reason after they
+//! had been matched; what came of it is judged as before.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,6 +21,7 @@ use crate::plan::{Message, Plan};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) from: Source,
+    pub(crate) context: u16,
     pub(crate) tag: u64,
     pub(crate) ignore: u64,
 }
@@ -33,7 +37,8 @@ struct Receive {
 
 #[derive(Debug)]
 enum End {
-    Cancelled,
+    /// Cancelled, or ended with the sender that it was for.
+    Nothing,
     Got {
         from: u32,
         tag: u64,
@@ -44,10 +49,14 @@ enum End {
 
 #[derive(Debug, Default)]
 struct Sender {
-    /// Numbers not received yet, by tag, in the order of sending.
-    waiting: HashMap<u64, VecDeque<u32>>,
-    /// The highest number that a receive with these tag bits got.
-    highest: HashMap<(u64, u64), u32>,
+    /// Numbers not received yet, by context and tag, in the order of sending.
+    waiting: HashMap<(u16, u64), VecDeque<u32>>,
+    /// The highest number that a receive of this context with these tag bits got.
+    highest: HashMap<(u16, u64, u64), u32>,
+    /// Messages that will come.
+    left: usize,
+    /// It has died: how many receives ended with it and may have been matched.
+    lost: Option<usize>,
 }
 
 /// The books of one rank.
@@ -58,8 +67,8 @@ pub(crate) struct Books {
     receives: VecDeque<Receive>,
     /// Receives that have been judged.
     judged: u64,
-    /// Messages received.
-    pub(crate) got: usize,
+    /// Messages that will come, of all who are not lost.
+    pub(crate) left: usize,
 }
 
 impl Books {
@@ -69,10 +78,11 @@ impl Books {
             for message in plan.pair(from, rank) {
                 sender
                     .waiting
-                    .entry(message.tag)
+                    .entry((message.context, message.tag))
                     .or_default()
                     .push_back(message.number);
             }
+            sender.left = plan.pair(from, rank).len();
             sender
         };
         Self {
@@ -80,8 +90,24 @@ impl Books {
             senders: (0..ranks).map(sender).collect(),
             receives: VecDeque::new(),
             judged: 0,
-            got: 0,
+            left: plan.expected(rank),
         }
+    }
+
+    /// A sender is lost: nothing of it has to come any more. Whether that is news.
+    pub(crate) fn give_up(&mut self, from: u32) -> bool {
+        let sender = &mut self.senders[from as usize];
+        if sender.lost.is_some() {
+            return false;
+        }
+        sender.lost = Some(0);
+        self.left -= std::mem::take(&mut sender.left);
+        true
+    }
+
+    /// Whether a sender is lost.
+    pub(crate) fn any_lost(&self) -> bool {
+        self.senders.iter().any(|sender| sender.lost.is_some())
     }
 
     /// A receive was posted; returns its name here.
@@ -92,7 +118,16 @@ impl Books {
 
     /// It was cancelled.
     pub(crate) fn cancelled(&mut self, plan: &Plan, receive: u64) -> Result<(), Kind> {
-        self.ended(plan, receive, End::Cancelled)
+        self.ended(plan, receive, End::Nothing)
+    }
+
+    /// It has ended with its sender.
+    pub(crate) fn lost(&mut self, plan: &Plan, receive: u64, from: u32) -> Result<(), Kind> {
+        self.give_up(from);
+        if let Some(lost) = &mut self.senders[from as usize].lost {
+            *lost += 1;
+        }
+        self.ended(plan, receive, End::Nothing)
     }
 
     /// It got these bytes.
@@ -116,7 +151,17 @@ impl Books {
         } else {
             Vec::new()
         };
-        self.got += 1;
+        let sender = &mut self.senders[from as usize];
+        if sender.lost.is_none() {
+            let Some(left) = sender.left.checked_sub(1) else {
+                return Err(Kind::Twice(format!(
+                    "rank {} got one more than were sent by rank {from}",
+                    self.rank
+                )));
+            };
+            sender.left = left;
+            self.left -= 1;
+        }
         self.ended(
             plan,
             receive,
@@ -159,7 +204,17 @@ impl Books {
             return Err(Kind::Misordered(text));
         }
         let sender = &mut self.senders[from as usize];
-        let next = sender.waiting.get_mut(&tag).and_then(VecDeque::pop_front);
+        sender.skip(
+            plan.pair(from, rank),
+            (spec.context, tag),
+            message.as_ref(),
+            &short,
+            plan,
+        );
+        let next = sender
+            .waiting
+            .get_mut(&(spec.context, tag))
+            .and_then(VecDeque::pop_front);
         let Some(number) = next else {
             let text = format!("rank {rank}: one more than were sent by rank {from} with tag {tag:x}");
             return Err(Kind::Twice(text));
@@ -168,7 +223,7 @@ impl Books {
             None => plan
                 .compare(&plan.pair(from, rank)[number as usize], SharedBytes::of(&short))
                 .map_err(Kind::Corrupt)?,
-            Some(message) if message.tag != tag => {
+            Some(message) if (message.context, message.tag) != (spec.context, tag) => {
                 return Err(Kind::Corrupt(format!("{message:?} has come with tag {tag:x}")));
             }
             Some(message) if message.number < number => return Err(Kind::Twice(format!("{message:?}"))),
@@ -180,7 +235,7 @@ impl Books {
             Some(_) => {}
         }
         for ignore in IGNORED {
-            if let Some(&high) = sender.highest.get(&(ignore, tag & !ignore))
+            if let Some(&high) = sender.highest.get(&(spec.context, ignore, tag & !ignore))
                 && high > number
             {
                 let text = format!(
@@ -192,7 +247,7 @@ impl Books {
         }
         let highest = sender
             .highest
-            .entry((spec.ignore, spec.tag & !spec.ignore))
+            .entry((spec.context, spec.ignore, spec.tag & !spec.ignore))
             .or_default();
         *highest = number.max(*highest);
         Ok(())
@@ -201,7 +256,11 @@ impl Books {
     /// What has not come, at most ten of it.
     pub(crate) fn missing(&self, plan: &Plan) -> String {
         let numbers = |(from, sender): (u32, &Sender)| {
-            let numbers: Vec<u32> = sender.waiting.values().flatten().copied().collect();
+            let mut numbers: Vec<u32> = sender.waiting.values().flatten().copied().collect();
+            numbers.sort_unstable();
+            if sender.lost.is_some() {
+                numbers.clear();
+            }
             numbers
                 .into_iter()
                 .map(move |number| plan.pair(from, self.rank)[number as usize])
@@ -221,13 +280,43 @@ impl Books {
     }
 }
 
+impl Sender {
+    /// Passes over messages of a lost sender that were matched and did not arrive.
+    fn skip(
+        &mut self,
+        sent: &[Message],
+        key: (u16, u64),
+        message: Option<&Message>,
+        short: &[u8],
+        plan: &Plan,
+    ) {
+        let (Some(lost), Some(waiting)) = (&mut self.lost, self.waiting.get_mut(&key)) else {
+            return;
+        };
+        let is = |number: u32| match message {
+            Some(message) => message.number == number,
+            None => plan
+                .compare(&sent[number as usize], SharedBytes::of(short))
+                .is_ok(),
+        };
+        let Some(missing) = waiting.iter().position(|number| is(*number)) else {
+            return;
+        };
+        if missing <= *lost {
+            *lost -= missing;
+            waiting.drain(..missing);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{bytes_of, tag};
+    use crate::plan::{Mix, bytes_of, tag};
 
     const ALL: Spec = Spec {
         from: Source::Any,
+        context: 0,
         tag: 0,
         ignore: u64::MAX,
     };
@@ -239,7 +328,7 @@ mod tests {
 
     /// Two hundred messages from rank 0 to rank 1.
     fn desk() -> Desk {
-        let plan = Plan::new(5, 2, 400);
+        let plan = Plan::new(5, 2, 400, Mix::PLAIN);
         let books = Books::new(&plan, 1, 2);
         Desk { plan, books }
     }
@@ -271,7 +360,7 @@ mod tests {
         for at in (0..all).rev() {
             desk.give(names[at], at).unwrap();
         }
-        assert_eq!((desk.books.got, desk.books.judged), (all, all as u64));
+        assert_eq!((desk.books.left, desk.books.judged), (0, all as u64));
         assert!(desk.books.missing(&desk.plan).contains(": 0 messages"));
     }
 
@@ -286,6 +375,7 @@ mod tests {
         let mut desk = self::desk();
         let exact = |desk: &Desk, number: usize| Spec {
             from: Source::Rank(Rank(0)),
+            context: 0,
             tag: desk.plan.pair(0, 1)[number].tag,
             ignore: 0,
         };
@@ -314,6 +404,30 @@ mod tests {
             matches!(wrong, Err(Kind::Twice(_) | Kind::Misordered(_))),
             "{wrong:?}"
         );
+    }
+
+    #[test]
+    fn of_a_lost_sender_what_was_matched_may_be_missing_and_nothing_else() {
+        let mut desk = desk();
+        let names: Vec<u64> = (0..3).map(|_| desk.books.posted(ALL)).collect();
+        desk.books.lost(&desk.plan, names[0], 0).unwrap();
+        assert_eq!(desk.books.left, 0);
+        desk.give(names[1], 1).unwrap();
+        let wrong = desk.give(names[2], 0);
+        assert!(wrong.is_err(), "{wrong:?}");
+
+        let mut desk = self::desk();
+        let same = |desk: &Desk, from: usize| {
+            let all = desk.plan.pair(0, 1);
+            let tag = all[from].tag;
+            (from + 1..all.len())
+                .find(|&at| all[at].tag == tag && all[at].length >= 16)
+                .unwrap()
+        };
+        let (receive, later) = (desk.books.posted(ALL), same(&desk, 0));
+        desk.books.give_up(0);
+        let wrong = desk.give(receive, later);
+        assert!(matches!(wrong, Err(Kind::Misordered(_))), "{wrong:?}");
     }
 
     #[test]

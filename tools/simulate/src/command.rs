@@ -1,5 +1,6 @@
 //! The command line: which seeds over which faults, and what is printed of them.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -8,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use doorbell_sim::Stats;
+use serde_json::json;
 
 use crate::class::Class;
 use crate::failure::Failure;
 use crate::job::{Job, Outcome, Stack};
+use crate::rails;
 
 /// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
 #[derive(Clone, Debug, Parser)]
@@ -26,9 +29,13 @@ pub struct Options {
     /// This seed only
     #[arg(long, value_name = "S", conflicts_with_all = ["seeds", "from"])]
     pub seed: Option<u64>,
-    /// Messages of one job
-    #[arg(long, default_value_t = 100_000, value_name = "M")]
-    pub messages: usize,
+    /// Messages of one job; 100,000, or with --rails what the seed chooses
+    #[arg(long, value_name = "M")]
+    pub messages: Option<usize>,
+    /// Jobs of 2 to 8 ranks over 2 to 4 rails that break and come back while messages are under way, all protocols
+    /// in turn; some lose a rank. The seed chooses all of it
+    #[arg(long, conflicts_with_all = ["fault", "stack", "ranks", "capture"])]
+    pub rails: bool,
     /// Classes of faults; all of them when none is named
     #[arg(long, value_name = "CLASS")]
     pub fault: Vec<Class>,
@@ -47,6 +54,9 @@ pub struct Options {
     /// Write the whole job of a seed to this file, for Wireshark; of one class of faults
     #[arg(long, value_name = "FILE", requires = "seed", requires = "fault")]
     pub capture: Option<PathBuf>,
+    /// Print one line of JSON instead
+    #[arg(long)]
+    pub json: bool,
     /// Where the captures of failed seeds go
     #[arg(long, default_value = "target/simulate", value_name = "FOLDER")]
     pub captures: PathBuf,
@@ -58,10 +68,29 @@ Examples:
   cargo xtask simulate --seeds 200 --jobs 2
   cargo xtask simulate --from 101 --seeds 100         the second hundred
   cargo xtask simulate --fault loss10 --messages 10000
-  cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it";
+  cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it
+  cargo xtask simulate --rails --seeds 1000           failover: rails die, return, are cut and part the ranks
+  cargo xtask simulate --rails --seed 7";
+
+/// Messages of a job over one rail, when none were asked for.
+const MESSAGES: usize = 100_000;
+
+impl Options {
+    /// The seeds that were asked for.
+    pub(crate) fn all_seeds(&self) -> Range<u64> {
+        match self.seed {
+            Some(seed) => seed..seed.saturating_add(1),
+            None => self.from..self.from.saturating_add(self.seeds),
+        }
+    }
+
+    fn per_job(&self) -> usize {
+        self.messages.unwrap_or(MESSAGES)
+    }
+}
 
 /// What one class of faults came to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Row {
     good: u64,
     bad: u64,
@@ -71,6 +100,7 @@ struct Row {
     /// Of the jobs that tell: frames that did not arrive as they were sent, and segments that were sent again.
     lost: u64,
     sent_again: u64,
+    failures: Vec<String>,
 }
 
 impl Row {
@@ -109,17 +139,18 @@ pub fn run(options: &Options) -> u64 {
             options.captures.display()
         );
     }
+    if options.rails {
+        return rails::command::run(options);
+    }
     let classes = if options.fault.is_empty() {
         Class::EACH.to_vec()
     } else {
         options.fault.clone()
     };
-    let seeds = match options.seed {
-        Some(seed) => seed..seed.saturating_add(1),
-        None => options.from..options.from.saturating_add(options.seeds),
-    };
     // Seed by seed through all classes: when the time is up, each has had its share.
-    let each = seeds.flat_map(|seed| classes.iter().map(move |&class| (seed, class)));
+    let each = options
+        .all_seeds()
+        .flat_map(|seed| classes.iter().map(move |&class| (seed, class)));
     let work: Vec<(u64, Class)> = each.collect();
     let rows = Mutex::new(vec![Row::default(); classes.len()]);
     let (next, start) = (AtomicUsize::new(0), Instant::now());
@@ -137,7 +168,7 @@ pub fn run(options: &Options) -> u64 {
                 class,
                 stack: options.stack.unwrap_or(Stack::of(seed)),
                 ranks: options.ranks,
-                messages: options.messages,
+                messages: options.per_job(),
                 mtu: None,
                 script: Vec::new(),
             };
@@ -150,7 +181,7 @@ pub fn run(options: &Options) -> u64 {
                 .iter()
                 .position(|&known| known == class)
                 .unwrap_or_default();
-            count(&mut rows[row], ended);
+            count(&mut rows[row], ended, options.json);
         }
     };
     std::thread::scope(|scope| {
@@ -159,18 +190,48 @@ pub fn run(options: &Options) -> u64 {
     let rows = rows
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let show = if options.json { show_json } else { show };
     show(options, &classes, &rows, work.len() as u64, start.elapsed());
     rows.iter().map(|row| row.bad).sum()
 }
 
-fn count(row: &mut Row, ended: Result<Outcome, Failure>) {
+fn count(row: &mut Row, ended: Result<Outcome, Failure>, json: bool) {
     match ended {
         Ok(outcome) => row.add(&outcome),
         Err(failure) => {
             row.bad += 1;
-            println!("FAILED: {failure}\n");
+            row.failures.push(failure.to_string());
+            if !json {
+                println!("FAILED: {failure}\n");
+            }
         }
     }
+}
+
+fn show_json(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Duration) {
+    let row = |(class, row): (&Class, &Row)| {
+        json!({
+            "fault": class.to_string(),
+            "seeds": row.good + row.bad,
+            "failed": row.bad,
+            "messages": row.good * options.per_job() as u64,
+            "bytes": row.bytes,
+            "frames": row.network.frames_sent,
+            "lost": lost(&row.network),
+            "twice": row.network.duplicated,
+            "sent_again": row.sent_again,
+            "virtual_seconds": row.took.as_secs_f64(),
+            "failures": row.failures,
+        })
+    };
+    let begun: u64 = rows.iter().map(|row| row.good + row.bad).sum();
+    let all = json!({
+        "ranks": options.ranks,
+        "rows": classes.iter().zip(rows).map(row).collect::<Vec<_>>(),
+        "not_begun": asked - begun,
+        "seconds": took.as_secs_f64(),
+    });
+    println!("{all}");
 }
 
 fn show(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Duration) {
@@ -200,7 +261,7 @@ fn show(options: &Options, classes: &[Class], rows: &[Row], asked: u64, took: Du
             class,
             row.good + row.bad,
             row.bad,
-            row.good * options.messages as u64,
+            row.good * options.per_job() as u64,
             row.bytes as f64 / 1e9,
             row.network.frames_sent,
             lost(&row.network),
@@ -242,5 +303,9 @@ mod tests {
             (options.seed, options.fault),
             (Some(7), vec![Class::Reorder64, Class::All])
         );
+        let options = Options::parse_from(["simulate", "--rails", "--from", "5", "--seeds", "3"]);
+        assert!(options.rails && options.all_seeds() == (5..8));
+        let mixed = Options::try_parse_from(["simulate", "--rails", "--fault", "all"]);
+        assert!(mixed.is_err(), "the seed chooses what breaks");
     }
 }

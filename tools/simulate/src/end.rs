@@ -12,7 +12,7 @@ use doorbell_pml::{
 use doorbell_sim::SimNet;
 
 use crate::books::Spec;
-use crate::plan::Message;
+use crate::plan::{CONTEXTS, Message};
 
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]
@@ -27,31 +27,40 @@ pub(crate) struct Received {
 pub(crate) enum Ended {
     Well(Received),
     Cancelled,
-    Badly(String),
+    Badly(Trouble),
+}
+
+/// Why a call or a request failed.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// This rank is lost.
+    Lost(u32),
+    /// Anything else: a finding.
+    Other(String),
 }
 
 impl Ended {
     /// What was received, or why nothing was.
-    pub(crate) fn well(self) -> Result<Received, String> {
+    pub(crate) fn well(self) -> Result<Received, Trouble> {
         match self {
             Self::Well(received) => Ok(received),
-            Self::Cancelled => Err("it was cancelled".to_owned()),
+            Self::Cancelled => Err(Trouble::Other("it was cancelled".to_owned())),
             Self::Badly(why) => Err(why),
         }
     }
 }
 
-/// One rank's end of a job. Errors are told as text: any of them is a finding.
+/// One rank's end of a job. Errors are told as text: but for the loss of a rank that died, any of them is a finding.
 pub(crate) trait End {
     type Request;
 
-    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Self::Request, String>;
+    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Self::Request, Trouble>;
 
     /// `None`: the bytes were taken, nothing is under way.
-    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<Self::Request>, String>;
+    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<Self::Request>, Trouble>;
 
     /// Sends bytes that are taken at once; `false` where that is not possible now.
-    fn inject(&mut self, message: &Message, bytes: &[u8]) -> Result<bool, String>;
+    fn inject(&mut self, message: &Message, bytes: &[u8]) -> Result<bool, Trouble>;
 
     fn test(&mut self, request: &mut Self::Request) -> Option<Ended>;
 
@@ -59,8 +68,21 @@ pub(crate) trait End {
 
     fn explain(&self, request: &Self::Request) -> Option<String>;
 
+    /// Whether a rank is lost to this one.
+    fn has_lost(&self, _: u32) -> bool {
+        false
+    }
+
+    /// Throws away what is kept of a rank.
+    fn discard(&mut self, _: u32) {}
+
     /// One pass; whether it did anything.
     fn progress(&mut self, now: Time) -> bool;
+
+    /// Whether something waits that only polling moves on.
+    fn must_poll(&self) -> bool {
+        false
+    }
 
     fn next_deadline(&self) -> Option<Time>;
 
@@ -74,22 +96,22 @@ pub(crate) trait End {
 impl<M: Rail> End for Pml<M> {
     type Request = RequestId;
 
-    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<RequestId, String> {
+    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<RequestId, Trouble> {
         let args = RecvArgs {
             from: spec.from,
-            context: 0,
+            context: spec.context,
             tag: spec.tag,
             ignore: spec.ignore,
             target: Target::Region(room),
             notify: false,
         };
-        self.recv(args).map_err(text)
+        self.recv(args).map_err(trouble)
     }
 
-    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<RequestId>, String> {
+    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<RequestId>, Trouble> {
         let args = SendArgs {
             to: Rank(message.to),
-            context: 0,
+            context: message.context,
             tag: message.tag,
             payload: Payload::Region(bytes),
             mode: if message.synchronous {
@@ -99,17 +121,17 @@ impl<M: Rail> End for Pml<M> {
             },
             notify: false,
         };
-        match Pml::send(self, args).map_err(text)? {
+        match Pml::send(self, args).map_err(trouble)? {
             Sent::Done => Ok(None),
             Sent::Pending(request) => Ok(Some(request)),
         }
     }
 
-    fn inject(&mut self, message: &Message, bytes: &[u8]) -> Result<bool, String> {
-        match Pml::inject(self, Rank(message.to), 0, message.tag, bytes) {
+    fn inject(&mut self, message: &Message, bytes: &[u8]) -> Result<bool, Trouble> {
+        match Pml::inject(self, Rank(message.to), message.context, message.tag, bytes) {
             Ok(()) => Ok(true),
             Err(PmlError::InjectFull { .. }) => Ok(false),
-            Err(error) => Err(text(error)),
+            Err(error) => Err(trouble(error)),
         }
     }
 
@@ -121,7 +143,7 @@ impl<M: Rail> End for Pml<M> {
                 length: status.length as usize,
             }),
             Err(PmlError::Cancelled) => Ended::Cancelled,
-            Err(error) => Ended::Badly(text(error)),
+            Err(error) => Ended::Badly(trouble(error)),
         })
     }
 
@@ -134,7 +156,24 @@ impl<M: Rail> End for Pml<M> {
     }
 
     fn progress(&mut self, now: Time) -> bool {
-        Pml::progress(self, now) > 0 || self.must_poll()
+        Pml::progress(self, now) > 0
+    }
+
+    fn must_poll(&self) -> bool {
+        Pml::must_poll(self)
+    }
+
+    fn has_lost(&self, rank: u32) -> bool {
+        self.lost(Rank(rank)).is_some()
+    }
+
+    fn discard(&mut self, rank: u32) {
+        for context in 0..CONTEXTS {
+            while let Some(kept) = self.claim(Rank(rank).into(), context, 0, u64::MAX) {
+                // Claimed just now, so it is there.
+                let _ = Pml::discard(self, kept.message);
+            }
+        }
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -165,27 +204,27 @@ pub(crate) struct WorldEnd<'w> {
 impl<'w> End for WorldEnd<'w> {
     type Request = Request<'w>;
 
-    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Request<'w>, String> {
+    fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Request<'w>, Trouble> {
         let from = match spec.from {
             Source::Any => doorbell::Source::Any,
             Source::Rank(rank) => doorbell::Source::Rank(rank.0),
         };
         self.world
             .irecv_region(from, doorbell::Tag::masked(spec.tag, spec.ignore), room)
-            .map_err(text)
+            .map_err(other)
     }
 
-    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<Request<'w>>, String> {
+    fn send(&mut self, message: &Message, bytes: RegionSlice) -> Result<Option<Request<'w>>, Trouble> {
         let request = if message.synchronous {
             self.world.issend_region(message.to, message.tag, bytes)
         } else {
             self.world.isend_region(message.to, message.tag, bytes)
         };
-        request.map(Some).map_err(text)
+        request.map(Some).map_err(other)
     }
 
     /// A world has no send that is sure not to wait, and here nobody else acts while one waits.
-    fn inject(&mut self, _: &Message, _: &[u8]) -> Result<bool, String> {
+    fn inject(&mut self, _: &Message, _: &[u8]) -> Result<bool, Trouble> {
         Ok(false)
     }
 
@@ -201,7 +240,7 @@ impl<'w> End for WorldEnd<'w> {
                 length: status.len,
             }),
             Err(Error::Cancelled) => Ended::Cancelled,
-            Err(error) => Ended::Badly(text(error)),
+            Err(error) => Ended::Badly(other(error)),
         })
     }
 
@@ -236,6 +275,17 @@ impl<'w> End for WorldEnd<'w> {
             Err(error) => Some(text(error)),
         }
     }
+}
+
+fn trouble(error: PmlError) -> Trouble {
+    match error {
+        PmlError::PeerLost { rank, .. } => Trouble::Lost(rank.0),
+        error => other(error),
+    }
+}
+
+fn other(error: impl ToString) -> Trouble {
+    Trouble::Other(text(error))
 }
 
 fn text(what: impl ToString) -> String {

@@ -5,9 +5,6 @@ use std::path::PathBuf;
 use doorbell_fabric::time::Time;
 use thiserror::Error;
 
-use crate::class::Class;
-use crate::job::Stack;
-
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Kind {
@@ -23,6 +20,9 @@ pub enum Kind {
     /// Nothing is delivered any more, and messages are missing.
     #[error("lost: {0}")]
     Lost(String),
+    /// Something waits for longer than anything may.
+    #[error("a wait that does not end: {0}")]
+    Endless(String),
     /// A call failed, or something is left over at the end.
     #[error("{0}")]
     Other(String),
@@ -34,20 +34,15 @@ pub enum Kind {
 /// A run that found something wrong, and how to see it again.
 #[derive(Debug, Error)]
 #[error(
-    "seed {seed}, fault {class}, at {at} of virtual time: {kind}\n\
-     again: cargo xtask simulate --seed {seed} --fault {class} --messages {messages} --stack {stack}{capture}",
-    stack = .stack.name(),
+    "{run}, at {at} of virtual time: {kind}\n\
+     again: cargo xtask simulate {again}{capture}",
     capture = .capture.as_ref().map(|path| format!("\nits end as a capture: {}", path.display())).unwrap_or_default()
 )]
 pub struct Failure {
-    /// The seed.
-    pub seed: u64,
-    /// The class of faults.
-    pub class: Class,
-    /// What it ran on.
-    pub stack: Stack,
-    /// Messages of the job.
-    pub messages: usize,
+    /// Which seed, over what.
+    pub run: String,
+    /// The words of the command that plays it again.
+    pub again: String,
     /// The virtual time when it was found.
     pub at: Time,
     /// What it is.

@@ -1,7 +1,7 @@
 //! A job of one seed: made, played to its end in virtual time, and judged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -16,7 +16,7 @@ use doorbell_sim::{Change, Plane, Random, SimDatagram, SimNet, Stats};
 use crate::class::Class;
 use crate::end::{End, WorldEnd};
 use crate::failure::{Failure, Kind};
-use crate::plan::Plan;
+use crate::plan::{Mix, Plan};
 use crate::player::Player;
 use crate::shape::Shape;
 
@@ -119,15 +119,24 @@ impl Job {
             // A failure that does not come again is told all the same; its capture would mislead.
             again.is_err_and(|(again, _)| again == at) && path.is_file()
         });
-        Err(Failure {
-            seed: self.seed,
-            class: self.class,
-            stack: self.stack,
-            messages: self.messages,
+        Err(self.failure(at, kind, capture))
+    }
+
+    fn failure(&self, at: Time, kind: Kind, capture: Option<PathBuf>) -> Failure {
+        let Self {
+            seed,
+            class,
+            messages,
+            ..
+        } = self;
+        let stack = self.stack.name();
+        Failure {
+            run: format!("seed {seed}, fault {class}"),
+            again: format!("--seed {seed} --fault {class} --messages {messages} --stack {stack}"),
             at,
             kind,
             capture,
-        })
+        }
     }
 
     /// Plays the job once, and writes all of it to `file` as a capture.
@@ -136,18 +145,10 @@ impl Job {
     /// As [`Job::run`].
     pub fn capture(&self, file: &Path) -> Result<Outcome, Failure> {
         self.guarded(Some((Time::ZERO, file)))
-            .map_err(|(at, kind)| Failure {
-                seed: self.seed,
-                class: self.class,
-                stack: self.stack,
-                messages: self.messages,
-                at,
-                kind,
-                capture: Some(file.to_owned()),
-            })
+            .map_err(|(at, kind)| self.failure(at, kind, Some(file.to_owned())))
     }
 
-    /// Plays it, and takes panics for what they are.
+    /// Plays it.
     fn guarded(&self, dump: Option<(Time, &Path)>) -> Result<Outcome, (Time, Kind)> {
         let mut shape = Shape::of(self.seed, self.class);
         if let Some(mtu) = self.mtu {
@@ -155,24 +156,14 @@ impl Job {
         }
         let net = SimNet::new(self.seed, shape.sim);
         self.script.iter().for_each(|&(at, change)| net.at(at, change));
-        let played = catch_unwind(AssertUnwindSafe(|| {
-            let plan = Plan::new(self.seed, self.ranks, self.messages);
+        let played = caught(|| {
+            let plan = Plan::new(self.seed, self.ranks, self.messages, Mix::PLAIN);
             match self.stack {
                 Stack::Worlds => self.on_worlds(&net, &plan, shape, dump),
                 Stack::Pml => self.on_pmls(&net, &plan, shape, dump),
             }
-        }));
-        let failed = |kind| (net.now(), kind);
-        match played {
-            Ok(outcome) => outcome.map_err(failed),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                Err(failed(Kind::Panic(
-                    text.unwrap_or("of an unknown kind").to_owned(),
-                )))
-            }
-        }
+        });
+        played.map_err(|kind| (net.now(), kind))
     }
 
     fn rail(&self, net: &SimNet, shape: Shape, rank: u32) -> Result<(Btl<SimDatagram>, Incarnation), Kind> {
@@ -257,8 +248,17 @@ impl Job {
     }
 }
 
+/// Plays, and takes a panic for what it is.
+pub(crate) fn caught<T>(play: impl FnOnce() -> Result<T, Kind>) -> Result<T, Kind> {
+    catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Kind::Panic(text.unwrap_or("of an unknown kind").to_owned()))
+    })
+}
+
 /// Whether the network has nothing under way any more, some time after everybody has left.
-fn nothing_is_left(net: &SimNet) -> Result<(), Kind> {
+pub(crate) fn nothing_is_left(net: &SimNet) -> Result<(), Kind> {
     while net.advance_to_next_event().is_some() {}
     match net.held() {
         0 => Ok(()),
@@ -279,7 +279,7 @@ struct Table<E: End> {
 
 impl<E: End> Table<E> {
     fn seat(net: &SimNet, plan: &Plan, job: &Job, shape: Shape, ends: Vec<E>) -> Self {
-        let player = |(rank, end)| Player::new(end, plan, rank, job.ranks, job.seed, shape);
+        let player = |(rank, end)| Player::new(end, plan, rank, job.ranks, job.seed, shape.manners);
         let players: Vec<_> = (0..).zip(ends).map(player).collect();
         Self {
             net: net.clone(),
@@ -312,7 +312,8 @@ impl<E: End> Table<E> {
             self.random.shuffle(&mut self.order);
             let mut worked = false;
             for &rank in &self.order {
-                worked |= self.players[rank].step(plan, now)?;
+                let player = &mut self.players[rank];
+                worked |= player.step(plan, now)? || player.end.must_poll();
             }
             self.advance(worked, |player| player.next_deadline());
             let last = self.players.iter().map(Player::last).max();

@@ -6,6 +6,9 @@
 //!     └────► books: every message once, whole, and in matching order
 //! ```
 //!
+//! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come back, see
+//! [`RailsJob`].
+//!
 //! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and its last
 //! moments are kept as a capture for Wireshark.
 #![forbid(unsafe_code)]
@@ -18,8 +21,10 @@ mod failure;
 mod job;
 mod plan;
 mod player;
+mod rails;
 mod shape;
 
 pub use class::Class;
 pub use failure::{Failure, Kind};
 pub use job::{Job, Outcome, Stack};
+pub use rails::{Counts, Outcome as RailsOutcome, RailsJob};

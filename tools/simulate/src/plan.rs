@@ -13,6 +13,8 @@ const STAMP: usize = 16;
 const PIECE: usize = 8 * 1024;
 /// Places in the table at which a message's bytes may begin.
 const PLACES: u64 = 1 << 16;
+/// Contexts of a job, at most.
+pub(crate) const CONTEXTS: u16 = 2;
 /// Tags of a job: few, so that they meet; of the whole width, as users' are.
 const TAGS: u64 = 8;
 
@@ -23,8 +25,29 @@ pub(crate) struct Message {
     pub(crate) to: u32,
     pub(crate) number: u32,
     pub(crate) length: usize,
+    pub(crate) context: u16,
     pub(crate) tag: u64,
     pub(crate) synchronous: bool,
+}
+
+/// What there is among the messages beside the ordinary ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mix {
+    /// Of 16 messages, so many without a byte.
+    pub(crate) empty: u64,
+    /// Ranks send to themselves, too.
+    pub(crate) to_self: bool,
+    /// Contexts, 1 at least.
+    pub(crate) contexts: u64,
+}
+
+impl Mix {
+    /// Nothing.
+    pub(crate) const PLAIN: Self = Self {
+        empty: 0,
+        to_self: false,
+        contexts: 1,
+    };
 }
 
 /// All messages of a job.
@@ -40,7 +63,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(seed: u64, ranks: u32, messages: usize) -> Self {
+    pub(crate) fn new(seed: u64, ranks: u32, messages: usize, mix: Mix) -> Self {
         let mut random = Random::for_part(seed, &[2]);
         let mut plan = Self {
             seed,
@@ -53,17 +76,24 @@ impl Plan {
         };
         for _ in 0..messages {
             let from = random.below(ranks.into()) as u32;
-            let to = (from + 1 + random.below(u64::from(ranks) - 1) as u32) % ranks;
+            let others = u64::from(ranks) - u64::from(!mix.to_self);
+            let to = (from + 1 + random.below(others) as u32) % ranks;
             // Every power of two is as likely as every other.
             let top = 1_u64 << random.below(20);
-            let message = Message {
+            let mut message = Message {
                 from,
                 to,
                 number: plan.pair(from, to).len() as u32,
                 length: (top + random.below(top) + random.below(2)) as usize,
+                context: 0,
                 tag: tag(random.below(TAGS)),
                 synchronous: random.below(16) == 0,
             };
+            if mix != Mix::PLAIN {
+                message.context = random.below(mix.contexts) as u16;
+                let empty = random.below(16) < mix.empty;
+                message.length = if empty { 0 } else { message.length };
+            }
             plan.by_sender[from as usize].push(message);
             plan.by_pair[(from * ranks + to) as usize].push(message);
         }
@@ -184,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_message_is_itself_and_no_other() {
-        let plan = Plan::new(1, 3, 2_000);
+        let plan = Plan::new(1, 3, 2_000, Mix::PLAIN);
         assert_eq!(plan.by_sender.iter().map(Vec::len).sum::<usize>(), 2_000);
         let mut long = 0;
         for message in plan.by_sender.iter().flatten() {

@@ -6,6 +6,7 @@ use doorbell_pml::Protocol;
 use doorbell_sim::{Faults, Random, SimConfig};
 
 use crate::class::Class;
+use crate::player::Manners;
 
 /// What a seed chooses beside the messages.
 #[derive(Clone, Copy, Debug)]
@@ -15,10 +16,8 @@ pub(crate) struct Shape {
     pub(crate) protocol: Protocol,
     /// Virtual time that one step of all ranks takes.
     pub(crate) pace: Duration,
-    /// Requests that a rank keeps open in each direction.
-    pub(crate) depth: usize,
-    /// Of 100 steps in which a rank could send, so many in which it does.
-    pub(crate) eagerness: u64,
+    /// How ranks behave.
+    pub(crate) manners: Manners,
     /// Whether sequence numbers wrap soon after the start.
     pub(crate) wraps: bool,
 }
@@ -45,8 +44,13 @@ impl Shape {
             },
             protocol: [Protocol::Auto, Protocol::Fragments, Protocol::Put][one_of(&[0, 1, 2]) as usize],
             pace: Duration::from_nanos(one_of(&[200, 500, 1_000])),
-            depth: one_of(&[4, 8, 12]) as usize,
-            eagerness: one_of(&[10, 50, 100]),
+            manners: Manners {
+                depth: one_of(&[4, 8, 12]) as usize,
+                eagerness: one_of(&[10, 50, 100]),
+                contexts: 1,
+                patience: Duration::from_micros(100),
+                rest: Duration::ZERO,
+            },
             wraps: one_of(&[0, 1]) == 1,
         }
     }

@@ -1,0 +1,111 @@
+//! Jobs of many rails that break and come back: `cargo xtask simulate --rails`.
+//!
+//! ```text
+//!   plan ─► player (one per rank) ─► Pml ─┬─► SimRail ────────────┬─► SimNet ◄─ weather
+//!     └────► books                        ├─► Btl ─► SimDatagram ─┤
+//!                                         └─► … two to four of them
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `shape` | what a seed chooses beside messages and weather |
+//! | `weather` | which rails break, between whom, when and for how long |
+//! | `rail` | a rail of either contract |
+//! | `run` | steps, checks, the end |
+//! | `command` | many seeds, and what is printed of them |
+
+pub(crate) mod command;
+mod rail;
+mod run;
+mod shape;
+mod weather;
+
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+use doorbell_sim::{Change, SimNet};
+
+use crate::failure::{Failure, Kind};
+use crate::job::caught;
+use crate::plan::Plan;
+use run::Run;
+use shape::Shape;
+
+/// One job of many rails.
+#[derive(Clone, Debug)]
+pub struct RailsJob {
+    /// Chooses everything.
+    pub seed: u64,
+    /// Messages of all ranks together, instead of as many as the seed says.
+    pub messages: Option<usize>,
+    /// Changes of the network at their times, on top of the weather, which knows nothing of them.
+    pub script: Vec<(Time, Change)>,
+}
+
+/// A job that went well.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Bytes of its messages.
+    pub bytes: u64,
+    /// How long it took until the last message was there, on the virtual clock.
+    pub took: Duration,
+    /// The longest that one request took.
+    pub longest: Duration,
+    /// What the PMLs counted.
+    pub counts: Counts,
+    /// Equal for equal runs.
+    pub hash: u64,
+}
+
+/// What happened to ways and messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ways that broke.
+    pub broken: u64,
+    /// Ways that were taken back.
+    pub returned: u64,
+    /// Transfers that began anew over another way.
+    pub restarts: u64,
+    /// Messages that a rail gave back and another one carried.
+    pub resent: u64,
+    /// Messages that came twice and were dropped.
+    pub duplicates: u64,
+}
+
+impl RailsJob {
+    /// Plays the job; a failure is played again, with a capture of its frames in `captures`.
+    ///
+    /// # Errors
+    /// [`Failure`] with the first thing that is wrong.
+    pub fn run(&self, captures: Option<&Path>) -> Result<Outcome, Failure> {
+        let (at, kind) = match self.once(None) {
+            Ok(outcome) => return Ok(outcome),
+            Err(found) => found,
+        };
+        let file = captures.map(|folder| folder.join(format!("rails-{}.pcapng", self.seed)));
+        let capture = file.filter(|path| {
+            // A failure that does not come again is told all the same; its capture would mislead.
+            self.once(Some(path)).is_err_and(|(again, _)| again == at) && path.is_file()
+        });
+        let messages = self.messages.map(|count| format!(" --messages {count}"));
+        Err(Failure {
+            run: format!("seed {} over several rails", self.seed),
+            again: format!("--rails --seed {}{}", self.seed, messages.unwrap_or_default()),
+            at,
+            kind,
+            capture,
+        })
+    }
+
+    fn once(&self, dump: Option<&Path>) -> Result<Outcome, (Time, Kind)> {
+        let shape = Shape::of(self.seed, self.messages);
+        let net = SimNet::new(self.seed, shape.sim);
+        self.script.iter().for_each(|&(at, change)| net.at(at, change));
+        let played = caught(|| {
+            let plan = Plan::new(self.seed, shape.ranks, shape.messages, shape.mix);
+            Run::new(self.seed, &net, &shape, &plan)?.play(dump)
+        });
+        played.map_err(|kind| (net.now(), kind))
+    }
+}

@@ -1,0 +1,397 @@
+//! One job of many rails, played to its end: steps, weather, deaths, and what must hold all the time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_btl::{Btl, JobKey};
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::time::Time;
+use doorbell_pml::{InUse, Pml, Rank, WayState};
+use doorbell_sim::{Change, Plane, Random, SimNet};
+
+use super::rail::AnyRail;
+use super::shape::Shape;
+use super::weather::Weather;
+use super::{Counts, Outcome};
+use crate::failure::Kind;
+use crate::job::nothing_is_left;
+use crate::plan::Plan;
+use crate::player::Player;
+
+/// Everything has ended: every way that can be is up again after so long at most. A way that breaks now and then has to
+/// stay good for three seconds, after it was called and perhaps found to be silent first.
+const RETURNS: Duration = Duration::from_secs(12);
+/// Nothing may be left so long after the last way is back.
+const SETTLES: Duration = Duration::from_secs(2);
+/// An orderly end takes at most so long.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Ranks look again after so long at most, while a rail is full.
+const STRIDE: Duration = Duration::from_micros(500);
+
+type Seat = Player<Pml<AnyRail>>;
+
+/// A job under way.
+pub(crate) struct Run<'a> {
+    net: &'a SimNet,
+    shape: &'a Shape,
+    plan: &'a Plan,
+    weather: Weather,
+    players: Vec<Seat>,
+    order: Vec<usize>,
+    random: Random,
+    stride: Duration,
+    /// The rank that dies, when, and whether the others were told.
+    death: Option<(u32, Time)>,
+    news: Option<Time>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(seed: u64, net: &'a SimNet, shape: &'a Shape, plan: &'a Plan) -> Result<Self, Kind> {
+        let count = shape.frames.len();
+        let more = (1..count).map(|at| net.add_plane(&format!("p{at}")));
+        let planes: Vec<Plane> = std::iter::once(Plane::FIRST).chain(more).collect();
+        for (plane, faults) in planes.iter().zip(&shape.faults) {
+            net.change(Change::Faults(*plane, *faults));
+        }
+        let pmls = pmls(seed, net, shape, &planes)?;
+        let seat = |(rank, pml)| Player::new(pml, plan, rank, shape.ranks, seed, shape.manners);
+        Ok(Self {
+            net,
+            shape,
+            plan,
+            weather: Weather::of(seed, shape, &planes),
+            players: (0..).zip(pmls).map(seat).collect(),
+            order: (0..shape.ranks as usize).collect(),
+            random: Random::for_part(seed, &[23]),
+            stride: shape.pace,
+            death: shape.death.map(|(rank, at, _)| (rank, Time::ZERO + at)),
+            news: None,
+        })
+    }
+
+    pub(crate) fn play(mut self, dump: Option<&Path>) -> Result<Outcome, Kind> {
+        if let Some(path) = dump {
+            let file = std::fs::File::create(path).map_err(|error| Kind::Other(error.to_string()))?;
+            self.net.dump(file);
+        }
+        while !self.each_living().all(|(_, player)| player.is_done(self.plan)) {
+            self.round()?;
+        }
+        let ended = self.net.now();
+        self.clear_up()?;
+        let counts = self.count();
+        let longest = self.players.iter().map(|player| player.longest).max();
+        self.part()?;
+        Ok(Outcome {
+            bytes: self.plan.bytes(),
+            took: ended.since(Time::ZERO),
+            longest: longest.unwrap_or_default(),
+            counts,
+            hash: self.net.trace_hash(),
+        })
+    }
+
+    fn each_living(&self) -> impl Iterator<Item = (u32, &Seat)> {
+        let all = (0..).zip(&self.players);
+        all.filter(|(rank, _)| self.net.is_alive(*rank))
+    }
+
+    /// Everybody steps once, and the clock goes on.
+    fn round(&mut self) -> Result<(), Kind> {
+        let now = self.net.now();
+        self.turn(now);
+        self.random.shuffle(&mut self.order);
+        let mut worked = false;
+        for &rank in &self.order {
+            if self.net.is_alive(rank as u32) && !self.net.is_paused(rank as u32) {
+                worked |= self.players[rank].step(self.plan, now)?;
+            }
+        }
+        self.check(now)?;
+        self.advance(worked);
+        Ok(())
+    }
+
+    /// The weather turns, and ranks die.
+    fn turn(&mut self, now: Time) {
+        for change in self.weather.due(now) {
+            self.net.change(change);
+        }
+        if let Some((rank, _)) = self.death.take_if(|(_, at)| *at <= now) {
+            self.net.change(Change::RankDeath(rank));
+            self.weather.changed = now;
+            self.players.iter_mut().for_each(|player| player.died(rank));
+            self.news = self.shape.death.map(|(_, _, after)| now + after);
+        }
+        if self.news.take_if(|at| *at <= now).is_some() {
+            self.weather.changed = now;
+            self.tell_of_the_dead(now);
+        }
+    }
+
+    fn tell_of_the_dead(&mut self, now: Time) {
+        let dead: Vec<u32> = (0..self.shape.ranks)
+            .filter(|rank| !self.net.is_alive(*rank))
+            .collect();
+        for (rank, player) in (0..).zip(&mut self.players) {
+            if self.net.is_alive(rank) {
+                let end = &mut player.end;
+                dead.iter()
+                    .for_each(|dead| end.peer_ended(now, Rank(*dead), DownReason::Died));
+            }
+        }
+    }
+
+    /// What holds all the time: a request for each that a rank has open, and no wait without an end.
+    fn check(&self, now: Time) -> Result<(), Kind> {
+        for (rank, player) in self.each_living() {
+            let used = player.end.in_use();
+            if used.requests != player.open() {
+                let text = format!("rank {rank} has {} requests open, and {used:?}", player.open());
+                return Err(Kind::Other(text));
+            }
+        }
+        let resting = self.weather.next().is_some() || self.news.is_some() || self.death.is_some();
+        let most = self.shape.bound(self.plan.bytes())
+            + if resting {
+                self.shape.lull()
+            } else {
+                Duration::ZERO
+            };
+        let late = self
+            .each_living()
+            .find_map(|(_, player)| player.overdue(now, self.weather.changed, most));
+        match late {
+            Some(late) => Err(Kind::Endless(format!("{late}\n{}", self.explain()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Who waits for what, and how the ways are.
+    fn explain(&self) -> String {
+        let mut text = self.shape.text();
+        for (rank, player) in self.each_living() {
+            if !player.is_done(self.plan) {
+                text.push_str(&format!("\n{}", player.explain(self.plan)));
+            }
+            let of = |peer: u32| {
+                player
+                    .end
+                    .peer(Rank(peer))
+                    .into_iter()
+                    .flat_map(|peer| peer.paths)
+            };
+            for peer in (0..self.shape.ranks).filter(|peer| *peer != rank) {
+                let states: Vec<&str> = of(peer).map(|path| path.state.as_str()).collect();
+                if states.iter().any(|state| *state != "up") {
+                    text.push_str(&format!("\n  rank {rank} to {peer}: {}", states.join(", ")));
+                }
+            }
+            text.push_str(&format!("\n  rank {rank}: {:?}", player.end.in_use()));
+        }
+        text
+    }
+
+    /// One round takes its time; when nobody did anything, as long as until something is due.
+    fn advance(&mut self, worked: bool) {
+        let now = self.net.now();
+        if worked {
+            self.stride = self.shape.pace;
+            return self.net.advance_to(now + self.shape.pace);
+        }
+        let awake = |(rank, player): (u32, &Seat)| {
+            let deadline = player.next_deadline();
+            deadline.filter(|_| !self.net.is_paused(rank))
+        };
+        let own = [self.weather.next(), self.news, self.death.map(|death| death.1)];
+        let due = self
+            .each_living()
+            .filter_map(awake)
+            .chain(own.into_iter().flatten());
+        let mut next = due.chain(self.net.next_event()).min();
+        if self.each_living().any(|(_, player)| player.end.must_poll()) {
+            self.stride = (2 * self.stride).min(STRIDE);
+            next = Some(next.map_or(now + self.stride, |next| next.min(now + self.stride)));
+        }
+        let least = now + self.shape.pace;
+        self.net.advance_to(next.map_or(least, |next| next.max(least)));
+    }
+
+    /// All messages are there: the weather goes on to its end, ways come back, and then nothing may be left.
+    fn clear_up(&mut self) -> Result<(), Kind> {
+        while let Some(next) = [self.weather.next(), self.news, self.death.map(|death| death.1)]
+            .into_iter()
+            .flatten()
+            .min()
+        {
+            self.idle_until(next)?;
+            self.turn(self.net.now());
+        }
+        let by = self.net.now() + RETURNS;
+        while let Some(way) = self.missing_way() {
+            if self.net.now() >= by {
+                return Err(Kind::Other(format!(
+                    "{way} after {RETURNS:?} of calm\n{}",
+                    self.explain()
+                )));
+            }
+            self.idle_until((self.net.now() + Duration::from_millis(50)).min(by))?;
+        }
+        self.players.iter_mut().for_each(Player::discard_lost);
+        let by = self.net.now() + SETTLES;
+        while self.leftovers().is_some() && self.net.now() < by {
+            self.idle_until(self.net.now() + Duration::from_millis(1))?;
+        }
+        match self.leftovers() {
+            Some(what) => Err(Kind::Other(format!("{what}\n{}", self.explain()))),
+            None => Ok(()),
+        }
+    }
+
+    fn idle_until(&mut self, end: Time) -> Result<(), Kind> {
+        self.net.set_alarm(u32::MAX, Some(end));
+        while self.net.now() < end {
+            let now = self.net.now();
+            let mut worked = false;
+            for rank in 0..self.players.len() {
+                if self.net.is_alive(rank as u32) && !self.net.is_paused(rank as u32) {
+                    worked |= self.players[rank].step(self.plan, now)?;
+                }
+            }
+            self.check(now)?;
+            self.advance(worked);
+        }
+        self.net.set_alarm(u32::MAX, None);
+        Ok(())
+    }
+
+    /// A way between two living ranks that could be up, and is not.
+    fn missing_way(&self) -> Option<String> {
+        let dead = |rank: u32| !self.net.is_alive(rank);
+        for (rank, player) in self.each_living() {
+            for other in (0..self.shape.ranks).filter(|other| *other != rank && !dead(*other)) {
+                let Some(peer) = player.end.peer(Rank(other)) else {
+                    continue;
+                };
+                for (at, path) in peer.paths.iter().enumerate() {
+                    let way = (at, rank.min(other), rank.max(other));
+                    if path.state != WayState::Up && !self.weather.is_gone(way) {
+                        return Some(format!(
+                            "rank {rank}: the way to {other} over {} is {}",
+                            path.name, path.state
+                        ));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What is taken and should not be.
+    fn leftovers(&self) -> Option<String> {
+        let of = |(rank, player): (u32, &Seat)| {
+            let used = player.end.in_use();
+            if used != InUse::default() {
+                return Some(format!("rank {rank} is left with {used:?}"));
+            }
+            let peers = self.shape.ranks as usize - 1;
+            let rails = player.end.rails();
+            rails
+                .filter_map(|(_, rail)| {
+                    let left = rail.leftovers(peers)?;
+                    Some(format!("rank {rank}: {} is left with {left}", rail.name()))
+                })
+                .next()
+        };
+        self.each_living().find_map(of)
+    }
+
+    fn count(&self) -> Counts {
+        let mut counts = Counts::default();
+        for (_, player) in self.each_living() {
+            let of = player.end.counters();
+            counts.broken += of.paths_down;
+            counts.returned += of.paths_returned;
+            counts.restarts += of.restarts;
+            counts.resent += of.resent;
+            counts.duplicates += of.drops.duplicate;
+        }
+        counts
+    }
+
+    /// Everybody says goodbye, and the network has nothing under way any more.
+    fn part(&mut self) -> Result<(), Kind> {
+        let drops = self.each_living().find_map(|(rank, player)| {
+            let drops = player.end.counters().drops;
+            // A way that breaks brings the others: what comes twice, late, or of the dead.
+            let wrong = drops.runt
+                + drops.unknown_kind
+                + drops.unknown_peer
+                + drops.too_far_ahead
+                + drops.wrong_peer
+                + drops.wrong_identity
+                + drops.bad_range
+                + drops.unknown_operation;
+            (wrong > 0).then(|| format!("rank {rank} has dropped {drops:?}"))
+        });
+        if let Some(drops) = drops {
+            return Err(Kind::Other(drops));
+        }
+        let by = self.net.now() + FAREWELL;
+        let mut closed: Vec<bool> = (0..self.shape.ranks)
+            .map(|rank| !self.net.is_alive(rank))
+            .collect();
+        while closed.contains(&false) {
+            let now = self.net.now();
+            for (player, closed) in self.players.iter_mut().zip(&mut closed) {
+                *closed = *closed || player.end.close(now, by);
+            }
+            self.advance(false);
+        }
+        self.players.clear();
+        nothing_is_left(self.net)
+    }
+}
+
+fn pmls(seed: u64, net: &SimNet, shape: &Shape, planes: &[Plane]) -> Result<Vec<Pml<AnyRail>>, Kind> {
+    let other = |error: String| Kind::Other(error);
+    let mut key = [0; 32];
+    let mut random = Random::for_part(seed, &[5]);
+    key.iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
+    let attach = |rank: u32, plane: Plane, frames: bool| {
+        if !frames {
+            return Ok(AnyRail::Messages(net.attach_rank(rank, plane)));
+        }
+        let driver = net.attach_datagram_rank(rank, plane);
+        let life = driver.incarnation();
+        let mut btl = Btl::new(driver, shape.btl.clone(), life).map_err(|error| other(error.to_string()))?;
+        btl.set_key(JobKey::from_bytes(key));
+        Ok(AnyRail::Frames(Box::new(btl)))
+    };
+    let mut rails: Vec<Vec<AnyRail>> = Vec::new();
+    for rank in 0..shape.ranks {
+        let own = planes.iter().zip(&shape.frames);
+        let own = own.map(|(plane, frames)| attach(rank, *plane, *frames));
+        rails.push(own.collect::<Result<_, Kind>>()?);
+    }
+    let address = |rail: &AnyRail| (rail.address(), rail.incarnation());
+    let known: Vec<Vec<_>> = rails
+        .iter()
+        .map(|own| own.iter().map(address).collect())
+        .collect();
+    let mut pmls = Vec::new();
+    for (rank, own) in (0..).zip(rails) {
+        let mut pml = Pml::new(shape.pml(rank)).map_err(|error| other(error.to_string()))?;
+        for (at, rail) in own.into_iter().enumerate() {
+            let id = pml.add_rail(rail);
+            for (peer, addresses) in (0..).zip(&known) {
+                let (address, life) = &addresses[at];
+                pml.connect(Rank(peer), id, address, *life)
+                    .map_err(|error| other(error.to_string()))?;
+            }
+        }
+        pmls.push(pml);
+    }
+    Ok(pmls)
+}

@@ -1,0 +1,87 @@
+//! A slice of what `cargo xtask simulate --rails` runs: ranks of a job over several rails that break and come back.
+
+use doorbell_fabric::time::Time;
+use doorbell_sim::{Change, Plane};
+use doorbell_simulate::{Counts, Kind, RailsJob, RailsOutcome};
+
+fn job(seed: u64) -> RailsJob {
+    RailsJob {
+        seed,
+        messages: None,
+        script: Vec::new(),
+    }
+}
+
+fn good(seed: u64) -> RailsOutcome {
+    match job(seed).run(None) {
+        Ok(outcome) => outcome,
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// Every seed's messages come once, whole and in order; nothing is left, no wait is endless, and every way comes back.
+fn slice(seeds: std::ops::Range<u64>) -> Counts {
+    let mut all = Counts::default();
+    for seed in seeds {
+        let counts = good(seed).counts;
+        all.broken += counts.broken;
+        all.returned += counts.returned;
+        all.restarts += counts.restarts;
+        all.resent += counts.resent;
+    }
+    println!("{all:?}");
+    all
+}
+
+#[test]
+fn everything_arrives_once_while_rails_break_and_come_back() {
+    let all = slice(1..26);
+    assert!(all.broken > 200 && all.returned > 200, "{all:?}");
+    assert!(all.resent > 10, "{all:?}");
+}
+
+#[test]
+fn everything_arrives_once_over_other_rails_and_protocols() {
+    let all = slice(26..51);
+    assert!(all.broken > 200 && all.returned > 200, "{all:?}");
+    assert!(all.restarts > 0, "{all:?}");
+}
+
+/// What the first rail carries from rank 0 to rank 1 is lost for good, behind the back of the weather.
+#[test]
+fn a_failure_says_what_is_wrong_how_to_see_it_again_and_how_the_ways_are() {
+    let cut = Change::Cut {
+        plane: Plane::FIRST,
+        from: 0,
+        to: 1,
+    };
+    let broken = RailsJob {
+        messages: Some(40),
+        script: vec![(Time::ZERO, cut)],
+        ..job(2)
+    };
+    let failure = broken.run(None).unwrap_err();
+    assert!(matches!(failure.kind, Kind::Other(_)), "{failure}");
+    let text = failure.to_string();
+    for part in [
+        "seed 2 over several rails",
+        "the way to 1 over sim:2 is",
+        "of calm",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let again = text.lines().find(|line| line.starts_with("again: "));
+    assert_eq!(
+        again,
+        Some("again: cargo xtask simulate --rails --seed 2 --messages 40")
+    );
+}
+
+#[test]
+fn equal_seeds_are_equal_runs() {
+    let hashes: Vec<u64> = (60..66).map(|seed| good(seed).hash).collect();
+    for (seed, hash) in (60..66).zip(&hashes) {
+        assert_eq!(good(seed).hash, *hash, "seed {seed}");
+    }
+    assert!(hashes.windows(2).all(|two| two[0] != two[1]));
+}
