@@ -37,6 +37,7 @@ impl<M: Message> Pml<M> {
         let small = length <= path.eager as u64;
         let hot = &self.core.hot[rank as usize];
         if small && !sync && hot.has_room(length + ENVELOPE) {
+            self.cover(id);
             return self.launch_whole(rank, at, id);
         }
         if !self.core.may_announce(rank) {
@@ -54,10 +55,19 @@ impl<M: Message> Pml<M> {
         {
             return launch;
         }
+        self.cover(id);
         let path = &self.core.peers[rank as usize].paths[at];
         let can_put = long && path.wants_put(protocol);
         let first = if can_put { 0 } else { path.first_part };
         self.launch_announced(rank, at, id, first, can_put)
+    }
+
+    /// It was to be read by its receiver over a rail that had no room, and takes another way now: nobody may read it.
+    fn cover(&mut self, id: RequestId) {
+        if self.core.requests.peek_record(id.index()).exposed.is_some() {
+            self.core.withdraw(id.index());
+            self.apply_withdrawals();
+        }
     }
 
     fn launch_whole(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
