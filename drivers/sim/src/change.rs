@@ -232,6 +232,7 @@ impl Net {
         for conn in 0..self.nics[nic as usize].conns.len() as u32 {
             if down {
                 self.fail_conn(nic, conn);
+                self.withdraw_from(nic, conn);
             } else {
                 self.acknowledge(nic, conn);
             }
@@ -296,6 +297,7 @@ impl Net {
         self.conn_mut(nic, conn).down = true;
         self.tell(nic, scope, EventKind::PeerDown(reason));
         self.fail_conn(nic, conn);
+        self.withdraw_from(nic, conn);
         if reason != DownReason::Silent {
             // It is over: nothing of that process is seen after the news of its end.
             let peer = self.conn(nic, conn).nic;

@@ -107,13 +107,7 @@ impl<M: Message> Pml<M> {
             return; // first contact
         }
         self.core.move_way(rank, at, Turn::Reached);
-        // That it broke has waited for another way, and is no news any more: told now, it would break the new one.
-        let gave_up = WayHeader::new(kind::BROKEN, at as u16, 0);
-        let is_that =
-            |word: &Control| matches!(word, Control::Head(head) if head.as_bytes() == gave_up.as_bytes());
-        self.core.peers[rank as usize]
-            .control
-            .retain(|word| !is_that(word));
+        self.forget_news(rank, at);
         // Without another one, there is nothing to wait for.
         if self.core.peers[rank as usize].way(at) == WayState::Returning
             && self.core.peers[rank as usize].first_up().is_none()
@@ -122,9 +116,21 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// That a way broke has waited for another one, and is no news any more: told now, it would break the new
+    /// connection.
+    fn forget_news(&mut self, rank: u32, at: usize) {
+        let news = WayHeader::new(kind::BROKEN, at as u16, 0);
+        let is_that =
+            |word: &Control| matches!(word, Control::Head(head) if head.as_bytes() == news.as_bytes());
+        self.core.peers[rank as usize]
+            .control
+            .retain(|word| !is_that(word));
+    }
+
     /// It is used again.
     pub(super) fn way_steady(&mut self, rank: u32, at: usize) {
         self.core.move_way(rank, at, Turn::Steady);
+        self.forget_news(rank, at);
         let peer = &mut self.core.peers[rank as usize];
         peer.paths[at].up = true;
         if let Some(watch) = &mut peer.watch {
@@ -248,8 +254,9 @@ impl<M: Message> Pml<M> {
         });
         // What it was to tell about others, which may have come back since, is told once more.
         for broken in each(news) {
-            let paths = &self.core.peers[rank as usize].paths;
-            if paths.get(broken).is_some_and(|path| !path.up) {
+            let peer = &self.core.peers[rank as usize];
+            let down = peer.paths.get(broken).is_some_and(|path| !path.up);
+            if down && peer.way(broken) != WayState::Returning {
                 let word = WayHeader::new(kind::BROKEN, broken as u16, 0);
                 self.core.tell(rank, Head::new(&word));
             }
