@@ -47,6 +47,32 @@ fn everything_arrives_once_over_other_rails_and_protocols() {
     assert!(all.restarts > 0, "{all:?}");
 }
 
+/// Seeds that once failed, and what they had found.
+#[test]
+fn what_was_found_stays_mended() {
+    let found = [
+        (2, "a region was referred to by its rail after the send had ended"),
+        (
+            30,
+            "news of a broken way were told over that way itself, when it was back",
+        ),
+        (
+            154,
+            "a way that went down and came back in one batch of events was given up with its new connection",
+        ),
+        (163, "segments for a rank that is dead were kept"),
+        (
+            204,
+            "memory stayed exposed, when a send that waited for one rail left over another",
+        ),
+    ];
+    for (seed, what) in found {
+        if let Err(failure) = job(seed).run(None) {
+            panic!("{what}:\n{failure}");
+        }
+    }
+}
+
 /// What the first rail carries from rank 0 to rank 1 is lost for good, behind the back of the weather.
 #[test]
 fn a_failure_says_what_is_wrong_how_to_see_it_again_and_how_the_ways_are() {
