@@ -124,6 +124,7 @@ impl Twist for Spoiler {
         let mut bytes = match &body {
             Body::Loan(loan) => loan.as_shared().to_vec(),
             Body::Region(slice) => slice.as_shared().to_vec(),
+            Body::Shared(bytes) => bytes.to_vec(),
             Body::Bytes(bytes) => bytes.to_vec(),
             Body::Empty | Body::Parts(_) => Vec::new(),
         };

@@ -231,6 +231,7 @@ fn bytes_of(body: &Body<'_>) -> Vec<u8> {
         Body::Bytes(bytes) => bytes.to_vec(),
         Body::Loan(loan) => loan.as_shared().to_vec(),
         Body::Parts(parts) => parts.iter().flat_map(|part| part.as_shared().to_vec()).collect(),
+        Body::Shared(bytes) => bytes.to_vec(),
         Body::Region(slice) => slice.as_shared().to_vec(),
     }
 }
