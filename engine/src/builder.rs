@@ -273,7 +273,7 @@ fn place(config: &Config) -> Result<(u32, u32), Error> {
 }
 
 fn hello(config: &Config, rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
-    let rails = rails.iter().map(|rail| rail.entry(config)).collect();
+    let rails = rails.iter().map(AnyRail::entry).collect();
     Hello::of_this_process(rank, size, config.agreed(), rails)
 }
 
@@ -563,7 +563,7 @@ fn connect(
         candidates,
         published,
         named,
-        |rail, offer| reach(pml, config, peer, rail, offer),
+        |rail, offer| reach(pml, peer, rail, offer),
     );
     selection.require()?;
     let mut opened = Vec::new();
@@ -637,9 +637,9 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
 }
 
-/// Whether a rail of ours can open the peer at that address: what the routing table says, then the rail itself. Opening
-/// sends nothing.
-fn reach(pml: &mut Pml<AnyRail>, config: &Config, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
+/// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
+/// nothing.
+fn reach(pml: &mut Pml<AnyRail>, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
     let no = |reason: String| Reach::No { reason };
     let Some((id, other)) = rail_of(pml, rail).zip(entry_of(peer, offer)) else {
         return no("the rail is not open".to_owned());
@@ -647,9 +647,6 @@ fn reach(pml: &mut Pml<AnyRail>, config: &Config, peer: &Hello, rail: &RailName,
     let Some(rail) = pml.rail_mut(id) else {
         return no("the rail is not open".to_owned());
     };
-    if let Some(error) = rail.no_way(config, &offer.address) {
-        return no(reason_of(error));
-    }
     match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
         Ok(_) => Reach::Yes {
             latency_ns: rail.capabilities().estimate.latency_ns,

@@ -239,29 +239,20 @@ impl AnyRail {
     }
 
     /// Where it is, for its peers to judge.
-    fn place(&self, config: &Config) -> Place {
+    fn place(&self) -> Place {
         match self {
             Self::Shm(_) => Place {
                 network: doorbell_udp::network(),
                 ..Place::default()
             },
-            Self::Udp(rail) => doorbell_udp::place(rail.name(), &settings::udp_config(config)),
+            Self::Udp(rail) => rail.driver().place(),
             Self::Sim(_) | Self::SimBtl(_) => Place::default(),
-            Self::Drilled(drill) => drill.rail.place(config),
-        }
-    }
-
-    /// Why the system would not get frames to `address`, if it would not: asked before the peer is opened.
-    pub(crate) fn no_way(&self, config: &Config, address: &RailAddress) -> Option<RailError> {
-        match self {
-            Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
-            Self::Udp(rail) => doorbell_udp::way(rail.name(), &settings::udp_config(config), address).err(),
-            Self::Drilled(drill) => drill.rail.no_way(config, address),
+            Self::Drilled(drill) => drill.rail.place(),
         }
     }
 
     /// What is published about it.
-    pub(crate) fn entry(&self, config: &Config) -> RailEntry {
+    pub(crate) fn entry(&self) -> RailEntry {
         let capabilities = self.capabilities();
         let features = [
             ("get", capabilities.features.get),
@@ -279,7 +270,7 @@ impl AnyRail {
                 .map(|(name, _)| (*name).to_owned())
                 .collect(),
             eager: capabilities.limits.eager as u64,
-            place: self.place(config),
+            place: self.place(),
         }
     }
 }

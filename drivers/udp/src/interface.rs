@@ -1,7 +1,7 @@
 //! What a rail's name means: an interface or an address of one, and what the kernel says of it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 
 use doorbell_fabric::error::RailError;
@@ -9,6 +9,7 @@ use doorbell_fabric::name::RailName;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
 use crate::config::{FRAME_MIN, Family, PAYLOAD_MAX, UdpConfig, unusable};
+use crate::route::network;
 use crate::sys::{self, Assigned, Seen};
 
 /// The interface that a rail uses, and its address there.
@@ -18,6 +19,8 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     /// Its index in this network namespace.
     pub(crate) index: u32,
+    /// The number of that namespace; 0 where it is not told.
+    pub(crate) network: u64,
     /// The address that is bound: this one and no other.
     pub(crate) address: IpAddr,
     /// How many of its first bits it shares with all of its network.
@@ -60,6 +63,7 @@ impl Interface {
         Ok(Self {
             name: interface,
             index,
+            network: network(),
             prefix: own.map_or(0, |one| one.prefix),
             address,
             seen,
@@ -105,42 +109,6 @@ impl Interface {
     /// Its address with a port, and with itself as the scope where the address needs one.
     pub(crate) fn socket_address(&self, port: u16) -> SocketAddr {
         scoped(SocketAddr::new(self.address, port), self.index)
-    }
-
-    /// The other interface that the routing table prefers for frames to `peer`; `None` when it is ours, or the peer is in
-    /// our own network. Asked because Linux takes every IPv4 address for a neighbour of a socket that is bound to an
-    /// interface without a route there: what is sent would be lost.
-    pub(crate) fn other_way(&self, peer: SocketAddr) -> io::Result<Option<String>> {
-        if self.is_loopback() || self.has_neighbour(peer.ip()) {
-            return Ok(None);
-        }
-        let any: SocketAddr = match peer {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        // Nothing is sent by this: a socket that is connected has the address that its frames would come from.
-        let probe = UdpSocket::bind(any)?;
-        probe.connect(peer)?;
-        let from = probe.local_addr()?.ip();
-        let all = sys::assigned()?;
-        let mut holders = all
-            .iter()
-            .filter(|one| one.address == Some(from))
-            .map(|one| &one.interface);
-        let other = holders
-            .next()
-            .filter(|&first| *first != self.name && holders.all(|one| *one != self.name));
-        Ok(other.cloned())
-    }
-
-    /// Whether `address` is in the network of ours.
-    fn has_neighbour(&self, address: IpAddr) -> bool {
-        let same = match (self.address, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            _ => return false,
-        };
-        self.prefix > 0 && same >= u32::from(self.prefix)
     }
 
     pub(crate) fn is_loopback(&self) -> bool {
@@ -297,6 +265,7 @@ mod tests {
     fn an_interface_and_its_address_name_the_same() {
         let by_name = find("udp:lo", Family::V4).unwrap();
         assert_eq!(by_name.address, IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(by_name.prefix, 8);
         assert_eq!(find("udp:127.0.0.1", Family::V6).unwrap(), by_name);
         assert!(by_name.is_loopback() && by_name.index > 0);
         let small = UdpConfig {
@@ -305,22 +274,6 @@ mod tests {
         };
         assert_eq!((by_name.mtu(&small), by_name.limit(&small)), (1500, 1472));
         assert!(by_name.limit(&UdpConfig::default()) <= PAYLOAD_MAX);
-    }
-
-    #[test]
-    fn neighbours_share_the_prefix() {
-        let lo = find("udp:lo", Family::V4).unwrap();
-        assert_eq!(lo.prefix, 8);
-        let at = |address: &str, prefix| Interface {
-            address: address.parse().unwrap(),
-            prefix,
-            ..lo.clone()
-        };
-        let near = |one: &Interface, other: &str| one.has_neighbour(other.parse().unwrap());
-        let four = at("10.1.2.3", 22);
-        assert!(near(&four, "10.1.3.255") && !near(&four, "10.1.4.0") && !near(&four, "::1"));
-        assert!(near(&at("fd00::1", 64), "fd00::9:9") && !near(&at("fd00::1", 64), "fd00:0:0:1::1"));
-        assert!(!near(&at("10.0.0.1", 0), "10.0.0.2") && near(&at("10.0.0.1", 32), "10.0.0.1"));
     }
 
     #[test]

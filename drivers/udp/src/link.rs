@@ -177,6 +177,7 @@ mod tests {
         let interface = Interface {
             name: "lo".to_owned(),
             index: 1,
+            network: 0,
             address: [127, 0, 0, 1].into(),
             prefix: 8,
             seen: sys::Seen { flags: 0, ..seen },
@@ -195,6 +196,7 @@ mod tests {
         let interface = Interface {
             name: "lo".to_owned(),
             index: 1,
+            network: 0,
             address: [127, 0, 0, 1].into(),
             prefix: 8,
             seen: sys::Seen {

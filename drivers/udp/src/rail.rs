@@ -15,6 +15,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
@@ -24,6 +25,7 @@ use crate::hints::Hints;
 use crate::interface::{Interface, headers, scoped, system};
 use crate::link::Link;
 use crate::lookout::NOBODY;
+use crate::route::No;
 use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
@@ -198,13 +200,11 @@ impl UdpRail {
         };
         let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
         let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
-        let (ip, ours) = (socket.ip(), self.interface.address);
-        let reason = if ip.is_ipv4() != ours.is_ipv4() {
-            "it is of the other family of IP addresses than this rail's"
-        } else if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
+        let ip = socket.ip();
+        let reason = if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
             "it names no single host"
-        } else if ip.is_loopback() != self.interface.is_loopback() {
-            "only one of the two is a loopback address, which leads nowhere else"
+        } else if let Some(never) = self.interface.never(ip) {
+            never
         } else if socket.port() == 0 || socket.port() == u16::MAX {
             "a pair of ports starts between 1 and 65534"
         } else {
@@ -232,33 +232,16 @@ impl UdpRail {
                 if error.raw_os_error().is_some_and(|code| full.contains(&code)) {
                     return Ok(None);
                 }
-                Err(self.unreachable(to[0], error.to_string()))
+                let address = RailAddress::inet("udp", to[0]);
+                Err(No::Because(error.to_string()).told(&self.name, &address))
             }
         }
     }
 
-    /// Refuses a peer that frames of this interface do not reach.
-    fn reach(&self, to: SocketAddr) -> Result<(), RailError> {
-        match self.interface.other_way(to) {
-            Ok(None) => Ok(()),
-            Ok(Some(other)) => {
-                let ours = &self.interface.name;
-                Err(self.unreachable(
-                    to,
-                    format!("the routing table leads to it through {other}, not {ours}"),
-                ))
-            }
-            Err(error) => Err(self.unreachable(to, error.to_string())),
-        }
-    }
-
-    fn unreachable(&self, peer: SocketAddr, reason: String) -> RailError {
-        RailError::Unreachable {
-            rail: self.name.to_string(),
-            peer: peer.to_string(),
-            reason,
-            remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
-        }
+    /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.interface.place(&self.config)
     }
 
     fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
@@ -307,8 +290,10 @@ fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
     Capabilities {
         features: Features {
             gather: true,
-            // UDP's own, made and checked by the kernel or the device: 16 bits.
+            // Not even over the loopback: what the word means is that another rail adds nothing, and there shared memory
+            // adds nearly all.
             within_host: false,
+            // UDP's own, made and checked by the kernel or the device: 16 bits.
             checksum: true,
             ..Features::default()
         },
@@ -455,7 +440,9 @@ impl Datagram for UdpRail {
         {
             return Ok(PeerIndex(known));
         }
-        self.reach(to[0])?;
+        if let Err(no) = self.interface.way(to[0]) {
+            return Err(no.told(&self.name, address));
+        }
         let peer = self.tx.ways.len() as u32;
         let sockets = self.connect(to)?;
         if let Some(sockets) = &sockets {

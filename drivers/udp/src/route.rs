@@ -2,10 +2,15 @@
 //! a gateway or not, or why not at all. And what kind of interface one is.
 //!
 //! ```text
-//!   RTM_GETROUTE 10.2.0.2  ──►  kernel  ──►  dev eth0, via 10.1.0.254       a rail of eth0 reaches it
-//!                                       ──►  dev eth1                       a rail of eth0 does not
-//!                                       ──►  no route, black hole …         nobody does
+//!   RTM_GETROUTE 10.2.0.2 from 10.1.0.1  ──►  kernel  ──►  dev eth0, via 10.1.0.254    a rail of eth0 reaches it
+//!                                                     ──►  dev eth1, no route …        it is asked once more:
+//!   RTM_GETROUTE … from 10.1.0.1 oif eth0                                              a rail of eth0 may all the same
 //! ```
+//!
+//! It is asked as a rail's sockets will ask, which are bound to an address and to an interface: rules may go by the one
+//! (`ip rule from`), tables and metrics by the other (VRFs, two default routes). For a socket that is bound to an
+//! interface without any route, Linux takes every IPv4 address for a neighbour, and what is sent would be lost: so only
+//! a route that is in a table counts (`RTM_F_FIB_MATCH`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -50,17 +55,10 @@ impl std::fmt::Display for Way {
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
 /// ```
 pub fn place(name: &RailName, config: &UdpConfig) -> Place {
-    let network = network();
     match Interface::find(name, config) {
-        Ok(found) => Place {
-            network,
-            prefix: found.prefix,
-            mtu: found.mtu(config),
-            kind: found.kind().0,
-            interface: found.name,
-        },
+        Ok(found) => found.place(config),
         Err(_) => Place {
-            network,
+            network: network(),
             ..Place::default()
         },
     }
@@ -78,10 +76,11 @@ pub fn network() -> u64 {
 /// assert!(doorbell_udp::is_own([127, 0, 0, 1].into()) && !doorbell_udp::is_own([192, 0, 2, 1].into()));
 /// ```
 pub fn is_own(address: IpAddr) -> bool {
-    look_up(address, None).is_ok_and(|found| found.is_ok_and(|route| route.local))
+    look_up(address, &Asked::default()).is_ok_and(|found| found.is_ok_and(|route| route.local))
 }
 
-/// How frames of the rail `name` would get to `peer`: nothing is opened and nothing sent.
+/// How frames of the rail `name`, which is not open, would get to `peer`: nothing is opened and nothing sent. A rail that
+/// is open asks the same for itself when a peer is opened.
 ///
 /// ```
 /// use doorbell_fabric::addr::RailAddress;
@@ -97,25 +96,31 @@ pub fn is_own(address: IpAddr) -> bool {
 /// Why they would not: [`RailError::Unreachable`] as the routing table has it, [`RailError::Unusable`] of the rail itself.
 pub fn way(name: &RailName, config: &UdpConfig, peer: &RailAddress) -> Result<Way, RailError> {
     let interface = Interface::find(name, config)?.require(name, config)?;
-    let refused = |reason: String| RailError::Unreachable {
-        rail: name.to_string(),
-        peer: peer.to_string(),
-        reason,
-        remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
-    };
-    let Some(to) = peer.inet_of(&peer.kind) else {
-        return Err(refused("it has no IP address".to_owned()));
-    };
-    interface.way(to).map_err(|no| match no {
-        No::Because(reason) => refused(reason),
-        No::System(error) => system(name, "ask the routing table", error),
-    })
+    match peer.inet_of(&peer.kind) {
+        Some(to) => interface.way(to).map_err(|no| no.told(name, peer)),
+        None => Err(No::Because("it has no IP address".to_owned()).told(name, peer)),
+    }
 }
 
 /// Why there is no way.
-enum No {
+pub(crate) enum No {
     Because(String),
     System(io::Error),
+}
+
+impl No {
+    /// As an error of this rail, about this peer.
+    pub(crate) fn told(self, name: &RailName, peer: &RailAddress) -> RailError {
+        match self {
+            Self::Because(reason) => RailError::Unreachable {
+                rail: name.to_string(),
+                peer: peer.to_string(),
+                reason,
+                remedy: "see `ip route get` for the peer's address, and name a rail that leads there",
+            },
+            Self::System(error) => system(name, "ask the routing table", error),
+        }
+    }
 }
 
 impl From<io::Error> for No {
@@ -125,51 +130,115 @@ impl From<io::Error> for No {
 }
 
 impl Interface {
-    fn way(&self, to: SocketAddr) -> Result<Way, No> {
-        let (ip, no) = (to.ip(), |reason: &str| Err(No::Because(reason.to_owned())));
+    /// Why no address of this kind is ever reached from ours.
+    pub(crate) fn never(&self, ip: IpAddr) -> Option<&'static str> {
         if ip.is_ipv4() != self.address.is_ipv4() {
-            return no("it is of the other family of IP addresses than this rail's");
+            Some("it is of the other family of IP addresses than this rail's")
+        } else if ip.is_loopback() != self.is_loopback() {
+            Some("only one of the two is a loopback address, which leads nowhere else")
+        } else {
+            None
         }
-        if ip.is_loopback() != self.is_loopback() {
-            return no("only one of the two is a loopback address, which leads nowhere else");
+    }
+
+    /// How frames from our address, over this interface, get to `to`.
+    pub(crate) fn way(&self, to: SocketAddr) -> Result<Way, No> {
+        let ip = to.ip();
+        if let Some(reason) = self.never(ip) {
+            return Err(No::Because(reason.to_owned()));
         }
         if self.is_loopback() {
             return Ok(Way::Here);
         }
         // An address of a link means something on one interface only.
         let link_local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
-        let found = match look_up(ip, link_local.then_some(self.index))? {
-            Ok(found) => found,
-            Err(reason) => return no(reason),
+        let asked = Asked {
+            from: Some(self.address),
+            through: link_local.then_some(self.index),
+            ..Asked::default()
         };
-        if found.local {
-            let all = sys::assigned()?;
-            let mut holders = all.iter().filter(|one| one.address == Some(ip));
-            return match holders.next() {
-                Some(first)
-                    if first.interface != self.name && holders.all(|one| one.interface != self.name) =>
-                {
-                    Err(No::Because(format!(
-                        "it is an address of this host's {}, and frames from {} do not arrive there",
-                        first.interface, self.name
-                    )))
-                }
-                _ => Ok(Way::Here),
-            };
+        let preferred = look_up(ip, &asked)?;
+        if let Ok(found) = preferred
+            && (found.local || found.interface == self.index)
+        {
+            return self.by(ip, found);
         }
-        match (found.gateway, found.interface == self.index) {
-            (None, true) => Ok(Way::Neighbour),
-            (Some(gateway), true) => Ok(Way::Gateway(gateway)),
+        match self.by_ourselves(ip)? {
+            Some(found) => self.by(ip, found),
             // Of two interfaces in one network the table prefers one; the other is as near.
-            (_, false) if pairs::within(self.address, ip, self.prefix) => Ok(Way::Neighbour),
-            (gateway, false) => {
-                let other = name_of(found.interface);
-                let by = gateway.map_or_else(String::new, |gateway| format!(" (router {gateway})"));
+            None if pairs::within(self.address, ip, self.prefix) => Ok(Way::Neighbour),
+            None => Err(self.refusal(preferred)),
+        }
+    }
+
+    /// The way by this route, which is one of this interface.
+    fn by(&self, ip: IpAddr, found: Route) -> Result<Way, No> {
+        if !found.local {
+            return Ok(found.gateway.map_or(Way::Neighbour, Way::Gateway));
+        }
+        let all = sys::assigned()?;
+        let mut holders = all.iter().filter(|one| one.address == Some(ip));
+        match holders.next() {
+            Some(first) if first.interface != self.name && holders.all(|one| one.interface != self.name) => {
                 Err(No::Because(format!(
-                    "the routing table leads to it through {other}{by}, not {}",
-                    self.name
+                    "it is an address of this host's {}, and frames from {} do not arrive there",
+                    first.interface, self.name
                 )))
             }
+            _ => Ok(Way::Here),
+        }
+    }
+
+    /// The route of sockets that are bound to this interface, where a table has one.
+    fn by_ourselves(&self, ip: IpAddr) -> io::Result<Option<Route>> {
+        let mut asked = Asked {
+            from: Some(self.address),
+            through: Some(self.index),
+            in_table: true,
+        };
+        if look_up(ip, &asked)?.is_err() {
+            return Ok(None);
+        }
+        // What is told of a table's entry does not say which of its routers is taken.
+        asked.in_table = false;
+        let found = look_up(ip, &asked)?.ok();
+        Ok(found.filter(|found| found.local || found.interface == self.index))
+    }
+
+    /// In words, why what the routing table prefers is no way of ours.
+    fn refusal(&self, preferred: Result<Route, &'static str>) -> No {
+        let found = match preferred {
+            Ok(found) => found,
+            // The kernel says the same of a source that is no address of its own.
+            Err(BLACK_HOLE) if !self.has_its_address() => {
+                return No::Because(format!("{} does not have {} any more", self.name, self.address));
+            }
+            Err(reason) => return No::Because(reason.to_owned()),
+        };
+        let other = name_of(found.interface);
+        let by = found
+            .gateway
+            .map_or_else(String::new, |gateway| format!(" (router {gateway})"));
+        No::Because(format!(
+            "the routing table leads to it through {other}{by}, not {}",
+            self.name
+        ))
+    }
+
+    fn has_its_address(&self) -> bool {
+        sys::assigned().map_or(true, |all| {
+            all.iter().any(|one| one.address == Some(self.address))
+        })
+    }
+
+    /// Where a rail over it is, for its peers to judge.
+    pub(crate) fn place(&self, config: &UdpConfig) -> Place {
+        Place {
+            network: self.network,
+            prefix: self.prefix,
+            mtu: self.mtu(config),
+            kind: self.kind().0,
+            interface: self.name.clone(),
         }
     }
 
@@ -223,7 +292,10 @@ const HEADER: usize = 16;
 const ROUTE: usize = 12;
 const LINK: usize = 16;
 const DESTINATION: u16 = 1;
+const SOURCE: u16 = 2;
 const OUTGOING: u16 = 4;
+/// RTM_F_FIB_MATCH: the entry of a table, and an error where none has one. Linux 4.13; before, it has no effect.
+const FIB_MATCH: u32 = 0x2000;
 const GATEWAY: u16 = 5;
 const VIA: u16 = 18;
 const LINK_INFO: u16 = 18;
@@ -238,28 +310,60 @@ const BLACK_HOLE: &str = "the routing table leads to it into a black hole";
 const NOT_REACHED: &str = "the routing table says that it is unreachable";
 const PROHIBITED: &str = "the routing table prohibits it";
 
+/// Of what the routing table is asked about.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// The address that frames come from.
+    from: Option<IpAddr>,
+    /// The interface that they leave by.
+    through: Option<u32>,
+    /// Only what is in a table counts.
+    in_table: bool,
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(four) => four.octets().to_vec(),
+        IpAddr::V6(six) => six.octets().to_vec(),
+    }
+}
+
 /// The route to `to`, or in words why there is none.
-fn look_up(to: IpAddr, through: Option<u32>) -> io::Result<Result<Route, &'static str>> {
-    let (family, bytes) = match to {
-        IpAddr::V4(four) => (libc::AF_INET as u8, four.octets().to_vec()),
-        IpAddr::V6(six) => (libc::AF_INET6 as u8, six.octets().to_vec()),
+fn look_up(to: IpAddr, asked: &Asked) -> io::Result<Result<Route, &'static str>> {
+    let bytes = octets(to);
+    let family = if to.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
     };
+    let bits = 8 * bytes.len() as u8;
     let mut body = vec![0; ROUTE];
-    (body[0], body[1]) = (family, 8 * bytes.len() as u8);
+    (body[0], body[1]) = (family as u8, bits);
+    if asked.in_table {
+        body[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+    }
     attribute(&mut body, DESTINATION, &bytes);
-    if let Some(index) = through {
+    if let Some(from) = asked.from {
+        body[2] = bits;
+        attribute(&mut body, SOURCE, &octets(from));
+    }
+    if let Some(index) = asked.through {
         attribute(&mut body, OUTGOING, &index.to_ne_bytes());
     }
-    match ask(GET_ROUTE, NEW_ROUTE, &body) {
-        Ok(answer) => Ok(read_route(&answer)),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::ENETUNREACH) => Ok(Err(NO_ROUTE)),
-            Some(libc::EINVAL) => Ok(Err(BLACK_HOLE)),
-            Some(libc::EHOSTUNREACH) => Ok(Err(NOT_REACHED)),
-            Some(libc::EACCES) => Ok(Err(PROHIBITED)),
-            _ => Err(error),
-        },
-    }
+    judged(ask(GET_ROUTE, NEW_ROUTE, &body)?)
+}
+
+/// What the table's answer, or its refusal, says. Only a refusal of the table's own is one: the same numbers of a
+/// system call are a sandbox's.
+fn judged(answer: Answer) -> io::Result<Result<Route, &'static str>> {
+    Ok(match answer {
+        Ok(body) => read_route(&body),
+        Err(libc::ENETUNREACH) => Err(NO_ROUTE),
+        Err(libc::EINVAL) => Err(BLACK_HOLE),
+        Err(libc::EHOSTUNREACH) => Err(NOT_REACHED),
+        Err(libc::EACCES) => Err(PROHIBITED),
+        Err(number) => return Err(io::Error::from_raw_os_error(number)),
+    })
 }
 
 fn read_route(body: &[u8]) -> Result<Route, &'static str> {
@@ -297,7 +401,8 @@ fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
 fn link_kind(index: u32) -> io::Result<Option<String>> {
     let mut body = vec![0; LINK];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
-    Ok(read_kind(&ask(GET_LINK, NEW_LINK, &body)?))
+    let answer = ask(GET_LINK, NEW_LINK, &body)?;
+    Ok(read_kind(&answer.map_err(io::Error::from_raw_os_error)?))
 }
 
 fn read_kind(body: &[u8]) -> Option<String> {
@@ -328,8 +433,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// One question to the kernel, and what follows the header of its answer. The kernel answers before `send` returns.
-fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+/// What follows the header of an answer, or the number of the refusal (`NLMSG_ERROR`).
+type Answer = Result<Vec<u8>, i32>;
+
+/// One question to the kernel. The kernel answers before `send` returns.
+fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // Protocol 0 is NETLINK_ROUTE; who is not bound sends to the kernel.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -346,17 +454,17 @@ fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     read_answer(&bytes, answer)
 }
 
-fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
+fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Answer> {
     let strange = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer makes no sense");
     let head = bytes.first_chunk::<HEADER>().ok_or_else(strange)?;
     let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
     let body = bytes.get(HEADER..length).ok_or_else(strange)?;
     match u16::from_ne_bytes([head[4], head[5]]) {
-        kind if kind == wanted => Ok(body.to_vec()),
+        kind if kind == wanted => Ok(Ok(body.to_vec())),
         ERROR => {
             let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
             let number = number.filter(|number| *number < 0).ok_or_else(strange)?;
-            Err(io::Error::from_raw_os_error(number.saturating_neg()))
+            Ok(Err(number.saturating_neg()))
         }
         _ => Err(strange()),
     }
@@ -368,7 +476,8 @@ mod tests {
 
     #[test]
     fn the_kernel_answers_about_the_loopback() {
-        let route = look_up([127, 0, 0, 1].into(), None).unwrap().unwrap();
+        let route = look_up([127, 0, 0, 1].into(), &Asked::default());
+        let route = route.unwrap().unwrap();
         assert!(route.local && route.gateway.is_none());
         let lo = Interface::find(&"udp:lo".parse().unwrap(), &UdpConfig::default()).unwrap();
         assert_eq!(lo.kind().0, Kind::Loopback);
@@ -410,10 +519,25 @@ mod tests {
             bytes.extend_from_slice(&ERROR.to_ne_bytes());
             bytes.resize(HEADER, 0);
             bytes.extend_from_slice(&number.to_ne_bytes());
-            read_answer(&bytes, NEW_ROUTE).unwrap_err()
+            read_answer(&bytes, NEW_ROUTE)
         };
-        assert_eq!(refusal(-libc::EACCES).raw_os_error(), Some(libc::EACCES));
-        assert_eq!(refusal(0).kind(), io::ErrorKind::InvalidData);
-        assert!(refusal(i32::MIN).kind() != io::ErrorKind::WouldBlock);
+        assert_eq!(refusal(-libc::EACCES).unwrap(), Err(libc::EACCES));
+        assert_eq!(refusal(0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(refusal(i32::MIN).unwrap(), Err(i32::MAX));
+    }
+
+    /// The table's own refusals are told in its words, and everything else is an error of the system.
+    #[test]
+    fn only_the_tables_refusals_are_the_tables() {
+        for (number, word) in [
+            (libc::ENETUNREACH, NO_ROUTE),
+            (libc::EINVAL, BLACK_HOLE),
+            (libc::EHOSTUNREACH, NOT_REACHED),
+            (libc::EACCES, PROHIBITED),
+        ] {
+            assert_eq!(judged(Err(number)).unwrap(), Err(word));
+        }
+        let other = judged(Err(libc::EPERM)).unwrap_err();
+        assert_eq!(other.raw_os_error(), Some(libc::EPERM));
     }
 }

@@ -448,3 +448,108 @@ fn our_own_interface_goes_down_and_comes_back() {
         crosses(&mut b, &mut a, to_a);
     }
 }
+
+/// What `peer` is to the rail `name` in the first host, in words: asked by name, and asked of a rail that is open, which
+/// have to agree.
+fn asked(lab: &Lab, name: &str, peer: &str) -> String {
+    let (name, config) = (name.parse().unwrap(), UdpConfig::default());
+    let address = RailAddress::inet("udp", format!("{peer}:4790").parse().unwrap());
+    let by_name = lab.inside(0, || doorbell_udp::way(&name, &config, &address));
+    let opened = lab.inside(0, || UdpRail::open(&name, &config).unwrap().open(&address, LIFE));
+    match (by_name, opened) {
+        (Ok(way), Ok(_)) => way.to_string(),
+        (Err(no), Err(refused)) => {
+            assert_eq!(no.to_string(), refused.to_string());
+            no.to_string()
+        }
+        (by_name, opened) => panic!("{by_name:?}, and {opened:?}"),
+    }
+}
+
+#[test]
+fn the_routing_table_is_asked_as_the_sockets_ask_it() {
+    let Some(lab) = Lab::pair("the_routing_table_is_asked", 1500) else {
+        return;
+    };
+    // Rules that go by the source: one leads there, one does not.
+    lab.ip(0, "route add 10.99.0.0/24 via 10.77.0.2 table 100");
+    lab.ip(0, "rule add from 10.77.0.1 to 10.99.0.0/24 lookup 100");
+    assert_eq!(asked(&lab, "udp:v0", "10.99.0.1"), "through the router 10.77.0.2");
+    lab.ip(0, "route add 10.98.0.0/24 via 10.77.0.2");
+    assert_eq!(asked(&lab, "udp:v0", "10.98.0.1"), "through the router 10.77.0.2");
+    lab.ip(0, "rule add from 10.77.0.1 to 10.98.0.0/24 prohibit");
+    let prohibited = asked(&lab, "udp:v0", "10.98.0.1");
+    assert!(prohibited.contains("prohibits"), "{prohibited}");
+    lab.ip(0, "route add blackhole 10.97.0.0/24");
+    let lost = asked(&lab, "udp:v0", "10.97.0.1");
+    assert!(lost.contains("black hole"), "{lost}");
+
+    // Two default routes: a rail takes that of its own interface, whichever the table prefers.
+    lab.ip(0, "link add d0 type veth peer name d1");
+    lab.ip(0, "address add 10.88.0.1/24 dev d0");
+    lab.ip(0, "link set d0 up");
+    lab.ip(0, "link set d1 up");
+    lab.wait_until_up(0, "d0");
+    let apart = asked(&lab, "udp:d0", "203.0.113.9");
+    assert!(apart.contains("no route"), "{apart}");
+    lab.ip(0, "route add default via 10.77.0.2 metric 100");
+    assert_eq!(
+        asked(&lab, "udp:v0", "203.0.113.9"),
+        "through the router 10.77.0.2"
+    );
+    let other = asked(&lab, "udp:d0", "203.0.113.9");
+    assert!(other.contains("through v0 (router 10.77.0.2), not d0"), "{other}");
+    lab.ip(0, "route add default via 10.88.0.254 metric 200");
+    assert_eq!(
+        asked(&lab, "udp:d0", "203.0.113.9"),
+        "through the router 10.88.0.254"
+    );
+    assert_eq!(
+        asked(&lab, "udp:v0", "203.0.113.9"),
+        "through the router 10.77.0.2"
+    );
+    assert_eq!(asked(&lab, "udp:v0", "10.77.0.2"), "on its own link");
+    // The table has both interfaces in one network, and prefers one of them.
+    lab.ip(0, "address add 10.77.0.9/24 dev d0 metric 500");
+    assert_eq!(asked(&lab, "udp:10.77.0.9", "10.77.0.2"), "on its own link");
+}
+
+/// As above, by a table of an interface's own.
+#[test]
+fn an_interface_of_a_vrf_is_asked_for_its_own_routes() {
+    let Some(lab) = Lab::pair("an_interface_of_a_vrf", 1500) else {
+        return;
+    };
+    if !lab.can(0, "link add red type vrf table 10") {
+        return netns::skipped("an_interface_of_a_vrf", "the kernel has no VRFs");
+    }
+    lab.ip(0, "link set red up");
+    lab.ip(0, "link set v0 master red");
+    lab.ip(0, "route add 10.96.0.0/24 via 10.77.0.2 table 10");
+    assert_eq!(asked(&lab, "udp:v0", "10.96.0.1"), "through the router 10.77.0.2");
+    assert_eq!(asked(&lab, "udp:v0", "10.77.0.2"), "on its own link");
+}
+
+/// A rail keeps its own place and its own verdicts when its interface's name goes to another one.
+#[test]
+fn a_rail_is_where_it_was_opened() {
+    let Some(lab) = Lab::pair("a_rail_is_where_it_was_opened", 1500) else {
+        return;
+    };
+    let rail = open(&lab, 0, &UdpConfig::default());
+    let (before, rail) = lab.inside(0, move || (rail.place(), rail));
+    assert_eq!(
+        (before.interface.as_str(), before.prefix, before.mtu),
+        ("v0", 24, 1500)
+    );
+    lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    lab.ip(0, "address add 10.55.0.1/16 dev v0");
+    let by_name = "udp:v0".parse().unwrap();
+    let now = lab.inside(0, || doorbell_udp::place(&by_name, &UdpConfig::default()));
+    assert_eq!(now.prefix, 16);
+    let (after, mut rail) = lab.inside(0, move || (rail.place(), rail));
+    assert_eq!(after, before);
+    let peer = RailAddress::inet("udp", "10.55.0.2:4790".parse().unwrap());
+    let error = lab.inside(0, || rail.open(&peer, LIFE)).unwrap_err().to_string();
+    assert!(error.contains("does not have 10.77.0.1 any more"), "{error}");
+}

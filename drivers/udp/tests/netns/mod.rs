@@ -219,6 +219,11 @@ impl Lab {
         self.must(&format!("-n {} {arguments}", self.name(host)));
     }
 
+    /// The same, where it may be that it cannot be done.
+    pub fn can(&self, host: usize, arguments: &str) -> bool {
+        ip(&format!("-n {} {arguments}", self.name(host))).is_ok()
+    }
+
     /// Drops `permille` of 1,000 of what comes in at both hosts, at random: each a buffer of the kernel's, which may be
     /// a run of many frames. Replaces what was set before; 0 ends it.
     pub fn lose(&self, permille: u32) {
