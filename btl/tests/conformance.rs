@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::rail::Rail;
-use doorbell_sim::conformance::Pair;
+use doorbell_sim::conformance::{Pair, cutter};
 use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet};
 
 fn config() -> BtlConfig {
@@ -32,7 +32,7 @@ fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Pair<Btl<SimDatagram>> 
     };
     let (a, b) = (end(), end());
     let clock = net.clone();
-    Pair::connect(a, b, move |a, b| {
+    let pair = Pair::connect(a, b, move |a, b| {
         let deadlines = [a.next_deadline(), b.as_ref().and_then(|b| b.next_deadline())];
         // A turn is at most a millisecond: a peer that a check does not poll has not been silent for long then.
         let most = clock.now() + Duration::from_millis(1);
@@ -48,7 +48,8 @@ fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Pair<Btl<SimDatagram>> 
         if let Some(b) = b {
             b.progress(clock.now());
         }
-    })
+    });
+    pair.with_cut(cutter(net))
 }
 
 mod calm {

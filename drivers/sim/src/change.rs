@@ -287,6 +287,9 @@ impl Net {
         }
         let scope = Scope::Peer(PeerIndex(conn));
         let Some(reason) = self.obstacle(nic, conn) else {
+            if self.is_abandoned(nic, conn) {
+                return;
+            }
             let state = self.conn_mut(nic, conn);
             state.down = false;
             state.greeted = true;
@@ -310,12 +313,20 @@ impl Net {
 }
 
 impl Net {
+    /// Whether one of the two ends has given the way up: then it does not come back by itself.
+    fn is_abandoned(&self, nic: u32, conn: u32) -> bool {
+        let ours = self.conn(nic, conn);
+        let theirs = self.nics[ours.nic as usize].peers.get(&nic);
+        ours.abandoned || theirs.is_some_and(|theirs| self.conn(ours.nic, *theirs).abandoned)
+    }
+
     /// The owner of `nic` gives the way to a peer up. The peer is not told.
     pub(crate) fn abandon(&mut self, nic: u32, conn: u32) {
         if self.nics[nic as usize].ended.is_some() || self.conn(nic, conn).down {
             return;
         }
-        self.conn_mut(nic, conn).down = true;
+        let state = self.conn_mut(nic, conn);
+        (state.down, state.abandoned) = (true, true);
         // Nothing that was to be told about the peer is news any more.
         let scope = Scope::Peer(PeerIndex(conn));
         self.nics[nic as usize]
@@ -354,7 +365,7 @@ impl Net {
         }
         for (nic, conn) in [(nic, conn), (peer, theirs)] {
             let state = self.conn_mut(nic, conn);
-            (state.down, state.greeted) = (false, true);
+            (state.down, state.abandoned, state.greeted) = (false, false, true);
             self.tell(nic, Scope::Peer(PeerIndex(conn)), EventKind::PeerUp);
             self.acknowledge(nic, conn);
         }

@@ -42,6 +42,8 @@ pub(crate) struct Conn {
     pub(crate) stalled: Vec<Due>,
     /// `PeerDown` was told, and `PeerUp` not yet.
     pub(crate) down: bool,
+    /// Its owner has given it up: only a call brings it up again.
+    pub(crate) abandoned: bool,
     /// `PeerUp` was told.
     pub(crate) greeted: bool,
     /// The state of the way that was last looked at, and the number of changes seen.
@@ -90,6 +92,7 @@ impl Net {
             retained: VecDeque::new(),
             stalled: Vec::new(),
             down: false,
+            abandoned: false,
             greeted: false,
             seen_open: true,
             turn: 0,

@@ -1,16 +1,18 @@
 //! The contracts' promises, over the simulator in several moods.
 
-use doorbell_sim::conformance::Pair;
 use doorbell_sim::conformance::datagram::Ends;
+use doorbell_sim::conformance::{Pair, cutter};
 use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet, SimRail};
 
 fn pair(config: SimConfig) -> Pair<SimRail> {
     let net = SimNet::new(11, config);
     let (a, b) = (net.attach(), net.attach());
     let lives = (a.incarnation(), b.incarnation());
-    Pair::connect((a, lives.0), (b, lives.1), move |_, _| {
-        net.advance_to_next_event();
-    })
+    let clock = net.clone();
+    let pair = Pair::connect((a, lives.0), (b, lives.1), move |_, _| {
+        clock.advance_to_next_event();
+    });
+    pair.with_cut(cutter(net))
 }
 
 mod calm {

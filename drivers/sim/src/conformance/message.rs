@@ -33,6 +33,7 @@ macro_rules! message_conformance {
             a_goodbye_is_told_as_one
             who_gives_a_way_up_is_not_told_so
             what_was_abandoned_is_revived_at_both_ends
+            what_was_abandoned_comes_back_by_a_call_alone
             nothing_of_the_old_life_arrives_in_the_new_one
             both_ends_may_call_at_once
         );
@@ -646,6 +647,30 @@ pub fn what_was_abandoned_is_revived_at_both_ends<R: Message>(pair: &mut Pair<R>
         pair.a.revive(to_b);
         talk(pair);
         assert_eq!(news(pair), [vec![], vec![]], "a peer that is up is not called");
+    }
+}
+
+/// A way that one end gave up stays down at that end, and does not come up at the other one alone, whatever becomes of
+/// the link: only a call brings it back.
+pub fn what_was_abandoned_comes_back_by_a_call_alone<R: Message>(pair: &mut Pair<R>) {
+    talk(pair);
+    news(pair);
+    let to_b = pair.to_b;
+    for round in 0..3 {
+        pair.a.abandon(to_b);
+        pair.cut(true);
+        pair.settle();
+        pair.cut(false);
+        pair.settle();
+        let [at_a, at_b] = news(pair);
+        assert_eq!(at_a, [], "who gave it up, in round {round}");
+        let ups = at_b.iter().filter(|kind| **kind == EventKind::PeerUp);
+        assert_eq!(ups.count(), 0, "up at one end only, in round {round}: {at_b:?}");
+        assert_eq!(pair.a.send(to_b, b"", Body::Empty), Err(Refused::PeerDown));
+        let told = revive(pair, false);
+        assert_eq!(told[0], [EventKind::PeerUp], "the caller, in round {round}");
+        talk(pair);
+        assert_eq!(news(pair), [vec![], vec![]]);
     }
 }
 

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::message::{Arrivals, Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
 
+use crate::{Change, Plane, SimNet};
+
 /// How long a check waits for something promised, in real time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,6 +54,24 @@ pub struct Pair<R> {
     /// Events of `a`.
     pub events: Vec<RailEvent>,
     pump: Pump<R>,
+    cut: Option<Cut>,
+}
+
+/// Cuts the way between both ends (`true`), or heals it.
+pub type Cut = Box<dyn FnMut(bool)>;
+
+/// Cuts and heals the way between the first two ranks of a network.
+pub fn cutter(net: SimNet) -> impl FnMut(bool) + 'static {
+    move |cut| {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let plane = Plane::FIRST;
+            net.change(if cut {
+                Change::Cut { plane, from, to }
+            } else {
+                Change::Heal { plane, from, to }
+            });
+        }
+    }
 }
 
 /// A sink that keeps everything.
@@ -102,6 +122,21 @@ impl<R: Message> Pair<R> {
             at_b: Collect::default(),
             events: Vec::new(),
             pump: Box::new(pump),
+            cut: None,
+        }
+    }
+
+    /// The same, where the way between the ends can be cut, in both directions, and healed.
+    #[must_use]
+    pub fn with_cut(mut self, cut: impl FnMut(bool) + 'static) -> Self {
+        self.cut = Some(Box::new(cut));
+        self
+    }
+
+    /// Cuts or heals the way, where that can be.
+    pub fn cut(&mut self, cut: bool) {
+        if let Some(way) = &mut self.cut {
+            way(cut);
         }
     }
 
