@@ -103,6 +103,7 @@ impl<D: Datagram> Btl<D> {
             exposures: KeyTable::new(config.exposures)?,
             left: HashMap::new(),
             lives: HashMap::new(),
+            past: HashMap::new(),
             link: None,
             now: 0,
             attended: 0,
@@ -202,7 +203,8 @@ impl<D: Datagram> Btl<D> {
         self.core.peers.get(peer.index())?.rtt.smooth()
     }
 
-    /// The next notice that is no event of the contract, oldest first. The last 256 are kept.
+    /// The next notice, oldest first, of those that nobody has asked for. The last 256 are kept. Who follows the events
+    /// ([`Rail::event`](doorbell_fabric::rail::Rail::event)) needs none of them: they say the same, or why.
     pub fn notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.core.notices.pop_front()
     }

@@ -55,7 +55,8 @@ impl Diagnosis {
     }
 }
 
-/// Something that is no event of the contract: for logs, and for `doorbell why`.
+/// What the BTL found out about a peer, with more of the reason than an event of the contract has: for logs, and for
+/// `doorbell why`. A suspicion and its end are events as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Several time-outs in a row. The peer may be computing without polling.

@@ -22,6 +22,7 @@ use crate::onesided::Operations;
 use crate::peer::{NOBODY, Peer, about};
 use crate::reassembly::Reassemblies;
 use crate::record::Event;
+use crate::report::Past;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::serve::Inflow;
@@ -82,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) left: HashMap<u32, Left>,
     /// Lives of the links to peers that were down.
     pub(crate) lives: HashMap<u32, Lives>,
+    /// What was known of connections that have ended, for explanations.
+    pub(crate) past: HashMap<u32, Past>,
     /// Whether the driver's link is up, as far as it has told.
     pub(crate) link: Option<bool>,
 

@@ -34,6 +34,7 @@ impl Core {
         if let Some(found) = self.found_so_far(peer) {
             self.conclude(peer, found);
         }
+        self.remember(peer);
         self.fail_operations(peer);
         self.drop_inflows(peer);
         let left = self.untaken(peer);

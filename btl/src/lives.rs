@@ -257,6 +257,7 @@ impl Core {
             }
             return Ok(());
         }
+        self.heard_while_down(peer);
         let Some(lives) = self.lives.get_mut(&peer) else {
             return Err(Drop::Down);
         };
@@ -337,6 +338,7 @@ impl Core {
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
         self.peer(peer).heard = self.attended;
+        self.heard_while_down(peer);
         self.confirm(peer);
         if kind.is_segment() {
             // Sent by who has had the answers to both sizes, so they pass in both directions.

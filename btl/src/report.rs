@@ -26,7 +26,34 @@ pub struct InUse {
     pub rooms: usize,
 }
 
+/// What a peer's former connections leave for the report: when something of it arrived last (attended ns), and when it
+/// acknowledged something new (ns).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Past {
+    heard: Option<u64>,
+    acked: Option<u64>,
+}
+
 impl Core {
+    /// A connection ends, and what was heard over it stays known.
+    #[cold]
+    pub(crate) fn remember(&mut self, peer: u32) {
+        let state = &self.peers[peer as usize];
+        let heard = state.is(about::GREETED).then_some(state.heard);
+        let acked = (state.progressed > 0).then_some(state.progressed);
+        let past = self.past.entry(peer).or_default();
+        *past = Past {
+            heard: past.heard.max(heard),
+            acked: past.acked.max(acked),
+        };
+    }
+
+    /// Something of a peer that is down has arrived.
+    #[cold]
+    pub(crate) fn heard_while_down(&mut self, peer: u32) {
+        self.past.entry(peer).or_default().heard = Some(self.attended);
+    }
+
     /// What is taken.
     #[cold]
     pub(crate) fn in_use(&self) -> InUse {
@@ -48,11 +75,15 @@ impl Core {
         };
         let attended = |since: u64| Duration::from_nanos(self.attended.saturating_sub(since));
         let waits = state.una != NONE;
+        let past = self.past.get(&peer.0).copied().unwrap_or_default();
+        let heard = state.is(about::GREETED).then_some(state.heard);
+        let acked = (state.progressed > 0).then_some(state.progressed);
         WayReport {
             link: self.link,
-            heard_ago: state.is(about::GREETED).then(|| attended(state.heard)),
-            acked_ago: (state.progressed > 0)
-                .then(|| Duration::from_nanos(self.now.saturating_sub(state.progressed))),
+            heard_ago: heard.max(past.heard).map(attended),
+            acked_ago: acked
+                .max(past.acked)
+                .map(|at| Duration::from_nanos(self.now.saturating_sub(at))),
             waiting: waits.then(|| attended(state.waiting)),
             oldest: waits.then(|| self.segments[state.una].seq.0),
             unacknowledged: state.unsent_seq.after(state.una_seq).max(0) as u64,

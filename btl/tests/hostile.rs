@@ -161,7 +161,7 @@ fn evil(random: &mut Random, frames: &[Vec<u8>], from_within: Option<u32>) -> Ve
             for byte in &mut frame[24..] {
                 *byte = random.next_u64() as u8;
             }
-            frame[18] = random.below(13) as u8;
+            frame[18] = random.below(14) as u8;
             if matches!(frame[18], 9 | 12) && random.chance(0.99) {
                 frame[18] = 3; // after a goodbye, or a call in a new life, nothing else is looked at any more
             }

@@ -823,3 +823,44 @@ fn whatever_happens_nothing_is_lost_and_nothing_comes_twice() {
     println!("{revivals} revivals in {seeds} seeds");
     assert!(revivals > 10 * seeds, "{revivals} in {seeds} seeds");
 }
+
+/// When the peer was heard, and when it acknowledged something, stays known while the way is down, and while it comes back.
+#[test]
+fn a_way_that_is_down_still_tells_when_its_peer_was_heard() {
+    let mut world = pair(13, RACK, &BtlConfig::default());
+    let to = world.to(0, 1);
+    let start = world.now();
+    let since = |world: &World| Some(world.now() - start);
+    let slack = Duration::from_millis(500);
+    let both = |world: &World| {
+        let report = world.ends[0].btl.report(to);
+        [report.heard_ago, report.acked_ago]
+    };
+    world.net.change(cut(0, 1));
+    world.net.change(cut(1, 0));
+    abandon(&mut world, 0);
+    abandon(&mut world, 1);
+    for _ in 0..2 {
+        pass(&mut world, Duration::from_secs(1));
+        for ago in both(&world) {
+            assert!(ago >= since(&world) && ago < since(&world).map(|most| most + slack));
+        }
+        // The call is lost, and changes nothing of it.
+        revive(&mut world, 0);
+    }
+    world.net.change(heal(0, 1));
+    world.net.change(heal(1, 0));
+    revive(&mut world, 0);
+    world.until("both are up", Duration::from_secs(1), |world| {
+        is_up(world, 0) && is_up(world, 1)
+    });
+    let [heard, acked] = both(&world);
+    assert!(heard < Some(slack), "{heard:?}");
+    assert!(
+        acked >= since(&world),
+        "nothing was acknowledged since: {acked:?}"
+    );
+    talk(&mut world, 0, 1);
+    let [_, acked] = both(&world);
+    assert!(acked < Some(slack), "{acked:?}");
+}
