@@ -209,8 +209,8 @@ impl Interface {
     fn refusal(&self, preferred: Result<Route, &'static str>) -> No {
         let found = match preferred {
             Ok(found) => found,
-            // The kernel says the same of a source that is no address of its own.
-            Err(BLACK_HOLE) if !self.has_its_address() => {
+            // Depending on its version, the kernel says one or the other of a source that is no address of its own.
+            Err(NO_ROUTE | BLACK_HOLE) if !self.has_its_address() => {
                 return No::Because(format!("{} does not have {} any more", self.name, self.address));
             }
             Err(reason) => return No::Because(reason.to_owned()),
