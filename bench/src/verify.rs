@@ -38,6 +38,9 @@ pub struct Tally {
     pub misordered: u64,
     /// Ones whose length or checksum was wrong.
     pub corrupt: u64,
+    /// The longest time that it waited for the next one, in nanoseconds.
+    #[serde(default)]
+    pub longest_gap_ns: u64,
 }
 
 /// The verdict on all messages of a result, both directions together.
@@ -53,6 +56,10 @@ pub struct Verified {
     pub misordered: u64,
     /// Received with a wrong length or checksum.
     pub corrupt: u64,
+    /// The longest time from one message to the next at a receiver, in nanoseconds: a stall, where it is much longer than
+    /// messages take. Of a stream, messages are looked at a window at a time.
+    #[serde(default)]
+    pub longest_gap_ns: u64,
     /// What stamping and checking one message of this size costs, in nanoseconds; both are inside the figures.
     pub cost_ns: f64,
 }
@@ -67,6 +74,7 @@ impl Verified {
             duplicated: near.duplicated + far.duplicated,
             misordered: near.misordered + far.misordered,
             corrupt: near.corrupt + far.corrupt,
+            longest_gap_ns: near.longest_gap_ns.max(far.longest_gap_ns),
             cost_ns,
         }
     }
@@ -344,6 +352,34 @@ pub struct Verifier {
     pub stamper: Stamper,
     /// For what it receives.
     pub checker: Checker,
+    /// How long it waited for that.
+    pub gaps: Gaps,
+}
+
+/// The longest time between two messages, in ticks of a clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gaps {
+    last: u64,
+    longest: u64,
+}
+
+impl Gaps {
+    /// From now on one is waited for.
+    pub fn begin(&mut self, now: u64) {
+        self.last = now;
+    }
+
+    /// One has come.
+    #[inline]
+    pub fn came(&mut self, now: u64) {
+        self.longest = self.longest.max(now.saturating_sub(self.last));
+        self.last = now;
+    }
+
+    /// The longest since this was last asked.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.longest)
+    }
 }
 
 impl Verifier {
@@ -352,6 +388,7 @@ impl Verifier {
         Self {
             stamper: Stamper::new(own, spoil),
             checker: Checker::new(peer),
+            gaps: Gaps::default(),
         }
     }
 

@@ -24,6 +24,8 @@ counters! {
     messages_delivered,
     /// Segments sent for the first time.
     segments_sent,
+    /// Bytes of those segments, their headers aside.
+    bytes_sent,
     /// Segments sent again, all reasons together.
     resends,
     /// Resends because a later segment of the same channel was acknowledged.

@@ -177,6 +177,7 @@ impl Core {
             (state.una, state.waiting) = (index, self.attended);
         }
         self.counters.segments_sent += 1;
+        self.counters.bytes_sent += u64::from(self.segments[index].length);
         self.post_segment(tx, peer, index);
     }
 

@@ -314,7 +314,7 @@ fn verdict(kind: Kind, bytes: usize, fault: Option<Fault>) -> (u64, [u64; 4]) {
     let after = if fault.is_some() { 100 } else { u64::MAX };
     let rows = run_over(&plan, pair(fault.unwrap_or(Fault::Corrupt), after, true)).unwrap();
     let v = rows[0].verified.unwrap();
-    assert!(v.cost_ns > 0.0);
+    assert!(v.cost_ns > 0.0 && v.longest_gap_ns > 0);
     (v.messages, [v.lost, v.duplicated, v.misordered, v.corrupt])
 }
 

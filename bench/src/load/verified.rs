@@ -59,8 +59,10 @@ impl<L: Link> Session<'_, L> {
         let first = self.next;
         // A question that comes twice is answered twice, and each answer has a number of its own.
         self.next += 2 * exchanges;
+        let now = self.clock.ticks();
         if let Some(verifier) = &mut self.verifier {
             verifier.begin(first);
+            verifier.gaps.begin(now);
         }
         self.order(Order::Serve { bytes, first })
     }
@@ -98,7 +100,10 @@ impl<L: Link> Session<'_, L> {
             return self.cut_at(Err::<(), _>(error), true, Some(bytes)).map(|_| false);
         }
         match fitting(self.link.recv(into)) {
-            Ok(found) => verifier.checker.look(&into[..found.unwrap_or(0)], bytes),
+            Ok(found) => {
+                verifier.checker.look(&into[..found.unwrap_or(0)], bytes);
+                verifier.gaps.came(self.clock.ticks());
+            }
             Err(error) => _ = self.cut_at(Err::<(), _>(error), false, Some(bytes))?,
         }
         Ok(self.cut.is_none())
@@ -115,7 +120,12 @@ impl<L: Link> Session<'_, L> {
             return Ok(());
         };
         verifier.begin(first);
-        let Verifier { stamper, checker } = &mut **verifier;
+        verifier.gaps.begin(self.clock.ticks());
+        let Verifier {
+            stamper,
+            checker,
+            gaps,
+        } = &mut **verifier;
         let bytes = into.len();
         loop {
             match fitting(self.link.recv(into)) {
@@ -123,7 +133,10 @@ impl<L: Link> Session<'_, L> {
                     let sent = self.link.send(&[]);
                     return self.cut_at(sent, true, Some(bytes)).map(drop);
                 }
-                Ok(found) => checker.look(&into[..found.unwrap_or(0)], bytes),
+                Ok(found) => {
+                    checker.look(&into[..found.unwrap_or(0)], bytes);
+                    gaps.came(self.clock.ticks());
+                }
                 Err(error) => return self.cut_at(Err::<(), _>(error), false, Some(bytes)).map(drop),
             }
             stamper.stamp(ours);
@@ -144,6 +157,7 @@ impl<L: Link> Session<'_, L> {
     ) -> Result<f64, BenchError> {
         let first = self.next;
         self.next += count;
+        let asked = self.clock.ticks();
         self.order(Order::Inspect {
             bytes: plain.len(),
             count,
@@ -154,6 +168,9 @@ impl<L: Link> Session<'_, L> {
             return Ok(0.0);
         };
         verifier.begin(first);
+        // The other side counts what it waits for from here on.
+        verifier.gaps.begin(asked);
+        verifier.gaps.came(self.clock.ticks());
         let stamper = &mut verifier.stamper;
         let mut fill = |body: &mut [u8]| {
             stamper.restore(body, plain);
@@ -185,8 +202,14 @@ impl<L: Link> Session<'_, L> {
             return Ok(());
         };
         verifier.begin(first);
-        let (checker, bytes) = (&mut verifier.checker, sinks.bytes());
-        let mut look = |body: &[u8]| checker.look(body, bytes);
+        let clock = self.clock;
+        let Verifier { checker, gaps, .. } = &mut **verifier;
+        gaps.begin(clock.ticks());
+        let bytes = sinks.bytes();
+        let mut look = |body: &[u8]| {
+            checker.look(body, bytes);
+            gaps.came(clock.ticks());
+        };
         let seen = self.link.stream_in_each(sinks, count, flow, &mut look);
         if self.cut_at(seen, false, Some(bytes))? {
             return Ok(());
@@ -211,10 +234,14 @@ impl<L: Link> Session<'_, L> {
                 }
             }
         }
-        Ok(self
-            .verifier
-            .as_mut()
-            .map_or_else(Tally::default, |verifier| verifier.take()))
+        let Some(verifier) = &mut self.verifier else {
+            return Ok(Tally::default());
+        };
+        let longest = verifier.gaps.take();
+        Ok(Tally {
+            longest_gap_ns: self.clock.ticks_to_nanos(longest),
+            ..verifier.take()
+        })
     }
 
     /// Asks the follower for its counts. After a cut it is waited for as long as its own deadline may take, and the cut
