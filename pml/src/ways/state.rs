@@ -4,11 +4,14 @@
 //!             silent                 broken
 //!      Up ───────────► Suspect ──────────────► Down ◄──────────────┐
 //!      ▲ ◄─────────────   │                    │  ▲                │ broken, or
-//!      │    answered      │ broken       called │  │ unanswered     │ unsteady
+//!      │    answered      │ broken       called │  │ unanswered     │
 //!      │                  ▼                    ▼  │                │
 //!      │                 Down                Probing ── reached ─► Returning
 //!      └───────────────────────────── steady ──────────────────────┘
 //! ```
+//!
+//! A way that returns and owes answers stays: its proofs are what it owes, and a process that did not run for a while is no
+//! way that broke. Where it did break, its rail says so.
 //!
 //! The table is all there is; what is not in it moves nothing. Source: design, section 7; the states of Open MPI's BFO
 //! are Up and Down alone (reference: bfo, sections 7 and 11).
@@ -106,7 +109,6 @@ pub(crate) const MOVES: &[(WayState, Turn, WayState)] = {
         (W::Probing, T::Broken, W::Down),
         (W::Probing, T::Reached, W::Returning),
         (W::Returning, T::Steady, W::Up),
-        (W::Returning, T::Silent, W::Down),
         (W::Returning, T::Broken, W::Down),
     ]
 };

@@ -108,7 +108,7 @@ impl<M: Message> Pml<M> {
     fn proved_alive(&mut self, rank: u32, over: usize) {
         let peer = &self.core.peers[rank as usize];
         for (at, path) in peer.paths.iter().enumerate() {
-            if at != over && peer.way(at) == WayState::Suspect {
+            if at != over && matches!(peer.way(at), WayState::Suspect | WayState::Returning) {
                 self.rails[usize::from(path.rail)].rail.proved_alive(path.peer);
             }
         }

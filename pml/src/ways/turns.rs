@@ -87,12 +87,8 @@ impl<M: Message> Pml<M> {
 
     /// The peer owes answers over this way.
     fn way_silent(&mut self, rank: u32, at: usize) {
-        let way = &self.core.watch(rank).ways[at];
-        match after(MOVES, way.state, Turn::Silent) {
-            Some(WayState::Suspect) => self.core.move_way(rank, at, Turn::Silent),
-            Some(_) => self.way_broken(rank, at, LostReason::Peer(DownReason::Silent)),
-            None => {}
-        }
+        self.core.watch(rank);
+        self.core.move_way(rank, at, Turn::Silent);
     }
 
     fn way_answers(&mut self, rank: u32, at: usize) {

@@ -169,6 +169,32 @@ fn a_way_that_came_back_is_probed_and_used_again_within_five_seconds() {
     );
 }
 
+/// One way returns and has yet to prove itself when the other one breaks: it is taken at once.
+#[test]
+fn a_way_that_returns_is_better_than_none() {
+    let mut world = world(2, |_| ());
+    chat(&mut world, 200 * MS);
+    // The second time, it would have to prove itself for a second.
+    for _ in 0..2 {
+        world.net.change(Change::LinkDown(world.planes[0], 1));
+        chat(&mut world, 500 * MS);
+        world.net.change(Change::LinkUp(world.planes[0], 1));
+        chat(&mut world, 250 * MS);
+    }
+    assert_eq!(states(&world, 0), [WayState::Returning; 2]);
+    world.net.change(Change::LinkDown(world.planes[1], 0));
+    world.net.change(Change::LinkDown(world.planes[1], 1));
+    world.leap(MS);
+    assert_eq!(states(&world, 0), [WayState::Up; 2]);
+    let broken = world.net.now();
+    chat(&mut world, MS);
+    assert!(world.net.now().since(broken) < 50 * MS);
+    world.net.change(Change::LinkUp(world.planes[1], 0));
+    world.net.change(Change::LinkUp(world.planes[1], 1));
+    chat(&mut world, 5000 * MS);
+    assert_eq!(states(&world, 1), [WayState::Up; 2]);
+}
+
 #[test]
 fn a_link_that_flaps_does_not_flap_the_way() {
     let mut world = world(2, |_| ());
