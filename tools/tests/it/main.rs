@@ -6,6 +6,7 @@ mod hosts;
 mod links;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
+mod rails;
 mod run;
 mod trouble;
 mod ways;

@@ -3,7 +3,7 @@
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
 //! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `links` measures
-//! the udp rail between two hosts.
+//! the udp rail between two hosts, `rails` breaks links under several of them.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -13,6 +13,7 @@ mod fuzz;
 mod licences;
 mod links;
 mod lock;
+mod rails;
 mod simulate;
 mod test;
 mod tree;
@@ -46,6 +47,9 @@ enum Command {
     /// Measure the udp rail between two hosts, with and without loss, beside raw UDP and TCP
     #[command(after_help = links::HELP)]
     Links(links::Options),
+    /// Break links under several rails between two hosts, and check every message
+    #[command(after_help = rails::HELP)]
+    Rails(rails::Options),
     /// Attack parsers and protocols with inputs that are made up
     #[command(after_help = fuzz::HELP)]
     Fuzz(fuzz::Options),
@@ -67,6 +71,7 @@ Examples:
   cargo xtask arrows
   cargo xtask licences
   cargo xtask links                    as root: latency, bandwidth, loss between two hosts
+  cargo xtask rails                    as root: links break at random, and every message arrives
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
@@ -90,6 +95,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Arrows => arrows::run(&workspace),
         Command::Licences => licences::run(&workspace),
         Command::Links(options) => links::run(&workspace, &options),
+        Command::Rails(options) => rails::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
@@ -104,7 +110,7 @@ mod tests {
     fn the_command_line_is_sound_and_its_help_shows_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().render_help().to_string();
-        for command in ["test", "arrows", "licences", "links", "fuzz", "simulate"] {
+        for command in ["test", "arrows", "licences", "links", "rails", "fuzz", "simulate"] {
             assert!(
                 help.contains(&format!("cargo xtask {command}")),
                 "no example of {command} in:\n{help}"

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a: v0 10.79.0.1 ─────────────────────── b: v0 10.79.0.2
+//!      v1 10.79.1.1 ─────────────────────── v1 10.79.1.2      and so on, for as many links as are asked for
 //! ```
 //!
 //! The namespaces carry the number of our process in their names. They go with the [`Lab`]; those of a process that could
@@ -17,14 +18,14 @@ use crate::error::Error;
 
 /// What the names of our namespaces begin with.
 const NAMES: &str = "doorbell-links-";
-/// The interface of each host.
-pub(super) const INTERFACE: &str = "v0";
+/// The first interface of each host.
+pub(crate) const INTERFACE: &str = "v0";
 /// A link is there so soon after it was asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     /// The one that asks.
     A,
     /// The one that serves.
@@ -32,10 +33,10 @@ pub(super) enum Host {
 }
 
 impl Host {
-    const BOTH: [Self; 2] = [Self::A, Self::B];
+    pub(crate) const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// Its address.
-    pub(super) fn address(self) -> &'static str {
+    /// Its first address.
+    pub(crate) fn address(self) -> &'static str {
         match self {
             Self::A => "10.79.0.1",
             Self::B => "10.79.0.2",
@@ -45,22 +46,23 @@ impl Host {
 
 /// What was dropped at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Dropped {
+pub(crate) struct Dropped {
     /// Buffers of the kernel's: each a frame, or a run of frames.
-    pub(super) buffers: u64,
+    pub(crate) buffers: u64,
     /// Their bytes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The two namespaces.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(crate) struct Lab {
     names: [String; 2],
 }
 
 impl Lab {
-    /// Makes the hosts and their link. With `single`, frames travel one by one and not in runs: each loss is one frame.
-    pub(super) fn new(mtu: usize, single: bool) -> Result<Self, Error> {
+    /// Makes the hosts and so many links between them. With `single`, frames travel one by one and not in runs: each loss is
+    /// one frame.
+    pub(crate) fn new(links: usize, mtu: usize, single: bool) -> Result<Self, Error> {
         sweep();
         let process = std::process::id();
         let lab = Self {
@@ -69,32 +71,63 @@ impl Lab {
         for host in Host::BOTH {
             ip(&format!("netns add {}", lab.name(host)))?;
         }
-        let [a, b] = Host::BOTH.map(|host| lab.name(host));
-        ip(&format!(
-            "link add {INTERFACE} netns {a} mtu {mtu} type veth peer name {INTERFACE} netns {b} mtu {mtu}"
-        ))?;
         for host in Host::BOTH {
-            let (name, address) = (lab.name(host), host.address());
-            ip(&format!("-n {name} address add {address}/24 dev {INTERFACE}"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set {INTERFACE} up"))?;
+            ip(&format!("-n {} link set lo up", lab.name(host)))?;
+        }
+        (0..links).try_for_each(|link| lab.connect(link, mtu, single))?;
+        Ok(lab)
+    }
+
+    fn connect(&self, link: usize, mtu: usize, single: bool) -> Result<(), Error> {
+        let [a, b] = Host::BOTH.map(|host| self.name(host));
+        let interface = interface(link);
+        ip(&format!(
+            "link add {interface} netns {a} mtu {mtu} type veth peer name {interface} netns {b} mtu {mtu}"
+        ))?;
+        for (number, host) in (1..).zip(Host::BOTH) {
+            let name = self.name(host);
+            ip(&format!(
+                "-n {name} address add 10.79.{link}.{number}/24 dev {interface}"
+            ))?;
+            ip(&format!("-n {name} link set {interface} up"))?;
             if single {
-                let off = format!("-K {INTERFACE} tx-udp-segmentation off gso off gro off tso off");
-                must(lab.at(host, "ethtool").args(off.split(' ')))?;
+                let off = format!("-K {interface} tx-udp-segmentation off gso off gro off tso off");
+                must(self.at(host, "ethtool").args(off.split(' ')))?;
             }
         }
         Host::BOTH
             .into_iter()
-            .try_for_each(|host| lab.wait_until_up(host))?;
-        Ok(lab)
+            .try_for_each(|host| self.wait_until_up(host, &interface))
     }
 
-    pub(super) fn name(&self, host: Host) -> &str {
+    /// Takes an interface down, or up again.
+    pub(crate) fn set(&self, host: Host, link: usize, up: bool) -> Result<(), Error> {
+        let (name, interface) = (self.name(host), interface(link));
+        let how = if up { "up" } else { "down" };
+        ip(&format!("-n {name} link set {interface} {how}")).map(drop)
+    }
+
+    /// Drops all frames of UDP that come in at a host over one link, or no more of them.
+    pub(crate) fn deafen(&self, host: Host, link: usize, deaf: bool) -> Result<(), Error> {
+        let interface = interface(link);
+        let rule = if deaf {
+            format!("add rule netdev deaf-{interface} in meta l4proto udp drop\n")
+        } else {
+            String::new()
+        };
+        let script = format!(
+            "add table netdev deaf-{interface}\nflush table netdev deaf-{interface}\n\
+             add chain netdev deaf-{interface} in {{ type filter hook ingress device \"{interface}\" priority 0; }}\n{rule}"
+        );
+        must(self.at(host, "nft").arg(&script)).map(drop)
+    }
+
+    pub(crate) fn name(&self, host: Host) -> &str {
         &self.names[host as usize]
     }
 
     /// A program at a host, without any setting of ours from outside.
-    pub(super) fn at(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn at(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(host)]).arg(program);
         let settings = std::env::vars_os().map(|(name, _)| name);
@@ -104,16 +137,16 @@ impl Lab {
         command
     }
 
-    fn wait_until_up(&self, host: Host) -> Result<(), Error> {
+    fn wait_until_up(&self, host: Host, interface: &str) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
-            let line = ip(&format!("-n {} -o link show {INTERFACE} up", self.name(host)))?;
+            let line = ip(&format!("-n {} -o link show {interface} up", self.name(host)))?;
             if line.contains("state UP") {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
                 let name = self.name(host);
-                let text = format!("{INTERFACE} of {name} did not come up within {PATIENCE:?}: {line}");
+                let text = format!("{interface} of {name} did not come up within {PATIENCE:?}: {line}");
                 return Err(Error::Lab(text));
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -121,7 +154,7 @@ impl Lab {
     }
 
     /// Drops so many of a thousand buffers that come in at either host, whatever they hold; 0 ends it. Counts anew.
-    pub(super) fn lose(&self, permille: u32) -> Result<(), Error> {
+    pub(crate) fn lose(&self, permille: u32) -> Result<(), Error> {
         // UDP is counted by itself: the control connections of all programs are TCP.
         let rule = format!("numgen random mod 1000 < {permille} counter drop");
         let script = format!(
@@ -136,7 +169,7 @@ impl Lab {
     }
 
     /// What of UDP was dropped at a host since the losses were set.
-    pub(super) fn dropped(&self, host: Host) -> Result<Dropped, Error> {
+    pub(crate) fn dropped(&self, host: Host) -> Result<Dropped, Error> {
         let list = ["list", "table", "netdev", "loss"];
         must(self.at(host, "nft").args(list)).map(|text| first_counter(&text))
     }
@@ -146,6 +179,11 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.names.iter().for_each(|name| remove(name));
     }
+}
+
+/// The interface of a link, the same at both hosts.
+pub(crate) fn interface(link: usize) -> String {
+    format!("v{link}")
 }
 
 /// The first `counter packets N bytes M` of a table: the rule for UDP is the first.
@@ -212,7 +250,7 @@ fn must(command: &mut Command) -> Result<String, Error> {
 }
 
 /// A command as a person would type it.
-pub(super) fn command_line(command: &Command) -> String {
+pub(crate) fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
     words.join(" ")

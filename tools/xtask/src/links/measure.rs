@@ -241,7 +241,7 @@ impl Bench<'_> {
 }
 
 /// A key that both sides have.
-pub(super) fn make_key(programs: &mut Programs, doorbell: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn make_key(programs: &mut Programs, doorbell: &Path) -> Result<PathBuf, Error> {
     let key = programs.folder.join("key");
     let mut command = Command::new(doorbell);
     command.arg("key").arg(&key);

@@ -3,9 +3,9 @@
 //! The hosts are network namespaces of this machine, the losses are nftables', the program is `doorbell` as users have
 //! it, optimised. It is a measurement and no part of `test`; that it works at all is tested (`tools/tests/it/links.rs`).
 
-mod lab;
-mod measure;
-mod programs;
+pub(crate) mod lab;
+pub(crate) mod measure;
+pub(crate) mod programs;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     };
     // In this order: what is made last goes first.
     let mut programs = Programs::new()?;
-    let lab = Lab::new(options.mtu, options.single_frames)?;
+    let lab = Lab::new(1, options.mtu, options.single_frames)?;
     let key = make_key(&mut programs, &doorbell)?;
     let mut bench = Bench {
         lab: &lab,
@@ -91,24 +91,25 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         repetitions.push(bench.repeat()?);
     }
     let report = Report::new(options.mtu, options.single_frames, options.seconds, repetitions);
-    show(&report, options.json.as_deref())?;
+    show(&report.table(), &report.json(), options.json.as_deref())?;
     Ok(report.is_good())
 }
 
-fn show(report: &Report, json: Option<&Path>) -> Result<(), Error> {
+/// The table on the standard output, and the JSON where it was asked for.
+pub(crate) fn show(table: &str, report: &str, json: Option<&Path>) -> Result<(), Error> {
     match json {
-        Some(path) if path == Path::new("-") => print!("{}", report.json()),
+        Some(path) if path == Path::new("-") => print!("{report}"),
         Some(path) => {
-            print!("{}", report.table());
-            std::fs::write(path, report.json()).map_err(Error::file("write", path))?;
+            print!("{table}");
+            std::fs::write(path, report).map_err(Error::file("write", path))?;
         }
-        None => print!("{}", report.table()),
+        None => print!("{table}"),
     }
     Ok(())
 }
 
 /// The program as users have it.
-fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
         "build",

@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Starts programs; their words go to files in a folder that goes with it.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) folder: PathBuf,
+pub(crate) struct Programs {
+    pub(crate) folder: PathBuf,
     interrupted: Arc<AtomicBool>,
     begun: Instant,
     started: u32,
@@ -27,7 +27,7 @@ pub(super) struct Programs {
 
 /// One program that was started, and is ended when this is dropped.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     line: String,
     out: PathBuf,
@@ -36,7 +36,7 @@ pub(super) struct Running {
 
 impl Programs {
     /// Takes over SIGINT, SIGTERM and SIGHUP: what was begun is cleaned up then.
-    pub(super) fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Error::Signals)?;
@@ -52,7 +52,7 @@ impl Programs {
     }
 
     /// Starts a program that runs beside others.
-    pub(super) fn start(&mut self, mut command: Command) -> Result<Running, Error> {
+    pub(crate) fn start(&mut self, mut command: Command) -> Result<Running, Error> {
         self.check()?;
         self.started += 1;
         let [out, err] = ["out", "err"].map(|end| self.folder.join(format!("{}.{end}", self.started)));
@@ -77,7 +77,7 @@ impl Programs {
     }
 
     /// Runs a program to its end; what it printed, or the sentence with which it failed.
-    pub(super) fn run(&mut self, command: Command, limit: Duration) -> Result<Result<String, String>, Error> {
+    pub(crate) fn run(&mut self, command: Command, limit: Duration) -> Result<Result<String, String>, Error> {
         let mut running = self.start(command)?;
         Ok(match self.ended(&mut running, limit)? {
             Some(status) if status.success() => Ok(running.printed()),
@@ -91,7 +91,7 @@ impl Programs {
     }
 
     /// Waits until a program has printed `word`.
-    pub(super) fn hear(&self, running: &mut Running, word: &str, limit: Duration) -> Result<(), Error> {
+    pub(crate) fn hear(&self, running: &mut Running, word: &str, limit: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         while !running.printed().contains(word) {
             let ended = running.child.try_wait().is_ok_and(|status| status.is_some());
@@ -106,7 +106,7 @@ impl Programs {
     }
 
     /// How a program ended; `None` when it still runs after `limit`.
-    pub(super) fn ended(&self, running: &mut Running, limit: Duration) -> Result<Option<ExitStatus>, Error> {
+    pub(crate) fn ended(&self, running: &mut Running, limit: Duration) -> Result<Option<ExitStatus>, Error> {
         let begun = Instant::now();
         loop {
             match running.child.try_wait() {
@@ -124,7 +124,7 @@ impl Programs {
     }
 
     /// Whether we are to end.
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted(self.begun.elapsed()));
         }
@@ -139,8 +139,22 @@ impl Drop for Programs {
 }
 
 impl Running {
-    fn printed(&self) -> String {
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
+    pub(crate) fn printed(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
+    /// All that it said.
+    pub(crate) fn words(&self) -> String {
+        let all = std::fs::read_to_string(&self.err).unwrap_or_default();
+        all.trim().to_owned()
     }
 
     /// Its last words.
