@@ -95,9 +95,7 @@ impl Lab {
                 must(self.at(host, "ethtool").args(off.split(' ')))?;
             }
         }
-        Host::BOTH
-            .into_iter()
-            .try_for_each(|host| self.wait_until_up(host, &interface))
+        self.wait_until_whole(link)
     }
 
     /// Takes an interface down, or up again.
@@ -135,6 +133,12 @@ impl Lab {
             command.env_remove(name);
         }
         command
+    }
+
+    /// Waits until a link is up at both ends.
+    pub(crate) fn wait_until_whole(&self, link: usize) -> Result<(), Error> {
+        let up = |host| self.wait_until_up(host, &interface(link));
+        Host::BOTH.into_iter().try_for_each(up)
     }
 
     fn wait_until_up(&self, host: Host, interface: &str) -> Result<(), Error> {

@@ -36,6 +36,8 @@ Examples:
   cargo xtask rails --seed 7 --seconds 120
   cargo xtask rails --bytes 8G --messages 5000000 --json target/rails.json";
 
+/// The part of small messages.
+const EXCHANGES: &str = "64 B to and fro";
 /// How many links there are.
 const LINKS: usize = 3;
 /// Beyond its time, a part may take so long for everything else.
@@ -171,7 +173,7 @@ impl Stage<'_> {
         let samples = messages.div_ceil(4).to_string();
         let client = self.client(&["pingpong", "--sizes", "64", "--samples", &samples]);
         let limit = SLACK + Duration::from_micros(100 * messages);
-        self.play("64 B to and fro", server, client, limit, Plan::Random(seed))
+        self.play(EXCHANGES, server, client, limit, Plan::Random(seed))
     }
 
     fn flapping(&mut self, server: &Running) -> Result<Phase, Error> {
@@ -196,6 +198,8 @@ impl Stage<'_> {
         plan: Plan,
     ) -> Result<Phase, Error> {
         eprintln!("{name}");
+        // What was down in the part before may be on its way up.
+        (0..LINKS).try_for_each(|link| self.lab.wait_until_whole(link))?;
         let mut running = self.programs.start(client)?;
         let mut watch = Watch::new(LINKS, [running.process(), server.process()]);
         let begun = Instant::now();
