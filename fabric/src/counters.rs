@@ -45,7 +45,8 @@ use crate::error::RailError;
 use crate::map::{Object, Protection, WORDS_PER_LINE, Word, Words};
 
 pub use layout::{
-    BUCKETS, ENTRIES_MAX, HISTOGRAM_WORDS, Kind, LENGTH_MAX, MAGIC, MOST, NAME_MAX, SUM, UNIT_MAX, VERSION,
+    BUCKETS, ENTRIES_MAX, HISTOGRAM_WORDS, Kind, LENGTH_MAX, MAGIC, MOST, NAME_MAX, SUM, TEXT_WORDS,
+    UNIT_MAX, VERSION,
 };
 pub use reader::{Buckets, Entry, Reader, Reading, Snapshot, Value, find};
 
@@ -111,6 +112,12 @@ impl Plan {
     #[must_use]
     pub fn histogram(self, name: &str, unit: &str) -> Self {
         self.line().with(name, unit, Kind::Histogram)
+    }
+
+    /// A text that seldom changes, of at most [`TEXT_WORDS`] words: what comes behind is left out.
+    #[must_use]
+    pub fn text(self, name: &str) -> Self {
+        self.with(name, "", Kind::Text)
     }
 
     /// Starts a new cache line: what follows is written by another thread.
@@ -246,6 +253,16 @@ impl CounterFile {
         words.map(Histogram).ok_or_else(|| Self::absent(name))
     }
 
+    /// The text `name`; one thread writes.
+    ///
+    /// # Errors
+    /// When the plan has no text of that name.
+    pub fn text(&self, name: &str) -> Result<Text, RailError> {
+        let at = self.find(name, Kind::Text)?;
+        let words = self.words.part(at, TEXT_WORDS);
+        words.map(Text).ok_or_else(|| Self::absent(name))
+    }
+
     fn word(&self, name: &str, kind: Kind) -> Result<Word, RailError> {
         let at = self.find(name, kind)?;
         self.words.word(at).ok_or_else(|| Self::absent(name))
@@ -375,6 +392,30 @@ impl Histogram {
         // The view has `HISTOGRAM_WORDS` words, more than any index used here.
         if let Some(word) = self.0.get(word) {
             word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+}
+
+/// A text that seldom changes. One thread writes it; who reads meanwhile may see parts of both.
+#[derive(Clone, Debug)]
+pub struct Text(Words);
+
+impl Text {
+    /// Overwrites it with as much of `text` as there is room for.
+    pub fn set(&self, text: &str) {
+        let room = TEXT_WORDS * WORD;
+        let ends = (0..=room.min(text.len())).rev();
+        let end = ends
+            .into_iter()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        let mut bytes = text.as_bytes()[..end].to_vec();
+        bytes.resize(room, 0);
+        for (at, chunk) in bytes.as_chunks().0.iter().enumerate() {
+            // The view has `TEXT_WORDS` words.
+            if let Some(word) = self.0.get(at) {
+                word.store(u64::from_ne_bytes(*chunk), Relaxed);
+            }
         }
     }
 }

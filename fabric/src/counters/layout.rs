@@ -33,7 +33,10 @@ pub const SUM: usize = BUCKETS;
 /// Which word of a histogram is the largest value.
 pub const MOST: usize = BUCKETS + 1;
 
-/// What a row of the table counts.
+/// Words of a text: UTF-8, zeroes behind it.
+pub const TEXT_WORDS: usize = 64;
+
+/// What a row of the table counts, or says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -43,6 +46,8 @@ pub enum Kind {
     Gauge,
     /// [`HISTOGRAM_WORDS`] words: how many values had 0, 1, … 64 significant bits; their sum; the largest.
     Histogram,
+    /// [`TEXT_WORDS`] words: a text that seldom changes.
+    Text,
 }
 
 impl Kind {
@@ -51,6 +56,7 @@ impl Kind {
         match self {
             Kind::Counter | Kind::Gauge => 1,
             Kind::Histogram => HISTOGRAM_WORDS,
+            Kind::Text => TEXT_WORDS,
         }
     }
 
@@ -59,6 +65,7 @@ impl Kind {
             Kind::Counter => 1,
             Kind::Gauge => 2,
             Kind::Histogram => 3,
+            Kind::Text => 4,
         }
     }
 
@@ -67,6 +74,7 @@ impl Kind {
             1 => Some(Kind::Counter),
             2 => Some(Kind::Gauge),
             3 => Some(Kind::Histogram),
+            4 => Some(Kind::Text),
             _ => None,
         }
     }
@@ -114,6 +122,21 @@ pub(super) fn unpadded(bytes: &[u8]) -> Option<&str> {
     let (text, rest) = bytes.split_at(end);
     let fine = text.iter().copied().all(plain) && rest.iter().all(|byte| *byte == 0);
     std::str::from_utf8(text).ok().filter(|_| fine)
+}
+
+/// The text in a value's words, up to the first zero byte. It will be shown on terminals, and another process may be
+/// writing it, or anything: what is no plain text is replaced.
+pub(super) fn text(words: &[u64]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    let plain = |c: char| {
+        if c.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    String::from_utf8_lossy(&bytes).chars().map(plain).collect()
 }
 
 /// The bytes of names: what Prometheus, shells and terminals all leave alone.

@@ -72,6 +72,8 @@ pub enum Value {
     Gauge(u64),
     /// A histogram's.
     Histogram(Buckets),
+    /// A text.
+    Text(String),
 }
 
 /// A histogram: bucket 0 counts zeroes, bucket `b` the values from 2ᵇ⁻¹ to 2ᵇ - 1.
@@ -253,6 +255,7 @@ impl Value {
                 sum: *words.get(SUM)?,
                 most: *words.get(MOST)?,
             }),
+            Kind::Text => Value::Text(layout::text(words)),
         })
     }
 }

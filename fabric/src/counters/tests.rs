@@ -58,6 +58,40 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn texts_are_read_and_never_trusted() {
+    let file = CounterFile::create(
+        &Place::Memory,
+        0,
+        &Plan::new().counter("before", "").text("way.1.shm.lost"),
+    )
+    .unwrap();
+    let text = file.text("way.1.shm.lost").unwrap();
+    assert!(file.text("before").is_err() && file.counter("way.1.shm.lost").is_err());
+    let read = || match Reader::open(file.path())
+        .unwrap()
+        .read()
+        .unwrap()
+        .value("way.1.shm.lost")
+    {
+        Some(Value::Text(text)) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(read(), "");
+    let long = format!("{}ü", "x".repeat(TEXT_WORDS * WORD - 1));
+    for (given, shown) in [
+        ("the peer runs on another host", "the peer runs on another host"),
+        ("shorter", "shorter"),
+        ("cleared \x1b[2J", "cleared \u{fffd}[2J"),
+        // Cut between characters.
+        (&long, &long[..TEXT_WORDS * WORD - 1]),
+        ("", ""),
+    ] {
+        text.set(given);
+        assert_eq!(read(), shown);
+    }
+}
+
+#[test]
 fn a_histogram_sorts_by_significant_bits() {
     let file = create(&Place::Memory);
     let histogram = file.histogram("pml.wait").unwrap();
