@@ -126,6 +126,8 @@ pub struct PathReport {
     pub bandwidth: Option<u64>,
     /// Whether it is the one in use.
     pub current: bool,
+    /// Whether small messages take it: alone, or in turn with others.
+    pub small: bool,
 }
 
 /// What is known of a peer.
@@ -241,6 +243,7 @@ impl<M: Message> Pml<M> {
                     latency_ns: peer.measured(at),
                     bandwidth: peer.watch.as_ref().and_then(|watch| watch.ways[at].flow.rate()),
                     current: at == peer.current() && path.up,
+                    small: peer.takes_small(at),
                 })
                 .collect(),
             queued: peer.sends.len(),
@@ -252,6 +255,15 @@ impl<M: Message> Pml<M> {
                 .filter(|index| **index != crate::unexpected::HOLE)
                 .count(),
         })
+    }
+
+    /// How a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was measured: what
+    /// [`Pml::peer`] says, for those who look often. `None` for a rail that does not lead there.
+    #[must_use]
+    pub fn way(&self, rank: Rank, rail: RailId) -> Option<(WayState, Option<u64>)> {
+        let peer = self.core.peers.get(rank.index())?;
+        let at = peer.path_of(rail.0)?;
+        Some((peer.way(at), peer.measured(at)))
     }
 
     fn rail_name(&self, rail: u16) -> String {

@@ -98,10 +98,19 @@ impl Peer {
             .is_some_and(|watch| watch.small.count_ones() > 1)
     }
 
-    /// The state of a way.
+    /// The state of a way. A lost peer is not watched any more, and none of its ways is up.
     pub(crate) fn way(&self, at: usize) -> WayState {
+        if self.lost.is_some() {
+            return WayState::Down;
+        }
         let watched = self.watch.as_ref().and_then(|watch| watch.ways.get(at));
         watched.map_or(WayState::Up, |way| way.state)
+    }
+
+    /// Whether small messages take a way: alone, or in turn with others.
+    pub(crate) fn takes_small(&self, at: usize) -> bool {
+        let small = self.watch.as_ref().map_or(0, |watch| watch.small);
+        self.paths[at].up && (at == self.current() || small & 1 << at != 0)
     }
 
     /// The ways that may carry messages, as a set: those that are up; or, when there is none, the suspects.

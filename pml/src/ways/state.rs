@@ -44,6 +44,29 @@ impl WayState {
         Self::Returning,
     ];
 
+    /// As a number, for counters: its place in [`WayState::ALL`].
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self as u64
+    }
+
+    /// The state of that number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Whether something in between was [`WayState::Down`], and came from a state that was not: with the state found `now`,
+    /// when it was this one before.
+    #[must_use]
+    pub const fn has_failed(self, now: Self) -> bool {
+        match (self, now) {
+            (Self::Up | Self::Suspect, Self::Down | Self::Probing | Self::Returning) => true,
+            (Self::Returning, Self::Down | Self::Probing) => true,
+            (_, _) => false,
+        }
+    }
+
     /// As it is shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -122,6 +145,31 @@ mod tests {
     fn the_moves_are_those_of_the_snapshot() {
         snapshot::check("way.txt", include_str!("../snapshots/way.txt"), MOVES);
         snapshot::check_graph("way.dot", include_str!("../snapshots/way.dot"), "way", MOVES);
+    }
+
+    #[test]
+    fn numbers_are_states_and_back() {
+        for (place, state) in WayState::ALL.into_iter().enumerate() {
+            assert_eq!(
+                (state.number(), WayState::from_number(place as u64)),
+                (place as u64, Some(state))
+            );
+        }
+        assert_eq!(WayState::from_number(5), None);
+    }
+
+    #[test]
+    fn every_move_down_is_a_failure_but_a_call_without_an_answer() {
+        for (from, _, to) in MOVES {
+            let failed = *to == WayState::Down && *from != WayState::Probing;
+            // What is seen later, when the peer is called or has answered, counts as well.
+            assert!(
+                !failed || from.has_failed(*to) && from.has_failed(WayState::Probing),
+                "{from} {to}"
+            );
+            assert!(failed || !from.has_failed(*to), "{from} {to}");
+        }
+        assert!(WayState::Up.has_failed(WayState::Returning));
     }
 
     #[test]
