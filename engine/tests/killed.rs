@@ -59,7 +59,11 @@ fn child() {
             let mut words = role.split_whitespace();
             let mut next = || words.next().unwrap();
             let (rank, root, mode, wait) = (next().parse().unwrap(), next(), next(), next());
-            Builder::new()
+            let builder = match words.next() {
+                Some(rails) => Builder::new().set("rails.list", rails),
+                None => Builder::new(),
+            };
+            builder
                 .without_environment()
                 .job(rank, 2, root)
                 .set("progress.mode", mode)
@@ -85,8 +89,24 @@ fn wait_for_the_other(world: &World) {
     std::io::stdout().flush().unwrap();
     let error = world.recv(other, 99, &mut [0; 8]).unwrap_err();
     println!("NOTICED {} {error}", now().as_nanos());
+    // And nothing that leads there is shown as up.
+    let ways = world.ways(other).unwrap();
+    assert!(
+        !ways.is_empty() && ways.iter().all(|way| way.state == "down" && !way.carries),
+        "{ways:?}"
+    );
     std::io::stdout().flush().unwrap();
     std::process::exit(error.exit_code().into());
+}
+
+/// How a job is started, and what its ranks do while they wait.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    launched: bool,
+    mode: &'static str,
+    wait: &'static str,
+    /// Named rails; none: as they are chosen by themselves.
+    rails: &'static str,
 }
 
 /// A rank, with what it says. Dropped, it leaves no process behind.
@@ -103,7 +123,13 @@ impl Drop for Rank {
 }
 
 impl Rank {
-    fn start(rank: u32, root: &str, launched: bool, mode: &str, wait: &str) -> Self {
+    fn start(rank: u32, root: &str, case: Case) -> Self {
+        let Case {
+            launched,
+            mode,
+            wait,
+            rails,
+        } = case;
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
         for (name, _) in std::env::vars_os() {
@@ -119,8 +145,11 @@ impl Rank {
                 .env("DOORBELL_ROOT", root)
                 .env("DOORBELL_PROGRESS", mode)
                 .env("DOORBELL_WAIT", wait);
+            if !rails.is_empty() {
+                command.env("DOORBELL_RAILS", rails);
+            }
         } else {
-            command.env(ROLE, format!("{rank} {root} {mode} {wait}"));
+            command.env(ROLE, format!("{rank} {root} {mode} {wait} {rails}"));
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -138,11 +167,11 @@ impl Rank {
 }
 
 /// Kills rank `victim`, and returns when the other one had noticed.
-fn kill_one(victim: usize, launched: bool, mode: &str, wait: &str) -> Duration {
+fn kill_one(victim: usize, case: Case) -> Duration {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let job = JOBS.fetch_add(1, Ordering::Relaxed);
     let root = format!("@doorbell-test-killed-{}-{job}", std::process::id());
-    let mut ranks = [0, 1].map(|rank| Rank::start(rank, &root, launched, mode, wait));
+    let mut ranks = [0, 1].map(|rank| Rank::start(rank, &root, case));
     let mut names: BTreeSet<String> = BTreeSet::from([root]);
     for rank in &mut ranks {
         names.extend(rank.says("READY").split_whitespace().map(str::to_owned));
@@ -174,23 +203,31 @@ fn kill_one(victim: usize, launched: bool, mode: &str, wait: &str) -> Duration {
 #[test]
 fn a_killed_rank_is_noticed_within_the_bound_and_leaves_nothing() {
     let files = shared_memory_files();
+    let both = "shm,udp:lo";
     let cases = [
-        (true, "inline", "balanced"),
-        (true, "inline", "sleep"),
-        (true, "dedicated", "balanced"),
-        (false, "inline", "balanced"),
-        (false, "inline", "lowest-latency"),
+        (true, "inline", "balanced", ""),
+        (true, "inline", "sleep", ""),
+        (true, "dedicated", "balanced", ""),
+        (false, "inline", "balanced", ""),
+        (false, "inline", "lowest-latency", ""),
+        // What shm knows of a process is believed for its other rails, too.
+        (true, "inline", "balanced", both),
+        (false, "dedicated", "balanced", both),
     ];
-    for (launched, mode, wait) in cases {
-        let mut noticed: Vec<Duration> = (0..TRIES)
-            .map(|try_| kill_one(try_ % 2, launched, mode, wait))
-            .collect();
+    for (launched, mode, wait, rails) in cases {
+        let case = Case {
+            launched,
+            mode,
+            wait,
+            rails,
+        };
+        let mut noticed: Vec<Duration> = (0..TRIES).map(|try_| kill_one(try_ % 2, case)).collect();
         noticed.sort();
-        println!("launched {launched}, {mode}, {wait}: {noticed:?}");
+        println!("{case:?}: {noticed:?}");
         let median = noticed[TRIES / 2];
         assert!(
             median <= BOUND,
-            "launched {launched}, {mode}, {wait}: noticed after {median:?} ({noticed:?})"
+            "{case:?}: noticed after {median:?} ({noticed:?})"
         );
     }
     assert_eq!(shared_memory_files(), files);
