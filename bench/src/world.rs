@@ -92,21 +92,10 @@ impl<'a> WorldLink<'a> {
     pub fn rails(&self) -> Vec<RailUse> {
         let mut ways = self.world.ways(self.peer).unwrap_or_default();
         ways.sort_by_key(|way| !way.carries);
-        // Within a host, nothing is gained by a second way.
-        let alone = ways.first().is_some_and(|way| way.rail == "shm");
-        let used = |way: WayNow| {
-            let role = match (way.state, way.carries) {
-                ("up", true) if alone => "everything",
-                ("up", false) if alone => "spare",
-                ("up", true) => "small messages, stripes",
-                ("up", false) => "stripes, spare",
-                (state, _) => state,
-            };
-            RailUse {
-                rail: way.rail,
-                to: way.to,
-                role: role.to_owned(),
-            }
+        let used = |way: WayNow| RailUse {
+            rail: way.rail,
+            to: way.to,
+            role: way.role.to_owned(),
         };
         ways.into_iter().map(used).collect()
     }

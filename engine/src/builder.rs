@@ -423,7 +423,7 @@ impl World {
         let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
         let chosen = chosen.and_then(|(selections, ways)| {
             let place = *config.counters.place.get();
-            let seen = Seen::create(place, rank, &pml, &named_ways(&pml, &ways, &table))?;
+            let seen = Seen::create(place, rank, &pml, &named_ways(&pml, &ways, &table), &selections)?;
             Ok(((selections, ways), seen))
         });
         let ((selections, ways), seen) = chosen.map_err(|error| match &mut remote {

@@ -49,7 +49,7 @@ pub use config::Config;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};
 pub use doorbell_oob as oob;
-pub use doorbell_pml::Counters;
+pub use doorbell_pml::{Counters, WayState};
 pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Waiting};
 pub use message::Message;

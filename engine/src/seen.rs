@@ -5,13 +5,13 @@
 //! is at most [`EVERY`] and sixty-four calls behind a rank that calls, exact while a rank sleeps and after its end,
 //! and a message costs nothing for being seen.
 
-use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
 use doorbell_fabric::counters::{Counter, CounterFile, Gauge, NAME_MAX, Place, Plan};
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
+use doorbell_fabric::select::{Choice, Selection};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, Pml, Rank, WayState};
 
@@ -30,13 +30,16 @@ type Named = (&'static str, &'static str, u64);
 /// Most ways (a rail to a peer) with rows of their own: in larger jobs the others have none.
 const WAYS: usize = 256;
 
-/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` (0 up, 1 suspect, 2 down,
-/// 3 probing, 4 returning), `.round_trip`, `.unacknowledged`,
-/// `.failures`. They are read where they change seldom: a rail that keeps no such report costs a branch.
+/// The rows of a way: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`WayState::number`]), `.latency` (half of the round trip
+/// of its probes), `.round_trip` (of acknowledgements, with what those waited for), `.unacknowledged`, `.failures`. They are
+/// read where they change seldom: a rail that keeps no such report costs a branch.
+///
+/// A candidate that lost has one row, `way.RANK.OUR_RAIL.lost`: the reason, as a text.
 struct Row {
     rank: u32,
     way: Way,
     state: Gauge,
+    latency: Gauge,
     round_trip: Gauge,
     unacknowledged: Gauge,
     failures: Counter,
@@ -50,8 +53,6 @@ pub(crate) struct Seen {
     /// Of all rails, one after the other.
     rails: Vec<Counter>,
     ways: Vec<Row>,
-    /// Paths that had broken or returned when the states were last asked for.
-    broken: Cell<u64>,
     next: Time,
 }
 
@@ -71,6 +72,7 @@ impl Seen {
         rank: u32,
         pml: &Pml<AnyRail>,
         ways: &[(u32, Way, String)],
+        selections: &[Selection],
     ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
             return Ok(None);
@@ -99,16 +101,26 @@ impl Seen {
         for (_, _, of) in &named_ways {
             plan = plan
                 .gauge(&format!("{of}.state"), "")
+                .gauge(&format!("{of}.latency"), "ns")
                 .gauge(&format!("{of}.round_trip"), "ns")
                 .gauge(&format!("{of}.unacknowledged"), "frames")
                 .counter(&format!("{of}.failures"), "times");
         }
+        let mut lost: Vec<_> = lost(selections).take(WAYS).collect();
+        lost.retain(|(name, _)| seen.insert(name.clone()));
+        for (name, _) in &lost {
+            plan = plan.text(name);
+        }
         let file = CounterFile::create(&Place::Memory, rank, &plan)?;
+        for (name, reason) in &lost {
+            file.text(name)?.set(reason);
+        }
         let row = |(rank, way, of): &(u32, Way, String)| {
             Ok::<_, Error>(Row {
                 rank: *rank,
                 way: *way,
                 state: file.gauge(&format!("{of}.state"))?,
+                latency: file.gauge(&format!("{of}.latency"))?,
                 round_trip: file.gauge(&format!("{of}.round_trip"))?,
                 unacknowledged: file.gauge(&format!("{of}.unacknowledged"))?,
                 failures: file.counter(&format!("{of}.failures"))?,
@@ -125,7 +137,6 @@ impl Seen {
                 .map(|(name, _)| file.counter(name))
                 .collect::<Result<_, _>>()?,
             ways: named_ways.iter().map(row).collect::<Result<_, _>>()?,
-            broken: Cell::new(0),
             file,
             next: Time::ZERO,
         }))
@@ -160,51 +171,50 @@ impl Seen {
                 }
             });
         }
-        let broken = pml.counters().paths_down + pml.counters().paths_returned;
-        // What the PML says of a path is asked for where something broke, and until all is well again: it allocates.
-        let ask = self.broken.replace(broken) != broken;
-        self.ways.iter().for_each(|row| row.store(pml, ask));
+        self.ways.iter().for_each(|row| row.store(pml));
     }
 }
 
 impl Row {
-    fn store(&self, pml: &Pml<AnyRail>, ask: bool) {
+    fn store(&self, pml: &Pml<AnyRail>) {
         let Some(rail) = pml.rail(self.way.rail) else {
             return;
         };
         let report = rail.report(self.way.peer);
         self.round_trip.set(told::round_trip(&report).unwrap_or(0));
         self.unacknowledged.set(report.unacknowledged);
-        let before = self.state.get();
-        let mut state = WayState::Up;
-        if ask || before != number(WayState::Up) {
-            state = self.ask(pml);
-        }
+        let (mut state, latency) = pml
+            .way(Rank(self.rank), self.way.rail)
+            .unwrap_or((WayState::Down, None));
         if state == WayState::Up && rail.is_suspect(self.way.peer) {
             state = WayState::Suspect;
         }
-        if before < number(WayState::Down) && number(state) >= number(WayState::Down) {
+        let before = WayState::from_number(self.state.get()).unwrap_or_default();
+        if before.has_failed(state) {
             self.failures.add(1);
         }
-        self.state.set(number(state));
-    }
-
-    fn ask(&self, pml: &Pml<AnyRail>) -> WayState {
-        let paths = pml.peer(Rank(self.rank)).map_or_else(Vec::new, |peer| peer.paths);
-        let found = paths.iter().find(|path| path.rail == self.way.rail);
-        found.map_or(WayState::Down, |path| path.state)
+        self.latency.set(latency.unwrap_or(0));
+        self.state.set(state.number());
     }
 }
 
-/// How a way is, as a number.
-fn number(state: WayState) -> u64 {
-    match state {
-        WayState::Up => 0,
-        WayState::Suspect => 1,
-        WayState::Down => 2,
-        WayState::Probing => 3,
-        WayState::Returning => 4,
-    }
+/// The candidates that lost, as rows: the name, and the reason.
+fn lost(selections: &[Selection]) -> impl Iterator<Item = (String, String)> {
+    let ranked = selections.iter().enumerate();
+    ranked.flat_map(|(rank, selection)| {
+        selection
+            .rails
+            .iter()
+            .filter_map(move |judged| match &judged.choice {
+                Choice::Lost { reason } => {
+                    const ENDING: &str = ".lost";
+                    let mut name = format!("way.{rank}.{}", counted_as(judged.rail.as_str()));
+                    name.truncate(NAME_MAX - ENDING.len());
+                    Some((name + ENDING, reason.to_string()))
+                }
+                Choice::Chosen { .. } => None,
+            })
+    })
 }
 
 /// What the rows of a way begin with, as short as names of counters have to be.

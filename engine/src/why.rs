@@ -20,23 +20,31 @@ pub struct Toward {
     pub rail: String,
     /// Whether it would be used: it reaches the host, and is named or needs no naming.
     pub chosen: bool,
+    /// Whether it would be, if only it were named.
+    pub when_named: bool,
+    /// Which of the host's addresses it reaches, when there are several.
+    pub address: Option<IpAddr>,
     /// How frames get there, or the one reason that it lost.
     pub reason: String,
     /// Half a round trip of the smallest message in nanoseconds, as estimated, when it is chosen.
     pub estimated_ns: Option<u64>,
 }
 
-/// Every candidate's verdict towards `host`, under the rails that the configuration names: by interface, family and
-/// routing table. What the host has open is not known here.
+/// Every candidate's verdict towards a host with these `addresses`, under the rails that the configuration names: by
+/// interface, family and routing table. A rail that reaches one address reaches the host. What the host has open is not
+/// known here.
 ///
 /// ```
-/// let verdicts = doorbell::why(&doorbell::Config::default(), [192, 0, 2, 1].into());
+/// let verdicts = doorbell::why(&doorbell::Config::default(), &[[192, 0, 2, 1].into()]);
 /// let shm = verdicts.iter().find(|one| one.rail == "shm").unwrap();
 /// assert!(!shm.chosen && shm.reason.contains("another host"), "{shm:?}");
 /// ```
-pub fn why(config: &Config, host: IpAddr) -> Vec<Toward> {
+pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
     let found = discover(config);
-    let mut all: Vec<Toward> = found.candidates().map(|one| judge(config, one, host)).collect();
+    let mut all: Vec<Toward> = found
+        .candidates()
+        .map(|one| judge(config, one, addresses))
+        .collect();
     for name in &config.rails.list.get().0 {
         if !found.candidates().any(|one| one.rail == *name) {
             let reason = match found.named(name) {
@@ -46,6 +54,8 @@ pub fn why(config: &Config, host: IpAddr) -> Vec<Toward> {
             all.push(Toward {
                 rail: name.to_string(),
                 chosen: false,
+                when_named: false,
+                address: None,
                 reason,
                 estimated_ns: None,
             });
@@ -55,14 +65,56 @@ pub fn why(config: &Config, host: IpAddr) -> Vec<Toward> {
     all
 }
 
-fn judge(config: &Config, candidate: &Candidate, host: IpAddr) -> Toward {
-    let verdict = verdict(config, candidate, host);
+/// The best verdict towards one of the addresses.
+fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward {
+    let verdicts: Vec<(IpAddr, Result<String, Lost>)> = addresses
+        .iter()
+        .map(|address| (*address, verdict(config, candidate, *address)))
+        .collect();
+    let rank = |verdict: &Result<String, Lost>| match verdict {
+        Ok(_) => 0,
+        Err(Lost::OnlyWhenNamed { .. }) => 1,
+        Err(_) => 2,
+    };
+    let best = verdicts.iter().map(|(_, verdict)| rank(verdict)).min();
+    let mut alike = verdicts.iter().filter(|(_, verdict)| Some(rank(verdict)) == best);
+    let reaching = alike.clone().next().filter(|_| best < Some(2));
+    let reason = match reaching {
+        Some((_, verdict)) => told(verdict),
+        None => all_told(&mut alike),
+    };
     let estimate = candidate.capabilities.map(|can| can.estimate.latency_ns);
     Toward {
         rail: candidate.rail.to_string(),
-        chosen: verdict.is_ok(),
-        estimated_ns: estimate.filter(|_| verdict.is_ok()),
-        reason: verdict.unwrap_or_else(|lost| lost.to_string()),
+        chosen: best == Some(0),
+        when_named: best == Some(1),
+        address: reaching
+            .map(|(address, _)| *address)
+            .filter(|_| addresses.len() > 1),
+        estimated_ns: estimate.filter(|_| best == Some(0)),
+        reason,
+    }
+}
+
+fn told(verdict: &Result<String, Lost>) -> String {
+    match verdict {
+        Ok(way) => way.clone(),
+        Err(lost) => lost.to_string(),
+    }
+}
+
+/// Why none of the addresses is reached: the reason, or each address with its own.
+fn all_told(verdicts: &mut dyn Iterator<Item = &(IpAddr, Result<String, Lost>)>) -> String {
+    let all: Vec<(IpAddr, String)> = verdicts
+        .map(|(address, verdict)| (*address, told(verdict)))
+        .collect();
+    match &all[..] {
+        [] => "the host has no address".to_owned(),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, reason)| reason == first) => first.clone(),
+        _ => {
+            let each = all.iter().map(|(address, reason)| format!("{address}: {reason}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
     }
 }
 
@@ -111,12 +163,17 @@ pub struct WayNow {
     pub to: String,
     /// `up`, `suspect`, `down`, `probing` or `returning`.
     pub state: &'static str,
-    /// Whether messages go over it; the others stand by.
+    /// What it is for while it is up; else its state. Long messages are striped over several rails, but go alone over one
+    /// within the host; small ones take the fastest, and equal ones in turn.
+    pub role: &'static str,
+    /// Whether it is the one of small messages, or next in turn.
     pub carries: bool,
     /// What the probe of two sizes has shown, where there was one.
     pub probed: Option<&'static str>,
-    /// Half of the measured round trip, in nanoseconds.
+    /// Half of the round trip of its probes, in nanoseconds, once it was measured.
     pub measured_ns: Option<u64>,
+    /// Half of the round trip of an acknowledgement, in nanoseconds: with what that waited for, and of frames of any length.
+    pub acknowledged_ns: Option<u64>,
     /// What else the rail knows, in words.
     pub facts: Option<String>,
 }

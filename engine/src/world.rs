@@ -83,7 +83,7 @@ pub struct PeerRail {
     pub name: String,
     /// Whether it is up.
     pub up: bool,
-    /// Whether messages go over it now; the others stand by.
+    /// Whether it is the one of small messages, or next in turn among equals; [`WayNow::role`] says what the others do.
     pub carries: bool,
 }
 

@@ -102,6 +102,45 @@ fn a_peer_that_leaves_takes_nothing_from_the_totals() {
 }
 
 #[test]
+fn the_ways_to_a_peer_that_is_gone_are_down() {
+    let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+    let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+    zero.send(1, 1, b"x").unwrap();
+    one.recv(0, 1, &mut [0; 1]).unwrap();
+    let before = ["state", "failures"].map(|what| own(&zero, &format!("way.1.shm/shm.{what}")));
+    assert_eq!(before, [0, 0]);
+    drop(one);
+    until(&zero, "way.1.shm/shm.failures", 1);
+    assert_eq!(
+        own(&zero, "way.1.shm/shm.state"),
+        doorbell::WayState::Down.number()
+    );
+    let ways = zero.ways(1).unwrap();
+    assert!(
+        ways.iter()
+            .all(|way| way.state == "down" && way.role == "down" && !way.carries),
+        "{ways:?}"
+    );
+    zero.progress();
+    assert_eq!(own(&zero, "way.1.shm/shm.failures"), 1);
+}
+
+#[test]
+fn each_candidate_that_lost_is_there_with_its_reason() {
+    let mut config = doorbell::Config::default();
+    config.set("rails.list", "shm").unwrap();
+    let worlds = doorbell::local(2, &config).unwrap();
+    let snapshot = look(worlds[0].counter_file().unwrap());
+    let lost = snapshot.value("way.1.udp:lo.lost");
+    assert_eq!(lost, Some(&Value::Text("other rails were named".to_owned())));
+    assert_eq!(
+        snapshot.value("way.0.udp:lo.lost"),
+        None,
+        "no rail leads to itself"
+    );
+}
+
+#[test]
 fn with_off_there_is_no_file() {
     let mut config = doorbell::Config::default();
     config.set("counters.place", "off").unwrap();

@@ -15,6 +15,7 @@ use doorbell_bench::plan::{Asked as Rate, Kind, Plan};
 use doorbell_bench::report::{Picture, Report, csv, hgrm, hlog, table};
 use doorbell_bench::size::Size;
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::name::RailName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::{CompareArgs, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
@@ -240,13 +241,19 @@ fn cores(args: &MeasureArgs) -> Result<Vec<Option<usize>>, ToolError> {
         .collect())
 }
 
+/// The rails of the command line, if there are any, over those of the environment.
+pub(crate) fn with_rails(builder: doorbell::Builder, rails: &[RailName]) -> doorbell::Builder {
+    if rails.is_empty() {
+        return builder;
+    }
+    let names: Vec<&str> = rails.iter().map(RailName::as_str).collect();
+    builder.set("rails.list", &names.join(","))
+}
+
 /// The world's settings from the command line, over those of the environment.
 pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
-    let mut builder = doorbell::Builder::new().set("progress.mode", args.mode.name());
-    if !args.rails.is_empty() {
-        let names: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
-        builder = builder.set("rails.list", &names.join(","));
-    }
+    let builder = doorbell::Builder::new().set("progress.mode", args.mode.name());
+    let mut builder = with_rails(builder, &args.rails);
     if args.no_cma {
         builder = builder.set("shm.cma", "false");
     }

@@ -427,20 +427,31 @@ impl Core {
     /// The rails to a rank; the other ends are known to the caller.
     pub(crate) fn ways_now(&self, rank: u32) -> Vec<WayNow> {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
+        let within = |path: &PathReport| {
+            let rail = self.pml.rail(path.rail);
+            path.small && rail.is_some_and(|rail| rail.capabilities().features.within_host)
+        };
+        let alone = paths.iter().any(within);
+        let turns = paths.iter().filter(|path| path.small).count() > 1;
         let now = |path: &PathReport| {
             let way = self.way_over(rank, path.rail);
             let rail = self.pml.rail(path.rail);
             let known = way.zip(rail);
             let report = known.map_or_else(Default::default, |(way, rail)| rail.report(way.peer));
+            let state = self.state_of(rank, path);
             WayNow {
                 rail: path.name.clone(),
                 to: String::new(),
-                state: self.state_of(rank, path),
+                state,
+                role: if state == WayState::Up.as_str() {
+                    role(path, alone, turns)
+                } else {
+                    state
+                },
                 carries: path.current,
                 probed: known.and_then(|(way, rail)| rail.probed(way.peer)),
-                measured_ns: path
-                    .latency_ns
-                    .or(told::round_trip(&report).map(|whole| whole / 2)),
+                measured_ns: path.latency_ns,
+                acknowledged_ns: told::round_trip(&report).map(|whole| whole / 2),
                 facts: told::facts(&report),
             }
         };
@@ -534,6 +545,18 @@ impl Core {
                 Clock::Machine(_) => thread::yield_now(),
             }
         }
+    }
+}
+
+/// What a rail that is up is for. Long messages are striped over all of them, unless a rail within the host goes `alone`;
+/// small ones take the fastest, and equal ones in turn.
+fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
+    match (path.small, alone, turns) {
+        (true, true, _) => "everything",
+        (false, true, _) => "spare",
+        (true, false, false) => "small messages, stripes",
+        (true, false, true) => "small messages in turn, stripes",
+        (false, false, _) => "stripes, spare",
     }
 }
 

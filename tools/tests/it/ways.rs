@@ -95,11 +95,10 @@ fn two_rails_against_three_pair_by_network_whatever_the_order() {
         .iter()
         .map(|one| one["role"].as_str())
         .collect();
-    assert_eq!(
-        roles,
-        [Some("small messages, stripes"), Some("stripes, spare")],
-        "{report:#}"
-    );
+    // By what they are expected to take, both are alike; they take turns until one is found to be faster.
+    let alike = [Some("small messages in turn, stripes"); 2];
+    let unlike = [Some("small messages, stripes"), Some("stripes, spare")];
+    assert!(roles == alike || roles == unlike, "{report:#}");
     assert!(server.says("went after").ends_with(": done"));
 }
 
@@ -174,7 +173,7 @@ fn several_rails_of_one_host_are_shown_with_their_roles() {
 
 #[test]
 fn why_tells_how_the_rails_of_a_running_job_are() {
-    // Both wait for a message that nobody sends, and poll.
+    // A stream that does not end by itself: both poll.
     let words = [
         "run",
         "-n",
@@ -223,11 +222,13 @@ fn why_tells_how_the_rails_of_a_running_job_are() {
         .iter()
         .map(|one| (one["rail"].as_str(), one["pair"].as_str()))
         .collect();
+    let (chosen, lost) = rails.split_at(2);
     assert_eq!(
-        rails,
+        chosen,
         [(Some("shm"), Some("shm")), (Some("udp:lo"), Some("udp:lo"))],
         "{why:#}"
     );
+    assert!(lost.iter().all(|(_, pair)| pair.is_none()), "{why:#}");
     job.signal(rustix::process::Signal::INT);
     job.ends(std::time::Duration::from_secs(20));
     let out = doorbell()
@@ -268,6 +269,58 @@ fn parents(mut pid: u32) -> Vec<u32> {
 }
 
 #[test]
+fn options_of_the_other_kind_of_peer_are_refused_in_one_sentence() {
+    for (words, word) in [
+        (&["1", "--probe"][..], "--probe goes with the address of a host"),
+        (&["1", "--rail", "shm"], "--rail goes with the address of a host"),
+        (
+            &["1", "--key-file", "job.key"],
+            "--key-file goes with the address of a host",
+        ),
+        (
+            &["127.0.0.1", "--job", "1"],
+            "--job goes with the number of a rank",
+        ),
+        (
+            &["127.0.0.1", "--key-file", "job.key"],
+            "--key-file goes with --probe",
+        ),
+        (&["nosuchhost.invalid"], "neither the number of a rank nor a host"),
+    ] {
+        let out = doorbell().arg("why").args(words).output().unwrap();
+        let said = sentence(&out.stderr);
+        assert!(
+            out.status.code() == Some(2) && said.contains(word),
+            "{words:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_lost_peer_is_shown_as_down_by_who_is_left() {
+    let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+    let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+    zero.send(1, 1, b"x").unwrap();
+    one.recv(0, 1, &mut [0; 1]).unwrap();
+    drop(one);
+    zero.recv(1, 2, &mut [0; 1]).unwrap_err();
+    let job = std::process::id().to_string();
+    let started = std::time::Instant::now();
+    let said = loop {
+        zero.progress();
+        let out = doorbell().args(["why", "1", "--job", &job]).output().unwrap();
+        if out.status.code() == Some(1) {
+            break String::from_utf8_lossy(&out.stdout).into_owned();
+        }
+        assert!(started.elapsed().as_secs() < 30, "{}", sentence(&out.stdout));
+    };
+    assert!(
+        said.contains("down, 1 failure") && !said.contains("chosen"),
+        "{said}"
+    );
+}
+
+#[test]
 fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
     let Some((lab, _folder, key)) = two_hosts("ways::why_judges_a_host_by_the_routing_table_and_by_a_probe")
     else {
@@ -287,7 +340,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
             (
                 one["verdict"].as_str().unwrap().to_owned(),
                 one["reason"].as_str().unwrap().to_owned(),
-                one["measured"] == true,
+                one["latency_of"] == "messages",
             )
         })
     };

@@ -1,0 +1,193 @@
+//! A host: each rail of this machine by interface, address family and routing table, and by a probe if asked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use doorbell::oob::{Connection, Endpoint, JobKey};
+use doorbell::{Toward, WayNow};
+use doorbell_bench::job::{Cores, measure};
+use doorbell_bench::plan::{Kind, Plan};
+use doorbell_bench::size::Size;
+
+use super::{CHOSEN, From, LOST, LatencyOf, Row, Why};
+use crate::cli::WhyArgs;
+use crate::error::ToolError;
+use crate::measure::with_rails;
+
+/// Time for the other side to answer, and for names to be looked up.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Messages that are exchanged for a measured latency.
+const PROBES: u64 = 100;
+
+/// The verdicts towards the host that `args` name.
+pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
+    let (host, addresses) = resolve(&args.peer)?;
+    let config = with_rails(doorbell::Builder::new(), &args.rails).resolve()?;
+    let toward = doorbell::why(&config, &addresses);
+    let remedy = remedy(&toward);
+    let mut rails: Vec<Row> = toward.into_iter().map(Row::from).collect();
+    if args.probe {
+        let ways = probe(args, &host)?;
+        for row in rails.iter_mut().filter(|row| row.verdict == CHOSEN) {
+            match ways.iter().find(|way| way.rail == row.rail) {
+                Some(way) => row.add(way),
+                None => {
+                    row.verdict = LOST;
+                    row.reason = "the side that serves there has no rail for it".to_owned();
+                }
+            }
+        }
+    }
+    let from = From {
+        rank: None,
+        pid: None,
+        rails,
+    };
+    let shown = addresses.iter().map(IpAddr::to_string).collect();
+    Ok(Why::new(args, shown, vec![from], remedy))
+}
+
+/// Where the host is: for a call, and all its addresses, each once.
+fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
+    let bare = peer.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let unknown = |why: String| {
+        ToolError::Usage(format!(
+            "`{peer}` is neither the number of a rank nor a host: {why}"
+        ))
+    };
+    // An IPv6 address may come without its brackets.
+    let text = match bare.unwrap_or(peer).parse::<IpAddr>() {
+        Ok(IpAddr::V6(six)) => format!("[{six}]"),
+        _ => peer.to_owned(),
+    };
+    let host: Endpoint = text.parse().map_err(|error| unknown(format!("{error}")))?;
+    let found = host
+        .resolve(PATIENCE)
+        .map_err(|error| unknown(error.to_string()))?;
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found.iter().map(SocketAddr::ip) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok((host, addresses))
+}
+
+/// What to type when no rail is chosen and some would be, if named.
+fn remedy(toward: &[Toward]) -> Option<String> {
+    if toward.iter().any(|one| one.chosen) {
+        return None;
+    }
+    let names = toward.iter().filter(|one| one.when_named).map(|one| {
+        // On its own interface; a tunnel or a container's link has to be meant.
+        format!("`--rail {}`", one.rail)
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "no rail is chosen by itself; to use one, name it at both ends: {}",
+            names.join(" or ")
+        )
+    })
+}
+
+/// Meets the side that serves there, and lets some messages pass: what the rails found out then.
+fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Vec<WayNow>, ToolError> {
+    let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
+    let connection = Connection::connect(host, &doorbell::terms(key)?, PATIENCE)?;
+    let world = with_rails(doorbell::Builder::new(), &args.rails).build_over(connection)?;
+    let plan = Plan {
+        sizes: Size::new(8).into_iter().collect(),
+        samples: Some(PROBES),
+        reference: false,
+        ..Plan::new(Kind::Pingpong)
+    };
+    let report = measure(&world, &plan, Cores::default(), &mut ())?;
+    let mut ways = world.ways(1)?;
+    world.close();
+    // Of the rail that carried them, the messages themselves say it best.
+    let half = report.and_then(|report| report.results.first()?.half_rtt_ns.p50);
+    for way in ways.iter_mut().filter(|way| way.carries) {
+        way.measured_ns = half.map(|ns| ns as u64).or(way.measured_ns);
+    }
+    Ok(ways)
+}
+
+impl std::convert::From<Toward> for Row {
+    fn from(one: Toward) -> Self {
+        let reason = match one.address {
+            Some(address) => format!("{address}: {}", one.reason),
+            None => one.reason,
+        };
+        Self {
+            rail: one.rail,
+            verdict: if one.chosen { CHOSEN } else { LOST },
+            pair: None,
+            latency_ns: one.estimated_ns,
+            latency_of: one.estimated_ns.map(|_| LatencyOf::Estimate),
+            reason,
+        }
+    }
+}
+
+impl Row {
+    /// What the rail found out.
+    fn add(&mut self, way: &WayNow) {
+        self.pair = Some(way.to.clone());
+        let known = way.measured_ns.map(|ns| (ns, LatencyOf::Messages));
+        let known = known.or(way.acknowledged_ns.map(|ns| (ns, LatencyOf::Acknowledgements)));
+        if let Some((ns, of)) = known {
+            (self.latency_ns, self.latency_of) = (Some(ns), Some(of));
+        }
+        let state = if way.role == way.state { "" } else { "up, for " };
+        let probed = way.probed.map_or_else(String::new, |text| format!("; {text}"));
+        self.reason = format!("{}; {state}{}{probed}", self.reason, way.role);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_addresses_and_names_and_everything_else_is_refused() {
+        let found = |peer: &str| resolve(peer).unwrap().1;
+        assert_eq!(found("10.0.0.2"), [IpAddr::from([10, 0, 0, 2])]);
+        assert_eq!(found("10.0.0.2:7118"), [IpAddr::from([10, 0, 0, 2])]);
+        for loopback in ["[::1]", "::1"] {
+            let all = found(loopback);
+            assert!(
+                all.len() == 1 && all[0].is_loopback() && all[0].is_ipv6(),
+                "{loopback}"
+            );
+        }
+        assert!(found("localhost").iter().all(IpAddr::is_loopback));
+        for odd in ["no such host", "", "-1", "[10.0.0.2", "nosuchhost.invalid"] {
+            let said = resolve(odd).unwrap_err().to_string();
+            assert!(
+                said.contains("neither the number of a rank nor a host"),
+                "{odd}: {said}"
+            );
+        }
+    }
+
+    fn toward(rail: &str, chosen: bool, when_named: bool) -> Toward {
+        Toward {
+            rail: rail.to_owned(),
+            chosen,
+            when_named,
+            address: None,
+            reason: "x".to_owned(),
+            estimated_ns: None,
+        }
+    }
+
+    #[test]
+    fn rails_that_wait_for_their_name_are_named() {
+        let veth = toward("udp:v0", false, true);
+        let said = remedy(&[toward("shm", false, false), veth.clone()]).unwrap();
+        assert!(said.ends_with("name it at both ends: `--rail udp:v0`"), "{said}");
+        assert_eq!(remedy(&[toward("shm", false, false)]), None);
+        assert_eq!(remedy(&[toward("udp:eth0", true, false), veth]), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! `doorbell why`: which rails lead to a peer, and for every other one the reason that it lost.
+//!
+//! ```text
+//!   a rank     its job's counter files, which running ranks of this user have   what they found out    rank
+//!   a host     discovery, then the routing table                               what would be chosen   host
+//!              with --probe: the side that serves there                        the probe of two sizes
+//! ```
+
+mod host;
+mod rank;
+mod table;
+
+use std::process::ExitCode;
+
+use doorbell_fabric::error::Exit;
+use serde::Serialize;
+
+use crate::cli::WhyArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// The JSON of `doorbell why`.
+#[derive(Serialize)]
+struct Why {
+    schema: &'static str,
+    version: &'static str,
+    peer: String,
+    /// The addresses of a host.
+    addresses: Vec<String>,
+    /// One for each rank that has rails to the peer; one without a rank for a host.
+    from: Vec<From>,
+    /// What to do when no rail leads there, if there is anything.
+    remedy: Option<String>,
+}
+
+/// The rails of one process.
+#[derive(Serialize)]
+struct From {
+    rank: Option<u32>,
+    pid: Option<u32>,
+    rails: Vec<Row>,
+}
+
+/// One candidate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Row {
+    rail: String,
+    /// `chosen` or `lost`.
+    verdict: &'static str,
+    /// The rail at the peer.
+    pair: Option<String>,
+    /// Half a round trip.
+    latency_ns: Option<u64>,
+    /// Of what.
+    latency_of: Option<LatencyOf>,
+    reason: String,
+}
+
+/// What a latency is of, surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum LatencyOf {
+    /// Messages that were answered at once.
+    Messages,
+    /// Acknowledgements: with what they waited for, and of frames of any length.
+    Acknowledgements,
+    /// Nothing yet: what the rail promises.
+    Estimate,
+}
+
+impl LatencyOf {
+    /// As the table marks it.
+    fn mark(self) -> char {
+        match self {
+            Self::Messages => 'm',
+            Self::Acknowledgements => 'a',
+            Self::Estimate => 'e',
+        }
+    }
+}
+
+const CHOSEN: &str = "chosen";
+const LOST: &str = "lost";
+
+/// `doorbell why`.
+pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
+    let why = match args.peer.parse::<u32>() {
+        Ok(rank) => {
+            refuse(
+                args,
+                "the number of a rank",
+                "the address of a host",
+                &[
+                    ("--probe", args.probe),
+                    ("--rail", !args.rails.is_empty()),
+                    ("--key-file", args.key_file.is_some()),
+                ],
+            )?;
+            rank::why(args, rank)?
+        }
+        Err(_) => {
+            refuse(
+                args,
+                "a host",
+                "the number of a rank",
+                &[("--job", args.job.is_some())],
+            )?;
+            if args.key_file.is_some() && !args.probe {
+                let text = "--key-file goes with --probe: without it, nobody is met";
+                return Err(ToolError::Usage(text.to_owned()));
+            }
+            host::why(args)?
+        }
+    };
+    let chosen = |one: &From| one.rails.iter().any(|row| row.verdict == CHOSEN);
+    let verdict = if why.from.iter().all(chosen) {
+        Exit::Done
+    } else {
+        Exit::Verdict
+    };
+    let text = if args.json {
+        let text = serde_json::to_string_pretty(&why).map_err(|error| ToolError::System {
+            what: "write the verdicts as JSON",
+            source: error.into(),
+        })?;
+        text + "\n"
+    } else {
+        table::table(&why, out::known_width().unwrap_or(usize::MAX))
+    };
+    out::print(&text)?;
+    Ok(verdict.into())
+}
+
+/// Options that say nothing about such a peer are refused, and not passed over.
+fn refuse(args: &WhyArgs, is: &str, not: &str, given: &[(&str, bool)]) -> Result<(), ToolError> {
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(ToolError::Usage(format!(
+            "{option} goes with {not}, and `{}` is {is}",
+            args.peer
+        ))),
+    }
+}
+
+impl Why {
+    fn new(args: &WhyArgs, addresses: Vec<String>, from: Vec<From>, remedy: Option<String>) -> Self {
+        Self {
+            schema: "doorbell.why/1",
+            version: env!("CARGO_PKG_VERSION"),
+            peer: args.peer.clone(),
+            addresses,
+            from,
+            remedy,
+        }
+    }
+}

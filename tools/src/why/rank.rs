@@ -1,0 +1,218 @@
+//! A rank of a running job: what the counter files of the other ranks say about their rails to it.
+
+use std::fmt::Write as _;
+
+use doorbell::WayState;
+use doorbell_bench::report::printable;
+use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
+
+use super::{CHOSEN, From, LOST, LatencyOf, Row, Why};
+use crate::cli::WhyArgs;
+use crate::error::ToolError;
+
+/// The rails to `rank` of every rank that runs here, or of the one that is asked for.
+pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {
+    let wanted = |snapshot: &Snapshot| args.job.is_none_or(|pid| pid == snapshot.process);
+    let read = |path: std::path::PathBuf| Reader::open(&path).ok()?.read().ok();
+    let found: Vec<Snapshot> = find(None).into_iter().filter_map(read).filter(wanted).collect();
+    let from: Vec<From> = found
+        .iter()
+        .filter(|one| one.rank != rank)
+        .map(|snapshot| From {
+            rank: Some(snapshot.rank),
+            pid: Some(snapshot.process),
+            rails: ways_to(snapshot, rank),
+        })
+        .filter(|one| !one.rails.is_empty())
+        .collect();
+    if from.is_empty() {
+        return Err(nobody(args, rank, &found));
+    }
+    Ok(Why::new(args, Vec::new(), from, None))
+}
+
+/// Why there is nothing to tell, and what else could be asked.
+fn nobody(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
+    const FOUND: &str = "jobs of this user are found while they run, with counters.place as it is by default";
+    ToolError::Usage(match (args.job, found) {
+        (Some(pid), []) => format!("process {pid} has no counter file; {FOUND}"),
+        (None, []) => format!(
+            "no job runs here that has a rank {rank}; {FOUND} (a host is named by its address: `doorbell why 10.0.0.2`)"
+        ),
+        (Some(pid), [one]) if one.rank == rank => {
+            format!("process {pid} is rank {rank} itself; ask another one of its job")
+        }
+        (Some(pid), _) => format!("process {pid} has no rails to a rank {rank}"),
+        (None, _) => format!("no rank that runs here has rails to a rank {rank}; {FOUND}"),
+    })
+}
+
+/// The rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and `way.RANK.OURS.lost`.
+fn ways_to(snapshot: &Snapshot, rank: u32) -> Vec<Row> {
+    let begin = format!("way.{rank}.");
+    let about = |ending: &'static str| {
+        let begin = begin.as_str();
+        snapshot.readings.iter().filter_map(move |reading| {
+            let rails = reading.entry.name.strip_prefix(begin)?.strip_suffix(ending)?;
+            Some((rails, &reading.value))
+        })
+    };
+    let ways = about(".state").map(|(rails, _)| way(snapshot, &begin, rails));
+    let lost = about(".lost").map(|(rail, reason)| Row {
+        rail: rail.to_owned(),
+        verdict: LOST,
+        reason: match reason {
+            Value::Text(text) => printable(text),
+            _ => String::new(),
+        },
+        ..Row::default()
+    });
+    ways.chain(lost).collect()
+}
+
+/// A pair of rails, as the rank knows it now.
+fn way(snapshot: &Snapshot, begin: &str, rails: &str) -> Row {
+    let of = |what: &str| match snapshot.value(&format!("{begin}{rails}.{what}")) {
+        Some(Value::Counter(number) | Value::Gauge(number)) => *number,
+        _ => 0,
+    };
+    let (ours, theirs) = rails.split_once('/').unwrap_or((rails, ""));
+    let (verdict, state) = match WayState::from_number(of("state")) {
+        Some(WayState::Up) => (CHOSEN, "up"),
+        Some(WayState::Suspect) => (CHOSEN, "suspect: the peer owes it answers"),
+        Some(WayState::Down) => (LOST, "down"),
+        Some(WayState::Probing) => (LOST, "down: the peer is called"),
+        Some(WayState::Returning) => (LOST, "it has answered again, and is watched for a while"),
+        None => (LOST, "in a state that this program does not know"),
+    };
+    let mut reason = state.to_owned();
+    for (count, one, more) in [
+        (
+            of("unacknowledged"),
+            "frame unacknowledged",
+            "frames unacknowledged",
+        ),
+        (of("failures"), "failure so far", "failures so far"),
+    ] {
+        if count > 0 {
+            let _ = write!(reason, ", {count} {}", if count == 1 { one } else { more });
+        }
+    }
+    let latency = match (of("latency"), of("round_trip") / 2) {
+        (0, 0) => None,
+        (0, half) => Some((half, LatencyOf::Acknowledgements)),
+        (half, _) => Some((half, LatencyOf::Messages)),
+    };
+    Row {
+        rail: ours.to_owned(),
+        verdict,
+        pair: (!theirs.is_empty()).then(|| theirs.to_owned()),
+        latency_ns: latency.map(|(ns, _)| ns),
+        latency_of: latency.map(|(_, of)| of),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_fabric::counters::{CounterFile, Place, Plan};
+
+    use super::*;
+
+    /// What a rank with this way to rank 1 says: state, failures, latency, round trip.
+    fn told(state: u64, failures: u64, latency: u64, round_trip: u64) -> Row {
+        const OF: &str = "way.1.udp:a0/udp:b0";
+        let plan = Plan::new()
+            .gauge(&format!("{OF}.state"), "")
+            .gauge(&format!("{OF}.latency"), "ns")
+            .gauge(&format!("{OF}.round_trip"), "ns")
+            .counter(&format!("{OF}.failures"), "times");
+        let file = CounterFile::create(&Place::Memory, 0, &plan).unwrap();
+        for (what, value) in [("state", state), ("latency", latency), ("round_trip", round_trip)] {
+            file.gauge(&format!("{OF}.{what}")).unwrap().set(value);
+        }
+        file.counter(&format!("{OF}.failures")).unwrap().add(failures);
+        let snapshot = Reader::open(file.path()).unwrap().read().unwrap();
+        assert!(ways_to(&snapshot, 11).is_empty());
+        let [row] = &ways_to(&snapshot, 1)[..] else {
+            panic!("one row")
+        };
+        assert_eq!((&*row.rail, row.pair.as_deref()), ("udp:a0", Some("udp:b0")));
+        row.clone()
+    }
+
+    #[test]
+    fn every_state_of_a_way_has_its_verdict_and_its_words() {
+        for (state, verdict, words) in [
+            (WayState::Up, CHOSEN, "up"),
+            (WayState::Suspect, CHOSEN, "suspect: the peer owes it answers"),
+            (WayState::Down, LOST, "down"),
+            (WayState::Probing, LOST, "down: the peer is called"),
+            (
+                WayState::Returning,
+                LOST,
+                "it has answered again, and is watched for a while",
+            ),
+        ] {
+            let row = told(state.number(), 0, 0, 0);
+            assert_eq!(
+                (row.verdict, &*row.reason, row.latency_of),
+                (verdict, words, None)
+            );
+        }
+        let unknown = told(5, 0, 0, 0);
+        assert!(
+            unknown.verdict == LOST && unknown.reason.contains("does not know"),
+            "{unknown:?}"
+        );
+        assert_eq!(told(2, 1, 0, 0).reason, "down, 1 failure so far");
+        assert_eq!(told(2, 3, 0, 0).reason, "down, 3 failures so far");
+    }
+
+    #[test]
+    fn a_latency_says_what_it_is_of() {
+        let latency = |row: Row| row.latency_ns.zip(row.latency_of);
+        assert_eq!(
+            latency(told(0, 0, 0, 90_000)),
+            Some((45_000, LatencyOf::Acknowledgements))
+        );
+        assert_eq!(
+            latency(told(0, 0, 7_000, 90_000)),
+            Some((7_000, LatencyOf::Messages))
+        );
+        assert_eq!(latency(told(0, 0, 0, 0)), None);
+    }
+
+    /// What a lost peer leaves, and what never was a way: each candidate is there.
+    #[test]
+    fn candidates_that_lost_have_their_reasons() {
+        let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+        let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+        zero.send(1, 1, b"x").unwrap();
+        one.recv(0, 1, &mut [0; 1]).unwrap();
+        let rows = || {
+            let snapshot = Reader::open(zero.counter_file().unwrap())
+                .unwrap()
+                .read()
+                .unwrap();
+            ways_to(&snapshot, 1)
+        };
+        let selection = zero.selection(1).unwrap();
+        let all: Vec<_> = selection
+            .rails
+            .iter()
+            .map(|judged| judged.rail.to_string())
+            .collect();
+        let shown: Vec<_> = rows().into_iter().map(|row| row.rail).collect();
+        assert_eq!(shown, all);
+        assert!(rows().iter().all(|row| !row.reason.is_empty()), "{:?}", rows());
+        assert!(rows()[0].verdict == CHOSEN && rows()[1..].iter().all(|row| row.verdict == LOST));
+        drop(one);
+        let started = std::time::Instant::now();
+        while rows()[0].verdict == CHOSEN {
+            assert!(started.elapsed().as_secs() < 20, "{:?}", rows());
+            zero.progress();
+        }
+        assert_eq!(rows()[0].reason, "down, 1 failure so far");
+    }
+}

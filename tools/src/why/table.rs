@@ -1,0 +1,155 @@
+//! The verdicts as a table for people.
+
+use std::fmt::Write as _;
+
+use super::Why;
+use crate::out;
+
+const HEADINGS: [&str; 5] = ["rail", "verdict", "pair", "latency", "reason"];
+/// Where a reason begins that has a line of its own.
+const INDENT: usize = 6;
+
+/// A row for each rail: its verdict, the rail at the other end, the latency, the reason.
+pub(super) fn table(why: &Why, width: usize) -> String {
+    let mut text = String::new();
+    for from in &why.from {
+        let peer = &why.peer;
+        let _ = match (from.rank, from.pid) {
+            (Some(rank), Some(pid)) => writeln!(text, "rank {rank} (process {pid}) to rank {peer}"),
+            _ if why.addresses.iter().all(|address| address == peer) => writeln!(text, "to {peer}"),
+            _ => writeln!(text, "to {peer} ({})", why.addresses.join(", ")),
+        };
+        let mut rows = vec![HEADINGS.map(str::to_owned)];
+        rows.extend(from.rails.iter().map(|row| {
+            let latency = row.latency_ns.zip(row.latency_of);
+            [
+                row.rail.clone(),
+                row.verdict.to_owned(),
+                row.pair.clone().unwrap_or_else(|| "-".to_owned()),
+                latency.map_or_else(|| "-".to_owned(), |(ns, of)| format!("{ns} ns {}", of.mark())),
+                row.reason.clone(),
+            ]
+        }));
+        add(&mut text, &rows, width);
+    }
+    if let Some(remedy) = &why.remedy {
+        text.push('\n');
+        out::wrap(&mut text, remedy, 0, 0, width);
+    }
+    text.push('\n');
+    let marks = "latency: half a round trip; m of messages, a of acknowledgements, e estimated";
+    out::wrap(&mut text, marks, 0, 0, width);
+    text
+}
+
+/// The rows with columns as wide as what is in them. Where that leaves too little for the reasons, those have lines of
+/// their own.
+fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
+    let widest = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let [rail, verdict, pair, latency] = [0, 1, 2, 3].map(widest);
+    for [a, b, c, d, reason] in rows {
+        let head = format!("  {a:<rail$}  {b:<verdict$}  {c:<pair$}  {d:<latency$}  ");
+        let column = head.chars().count();
+        if width < 2 * column {
+            let _ = writeln!(text, "{}", head.trim_end());
+            text.push_str(&" ".repeat(INDENT));
+            out::wrap(text, reason, INDENT, INDENT, width);
+        } else {
+            text.push_str(&head);
+            out::wrap(text, reason, column, column, width);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CHOSEN, From, LOST, LatencyOf, Row};
+    use super::*;
+
+    fn sample() -> Why {
+        let chosen = Row {
+            rail: "udp:a0".to_owned(),
+            verdict: CHOSEN,
+            pair: Some("udp:b0".to_owned()),
+            latency_ns: Some(7),
+            latency_of: Some(LatencyOf::Messages),
+            reason: "up".to_owned(),
+        };
+        let lost = Row {
+            rail: "udp:a1".to_owned(),
+            verdict: LOST,
+            reason: "those of the peer's rails that it reaches are taken by other rails of this side"
+                .to_owned(),
+            ..Row::default()
+        };
+        Why {
+            schema: "doorbell.why/1",
+            version: "0",
+            peer: "1".to_owned(),
+            addresses: Vec::new(),
+            from: vec![From {
+                rank: Some(0),
+                pid: Some(42),
+                rails: vec![chosen, lost],
+            }],
+            remedy: None,
+        }
+    }
+
+    #[test]
+    fn the_table_is_this_one() {
+        let expected = "\
+rank 0 (process 42) to rank 1
+  rail    verdict  pair    latency  reason
+  udp:a0  chosen   udp:b0  7 ns m   up
+  udp:a1  lost     -       -        those of the peer's rails that it reaches are taken by other rails of this side
+
+latency: half a round trip; m of messages, a of acknowledgements, e estimated
+";
+        assert_eq!(table(&sample(), usize::MAX), expected);
+        for width in [40, 60, 80, 100] {
+            let narrow = table(&sample(), width);
+            assert!(
+                narrow.lines().all(|line| line.chars().count() <= width),
+                "{width}:\n{narrow}"
+            );
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(words(&narrow), words(expected), "{width}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_shown_with_its_addresses_and_what_to_type() {
+        let mut why = sample();
+        (why.from[0].rank, why.from[0].pid) = (None, None);
+        (why.peer, why.addresses) = (
+            "node7".to_owned(),
+            vec!["10.0.0.2".to_owned(), "fd00::2".to_owned()],
+        );
+        why.remedy = Some("name it: `--rail udp:a1`".to_owned());
+        let shown = table(&why, usize::MAX);
+        assert!(shown.starts_with("to node7 (10.0.0.2, fd00::2)\n"), "{shown}");
+        assert!(shown.contains("\n\nname it: `--rail udp:a1`\n"), "{shown}");
+        (why.peer, why.addresses) = ("10.0.0.2".to_owned(), vec!["10.0.0.2".to_owned()]);
+        assert!(table(&why, usize::MAX).starts_with("to 10.0.0.2\n"));
+    }
+
+    #[test]
+    fn the_json_is_this_one() {
+        let json = serde_json::to_value(sample()).unwrap();
+        assert_eq!(json["schema"], "doorbell.why/1");
+        assert_eq!(
+            json["from"][0]["rails"][0],
+            serde_json::json!({
+                "rail": "udp:a0", "verdict": "chosen", "pair": "udp:b0", "latency_ns": 7, "latency_of": "messages",
+                "reason": "up"
+            })
+        );
+        assert!(json["remedy"].is_null() && json["addresses"].as_array().unwrap().is_empty());
+    }
+}
