@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use doorbell::oob::{Connection, Endpoint, JobKey};
+use doorbell::oob::{Connection, Endpoint, JobKey, OobError};
 use doorbell::{Toward, WayNow};
 use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
@@ -50,7 +50,11 @@ pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
 /// Where the host is: for a call, and all its addresses, each once.
 fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
     let bare = peer.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let unknown = |why: String| {
+    let unknown = |error: OobError| {
+        let why = match error {
+            OobError::Address { reason, .. } => reason,
+            other => other.to_string(),
+        };
         ToolError::Usage(format!(
             "`{peer}` is neither the number of a rank nor a host: {why}"
         ))
@@ -60,10 +64,8 @@ fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
         Ok(IpAddr::V6(six)) => format!("[{six}]"),
         _ => peer.to_owned(),
     };
-    let host: Endpoint = text.parse().map_err(|error| unknown(format!("{error}")))?;
-    let found = host
-        .resolve(PATIENCE)
-        .map_err(|error| unknown(error.to_string()))?;
+    let host: Endpoint = text.parse().map_err(unknown)?;
+    let found = host.resolve(PATIENCE).map_err(unknown)?;
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in found.iter().map(SocketAddr::ip) {
         if !addresses.contains(&address) {
@@ -78,11 +80,8 @@ fn remedy(toward: &[Toward]) -> Option<String> {
     if toward.iter().any(|one| one.chosen) {
         return None;
     }
-    let names = toward.iter().filter(|one| one.when_named).map(|one| {
-        // On its own interface; a tunnel or a container's link has to be meant.
-        format!("`--rail {}`", one.rail)
-    });
-    let names: Vec<String> = names.collect();
+    let waiting = toward.iter().filter(|one| one.when_named);
+    let names: Vec<String> = waiting.map(|one| format!("`--rail {}`", one.rail)).collect();
     (!names.is_empty()).then(|| {
         format!(
             "no rail is chosen by itself; to use one, name it at both ends: {}",
