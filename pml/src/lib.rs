@@ -18,6 +18,7 @@
 //! | `rendezvous`, `restart` | long messages; how both ends begin anew over another way |
 //! | `credit` | back-pressure |
 //! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
+//! | `pace` | how often a rail is polled |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `checksum` | whether what arrived is what was sent |
@@ -64,6 +65,7 @@ mod local;
 mod moves;
 mod operations;
 mod order;
+mod pace;
 mod peer;
 mod pml;
 mod pool;

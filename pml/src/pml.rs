@@ -1,5 +1,7 @@
 //! The PML: its rails, and one pass of progress over them.
 
+use std::time::Duration;
+
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
 use doorbell_fabric::rail::Work;
@@ -12,6 +14,7 @@ use crate::direct::Direct;
 use crate::dispatch::Sink;
 use crate::error::PmlError;
 use crate::launch::Launch;
+use crate::pace::Pace;
 use crate::peer::{Path, about};
 use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;
@@ -19,10 +22,15 @@ use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
 use crate::ways::WAYS_MAX;
 
+/// A caller that has not looked for so long is shown every rail at once.
+const PAUSE: Duration = Duration::from_micros(20);
+
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
 #[derive(Debug)]
 pub struct Pml<M: Message> {
     pub(crate) rails: Vec<RailSlot<M>>,
+    /// When each of them is polled.
+    pub(crate) paces: Vec<Pace>,
     pub(crate) core: Core,
 }
 
@@ -61,13 +69,18 @@ impl<M: Message> Pml<M> {
         }
         Ok(Self {
             rails: Vec::new(),
+            paces: Vec::new(),
             core: Core::new(config),
         })
     }
 
     /// Adds a rail.
     pub fn add_rail(&mut self, rail: M) -> RailId {
+        self.paces.push(Pace::new(rail.poll_cost()));
         self.rails.push(RailSlot::new(rail));
+        if self.paces.len() > 1 {
+            self.paces.iter_mut().for_each(Pace::joined);
+        }
         RailId((self.rails.len() - 1) as u16)
     }
 
@@ -144,10 +157,10 @@ impl<M: Message> Pml<M> {
 
     /// All rails, to be armed before sleeping. The next pass polls each of them, whatever that costs.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = (RailId, &mut M)> {
-        (0..).map(RailId).zip(self.rails.iter_mut().map(|slot| {
-            slot.expect();
-            &mut slot.rail
-        }))
+        self.paces.iter_mut().for_each(Pace::expect);
+        (0..)
+            .map(RailId)
+            .zip(self.rails.iter_mut().map(|slot| &mut slot.rail))
     }
 
     /// The settings.
@@ -195,8 +208,8 @@ impl<M: Message> Pml<M> {
     #[inline]
     pub(crate) fn poll_for(&mut self, budget: usize, direct: &mut Direct) -> Work {
         let mut work = 0;
-        for (rail, slot) in self.rails.iter_mut().enumerate() {
-            if !slot.is_due() {
+        for (rail, (pace, slot)) in self.paces.iter_mut().zip(&mut self.rails).enumerate() {
+            if !pace.is_due() {
                 continue;
             }
             let mut sink = Sink {
@@ -206,7 +219,7 @@ impl<M: Message> Pml<M> {
                 rail: rail as u16,
             };
             let found = slot.rail.poll(budget, &mut sink);
-            slot.polled(found);
+            pace.polled(found);
             work += found;
         }
         if !self.core.withdrawals.is_empty() {
@@ -228,6 +241,9 @@ impl<M: Message> Pml<M> {
     /// for whom a poll would only move those behind the next one to where they cost more.
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
+        if now.since(self.core.now) > PAUSE {
+            self.paces.iter_mut().for_each(Pace::expect);
+        }
         self.core.now = now;
         for rail in 0..self.rails.len() {
             work += self.rails[rail].rail.progress(now);

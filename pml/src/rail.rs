@@ -5,7 +5,6 @@ use std::sync::Arc;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message, PeerIndex, Refused, Remote};
-use doorbell_fabric::rail::{PollCost, Work};
 use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
@@ -13,6 +12,7 @@ use crate::convertor::Origin;
 use crate::core::Withdrawal;
 use crate::dispatch::NOBODY;
 use crate::error::LostReason;
+use crate::pace::Pace;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
@@ -35,52 +35,18 @@ pub(crate) struct RailSlot<M> {
     pub(crate) can: Arc<Capabilities>,
     /// The rank of each of its peers.
     pub(crate) ranks: Vec<u32>,
-    /// Polled on every n-th idle pass: 1 for memory.
-    every: u32,
-    idle: u32,
 }
 
-/// What an idle pass over memory rails costs, in nanoseconds, roughly.
-const PASS_NS: u32 = 50;
-/// The rarest an expensive rail is polled, in idle passes.
-const EVERY_MOST: u32 = 64;
 /// Passes for the last messages of a peer that has ended: more than its window holds, and an end to a flood of others.
 const LAST_PASSES: u32 = 10_000;
 
 impl<M: Message> RailSlot<M> {
     pub(crate) fn new(rail: M) -> Self {
-        let every = match rail.poll_cost() {
-            PollCost::Memory => 1,
-            PollCost::SystemCall(cost) => (cost / PASS_NS).clamp(1, EVERY_MOST),
-        };
         Self {
             can: Arc::new(*rail.capabilities()),
             rail,
             ranks: Vec::new(),
-            every,
-            idle: 0,
         }
-    }
-
-    /// Whether this pass polls it (design, section 2: a rail whose poll costs a system call waits).
-    #[inline]
-    pub(crate) fn is_due(&mut self) -> bool {
-        if self.every == 1 {
-            return true;
-        }
-        self.idle += 1;
-        self.idle >= self.every
-    }
-
-    /// The next pass polls it: it is about to be armed, and what wakes the sleeper must not wait for its turn.
-    pub(crate) fn expect(&mut self) {
-        self.idle = self.every;
-    }
-
-    /// It was polled; what it found says whether the next pass polls it again.
-    #[inline]
-    pub(crate) fn polled(&mut self, work: Work) {
-        self.idle = if work > 0 { self.every } else { 0 };
     }
 
     pub(crate) fn assign(&mut self, peer: PeerIndex, rank: u32) {
@@ -97,7 +63,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
-            self.rails.iter_mut().for_each(RailSlot::expect);
+            self.paces.iter_mut().for_each(Pace::expect);
             // With the housekeeping: a peer that came, sent and went may not even have been met by its rail.
             if self.progress(now) == 0 {
                 break;

@@ -221,6 +221,8 @@ impl<M: Message> Pml<M> {
         let sent = rail.send(path.peer, word.as_bytes(), Body::Empty).is_ok();
         if sent {
             rail.flush();
+            // The time of the answer is what is to be measured, not that until somebody looks.
+            self.paces[usize::from(path.rail)].wake();
         }
         sent
     }

@@ -1,5 +1,5 @@
-//! How often a rail is polled whose poll costs a system call: every n-th pass by its cost, at once while it has
-//! something, and at once after it was armed.
+//! How often a rail is polled: one whose poll costs a system call every n-th pass by its cost, one of several in memory
+//! rarely while it is quiet; at once while it has something, and at once after it was armed.
 
 use doorbell_fabric::message::Message;
 use doorbell_fabric::rail::{PollCost, Rail};
@@ -36,8 +36,61 @@ fn idle_passes_poll_a_dear_rail_by_its_cost_and_never_less_than_every_sixty_four
             world.pmls[0].poll();
         }
         let of = |rail| polls(&world.pmls[0], rail, |rail| rail.polls);
-        assert_eq!((of(CHEAP), of(DEAR)), (640, 640 / every), "{cost} ns");
+        // Quiet after 256 polls, and then polled on every sixteenth pass at most.
+        let quiet = |every: u32| match 640 / every {
+            few @ ..=256 => few,
+            _ => 256 + (640 - 256 * every) / every.max(16),
+        };
+        let each = [of(CHEAP), of(DEAR)];
+        let expected = [quiet(1), quiet(every)];
+        for (found, expected) in each.iter().zip(expected) {
+            assert!(
+                found.abs_diff(expected) <= 1,
+                "{cost} ns: {each:?} against {expected}"
+            );
+        }
     }
+}
+
+#[test]
+fn a_quiet_rail_among_others_is_polled_rarely_until_it_has_something() {
+    let mut world = world(0);
+    let both =
+        |world: &World<Tuned>| [CHEAP, DEAR].map(|rail| polls(&world.pmls[0], rail, |rail| rail.polls));
+    for _ in 0..1000 {
+        world.pmls[0].poll();
+    }
+    let before = both(&world);
+    for _ in 0..160 {
+        world.pmls[0].poll();
+    }
+    let quiet = both(&world);
+    assert_eq!([quiet[0] - before[0], quiet[1] - before[1]], [10, 10]);
+    // What comes is found within sixteen passes, and from then on every pass looks.
+    world.pmls[1].inject(Rank(0), 0, 1, &[1; 8]).unwrap();
+    world.pmls[1].flush();
+    let later = world.net.now() + std::time::Duration::from_millis(1);
+    world.net.advance_to(later);
+    world.pmls.iter_mut().for_each(|pml| _ = pml.housekeep(later));
+    let passes = (0..).find(|_| world.pmls[0].poll() > 0).unwrap();
+    assert!(passes < 16, "{passes}");
+    let before = both(&world);
+    for _ in 0..100 {
+        world.pmls[0].poll();
+    }
+    let after = both(&world);
+    let mut looks = [after[0] - before[0], after[1] - before[1]];
+    looks.sort_unstable();
+    assert!(looks[0] <= 7 && looks[1] == 100, "{looks:?}");
+}
+
+#[test]
+fn a_rail_that_is_alone_is_polled_on_every_pass() {
+    let mut world = World::wrapped(2, 1, 3, sim(true, true, true), Tuned::new, |_| ());
+    for _ in 0..2000 {
+        world.pmls[0].poll();
+    }
+    assert_eq!(polls(&world.pmls[0], CHEAP, |rail| rail.polls), 2000);
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn equal_ways_take_turns() {
     slow(&world, 1, Duration::from_micros(500));
     chat(&mut world, 1500 * MS);
     let before = [0, 1, 2].map(|plane| sent_over(&world, plane));
-    for at in 0..2000 {
+    for at in 0..10_000 {
         world.pmls[0].inject(Rank(1), 0, 1, &pattern(8, at)).unwrap();
         let into = empty(8);
         let request = world.recv(1, Rank(0), 1, &into);
@@ -97,8 +97,8 @@ fn equal_ways_take_turns() {
         assert_eq!(bytes(&into), pattern(8, at));
     }
     let sent = [0, 1, 2].map(|plane| sent_over(&world, plane) - before[plane]);
-    assert!(sent[0].abs_diff(sent[2]) < 200 && sent[0] > 800, "{sent:?}");
-    assert!(sent[1] < 50, "{sent:?}");
+    assert!(sent[0].abs_diff(sent[2]) < 1000 && sent[0] > 4000, "{sent:?}");
+    assert!(sent[1] < 250, "{sent:?}");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn what_is_to_be_done_about_ways_is_a_deadline() {
     world.pmls[0].progress(now);
     world.net.advance_to(now + MS);
     let before = world.pmls[1].next_deadline();
-    world.pmls[1].poll();
+    (0..16).for_each(|_| _ = world.pmls[1].poll()); // both rails are quiet, and polled rarely
     let after = world.pmls[1].next_deadline().unwrap();
     assert!(
         before.is_none_or(|before| before > after) && after <= now,

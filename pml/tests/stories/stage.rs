@@ -201,7 +201,11 @@ impl Stage {
         for _ in 0..PASSES {
             self.now += Duration::from_nanos(1);
             let now = self.now;
-            if self.pmls.iter_mut().map(|pml| pml.progress(now)).sum::<usize>() == 0 {
+            let turn = |pml: &mut Pml<_>| {
+                let _ = pml.rails_mut(); // a quiet rail is looked at, too
+                pml.progress(now)
+            };
+            if self.pmls.iter_mut().map(turn).sum::<usize>() == 0 {
                 return Ok(());
             }
         }
