@@ -24,6 +24,7 @@ const TOP: &[&str] = &[
     "SECURITY.md",
     "clippy.toml",
     "deny.toml",
+    "docs",
     "rust-toolchain.toml",
     "rustfmt.toml",
 ];
