@@ -8,7 +8,7 @@ use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Side;
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::select::{Choice, Offer, Published, Reach, Selection, select};
+use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
 use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
@@ -536,6 +536,50 @@ fn connect(
     own: &Hello,
     peer: &Hello,
 ) -> Result<(Selection, Vec<Way>), Error> {
+    let selection = choose(pml, config, candidates, own, peer)?;
+    selection.require()?;
+    let chosen: Vec<Pairing> = selection
+        .rails
+        .iter()
+        .filter_map(|judged| pairing(pml, peer, judged))
+        .collect();
+    let mut by_number = chosen.clone();
+    by_number.sort_unstable_by_key(|pairing| pairing.number);
+    for pairing in by_number {
+        let entry = &peer.rails[pairing.other];
+        pml.connect(
+            Rank(peer.rank),
+            pairing.rail,
+            &entry.address,
+            Incarnation(entry.incarnation),
+        )?;
+    }
+    // In the order in which they were chosen: the first that can serves a one-sided operation.
+    let ways: Result<Vec<Option<Way>>, Error> = chosen
+        .into_iter()
+        .map(|pairing| way_over(pml, peer, pairing))
+        .collect();
+    Ok((selection, ways?.into_iter().flatten().collect()))
+}
+
+/// A rail of ours and one of the peer's, which lead to each other.
+#[derive(Clone, Copy, Debug)]
+struct Pairing {
+    /// By which both ends name it.
+    number: usize,
+    rail: RailId,
+    /// The place of the other one among the peer's rails.
+    other: usize,
+}
+
+/// Judges every rail of ours towards a peer, by what both have published.
+fn choose(
+    pml: &mut Pml<AnyRail>,
+    config: &Config,
+    candidates: &[Candidate],
+    own: &Hello,
+    peer: &Hello,
+) -> Result<Selection, Error> {
     let [ours, theirs] =
         [own, peer].map(|hello| hello.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
@@ -557,49 +601,38 @@ fn connect(
         },
         lower: own.rank < peer.rank,
     };
-    let named = &config.rails.list.get().0;
-    let selection = select(
+    Ok(select(
         &format!("rank {}", peer.rank),
         candidates,
         published,
-        named,
+        &config.rails.list.get().0,
         |rail, offer| reach(pml, peer, rail, offer),
-    );
-    selection.require()?;
-    let mut opened = Vec::new();
-    for judged in &selection.rails {
-        if let Choice::Chosen { pair, to, .. } = &judged.choice
-            && let Some(way) = rail_of(pml, &judged.rail).zip(entry_of(peer, to))
-        {
-            opened.push((*pair, way));
-        }
-    }
-    let mut by_number = opened.clone();
-    by_number.sort_unstable_by_key(|(pair, _)| *pair);
-    for (_, (id, other)) in by_number {
-        let entry = &peer.rails[other];
-        pml.connect(
-            Rank(peer.rank),
-            id,
-            &entry.address,
-            Incarnation(entry.incarnation),
-        )?;
-    }
-    // In the order in which they were chosen: the first that can serves a one-sided operation.
-    let mut ways = Vec::new();
-    for (_, (id, other)) in opened {
-        let entry = &peer.rails[other];
-        if let Some(rail) = pml.rail_mut(id) {
-            // Opening again gives the same number: the one that one-sided operations need.
-            let index = rail.open(&entry.address, Incarnation(entry.incarnation))?;
-            ways.push(Way {
-                rail: id,
-                peer: index,
-                other: other as u16,
-            });
-        }
-    }
-    Ok((selection, ways))
+    ))
+}
+
+/// The pair that a rail was chosen for.
+fn pairing(pml: &Pml<AnyRail>, peer: &Hello, judged: &Judged) -> Option<Pairing> {
+    let Choice::Chosen { pair, to, .. } = &judged.choice else {
+        return None;
+    };
+    Some(Pairing {
+        number: *pair,
+        rail: rail_of(pml, &judged.rail)?,
+        other: entry_of(peer, to)?,
+    })
+}
+
+/// The number of the peer at a rail that was opened: opening again gives the same one, which one-sided operations need.
+fn way_over(pml: &mut Pml<AnyRail>, peer: &Hello, pairing: Pairing) -> Result<Option<Way>, Error> {
+    let entry = &peer.rails[pairing.other];
+    let Some(rail) = pml.rail_mut(pairing.rail) else {
+        return Ok(None);
+    };
+    Ok(Some(Way {
+        rail: pairing.rail,
+        peer: rail.open(&entry.address, Incarnation(entry.incarnation))?,
+        other: pairing.other as u16,
+    }))
 }
 
 /// What a rank published about a rail, for selection; `None`: its name is none.

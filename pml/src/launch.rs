@@ -71,7 +71,6 @@ impl<M: Message> Pml<M> {
     }
 
     fn launch_whole(&mut self, rank: u32, at: usize, id: RequestId) -> Launch {
-        self.core.withdraw(id.index());
         let length = self.core.requests.peek(id.index()).length;
         let seq = self.core.hot[rank as usize].next;
         let slot = self.core.requests.peek(id.index());
@@ -101,8 +100,6 @@ impl<M: Message> Pml<M> {
         first: usize,
         can_put: bool,
     ) -> Launch {
-        // An earlier try may have chosen otherwise.
-        self.core.withdraw(id.index());
         let checksum = self.core.checksum_of(id.index());
         let hot = &self.core.hot[rank as usize];
         let (slot, record) = self.core.requests.both(id.index());
