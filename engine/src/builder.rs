@@ -448,6 +448,7 @@ impl World {
             life,
             watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
+            stopped: None,
             tests: 0,
         };
         let front = if dedicated {

@@ -267,7 +267,7 @@ impl<M: Message> Pml<M> {
         // What arrived about ways, and what moved them, waits for the next tick.
         let stirred = self.core.stirred || self.core.tick_at <= self.core.now;
         let due = if stirred {
-            self.core.now
+            self.core.now + Duration::from_nanos(1)
         } else {
             self.core.watch_due
         };

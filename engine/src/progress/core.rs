@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) life: Option<Life>,
     /// For foreign event loops.
     pub(crate) watch: Watch,
+    /// Where a simulated clock stopped last for this rank.
+    pub(crate) stopped: Option<Time>,
     /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
     pub(crate) tests: u32,
 }
@@ -86,8 +88,14 @@ impl Core {
         if let Clock::Virtual(net) = &self.clock {
             // Nothing happens in a simulated network unless somebody moves its clock; and it stops wherever one of the
             // ranks has something to do.
-            net.set_alarm(self.rank, self.pml.next_deadline());
-            net.advance_to_next_event();
+            // Where the clock stopped for this rank it acts first, once.
+            let (now, due) = (net.now(), self.pml.next_deadline());
+            net.set_alarm(self.rank, due);
+            if due.is_some_and(|due| due <= now) && self.stopped != Some(now) {
+                self.stopped = Some(now);
+            } else {
+                net.advance_to_next_event();
+            }
         }
         let now = self.clock.now();
         let work = self.progress_at(now);

@@ -367,7 +367,7 @@ fn what_is_to_be_done_about_ways_is_a_deadline() {
     (0..16).for_each(|_| _ = world.pmls[1].poll()); // both rails are quiet, and polled rarely
     let after = world.pmls[1].next_deadline().unwrap();
     assert!(
-        before.is_none_or(|before| before > after) && after <= now,
+        before.is_none_or(|before| before > after) && after <= now + Duration::from_nanos(1),
         "{before:?} {after:?}"
     );
     world.pmls[1].progress(now + MS);

@@ -296,7 +296,7 @@ fn after_its_close_a_rail_takes_no_lane() {
             world.up(0, 1);
             world.up(1, 0);
             world.rails[0].sever(Some(B));
-            world.until("it is noticed", |world| events(world)[1].contains(&SILENT));
+            world.until("it is noticed", |world| events(world)[1].contains(&GIVEN_UP));
         }
         assert!(world.rails[0].close(Time::ZERO, Time::ZERO));
         events(&mut world);

@@ -194,7 +194,7 @@ fn revived_with_few_descriptors() {
     {
         let mut world = pair();
         world.rails[0].sever(Some(B));
-        world.until("it is noticed", |world| events(world)[1] == [SILENT]);
+        world.until("it is noticed", |world| events(world)[1] == [GIVEN_UP]);
         world.rails[who].revive(if who == 0 { B } else { A });
         let case = format!("{spare} {steps} {who}");
         let mut look = |at: usize| {
@@ -239,7 +239,7 @@ fn met_with_few_descriptors() {
         drop(limit);
         look(1 - who, 3);
         for told in events(&mut world).iter().flatten() {
-            let lack = [UP, SILENT, EventKind::PeerDown(DownReason::Resources)];
+            let lack = [UP, SILENT, GIVEN_UP, EventKind::PeerDown(DownReason::Resources)];
             assert!(lack.contains(told), "{case}: {told:?}");
         }
         for (i, to) in [B, A].into_iter().enumerate() {

@@ -77,7 +77,7 @@ impl End {
         for kind in told {
             match *kind {
                 UP => self.down = false,
-                SILENT => (self.down, self.owes, self.downs) = (true, true, self.downs + 1),
+                SILENT | GIVEN_UP => (self.down, self.owes, self.downs) = (true, true, self.downs + 1),
                 other => panic!("{other:?}"),
             }
         }
