@@ -418,7 +418,7 @@ impl World {
         let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
         for mut rail in rails {
             rail.set_key(&key);
-            pml.add_rail(rail);
+            pml.add_rail(rail)?;
         }
         let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
         let chosen = chosen.and_then(|(selections, ways)| {

@@ -62,7 +62,7 @@ fn stack<D: Datagram>(driver: D, peers: u32, address: impl Fn(u32) -> RailAddres
     let mut btl = Btl::new(driver, config, Incarnation(1)).unwrap();
     btl.set_key(JobKey::from_bytes([1; 32]));
     let mut pml = Pml::new(PmlConfig::new(Rank(0), peers + 1, 1)).unwrap();
-    let rail = pml.add_rail(btl);
+    let rail = pml.add_rail(btl).unwrap();
     for rank in 1..=peers {
         pml.connect(Rank(rank), rail, &address(rank), Incarnation(7))
             .unwrap();

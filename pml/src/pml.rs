@@ -14,7 +14,7 @@ use crate::direct::Direct;
 use crate::dispatch::Sink;
 use crate::error::PmlError;
 use crate::launch::Launch;
-use crate::pace::Pace;
+use crate::pace::{Paces, RAILS_MAX};
 use crate::peer::{Path, about};
 use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 pub struct Pml<M: Message> {
     pub(crate) rails: Vec<RailSlot<M>>,
     /// When each of them is polled.
-    pub(crate) paces: Vec<Pace>,
+    pub(crate) paces: Paces,
     pub(crate) core: Core,
 }
 
@@ -69,19 +69,25 @@ impl<M: Message> Pml<M> {
         }
         Ok(Self {
             rails: Vec::new(),
-            paces: Vec::new(),
+            paces: Paces::default(),
             core: Core::new(config),
         })
     }
 
     /// Adds a rail.
-    pub fn add_rail(&mut self, rail: M) -> RailId {
-        self.paces.push(Pace::new(rail.poll_cost()));
-        self.rails.push(RailSlot::new(rail));
-        if self.paces.len() > 1 {
-            self.paces.iter_mut().for_each(Pace::joined);
+    ///
+    /// # Errors
+    /// [`PmlError::BadConfig`] for one more than 64.
+    pub fn add_rail(&mut self, rail: M) -> Result<RailId, PmlError> {
+        if !self.paces.add(rail.poll_cost()) {
+            return Err(PmlError::BadConfig {
+                name: "rails",
+                value: RAILS_MAX as u64 + 1,
+                reason: "at most 64",
+            });
         }
-        RailId((self.rails.len() - 1) as u16)
+        self.rails.push(RailSlot::new(rail));
+        Ok(RailId((self.rails.len() - 1) as u16))
     }
 
     /// Makes a peer known over a rail. The order in which this is called for the rails of a peer numbers them, and is the
@@ -157,7 +163,7 @@ impl<M: Message> Pml<M> {
 
     /// All rails, to be armed before sleeping. The next pass polls each of them, whatever that costs.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = (RailId, &mut M)> {
-        self.paces.iter_mut().for_each(Pace::expect);
+        self.paces.expect_all();
         (0..)
             .map(RailId)
             .zip(self.rails.iter_mut().map(|slot| &mut slot.rail))
@@ -208,10 +214,8 @@ impl<M: Message> Pml<M> {
     #[inline]
     pub(crate) fn poll_for(&mut self, budget: usize, direct: &mut Direct) -> Work {
         let mut work = 0;
-        for (rail, (pace, slot)) in self.paces.iter_mut().zip(&mut self.rails).enumerate() {
-            if !pace.is_due() {
-                continue;
-            }
+        for rail in self.paces.begin() {
+            let slot = &mut self.rails[rail];
             let mut sink = Sink {
                 core: &mut self.core,
                 direct,
@@ -219,7 +223,7 @@ impl<M: Message> Pml<M> {
                 rail: rail as u16,
             };
             let found = slot.rail.poll(budget, &mut sink);
-            pace.polled(found);
+            self.paces.polled(rail, found);
             work += found;
         }
         if !self.core.withdrawals.is_empty() {
@@ -242,7 +246,7 @@ impl<M: Message> Pml<M> {
     pub fn housekeep(&mut self, now: Time) -> Work {
         let mut work = 0;
         if now.since(self.core.now) > PAUSE {
-            self.paces.iter_mut().for_each(Pace::expect);
+            self.paces.expect_all();
         }
         self.core.now = now;
         for rail in 0..self.rails.len() {

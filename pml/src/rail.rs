@@ -12,7 +12,6 @@ use crate::convertor::Origin;
 use crate::core::Withdrawal;
 use crate::dispatch::NOBODY;
 use crate::error::LostReason;
-use crate::pace::Pace;
 use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::rank::Rank;
@@ -63,7 +62,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
-            self.paces.iter_mut().for_each(Pace::expect);
+            self.paces.expect_all();
             // With the housekeeping: a peer that came, sent and went may not even have been met by its rail.
             if self.progress(now) == 0 {
                 break;

@@ -22,7 +22,7 @@ pub use local::{pml_nanos, ring_ratios};
 pub use matching::{Queue, matching_ratio};
 pub use overlap::overlap_share;
 pub use raw_udp::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket};
-pub use stack::{Stack, Way, stack_nanos};
+pub use stack::{Pair, Stack, Way, stack_nanos};
 pub use threads::{HandOver, hand_over};
 
 /// The name and version of the JSON.

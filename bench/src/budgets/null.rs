@@ -156,7 +156,7 @@ pub(super) fn pml(tag: u64, payload: usize) -> Pml<NullRail> {
     config.window = 1 << 36;
     config.hard_window = 1 << 36;
     let mut pml = Pml::new(config).expect("a good configuration");
-    let rail = pml.add_rail(NullRail::new(tag, payload));
+    let rail = pml.add_rail(NullRail::new(tag, payload)).expect("there is room");
     pml.connect(Rank(1), rail, &RailAddress::native("sim", [0]), Incarnation(1))
         .expect("it opens");
     pml

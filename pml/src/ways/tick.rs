@@ -222,7 +222,7 @@ impl<M: Message> Pml<M> {
         if sent {
             rail.flush();
             // The time of the answer is what is to be measured, not that until somebody looks.
-            self.paces[usize::from(path.rail)].wake();
+            self.paces.expect(usize::from(path.rail));
         }
         sent
     }

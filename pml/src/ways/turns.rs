@@ -22,9 +22,10 @@ use super::state::{MOVES, Turn, WayState};
 const BACK_OFF: Duration = Duration::from_millis(50);
 const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 /// How long a way that came back has to stay good before it is used; doubled each time that it breaks again within
-/// [`CALM`], up to [`HOLD_MOST`].
+/// [`CALM`], up to [`HOLD_MOST`]: with the longest back-off and a second or two of a loaded host, it carries its share
+/// within five seconds of its link's return (`cargo xtask rails`).
 const HOLD: Duration = Duration::from_millis(500);
-const HOLD_MOST: Duration = Duration::from_secs(3);
+const HOLD_MOST: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(20);
 /// How long what a process sent over other ways before it ended may take to be read.
 const LAST_WORDS: Duration = Duration::from_millis(10);

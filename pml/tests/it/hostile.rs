@@ -28,7 +28,7 @@ fn victim() -> Pml<FeedRail> {
         within_host: false,
         checksum: false,
     };
-    let rail = pml.add_rail(FeedRail::new(features));
+    let rail = pml.add_rail(FeedRail::new(features)).unwrap();
     for rank in [1, 2] {
         pml.connect(Rank(rank), rail, &RailAddress::native("sim", [0]), Incarnation(1))
             .unwrap();

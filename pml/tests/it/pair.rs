@@ -53,7 +53,9 @@ impl Pair {
             let mut config = PmlConfig::new(Rank(side as u32), 2, 1);
             configure(&mut config);
             let mut pml = Pml::new(config).unwrap();
-            let rail = pml.add_rail(PairRail::new(side, features, Rc::clone(&wire)));
+            let rail = pml
+                .add_rail(PairRail::new(side, features, Rc::clone(&wire)))
+                .unwrap();
             let other = Rank(1 - side as u32);
             pml.connect(other, rail, &RailAddress::native("sim", [0]), Incarnation(1))
                 .unwrap();

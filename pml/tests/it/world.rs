@@ -74,7 +74,7 @@ impl<M: Message> World<M> {
             configure(&mut config);
             let mut pml = Pml::new(config).unwrap();
             for (plane, rail) in rails[rank as usize].drain(..).enumerate() {
-                let id = pml.add_rail(wrap(rail));
+                let id = pml.add_rail(wrap(rail)).unwrap();
                 for (peer, addresses) in known.iter().enumerate() {
                     let (address, incarnation) = &addresses[plane];
                     pml.connect(Rank(peer as u32), id, address, *incarnation).unwrap();

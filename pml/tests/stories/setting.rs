@@ -84,7 +84,7 @@ impl Setting {
                         _ => can.features.put = false,
                     }
                 }
-                let id = pml.add_rail(StoryRail::new(rail, rank, can, air));
+                let id = pml.add_rail(StoryRail::new(rail, rank, can, air)).unwrap();
                 for peer in (0..self.ranks).filter(|peer| *peer != rank) {
                     pml.connect(Rank(peer as u32), id, &address(peer), Incarnation(1))
                         .unwrap();

@@ -56,7 +56,7 @@ impl Victim {
             within_host: false,
             checksum: false,
         };
-        let rail = pml.add_rail(FeedRail::new(features));
+        let rail = pml.add_rail(FeedRail::new(features)).expect("there is room");
         for rank in [1, 2] {
             pml.connect(Rank(rank), rail, &RailAddress::native("sim", [0]), Incarnation(1))
                 .expect("it opens");

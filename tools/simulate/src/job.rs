@@ -197,7 +197,7 @@ impl Job {
             let mut config = PmlConfig::new(Rank(rank), self.ranks, self.seed);
             config.protocol = shape.protocol;
             let mut pml = Pml::new(config).map_err(other)?;
-            let id = pml.add_rail(rail);
+            let id = pml.add_rail(rail).map_err(other)?;
             for (peer, (address, life)) in (0..).zip(&known) {
                 pml.connect(Rank(peer), id, address, *life).map_err(other)?;
             }

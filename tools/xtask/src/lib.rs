@@ -3,13 +3,15 @@
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
 //! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `links` measures
-//! the udp rail between two hosts, `rails` breaks links under several of them.
+//! the udp rail between two hosts, `rails` breaks links under several of them, `instructions` counts what a message
+//! costs.
 #![forbid(unsafe_code)]
 
 mod arrows;
 pub mod child;
 pub mod error;
 mod fuzz;
+mod instructions;
 mod licences;
 mod links;
 mod lock;
@@ -50,6 +52,9 @@ enum Command {
     /// Break links under several rails between two hosts, and check every message
     #[command(after_help = rails::HELP)]
     Rails(rails::Options),
+    /// Count the instructions of a small message, with one rail and with several
+    #[command(after_help = instructions::HELP)]
+    Instructions(instructions::Options),
     /// Attack parsers and protocols with inputs that are made up
     #[command(after_help = fuzz::HELP)]
     Fuzz(fuzz::Options),
@@ -72,6 +77,7 @@ Examples:
   cargo xtask licences
   cargo xtask links                    as root: latency, bandwidth, loss between two hosts
   cargo xtask rails                    as root: links break at random, and every message arrives
+  cargo xtask instructions             what a small message costs, with one rail and with three
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
@@ -96,6 +102,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Licences => licences::run(&workspace),
         Command::Links(options) => links::run(&workspace, &options),
         Command::Rails(options) => rails::run(&workspace, &options),
+        Command::Instructions(options) => instructions::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
@@ -110,7 +117,16 @@ mod tests {
     fn the_command_line_is_sound_and_its_help_shows_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().render_help().to_string();
-        for command in ["test", "arrows", "licences", "links", "rails", "fuzz", "simulate"] {
+        for command in [
+            "test",
+            "arrows",
+            "licences",
+            "links",
+            "rails",
+            "instructions",
+            "fuzz",
+            "simulate",
+        ] {
             assert!(
                 help.contains(&format!("cargo xtask {command}")),
                 "no example of {command} in:\n{help}"

@@ -384,7 +384,7 @@ fn pmls(seed: u64, net: &SimNet, shape: &Shape, planes: &[Plane]) -> Result<Vec<
     for (rank, own) in (0..).zip(rails) {
         let mut pml = Pml::new(shape.pml(rank)).map_err(|error| other(error.to_string()))?;
         for (at, rail) in own.into_iter().enumerate() {
-            let id = pml.add_rail(rail);
+            let id = pml.add_rail(rail).map_err(|error| other(error.to_string()))?;
             for (peer, addresses) in (0..).zip(&known) {
                 let (address, life) = &addresses[at];
                 pml.connect(Rank(peer), id, address, *life)

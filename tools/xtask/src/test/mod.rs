@@ -11,6 +11,7 @@ mod report;
 mod skips;
 mod steps;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -135,6 +136,7 @@ impl Runner<'_> {
             Work::Licences => check_licences(self.workspace)?,
             Work::Lock => check_lock(self.workspace)?,
             Work::Fuzz(seconds) => self.fuzz(step, *seconds)?,
+            Work::Instructions => self.instructions(step)?,
             Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
         };
         outcome.name = step.name.to_owned();
@@ -180,37 +182,65 @@ impl Runner<'_> {
 
     /// Runs ourselves as `cargo xtask fuzz`, in a process that can be ended with all that it started.
     fn fuzz(&self, step: &Step, seconds: u64) -> Result<Outcome, Error> {
-        let path = self.logs.join(format!("{}.log", step.name));
         let json = self.logs.join(format!("{}.json", step.name));
-        let log = File::create(&path).map_err(Error::file("create", &path))?;
         File::create(&json).map_err(Error::file("create", &json))?;
+        let seconds_text = seconds.to_string();
+        let words = ["fuzz", "--fresh", "--seconds", &seconds_text, "--json"].map(OsStr::new);
+        let (ended, text) = self.ourselves(step, words.into_iter().chain([json.as_os_str()]))?;
+        let report = serde_json::from_str(&read_lossy(&json)?);
+        Ok(match (ended, report) {
+            (Ended::Exit(_), Ok(report)) => count_fuzzers(report, self.ci),
+            (ended, _) => {
+                let what = ended_badly(&ended, step);
+                let repeat = format!("cargo xtask fuzz --seconds {seconds}");
+                Outcome::check(vec![Failure { what, repeat }], report::telling_lines(&text))
+            }
+        })
+    }
+
+    /// The same as `cargo xtask instructions`; one check.
+    fn instructions(&self, step: &Step) -> Result<Outcome, Error> {
+        if let Some(package) = packages::lacking("valgrind") {
+            let reason = format!("package {package}: not found");
+            return Ok(if self.ci {
+                let what = format!("{reason} (with CI=true a missing package is a failure)");
+                let repeat = packages::install_line(&[package]);
+                Outcome::check(vec![Failure { what, repeat }], Vec::new())
+            } else {
+                Outcome::left_out(step.name, &reason)
+            });
+        }
+        let (ended, text) = self.ourselves(step, [OsStr::new("instructions")])?;
+        let good = matches!(ended, Ended::Exit(status) if status.success());
+        let failure = (!good).then(|| Failure {
+            what: ended_badly(&ended, step),
+            repeat: "cargo xtask instructions".to_owned(),
+        });
+        Ok(Outcome::check(
+            failure.into_iter().collect(),
+            text.lines().map(str::to_owned).collect(),
+        ))
+    }
+
+    /// Runs this program with other words, in a process that can be ended with all that it started; how it ended, and
+    /// what it said.
+    fn ourselves<'w>(
+        &self,
+        step: &Step,
+        words: impl IntoIterator<Item = &'w OsStr>,
+    ) -> Result<(Ended, String), Error> {
+        let path = self.logs.join(format!("{}.log", step.name));
+        let log = File::create(&path).map_err(Error::file("create", &path))?;
         // Not by its path: an earlier step may have built this program anew.
         let mut command = Command::new("/proc/self/exe");
-        command
-            .args(["fuzz", "--fresh", "--seconds", &seconds.to_string(), "--json"])
-            .arg(&json)
-            .current_dir(&self.workspace.root);
+        command.args(words).current_dir(&self.workspace.root);
         let bound = step.bound.min(self.end.saturating_duration_since(Instant::now()));
         let mut progress = progress::Progress::new(step.name, &path);
         let ended = self
             .nursery
             .run(&mut command, &log, bound, &mut |_| progress.show())?;
         progress.clear();
-        let text = read_lossy(&path)?;
-        let report = serde_json::from_str(&read_lossy(&json)?);
-        Ok(match (ended, report) {
-            (Ended::Exit(_), Ok(report)) => count_fuzzers(report, self.ci),
-            (ended, _) => {
-                let what = match ended {
-                    Ended::Exit(status) => format!("cargo xtask fuzz ended with {status}"),
-                    Ended::TimedOut => {
-                        format!("still running at its limit, after {} s; killed", bound.as_secs())
-                    }
-                };
-                let repeat = format!("cargo xtask fuzz --seconds {seconds}");
-                Outcome::check(vec![Failure { what, repeat }], report::telling_lines(&text))
-            }
-        })
+        Ok((ended, read_lossy(&path)?))
     }
 
     fn command(&self, call: &Invocation, skip_file: &Path) -> Command {
@@ -231,6 +261,14 @@ impl Runner<'_> {
         }
         command.envs(call.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+}
+
+/// How a command of ours ended that should have ended well.
+fn ended_badly(ended: &Ended, step: &Step) -> String {
+    match ended {
+        Ended::Exit(status) => format!("cargo xtask {} ended with {status}", step.name),
+        Ended::TimedOut => "still running at its limit; killed".to_owned(),
     }
 }
 

@@ -54,6 +54,12 @@ const PACKAGES: &[Package] = &[
         program: "iperf3",
         steps: &["test"],
     },
+    // `cargo xtask instructions` counts with it
+    Package {
+        name: "valgrind",
+        program: "valgrind",
+        steps: &["instructions"],
+    },
     // libFuzzer is C++ (tools/fuzz)
     Package {
         name: "g++",
@@ -93,6 +99,13 @@ fn install_those(needed: impl Fn(&Package) -> bool) -> Result<(), Error> {
         eprintln!("apt-get failed; what needs these packages will be skipped. Try: {line}");
     }
     Ok(())
+}
+
+/// The package that `program` comes in, if the program is not here.
+pub(super) fn lacking(program: &str) -> Option<&'static str> {
+    let package = PACKAGES.iter().find(|package| package.program == program)?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    (!is_on_path(program, &path)).then_some(package.name)
 }
 
 /// What installs these packages.

@@ -99,7 +99,7 @@ impl Outcome {
             _ => "ok",
         };
         let mut line = format!(
-            "{:9} {verdict:7} {:7.1} s  {} passed",
+            "{:12} {verdict:7} {:7.1} s  {} passed",
             self.name, self.seconds, self.passed
         );
         for (count, what) in [(self.failures.len(), "failed"), (self.skips.len(), "skipped")] {
@@ -276,16 +276,16 @@ mod tests {
     fn each_step_has_one_line_with_its_time_and_verdict() {
         assert_eq!(
             outcome("fmt", 1, &[], &[]).line(),
-            "fmt       ok          1.2 s  1 passed"
+            "fmt          ok          1.2 s  1 passed"
         );
         assert_eq!(
             outcome("test", 1, &["x"], &["y"]).line(),
-            "test      FAILED      1.2 s  1 passed, 1 failed, 1 skipped"
+            "test         FAILED      1.2 s  1 passed, 1 failed, 1 skipped"
         );
         assert!(
             Outcome::left_out("loom", "left out by --fast")
                 .line()
-                .starts_with("loom      skipped")
+                .starts_with("loom         skipped")
         );
     }
 

@@ -84,6 +84,8 @@ pub(super) enum Work {
     Lock,
     /// `cargo xtask fuzz`, for so many seconds of each target.
     Fuzz(u64),
+    /// `cargo xtask instructions`.
+    Instructions,
     /// Cargo, once or several times.
     Cargo {
         /// The calls, in order.
@@ -228,6 +230,15 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
                 Work::Fuzz(10),
             )
         },
+        Step {
+            slow: true,
+            bound: minutes(8),
+            ..own(
+                "instructions",
+                "rails that carry nothing cost a small message next to nothing",
+                Work::Instructions,
+            )
+        },
     ])
 }
 
@@ -241,7 +252,7 @@ pub(super) fn list(plan: &[Step]) -> String {
     let line = |step: &Step| {
         let slow = if step.slow { ", left out by --fast" } else { "" };
         format!(
-            "{:9} {} (at most {} min{slow})\n",
+            "{:12} {} (at most {} min{slow})\n",
             step.name,
             step.about,
             step.bound.as_secs() / 60
@@ -477,7 +488,7 @@ mod tests {
                 "{list}"
             );
         }
-        assert_eq!(list.matches("--fast").count(), 4);
+        assert_eq!(list.matches("--fast").count(), 5);
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! PML and BTL with their driver taken out: two ranks on one thread, over a datagram rail that only copies frames from
+//! one array to another. What that rail takes by itself, for the same number of frames of the same length, is measured
+//! in turn and subtracted: what is left is fragments, window, acknowledgements and matching, of both ends together.
+//!
+//! Twice: as a ping-pong of calls that wait, which is what a latency is made of, and as a stream of messages in one
+//! direction, each received by a request that is posted, matched, completed and tested.
+//!
+//! `cargo xtask instructions` counts the same over several rails.
+
+mod pair;
+mod wire;
+
+use std::hint::black_box;
+
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::message::{Body, PeerIndex};
+
+use crate::error::BenchError;
+use pair::{PAYLOAD, failed};
+use wire::End;
+
+pub use pair::Pair;
+
+/// Messages for one look at the clock: two to four milliseconds.
+const MESSAGES: u64 = 20_000;
+/// Looks in turn, of which the best counts: where another tenant shares the core, half of them may take twice as long.
+const LOOKS: u32 = 30;
+/// What the copying rail is said to take, in nanoseconds.
+const LATENCY: u64 = 100;
+
+/// What one small message costs, in one of the two ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    /// PML and BTL of both ends, without the driver, in nanoseconds.
+    pub nanos: f64,
+    /// What the copying rail took, which is not in it.
+    pub driver_nanos: f64,
+    /// Frames for each message, acknowledgements included.
+    pub frames: f64,
+}
+
+/// How messages are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// There and back, by calls that wait.
+    Waiting,
+    /// One direction, by requests that are posted before and tested after.
+    Posted,
+}
+
+/// Nanoseconds of PML and BTL for one 8-byte message: sent, received, matched, completed and acknowledged.
+///
+/// # Errors
+/// When either refuses what it must not refuse.
+pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
+    let mut pair = Pair::over(&[LATENCY])?;
+    let (mut all, mut driver) = (f64::INFINITY, f64::INFINITY);
+    let before = pair.frames()[0];
+    for _ in 0..LOOKS {
+        let start = clock.ticks();
+        match way {
+            Way::Waiting => {
+                for _ in 0..MESSAGES / 2 {
+                    pair.there_and_back()?;
+                }
+            }
+            Way::Posted => {
+                for _ in 0..MESSAGES {
+                    pair.exchange()?;
+                }
+            }
+        }
+        all = all.min(clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / MESSAGES as f64);
+        driver = driver.min(driver_nanos(clock).map_err(failed)?);
+    }
+    let frames = (pair.frames()[0] - before) as f64 / (MESSAGES * u64::from(LOOKS)) as f64;
+    // The best of each by itself: a slow look at the driver must not be taken from a fast one at all of it.
+    let driver_nanos = driver * frames;
+    Ok(Stack {
+        nanos: all - driver_nanos,
+        driver_nanos,
+        frames,
+    })
+}
+
+/// What the copying rail takes for one frame by itself, in nanoseconds: posted, shown, and its head copied once.
+fn driver_nanos(clock: &Clock) -> Result<f64, RailError> {
+    const HEAD: [u8; 48] = [7; 48];
+    let [mut near, mut far] = End::pair(0, LATENCY)?;
+    let mut seen = 0u32;
+    let start = clock.ticks();
+    for _ in 0..MESSAGES {
+        let (tx, _) = near.split();
+        if tx.reserve(Channel::Priority, 1) == 1 {
+            let posted = tx.post(
+                Channel::Priority,
+                PeerIndex(0),
+                black_box(&HEAD),
+                Body::Bytes(&[7; PAYLOAD]),
+            );
+            black_box(posted.is_ok());
+        }
+        tx.doorbell();
+        let (_, rx) = far.split();
+        for i in 0..rx.poll(Channel::Priority, 16) {
+            if let Some(frame) = rx.frame(Channel::Priority, i) {
+                black_box(frame.bytes.len());
+                seen += 1;
+            }
+        }
+        black_box(rx.poll(Channel::Data, 16));
+    }
+    let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
+    Ok(nanos / f64::from(seen.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figure_is_sane_and_acknowledgements_are_few() {
+        for way in [Way::Waiting, Way::Posted] {
+            let stack = stack_nanos(&Clock::start(), way).unwrap();
+            assert!(stack.nanos > 1.0 && stack.nanos < 100_000.0, "{way:?}: {stack:?}");
+            assert!(stack.driver_nanos > 0.0, "{way:?}: {stack:?}");
+            // One frame for each message, and at most an acknowledgement for each second one.
+            assert!((1.0..=1.6).contains(&stack.frames), "{way:?}: {stack:?}");
+        }
+    }
+
+    #[test]
+    fn small_messages_take_the_quickest_rail_or_all_that_are_equal() {
+        let mut pair = Pair::over(&[2_000, 100, 1_000]).unwrap();
+        (0..1_000).for_each(|_| pair.exchange().unwrap());
+        let frames = pair.frames();
+        assert!(frames[1] >= 1_000 && frames[0] + frames[2] < 100, "{frames:?}");
+        let mut pair = Pair::over(&[100; 3]).unwrap();
+        (0..999).for_each(|_| pair.there_and_back().unwrap());
+        let frames = pair.frames();
+        assert!(frames.iter().all(|frames| *frames >= 300), "{frames:?}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Two ranks of one thread, with PML and BTL each, over one or several copying rails.
+
+use std::hint::black_box;
+
+use doorbell_btl::{Btl, BtlConfig, JobKey};
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::memory::{ConstLoan, MutLoan};
+use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::time::Time;
+use doorbell_pml::{Pml, PmlConfig, Rank, Sent};
+
+use super::wire::End;
+use crate::error::BenchError;
+
+const TAG: u64 = 7;
+pub(super) const PAYLOAD: usize = 8;
+/// Time goes on by so much with each message, in nanoseconds, as it would on a busy rail.
+const STEP: u64 = 100;
+/// Housekeeping after so many messages.
+const EVERY: u64 = 64;
+
+/// Two ranks that exchange messages of eight bytes.
+#[derive(Debug)]
+pub struct Pair {
+    ends: [Pml<Btl<End>>; 2],
+    now: u64,
+    from: ConstLoan,
+    into: MutLoan,
+}
+
+impl Pair {
+    /// Both ranks, connected over as many rails as there are latencies, in nanoseconds, which the rails are said to have:
+    /// small messages take the least of them.
+    ///
+    /// # Errors
+    /// When PML or BTL refuses what it must not refuse; for more than 64 rails.
+    pub fn over(latencies_ns: &[u64]) -> Result<Self, BenchError> {
+        let mut sides = [Vec::new(), Vec::new()];
+        for (number, latency) in latencies_ns.iter().enumerate() {
+            let ends = End::pair(number, *latency).map_err(failed)?;
+            for (side, end) in sides.iter_mut().zip(ends) {
+                side.push(end);
+            }
+        }
+        let [near, far] = sides;
+        Ok(Self {
+            ends: [rank(0, near)?, rank(1, far)?],
+            now: 0,
+            // A few bytes, leaked: a loan without anybody's promise has to live for ever.
+            from: ConstLoan::of_static(&[7; PAYLOAD]),
+            into: MutLoan::of_static(vec![0; PAYLOAD].leak()),
+        })
+    }
+
+    /// Sends a message from the first rank and receives it at the second one, by a request that is posted before and
+    /// tested after.
+    ///
+    /// # Errors
+    /// When it does not arrive.
+    #[inline]
+    pub fn exchange(&mut self) -> Result<(), BenchError> {
+        let [near, far] = &mut self.ends;
+        let request = far
+            .recv_loan(Rank(0).into(), 0, TAG, 0, black_box(self.into))
+            .map_err(failed)?;
+        let sent = near
+            .send_loan(Rank(1), 0, TAG, black_box(self.from))
+            .map_err(failed)?;
+        near.flush();
+        let mut idle = 0;
+        while !far.is_done(request) {
+            far.poll();
+            near.poll();
+            idle += 1;
+            if idle > EVERY {
+                // Nothing moves until time does.
+                self.now += 1_000 * STEP;
+                near.progress(Time::from_nanos(self.now));
+                far.progress(Time::from_nanos(self.now));
+            }
+            if idle > 100_000 {
+                return Err(failed("a message did not arrive"));
+            }
+        }
+        if let Some(ended) = far.test(request) {
+            black_box(ended.map_err(failed)?);
+        }
+        if let Sent::Pending(sent) = sent
+            && let Some(ended) = near.test(sent)
+        {
+            black_box(ended.map_err(failed)?);
+        }
+        self.pass(STEP);
+        Ok(())
+    }
+
+    /// A message from the first rank to the second one, and one back, by the calls that wait.
+    ///
+    /// # Errors
+    /// When either does not arrive.
+    #[inline]
+    pub fn there_and_back(&mut self) -> Result<(), BenchError> {
+        let [near, far] = &mut self.ends;
+        hand_over((near, 0), (far, 1), self.from, self.into)?;
+        hand_over((far, 1), (near, 0), self.from, self.into)?;
+        self.pass(2 * STEP);
+        Ok(())
+    }
+
+    /// Time goes on, and now and then somebody tells the ranks.
+    #[inline]
+    fn pass(&mut self, nanos: u64) {
+        self.now += nanos;
+        if self.now.is_multiple_of(EVERY * STEP) {
+            for end in &mut self.ends {
+                end.progress(Time::from_nanos(self.now));
+            }
+        }
+    }
+
+    /// Frames that both ends posted so far, rail by rail.
+    #[must_use]
+    pub fn frames(&self) -> Vec<u64> {
+        let [near, far] = &self.ends;
+        let both = near.rails().zip(far.rails());
+        both.map(|((_, near), (_, far))| near.driver().posted() + far.driver().posted())
+            .collect()
+    }
+}
+
+pub(super) fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Thread {
+        what: "PML and BTL without a driver",
+        reason: error.to_string(),
+    }
+}
+
+/// A rank, connected to the other one.
+fn rank(number: u32, drivers: Vec<End>) -> Result<Pml<Btl<End>>, BenchError> {
+    let mut pml = Pml::new(PmlConfig::new(Rank(number), 2, 0x5eed)).map_err(failed)?;
+    for driver in drivers {
+        let config = BtlConfig {
+            connectivity_check: false,
+            ..BtlConfig::default()
+        };
+        let mut btl = Btl::new(driver, config, Incarnation(1)).map_err(failed)?;
+        btl.set_key(JobKey::from_bytes([7; 32]));
+        let rail = pml.add_rail(btl).map_err(failed)?;
+        let peer = 1 - number;
+        let address = RailAddress::native("sim", [peer as u8 + 1]);
+        pml.connect(Rank(peer), rail, &address, Incarnation(1))
+            .map_err(failed)?;
+    }
+    Ok(pml)
+}
+
+/// Sends and receives as the calls of the library do that wait.
+#[inline]
+fn hand_over(
+    (near, of_near): (&mut Pml<Btl<End>>, u32),
+    (far, of_far): (&mut Pml<Btl<End>>, u32),
+    from: ConstLoan,
+    into: MutLoan,
+) -> Result<(), BenchError> {
+    if !near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) {
+        // Something of another kind waits before it, such as a question about a way.
+        let sent = near.send_loan(Rank(of_far), 0, TAG, from).map_err(failed)?;
+        near.flush();
+        if let Sent::Pending(_) = sent {
+            return Err(failed("a message was not taken at once"));
+        }
+    }
+    for _ in 0..1_000 {
+        let looked = far.recv_directly(Rank(of_near), 0, TAG, black_box(into), 64);
+        if looked.is_some() {
+            return Ok(());
+        }
+    }
+    Err(failed("a message did not arrive"))
+}

@@ -1,0 +1,249 @@
+//! A datagram rail that only copies frames from one array to another.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::datagram::{Channel, Datagram, Frame, FrameId, Receive, Transmit};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+
+/// Longest frame.
+const MTU: usize = 256;
+/// Frames between the two ends.
+const ROOM: usize = 256;
+
+/// Frames on their way.
+#[derive(Debug)]
+struct Batch {
+    slots: Vec<(usize, [u8; MTU])>,
+    filled: usize,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            slots: vec![(0, [0; MTU]); ROOM],
+            filled: 0,
+        }
+    }
+}
+
+type Wire = [Rc<RefCell<Batch>>; 2];
+
+fn wire() -> Wire {
+    [(); 2].map(|()| Rc::new(RefCell::new(Batch::new())))
+}
+
+const fn index(channel: Channel) -> usize {
+    match channel {
+        Channel::Priority => 0,
+        Channel::Data => 1,
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tx {
+    wire: Wire,
+    posted: [u64; 2],
+}
+
+impl Transmit for Tx {
+    #[inline]
+    fn reserve(&mut self, channel: Channel, n: usize) -> usize {
+        n.min(ROOM - self.wire[index(channel)].borrow().filled)
+    }
+
+    #[inline]
+    fn post(
+        &mut self,
+        channel: Channel,
+        _: PeerIndex,
+        head: &[u8],
+        body: Body<'_>,
+    ) -> Result<FrameId, Refused> {
+        let at = index(channel);
+        let length = head.len() + body.len();
+        if length > MTU {
+            return Err(Refused::TooLong);
+        }
+        let mut batch = self.wire[at].borrow_mut();
+        let filled = batch.filled;
+        let Some((frame, bytes)) = batch.slots.get_mut(filled) else {
+            return Err(Refused::Full);
+        };
+        *frame = length;
+        bytes[..head.len()].copy_from_slice(head);
+        match body {
+            Body::Empty => {}
+            Body::Bytes(body) => bytes[head.len()..length].copy_from_slice(body),
+            Body::Loan(loan) => {
+                loan.copy_to(0, &mut bytes[head.len()..length]);
+            }
+            // Short messages come in one piece.
+            Body::Parts(_) | Body::Shared(_) | Body::Region(_) => return Err(Refused::Unsupported),
+        }
+        batch.filled += 1;
+        self.posted[at] += 1;
+        Ok(FrameId(self.posted[at]))
+    }
+
+    fn doorbell(&mut self) {}
+
+    #[inline]
+    fn reaped(&mut self, channel: Channel) -> FrameId {
+        FrameId(self.posted[index(channel)])
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Rx {
+    wire: Wire,
+    own: [Batch; 2],
+    at: [usize; 2],
+    shown: [usize; 2],
+}
+
+impl Receive for Rx {
+    type Kept = ();
+
+    #[inline]
+    fn poll(&mut self, channel: Channel, budget: usize) -> usize {
+        let i = index(channel);
+        self.at[i] += self.shown[i];
+        if self.at[i] >= self.own[i].filled {
+            self.own[i].filled = 0;
+            self.at[i] = 0;
+            std::mem::swap(&mut self.own[i], &mut self.wire[i].borrow_mut());
+        }
+        self.shown[i] = budget.min(self.own[i].filled - self.at[i]);
+        self.shown[i]
+    }
+
+    #[inline]
+    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
+        let at = index(channel);
+        let (length, bytes) = self.own[at]
+            .slots
+            .get(self.at[at] + i)
+            .filter(|_| i < self.shown[at])?;
+        Some(Frame {
+            from: Some(PeerIndex(0)),
+            bytes: SharedBytes::of(&bytes[..*length]),
+        })
+    }
+
+    fn keep(&mut self, _: Channel, _: usize) -> Result<(), Refused> {
+        Err(Refused::Full)
+    }
+}
+
+/// One end of the wire.
+#[derive(Debug)]
+pub(super) struct End {
+    name: RailName,
+    can: Capabilities,
+    address: RailAddress,
+    tx: Tx,
+    rx: Rx,
+}
+
+impl End {
+    /// Both ends of a wire, and what its latency is said to be.
+    pub(super) fn pair(number: usize, latency_ns: u64) -> Result<[Self; 2], RailError> {
+        let name: RailName = format!("sim:{number}").parse()?;
+        let (there, back) = (wire(), wire());
+        let end = |number: u8, out: &Wire, into: &Wire| Self {
+            name: name.clone(),
+            can: Capabilities {
+                // As the sockets of the kernel have them: no checksum of ours.
+                features: Features {
+                    checksum: true,
+                    ..Features::default()
+                },
+                limits: Limits {
+                    head: 64,
+                    message: MTU,
+                    inline: 64,
+                    eager: MTU,
+                    fragment: MTU,
+                    get_from: MTU,
+                    parts: 1,
+                    one_sided: 0,
+                },
+                estimate: Estimate {
+                    latency_ns,
+                    bandwidth: 1 << 30,
+                },
+            },
+            address: RailAddress::native("sim", [number]),
+            tx: Tx {
+                wire: out.clone(),
+                posted: [0; 2],
+            },
+            rx: Rx {
+                wire: into.clone(),
+                own: [Batch::new(), Batch::new()],
+                at: [0; 2],
+                shown: [0; 2],
+            },
+        };
+        Ok([end(1, &there, &back), end(2, &back, &there)])
+    }
+
+    /// Frames posted so far.
+    pub(super) fn posted(&self) -> u64 {
+        self.tx.posted.iter().sum()
+    }
+}
+
+impl Rail for End {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.can
+    }
+    fn address(&self) -> RailAddress {
+        self.address.clone()
+    }
+    fn progress(&mut self, _: Time) -> Work {
+        0
+    }
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        Ok(Armed::Ready)
+    }
+    fn disarm(&mut self) {}
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+    fn event(&mut self) -> Option<RailEvent> {
+        None
+    }
+    fn close(&mut self, _: Time, _: Time) -> bool {
+        true
+    }
+}
+
+impl Datagram for End {
+    type Tx = Tx;
+    type Rx = Rx;
+
+    fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        Ok(PeerIndex(0))
+    }
+
+    #[inline]
+    fn split(&mut self) -> (&mut Tx, &mut Rx) {
+        (&mut self.tx, &mut self.rx)
+    }
+}
