@@ -71,8 +71,10 @@ impl Core {
 
     /// Bytes that were counted, and then did not arrive in the message that they were counted with.
     pub(crate) fn uncharge(&mut self, rank: u32, bytes: u64) {
+        // A peer that reported them as well gets them once.
+        let reported = self.peers[rank as usize].reported;
         let hot = &mut self.hot[rank as usize];
-        hot.charged = hot.charged.saturating_sub(bytes);
+        hot.charged = hot.charged.saturating_sub(bytes).max(reported.min(hot.charged));
         if !self.peers[rank as usize].sends.is_empty() {
             self.list(rank);
         }

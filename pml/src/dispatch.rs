@@ -168,7 +168,8 @@ impl Core {
             }
             body = 0;
         }
-        if body as u64 > length {
+        let (again, restart) = (matching.flags & flag::RESTART != 0, header.restart.get());
+        if body as u64 > length || !is_attempt(again, restart) {
             self.counters.drops.bad_range += 1;
             return;
         }
@@ -184,10 +185,10 @@ impl Core {
             sender: header.sender.get(),
             body,
             remote,
-            restart: header.restart.get(),
+            restart,
             checksum: header.checksum(),
         };
-        if matching.flags & flag::RESTART != 0 {
+        if again {
             self.restarted(&envelope, header.receiver.get(), inbound, RNDV_LEN);
         } else {
             self.sequence(&envelope, inbound, RNDV_LEN);
@@ -217,6 +218,10 @@ impl Core {
 
     fn on_restart(&mut self, rank: u32, header: &RestartHeader) {
         match header.matching.kind {
+            // NOTIFY opens a cycle: its number is odd, and that of the announcement which closes it even.
+            kind::RESTART_NOTIFY if header.restart.get().is_multiple_of(2) => {
+                self.counters.drops.bad_range += 1;
+            }
             kind::RESTART_NOTIFY => self.on_restart_notify(rank, header),
             kind::RESTART_ERROR => self.on_restart_error(rank, header),
             _ => self.on_restart_answer(rank, header),
@@ -229,5 +234,14 @@ impl Core {
         } else {
             self.on_receiver_word(rank, header);
         }
+    }
+}
+
+/// Whether an announcement may have this number: the first one of a message has none, those that begin it anew even ones.
+fn is_attempt(again: bool, restart: u32) -> bool {
+    if again {
+        restart != 0 && restart.is_multiple_of(2)
+    } else {
+        restart == 0
     }
 }

@@ -6,6 +6,7 @@ use crate::args::{Aborted, Status};
 use crate::convertor::Origin;
 use crate::error::PmlError;
 use crate::pml::Pml;
+use crate::rendezvous::receiver::ack;
 use crate::request::{Outcome, RequestId, State, mark};
 
 impl<M: Message> Pml<M> {
@@ -161,8 +162,11 @@ impl<M: Message> Pml<M> {
             }
             State::PutExposed if record.exposed.is_none() => {
                 // The sender has not been told yet: it is to send nothing.
-                record.moved = record.until;
-                self.core.ask_for_fragments(index);
+                let (sender, until) = (record.remote_request, record.until);
+                let (identity, restart) = ((slot.context, slot.tag, record.seq), record.restart);
+                let nobody = RequestId::from_bits(0);
+                let head = ack(identity, sender, nobody, until..until, restart);
+                self.core.tell(peer, head);
                 self.core.free(index);
             }
             State::PutExposed | State::Fragments | State::RecvRestart => {

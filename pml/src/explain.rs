@@ -247,7 +247,7 @@ impl<M: Message> Pml<M> {
                 })
                 .collect(),
             queued: peer.sends.len(),
-            unreported: hot.charged - peer.reported,
+            unreported: hot.charged.saturating_sub(peer.reported),
             unexpected: self.core.matcher.unexpected_load_of(rank.0).messages,
             held: peer
                 .held

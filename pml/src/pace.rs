@@ -2,8 +2,8 @@
 //!
 //! A poll that costs a system call waits for its turn (design, section 2). So does a rail that has been quiet for long
 //! among others: an idle rail is not to cost what the messages of the others cost (design, section 10: at most 3 % more
-//! instructions for a small message with three rails than with one). It is found out within 32 passes, which a
-//! caller makes in two microseconds, or at the next housekeeping after a pause.
+//! instructions for a small message with three rails than with one). It is found out within sixteen passes, which a
+//! caller that waits makes in a microsecond, or at the next housekeeping after a pause.
 //!
 //! A pass therefore looks at a set of rails, and at one number: the pass at which one of the others is due.
 
@@ -17,7 +17,7 @@ const PASS_NS: u32 = 50;
 const EVERY_MOST: u32 = 64;
 /// Polls in a row that find nothing before a rail among others is quiet, and how often it is polled then.
 const QUIET: u32 = 256;
-const QUIET_EVERY: u32 = 32;
+const QUIET_EVERY: u32 = 16;
 
 /// When each rail is polled next. Beside the rails, and not with them: a pass reads this first.
 #[derive(Clone, Debug, Default)]

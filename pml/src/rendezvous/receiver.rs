@@ -113,7 +113,7 @@ impl Core {
         self.ask_for_fragments(index);
     }
 
-    /// Tells the other side that the one-sided transfer is complete, or with NACK flags that it is given up.
+    /// Tells the other side that the one-sided transfer is complete.
     pub(crate) fn say_finished(&mut self, index: usize, flags: u8) {
         self.say(kind::FIN, index, flags);
     }
@@ -228,7 +228,12 @@ impl Core {
             Ok(_) => {}
             // The way is gone, not the memory: another one will do.
             Err(OpError::NotDone | OpError::Indeterminate) => return self.receive_broke(index),
-            Err(_) => return self.fall_back(index),
+            Err(_) => {
+                // It may have written over what had arrived behind it.
+                record.arrived.clear();
+                let _ = record.arrived.add(0, record.moved); // the first range always has room
+                return self.fall_back(index);
+            }
         }
         record.moved += record.operation_bytes;
         if record.moved < record.until {
@@ -255,8 +260,10 @@ impl Core {
         let record = self.requests.record(id.index());
         // When the way of our PUT broke we asked for a restart, but the sender may have written by then: a write that
         // succeeded was complete before the memory was withdrawn.
-        let exposed = state == State::PutExposed
+        // A read of ours that is under way still writes into the room, whatever the sender says.
+        let written = state == State::PutExposed
             || state == State::RecvRestart && header.restart.get() == record.restart && record.put;
+        let exposed = written && record.operation.is_none();
         match (state, given_up) {
             (State::PutExposed | State::RecvRestart, false) if exposed => {
                 record.moved = record.until;

@@ -9,6 +9,7 @@ use crate::convertor::{Cursor, GATHER_MAX, Origin, to_usize};
 use crate::peer::Task;
 use crate::pml::Pml;
 use crate::request::{Outcome, RequestId, State, UnderWay};
+use crate::ways::stripe::STRIPED_FROM;
 use crate::wire::{FragHeader, MatchHeader, PutHeader, kind};
 use doorbell_fabric::caps::Capabilities;
 
@@ -221,8 +222,9 @@ impl<M: Message> Pml<M> {
                 return self.all_left(rank, id, sent);
             }
             let left = record.until - record.moved;
+            let length = self.core.requests.peek(id.index()).length;
             let set = self.core.peers[rank as usize].stripes();
-            let striped = set.count_ones() > 1;
+            let striped = length >= STRIPED_FROM && set.count_ones() > 1;
             let way = if striped {
                 self.stripe(rank, set, left)
             } else {

@@ -130,7 +130,12 @@ impl Core {
             reserved: 0.into(),
         });
         let rank = slot.peer;
-        self.tell(rank, head);
+        if is_sender {
+            self.tell(rank, head);
+        } else {
+            // What a peer asks for as often as it likes.
+            self.answer(rank, head);
+        }
     }
 }
 

@@ -165,6 +165,7 @@ impl Core {
         let zero = self.config.resume == Resume::FromZero;
         let record = self.requests.record(index);
         record.restart = envelope.restart;
+        record.put = false;
         if zero {
             record.arrived.clear();
         }

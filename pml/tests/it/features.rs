@@ -267,6 +267,30 @@ fn multi_receive_can_be_cancelled_and_aborted() {
     assert!(world.pmls[1].probe(Source::Any, 0, 3, 0).is_some());
 }
 
+/// The room of a long message is about to be exposed when its receive is aborted.
+#[test]
+fn a_multi_receive_that_is_aborted_before_its_room_is_exposed_frees_each_request_once() {
+    let mut world = World::new(2, sim(false, true, true), |config| {
+        config.protocol = Protocol::Put
+    });
+    let sent = world.send(0, 1, 3, &filled(LONG, 0));
+    world.passes(10);
+    let buffer = empty(2 * LONG);
+    let first = world.pmls[1].recv_multi(multi(Rank(0), 3, &buffer, 1)).unwrap();
+    assert_eq!(world.pmls[1].abort(first), Aborted::Now);
+    assert_eq!(world.pmls[1].live_requests(), 0);
+    world.wait_sent(0, sent).unwrap();
+    // Each slot is given out once.
+    let into = [empty(10), empty(10)];
+    let requests = [0, 1].map(|at| world.recv(1, Rank(0), 5 + at as u64, &into[at]));
+    assert_ne!(requests[0], requests[1]);
+    for at in [1, 0] {
+        let _ = world.send(0, 1, 5 + at as u64, &filled(10, at as u64));
+        world.wait(1, requests[at]).unwrap();
+        assert_eq!(bytes(&into[at]), pattern(10, at as u64));
+    }
+}
+
 #[test]
 fn inject_takes_the_bytes_and_leaves_no_request() {
     let mut world = pair();

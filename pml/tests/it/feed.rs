@@ -25,6 +25,9 @@ pub(crate) struct FeedRail {
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) keep: bool,
     pub(crate) full: bool,
+    /// Reads and writes that do not end yet.
+    pub(crate) holds: bool,
+    pub(crate) held: VecDeque<(OpId, Result<u64, OpError>)>,
     peers: u32,
     accepted: u64,
     keys: u64,
@@ -56,9 +59,19 @@ impl FeedRail {
             sent: Vec::new(),
             keep: false,
             full: false,
+            holds: false,
+            held: VecDeque::new(),
             peers: 0,
             accepted: 0,
             keys: 0,
+        }
+    }
+
+    fn under_way(&mut self) -> &mut VecDeque<(OpId, Result<u64, OpError>)> {
+        if self.holds {
+            &mut self.held
+        } else {
+            &mut self.ended
         }
     }
 }
@@ -180,7 +193,7 @@ impl Message for FeedRail {
         } else {
             Err(OpError::Denied)
         };
-        self.ended.push_back((op, outcome));
+        self.under_way().push_back((op, outcome));
         Ok(())
     }
 
@@ -190,7 +203,7 @@ impl Message for FeedRail {
         } else {
             Err(OpError::Withdrawn)
         };
-        self.ended.push_back((op, outcome));
+        self.under_way().push_back((op, outcome));
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use doorbell_fabric::memory::{MutLoan, Region};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
-    MultiArgs, Payload, Pml, PmlConfig, RailId, Rank, RequestId, SendMode, Sent, Source, Target,
+    Aborted, MultiArgs, Payload, Pml, PmlConfig, Protocol, RailId, Rank, RequestId, SendMode, Sent, Source,
+    Target,
 };
 
 use crate::feed::FeedRail;
@@ -15,9 +16,14 @@ use crate::world::{Dice, empty, filled, recv_args, send_args};
 const FRAMES: u64 = 1_000_000;
 
 fn victim() -> Pml<FeedRail> {
+    victim_of(Protocol::Auto)
+}
+
+fn victim_of(protocol: Protocol) -> Pml<FeedRail> {
     let mut config = PmlConfig::new(Rank(0), 3, 1);
     config.window = 64 << 10;
     config.hard_window = 128 << 10;
+    config.protocol = protocol;
     let mut pml = Pml::new(config).unwrap();
     let features = Features {
         get: true,
@@ -263,4 +269,122 @@ fn each_reason_to_drop_a_frame_is_counted() {
     assert_eq!(feed(&mut pml, 0, fin.clone()).wrong_state, 1);
     pml.test(send).unwrap().unwrap();
     assert_eq!(feed(&mut pml, 0, fin).stale_request, 2);
+}
+
+/// A header of 16 bytes, and what follows it.
+fn told(kind: u8, flags: u8, seq: u32, tag: u64, words: &[u64]) -> Vec<u8> {
+    let mut frame = vec![kind, flags, 0, 0];
+    frame.extend(seq.to_le_bytes());
+    frame.extend(tag.to_le_bytes());
+    words.iter().for_each(|word| frame.extend(word.to_le_bytes()));
+    frame
+}
+
+const RNDV: u8 = 2;
+const RGET: u8 = 3;
+const ACK: u8 = 4;
+const FIN: u8 = 9;
+const NOTIFY: u8 = 10;
+const TO_RECEIVER: u8 = 0x40;
+const CAN_PUT: u8 = 0x10;
+const RESTART: u8 = 0x01;
+/// The request that the sender says it has.
+const THEIRS: u64 = 7;
+
+/// Feeds frames of the first peer one by one, with a pass after each.
+fn feed(pml: &mut Pml<FeedRail>, frames: &[Vec<u8>]) {
+    for frame in frames {
+        let rail = pml.rail_mut(RailId(0)).unwrap();
+        rail.frames.push_back((PeerIndex(0), frame.clone()));
+        pml.poll();
+        pml.progress(Time::ZERO);
+    }
+}
+
+#[test]
+fn memory_is_not_handed_back_while_a_read_may_still_write_into_it() {
+    let mut pml = victim();
+    let memory = empty(60_000);
+    let id = pml
+        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
+        .unwrap();
+    let mine = id.to_bits();
+    pml.rail_mut(RailId(0)).unwrap().holds = true;
+    // Announced to be written, then restarted to be read, then restarted again; and said to be written after all.
+    let rget = told(RGET, RESTART, 0, 1, &[60_000, THEIRS, mine, 2, 5, 0, 60_000]);
+    let frames = [
+        told(RNDV, CAN_PUT, 0, 1, &[60_000, THEIRS, 0, 0]),
+        told(NOTIFY, 0, 0, 1, &[THEIRS, mine, 1]),
+        rget,
+        told(NOTIFY, 0, 0, 1, &[THEIRS, mine, 3]),
+        told(FIN, TO_RECEIVER, 0, 1, &[THEIRS, mine, 3 << 32]),
+    ];
+    feed(&mut pml, &frames[..3]);
+    assert_eq!(pml.rail_mut(RailId(0)).unwrap().held.len(), 1, "it is being read");
+    feed(&mut pml, &frames[3..]);
+    assert!(!pml.is_done(id));
+    // The read ends, and with it what it held up.
+    let rail = pml.rail_mut(RailId(0)).unwrap();
+    rail.holds = false;
+    rail.ended.append(&mut rail.held);
+    pml.progress(Time::ZERO);
+    feed(&mut pml, &[told(RNDV, RESTART, 0, 1, &[60_000, THEIRS, mine, 4])]);
+    assert!(matches!(pml.abort(id), Aborted::Now));
+    assert_eq!(pml.live_requests(), 0);
+}
+
+#[test]
+fn restarts_that_count_wrongly_are_dropped() {
+    let mut pml = victim();
+    let memory = empty(60_000);
+    let id = pml
+        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
+        .unwrap();
+    let mine = id.to_bits();
+    feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
+    let wrong = [
+        told(NOTIFY, 0, 0, 1, &[THEIRS, mine, 2]),
+        told(RNDV, RESTART, 0, 1, &[60_000, THEIRS, mine, 3]),
+        told(RNDV, RESTART, 0, 1, &[60_000, THEIRS, mine, 0]),
+        told(RNDV, 0, 1, 1, &[60_000, THEIRS, 0, 2]),
+    ];
+    let before = pml.counters().drops.bad_range;
+    feed(&mut pml, &wrong);
+    assert_eq!(pml.counters().drops.bad_range, before + wrong.len() as u64);
+    assert!(!pml.is_done(id));
+}
+
+#[test]
+fn a_peer_that_restarts_for_ever_and_takes_no_answer_is_cut_off() {
+    let mut pml = victim();
+    let memory = empty(60_000);
+    let id = pml
+        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
+        .unwrap();
+    feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
+    pml.rail_mut(RailId(0)).unwrap().full = true;
+    for number in 0..200_000u64 {
+        let notify = told(NOTIFY, 0, 0, 1, &[THEIRS, id.to_bits(), 2 * number + 1]);
+        feed(&mut pml, &[notify]);
+    }
+    assert!(pml.peer(Rank(1)).unwrap().lost.is_some());
+    assert!(pml.is_done(id));
+}
+
+#[test]
+fn credit_and_a_refund_for_the_same_bytes_do_not_count_below_nothing() {
+    let mut pml = victim_of(Protocol::Fragments);
+    let memory = filled(100_000, 1);
+    let Ok(Sent::Pending(send)) = pml.send(send_args(1, 1, Payload::Region(memory.whole()))) else {
+        panic!("it is announced");
+    };
+    pml.progress(Time::ZERO);
+    const CREDIT: u8 = 14;
+    let charged = pml.peer(Rank(1)).unwrap().unreported;
+    assert!(charged > 1_000, "its beginning left with the announcement");
+    let mut credit = vec![CREDIT, 0, 0, 0, 0, 0, 0, 0];
+    credit.extend(charged.to_le_bytes());
+    let all = told(ACK, 0, 0, 1, &[send.to_bits(), THEIRS, 0, 100_000, 0]);
+    feed(&mut pml, &[credit, all]);
+    assert_eq!(pml.peer(Rank(1)).unwrap().unreported, 0);
 }
