@@ -67,7 +67,8 @@ pub struct Counters {
     pub sent_rget: u64,
     /// Messages to ourselves.
     pub sent_self: u64,
-    /// Sends that had to wait for a rail.
+    /// Sends that had to wait before anything of them left: for room in a rail, for a way that may come back, for the peer's
+    /// window, or for an earlier send that does.
     pub sends_queued: u64,
     /// Messages taken from rails in order, whatever their protocol.
     pub arrived: u64,
@@ -87,7 +88,8 @@ pub struct Counters {
     pub puts: u64,
     /// Transfers that began one-sided and went on as fragments.
     pub fallbacks: u64,
-    /// Sends that were announced without bytes, or kept, because the peer's window was full.
+    /// Sends that were announced without bytes, or kept, because the peer's window was full: each once, however often it was
+    /// tried.
     pub window_full: u64,
     /// Credit reports sent.
     pub credits_sent: u64,
@@ -95,7 +97,7 @@ pub struct Counters {
     pub credits_received: u64,
     /// Bytes packed into a buffer because a rail cannot gather.
     pub packed_bytes: u64,
-    /// Messages given back by a rail that went down and sent over another.
+    /// Messages given back by a rail that went down and sent over another, as they were or as what takes their place there.
     pub resent: u64,
     /// Rendezvous that were restarted over another path.
     pub restarts: u64,

@@ -5,6 +5,9 @@
 //! grow, so a report that is lost with a rail and sent again does no harm. The messages of the PML itself never
 //! wait for credit: whatever has been matched goes on to its end, and that is why this cannot deadlock.
 //!
+//! Where the two do not count the same, because an announcement was sent again over a rail that takes less of it, or none,
+//! the receiver's answer to it says how many bytes it has counted, and the sender takes back the rest.
+//!
 //! * below `window`: as the protocol likes;
 //! * above: announcements without bytes;
 //! * above `hard_window`: sends wait at the sender.
@@ -77,6 +80,14 @@ impl Core {
         hot.charged = hot.charged.saturating_sub(bytes).max(reported.min(hot.charged));
         if !self.peers[rank as usize].sends.is_empty() {
             self.list(rank);
+        }
+    }
+
+    /// The window is full for a send, which counts once.
+    #[cold]
+    pub(crate) fn held_back(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.requests.record(index).held_back, true) {
+            self.counters.window_full += 1;
         }
     }
 

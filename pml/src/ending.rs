@@ -135,7 +135,12 @@ impl<M: Message> Pml<M> {
         let operation = record.operation.is_some();
         match state {
             State::Free => {}
-            State::Done => self.core.free(index),
+            State::Done => {
+                if slot.marks & mark::MULTI != 0 {
+                    self.core.drop_deliveries(id);
+                }
+                self.core.free(index);
+            }
             State::Posted => {
                 if let Some(entry) = slot.entry.take() {
                     // Linked, because nothing has matched it.
@@ -165,7 +170,7 @@ impl<M: Message> Pml<M> {
                 let (sender, until) = (record.remote_request, record.until);
                 let (identity, restart) = ((slot.context, slot.tag, record.seq), record.restart);
                 let nobody = RequestId::from_bits(0);
-                let head = ack(identity, sender, nobody, until..until, restart);
+                let head = ack(identity, sender, nobody, until..until, restart, record.counted);
                 self.core.tell(peer, head);
                 self.core.free(index);
             }
@@ -202,9 +207,7 @@ impl<M: Message> Pml<M> {
                 }
             }
         }
-        self.core
-            .deliveries
-            .retain(|(delivery, _)| delivery.request != id);
+        self.core.drop_deliveries(id);
         if self.core.requests.record(index).children > 0 {
             return Aborted::Wait;
         }

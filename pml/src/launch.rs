@@ -41,7 +41,7 @@ impl<M: Message> Pml<M> {
             return self.launch_whole(rank, at, id);
         }
         if !self.core.may_announce(rank) {
-            self.core.counters.window_full += 1;
+            self.core.held_back(id.index());
             return Launch::NoCredit;
         }
         let origin = &self.core.requests.peek_record(id.index()).origin;
@@ -104,8 +104,8 @@ impl<M: Message> Pml<M> {
         let hot = &self.core.hot[rank as usize];
         let (slot, record) = self.core.requests.both(id.index());
         let mut body = slot.length.min(first as u64);
-        if !hot.has_room(body + ENVELOPE) {
-            self.core.counters.window_full += 1;
+        let full = !hot.has_room(body + ENVELOPE);
+        if full {
             body = 0;
         }
         record.seq = hot.next.0;
@@ -121,9 +121,13 @@ impl<M: Message> Pml<M> {
         .with_checksum(checksum);
         match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
             Ok(()) => {
-                self.core.requests.record(id.index()).first = body;
+                self.core.requests.record(id.index()).counted = body;
                 self.core.requests.slot(id.index()).turn(Event::Announced);
                 self.core.counters.sent_rndv += 1;
+                // A receiver's memory is written after the announcement, whatever the window.
+                if full && !can_put {
+                    self.core.held_back(id.index());
+                }
                 Launch::Announced
             }
             Err(launch) => launch,

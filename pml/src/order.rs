@@ -39,7 +39,8 @@ impl Core {
         let all = envelope.length;
         let nobody = RequestId::from_bits(0);
         let identity = (envelope.context, envelope.tag, envelope.seq);
-        let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
+        // It came whole, and was counted so.
+        let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, all);
         self.answer(envelope.rank, head);
     }
 

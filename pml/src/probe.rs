@@ -82,7 +82,8 @@ impl Core {
             kind::RNDV => {
                 let identity = (envelope.context, envelope.tag, envelope.seq);
                 let all = envelope.length..envelope.length;
-                ack(identity, envelope.sender, nobody, all, envelope.restart)
+                let counted = envelope.body as u64;
+                ack(identity, envelope.sender, nobody, all, envelope.restart, counted)
             }
             kind::RGET => Head::new(&FinHeader {
                 matching: MatchHeader::new(kind::FIN, 0, envelope.context, envelope.seq, envelope.tag),

@@ -78,18 +78,18 @@ impl<M: Message> Pml<M> {
     pub(crate) fn send_control(&mut self, rank: u32) -> bool {
         while let Some(mut control) = self.core.peers[rank as usize].control.pop_front() {
             let sent = match &mut control {
-                Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]),
-                Control::Long(bytes) => self.send_long(rank, bytes),
+                Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]).map(|()| false),
+                Control::Long(bytes) => self.send_long(rank, bytes).map(|()| false),
                 Control::Again(bytes) => self.send_again(rank, bytes),
             };
-            if sent.is_err() {
-                if !self.core.hot[rank as usize].is(about::LOST) {
-                    self.core.peers[rank as usize].control.push_front(control);
+            match sent {
+                Ok(again) => self.core.counters.resent += u64::from(again),
+                Err(_) => {
+                    if !self.core.hot[rank as usize].is(about::LOST) {
+                        self.core.peers[rank as usize].control.push_front(control);
+                    }
+                    return false;
                 }
-                return false;
-            }
-            if matches!(control, Control::Again(_)) {
-                self.core.counters.resent += 1;
             }
         }
         true
@@ -125,8 +125,8 @@ impl<M: Message> Pml<M> {
     }
 
     /// Sends a message that another rail gave back. What names memory of that rail becomes a plain request for
-    /// fragments; what is too long for this rail is cut.
-    fn send_again(&mut self, rank: u32, bytes: &mut Vec<u8>) -> Result<(), Refused> {
+    /// fragments; what is too long for this rail is cut. Whether anything was sent: what a restart brings anew is not.
+    fn send_again(&mut self, rank: u32, bytes: &mut Vec<u8>) -> Result<bool, Refused> {
         let at = self.core.turn(rank).ok_or(Refused::Full)?;
         let room = self.core.peers[rank as usize].paths[at].can.limits.message;
         let Some(split) = bytes
@@ -134,13 +134,13 @@ impl<M: Message> Pml<M> {
             .and_then(|kind| head_len(*kind))
             .filter(|n| *n <= bytes.len())
         else {
-            return Ok(()); // not one of ours: a rail gives back what it was given, so this does not happen
+            return Ok(false); // not one of ours: a rail gives back what it was given, so this does not happen
         };
         let (head, body) = bytes.split_at(split);
-        match head[0] {
+        let sent = match head[0] {
             kind::RGET => self.send_over(rank, as_announcement(head).as_bytes(), &[]),
-            kind::PUT => self.put_again(rank, head, body),
-            kind::FRAG if self.core.config.handshake => Ok(()),
+            kind::PUT => return self.put_again(rank, head, body),
+            kind::FRAG if self.core.config.handshake => return Ok(false),
             // The receiver's answer says where to go on, so the first part may be shorter than it was.
             kind::RNDV => {
                 let body = &body[..body.len().min(room.saturating_sub(RNDV_LEN))];
@@ -149,20 +149,21 @@ impl<M: Message> Pml<M> {
             kind::FRAG if bytes.len() > room => self.send_cut(rank, bytes, room),
             kind::MATCH | kind::CHECKED if bytes.len() > room => self.announce_again(rank, head, body),
             _ => self.send_over(rank, head, body),
-        }
+        };
+        sent.map(|()| true)
     }
 
     /// The memory that a PUT named is withdrawn: its receive has asked for a restart, or was given up, and then its
     /// sender is to send nothing.
-    fn put_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+    fn put_again(&mut self, rank: u32, head: &[u8], body: &[u8]) -> Result<bool, Refused> {
         let (Some(head), Some(remote)) = (head.first_chunk::<PUT_LEN>(), body.first_chunk::<REMOTE_LEN>())
         else {
-            return Ok(());
+            return Ok(false);
         };
         let (header, remote): (PutHeader, Remote) = (wire::parse(*head), wire::parse(*remote));
         let receive = RequestId::from_bits(header.receiver.get());
         if self.core.requests.get(receive).is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let matching = header.matching;
         let identity = (matching.context.get(), matching.tag.get(), matching.seq.get());
@@ -174,8 +175,9 @@ impl<M: Message> Pml<M> {
             nobody,
             end..end,
             header.restart.get(),
+            0, // who may write brings no bytes with the announcement
         );
-        self.send_over(rank, ack.as_bytes(), &[])
+        self.send_over(rank, ack.as_bytes(), &[]).map(|()| true)
     }
 
     /// A fragment that is too long for the new rail, in several. When the rail fills up in the middle, the rest is what
@@ -242,7 +244,7 @@ impl<M: Message> Pml<M> {
         self.core.own_bytes += body.len();
         let record = self.core.requests.record(id.index());
         record.seq = header.seq.get();
-        record.again = true;
+        record.counted = body.len() as u64;
         record.checksum = checked;
         record.origin = Origin::Own(buffer, body.len());
         Ok(())

@@ -229,6 +229,19 @@ impl Core {
         }
     }
 
+    /// Nobody will take the deliveries of a multi-receive: gives back what they count.
+    pub(crate) fn drop_deliveries(&mut self, id: RequestId) {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        deliveries.retain(|(delivery, charge)| {
+            let stays = delivery.request != id;
+            if !stays && *charge > 0 {
+                self.consume(delivery.status.source.0, *charge);
+            }
+            stays
+        });
+        self.deliveries = deliveries;
+    }
+
     /// A multi-receive that is not linked any more ends when no transfer goes into it.
     pub(crate) fn release_multi(&mut self, index: usize, outcome: Outcome) {
         let (slot, record) = self.requests.both(index);

@@ -154,10 +154,11 @@ pub(crate) struct Record {
     pub(crate) cursor: Cursor,
     /// The request at the other side.
     pub(crate) remote_request: u64,
-    /// Send: the message was sent whole before, and counted with all its bytes.
-    pub(crate) again: bool,
-    /// Send: bytes that left with the announcement, and were counted.
-    pub(crate) first: u64,
+    /// Send: bytes that were counted with the message, until its receiver says how many it has counted. Receive: those
+    /// that came with the announcement.
+    pub(crate) counted: u64,
+    /// Send: it was counted as one for which the peer's window was full.
+    pub(crate) held_back: bool,
     /// Sequence number of the message.
     pub(crate) seq: u32,
     /// The rail that one-sided access uses, or [`NO_RAIL`].

@@ -10,7 +10,7 @@
 //! | MATCH 1 | 16 | | the message |
 //! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, checksum | the first bytes |
 //! | RGET 3 | 48 | as RNDV | [`Remote`], 24 bytes |
-//! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, reserved | |
+//! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, counted u32 | |
 //! | NACK 5, FIN 9 | 40 | sender's request, receiver's request, status, restart | |
 //! | FRAG 6 | 24 | (0: kind, flags, reserved u16, restart u32) receiver's request, offset | the bytes |
 //! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
@@ -73,7 +73,8 @@ pub(crate) mod flag {
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
     /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it is to be
-    /// answered all the same, by ACK of all its bytes, because its sender keeps them until it is.
+    /// answered all the same, by ACK that wants none and has counted all its bytes, because its sender keeps them until
+    /// it is.
     pub(crate) const AGAIN: u8 = 0x20;
     /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
     pub(crate) const TO_RECEIVER: u8 = 0x40;
@@ -116,7 +117,8 @@ pub(crate) struct RndvHeader {
     pub(crate) checksum: U32,
 }
 
-/// ACK: the receiver wants the bytes from `offset` to `until` as fragments.
+/// ACK: the receiver wants the bytes from `offset` to `until` as fragments. `counted` is how many bytes came with the
+/// announcement that it took, as far as they count against the sender's window: the sender takes back what it counted more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct AckHeader {
@@ -126,7 +128,7 @@ pub(crate) struct AckHeader {
     pub(crate) offset: U64,
     pub(crate) until: U64,
     pub(crate) restart: U32,
-    pub(crate) reserved: U32,
+    pub(crate) counted: U32,
 }
 
 /// PUT: the receiver wants the bytes from `offset` on written into the memory named by the body.
@@ -398,9 +400,9 @@ mod tests {
             offset: 3.into(),
             until: 4.into(),
             restart: 5.into(),
-            reserved: 0.into(),
+            counted: 6.into(),
         };
-        assert_eq!(ack.as_bytes(), golden(4, 0, &[1, 2, 3, 4, 5]));
+        assert_eq!(ack.as_bytes(), golden(4, 0, &[1, 2, 3, 4, 5 | 6 << 32]));
         let put = PutHeader {
             matching: with(kind::PUT, 0),
             sender: 1.into(),

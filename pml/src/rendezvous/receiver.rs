@@ -32,6 +32,7 @@ impl Core {
         record.seq = envelope.seq;
         record.rail = envelope.rail;
         record.restart = envelope.restart;
+        record.counted = envelope.body as u64;
         slot.context = envelope.context;
         let whole = record.target.as_ref().is_none_or(Target::is_contiguous);
         let done = record.moved >= record.until;
@@ -95,7 +96,14 @@ impl Core {
         }
         record.moved = record.arrived.total();
         let first = holes[0].0..holes[0].1;
-        let head = ack(identity, record.remote_request, id, first, record.restart);
+        let head = ack(
+            identity,
+            record.remote_request,
+            id,
+            first,
+            record.restart,
+            record.counted,
+        );
         let done = record.moved >= until;
         if count > 1 {
             self.tell_with(rank, head, &holes[1..count]);
@@ -314,13 +322,14 @@ impl Core {
     }
 }
 
-/// An ACK for the message of that context, tag and number.
+/// An ACK for the message of that context, tag and number; `counted` bytes came with its announcement.
 pub(crate) fn ack(
     (context, tag, seq): (u16, u64, u32),
     sender: u64,
     receiver: RequestId,
     wanted: Range<u64>,
     restart: u32,
+    counted: u64,
 ) -> Head {
     Head::new(&AckHeader {
         matching: MatchHeader::new(kind::ACK, 0, context, seq, tag),
@@ -329,7 +338,8 @@ pub(crate) fn ack(
         offset: wanted.start.into(),
         until: wanted.end.into(),
         restart: restart.into(),
-        reserved: 0.into(),
+        // No rail takes 4 GiB in one message.
+        counted: u32::try_from(counted).unwrap_or(u32::MAX).into(),
     })
 }
 

@@ -47,11 +47,7 @@ impl Core {
         record.remote_request = header.receiver.get();
         record.moved = offset;
         record.until = until;
-        if std::mem::take(&mut record.again) && offset < length {
-            // Its bytes did not arrive with it, so the receiver will not count them.
-            self.uncharge(rank, length);
-        }
-        self.uncharge_cut(index, offset..until);
+        self.settle(index, header.counted.get().into());
         if aborted {
             if offset < until {
                 self.give_up(index);
@@ -68,14 +64,14 @@ impl Core {
         }
     }
 
-    /// The receiver's first answer: what it still wants of the bytes that left with the announcement was cut off, because
-    /// the announcement was sent again over a rail that takes less; the receiver will not count it.
-    fn uncharge_cut(&mut self, index: usize, wanted: Range<u64>) {
+    /// The receiver's first answer says how many bytes it has counted: fewer than we, when the announcement was sent again
+    /// over a rail that takes less, without its bytes or with fewer.
+    fn settle(&mut self, index: usize, counted: u64) {
         let (slot, record) = self.requests.both(index);
-        let first = std::mem::take(&mut record.first);
+        let ours = std::mem::take(&mut record.counted);
         let rank = slot.peer;
-        if record.restart == 0 && wanted.start < first.min(wanted.end) {
-            self.uncharge(rank, first - wanted.start);
+        if record.restart == 0 && counted < ours {
+            self.uncharge(rank, ours - counted);
         }
     }
 
@@ -137,7 +133,6 @@ impl Core {
             self.counters.drops.bad_range += 1;
             return;
         };
-        self.uncharge_cut(index, offset..until);
         let record = self.requests.record(index);
         record.remote_request = header.receiver.get();
         record.rail = rail;

@@ -153,7 +153,8 @@ impl Core {
             // Complete, or given up here: either way its sender is done with it.
             let (all, nobody) = (envelope.length, RequestId::from_bits(0));
             let identity = (envelope.context, envelope.tag, envelope.seq);
-            let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart);
+            // The books of its first announcement are closed.
+            let head = ack(identity, envelope.sender, nobody, all..all, envelope.restart, 0);
             self.answer(rank, head);
         } else {
             self.sequence(envelope, inbound, at);

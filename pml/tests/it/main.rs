@@ -1,6 +1,7 @@
 //! The PML over the simulator: every feature by name, rails that die, random traffic, hostile frames.
 
 mod checksum;
+mod credit;
 mod ending;
 mod failover;
 mod features;

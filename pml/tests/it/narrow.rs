@@ -7,7 +7,7 @@ use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
 use crate::wrap::Tuned;
 
 /// Two rails; one message of the second carries at most `room` bytes, head included.
-fn narrow(seed: u64, room: usize, config: SimConfig, checksum: bool) -> World<Tuned> {
+pub(crate) fn narrow(seed: u64, room: usize, config: SimConfig, checksum: bool) -> World<Tuned> {
     let cut = move |rail: doorbell_sim::SimRail| {
         let second = rail.plane() != Plane::FIRST;
         let mut rail = Tuned::new(rail);
@@ -28,7 +28,7 @@ fn narrow(seed: u64, room: usize, config: SimConfig, checksum: bool) -> World<Tu
 }
 
 /// Just room for the messages of one failover, and a quarter that may not have been reported yet.
-const WINDOW: u64 = 110_000;
+pub(crate) const WINDOW: u64 = 110_000;
 
 const LONG: usize = 4000;
 

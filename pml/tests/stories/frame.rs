@@ -59,6 +59,7 @@ fn layout(kind: u8) -> (&'static str, &'static [Field]) {
                 ("offset", 32, 8),
                 ("until", 40, 8),
                 ("restart", 48, 4),
+                ("counted", 52, 4),
             ],
         ),
         5 => ("NACK", FIN),
