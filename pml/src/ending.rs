@@ -4,10 +4,25 @@ use doorbell_fabric::message::Message;
 
 use crate::args::{Aborted, Status};
 use crate::convertor::Origin;
+use crate::core::Core;
 use crate::error::PmlError;
+use crate::peer::about;
 use crate::pml::Pml;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Outcome, RequestId, State, mark};
+
+impl Core {
+    /// Whether a send that nobody waits for any more, because it was reported as done, needs its peer still: it was
+    /// announced, or waits for the peer's window. A close alone asks, so that no message has to count.
+    #[cold]
+    pub(crate) fn has_promised(&self) -> bool {
+        self.requests.each_live().any(|slot| {
+            slot.marks & (mark::DETACHED | mark::ABORTED) == mark::DETACHED
+                && slot.state().is_send()
+                && !self.hot[slot.peer as usize].is(about::LOST)
+        })
+    }
+}
 
 impl<M: Message> Pml<M> {
     /// Whether a request has ended. A stale id has.

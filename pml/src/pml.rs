@@ -294,11 +294,13 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a fresh `now` until it answers
-    /// `true`, which it does at `by` at the latest.
+    /// Orderly end: pushes out what waits, also for a way that may come back, and waits for the peers to receive those sends
+    /// that were reported as done and still need an answer of theirs; then closes the rails. To be called with a fresh
+    /// `now` until it answers `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
-        if now < by && (self.must_poll() || self.core.waits_for_a_way()) {
+        let waits = || self.must_poll() || self.core.waits_for_a_way() || self.core.has_promised();
+        if now < by && waits() {
             return false;
         }
         let mut closed = true;

@@ -48,6 +48,21 @@ pub(crate) enum State {
     SelfWait,
 }
 
+impl State {
+    /// Whether it is a send to another rank that has not ended.
+    pub(crate) const fn is_send(self) -> bool {
+        matches!(
+            self,
+            Self::Queued
+                | Self::AwaitAck
+                | Self::AwaitFin
+                | Self::Streaming
+                | Self::Putting
+                | Self::SendRestart
+        )
+    }
+}
+
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {

@@ -2,13 +2,24 @@
 
 use std::time::Duration;
 
-use doorbell_pml::{Aborted, Payload, Protocol, Rank, Sent, Source, Target};
+use doorbell_fabric::message::Message;
+use doorbell_pml::{Aborted, Payload, Protocol, Rank, RequestId, Sent, Source, Target};
 use doorbell_sim::{Change, SimConfig};
 
+use crate::narrow::narrow;
 use crate::world::{Memory, World, bytes, empty, filled, pattern, recv_args, send_args, sim};
 
 /// Closes rank 0, the others polling on; how long it took.
-fn close(world: &mut World, limit: Duration) -> Duration {
+fn close<M: Message>(world: &mut World<M>, limit: Duration) -> Duration {
+    close_while(world, limit, |_| ())
+}
+
+/// The same, while the others do something.
+fn close_while<M: Message>(
+    world: &mut World<M>,
+    limit: Duration,
+    mut others: impl FnMut(&mut World<M>),
+) -> Duration {
     let started = world.net.now();
     let by = started + limit;
     loop {
@@ -22,7 +33,145 @@ fn close(world: &mut World, limit: Duration) -> Duration {
             "a close that goes on after its bound"
         );
         world.pmls[1].progress(now);
+        others(world);
     }
+}
+
+/// Receives messages of `length` bytes one by one.
+struct Receiver {
+    length: usize,
+    into: Memory,
+    open: Option<RequestId>,
+    count: u64,
+}
+
+impl Receiver {
+    fn new(length: usize) -> Self {
+        Self {
+            length,
+            into: empty(length),
+            open: None,
+            count: 0,
+        }
+    }
+
+    fn step<M: Message>(&mut self, world: &mut World<M>, most: u64) {
+        if let Some(ended) = self.open.and_then(|open| world.pmls[1].test(open)) {
+            self.open = None;
+            let what = format!("message {} of {} bytes", self.count, self.length);
+            assert_eq!(
+                ended.expect(&what).length as usize,
+                self.length,
+                "message {}",
+                self.count
+            );
+            assert_eq!(
+                bytes(&self.into),
+                pattern(self.length, self.count),
+                "message {}",
+                self.count
+            );
+            self.count += 1;
+        }
+        if self.open.is_none() && self.count < most {
+            self.open = Some(world.recv(1, Rank(0), 1, &self.into));
+        }
+    }
+}
+
+/// What was injected beyond the window is announced, and beyond the hard one it has not even left; with `handshake`,
+/// fragments wait until the peer has them.
+#[test]
+fn a_close_waits_until_what_was_reported_as_sent_has_been_received() {
+    for hard in [4096, 8192, 1 << 20] {
+        for length in [1000, 6000] {
+            for handshake in [false, true] {
+                let mut world = World::new(2, sim(true, true, true), |pml| {
+                    pml.window = 4096;
+                    pml.hard_window = hard;
+                    pml.handshake = handshake;
+                });
+                for at in 0..50 {
+                    world.pmls[0].inject(Rank(1), 0, 1, &pattern(length, at)).unwrap();
+                }
+                let mut receiver = Receiver::new(length);
+                let limit = Duration::from_secs(1);
+                let took = close_while(&mut world, limit, |world| receiver.step(world, 50));
+                assert!(took < limit, "{took:?}");
+                for _ in 0..10_000 {
+                    let now = world.net.now() + Duration::from_micros(1);
+                    world.net.advance_to(now);
+                    world.pmls[1].progress(now);
+                    receiver.step(&mut world, 50);
+                }
+                assert_eq!(receiver.count, 50, "hard window {hard}, {length} bytes");
+                assert_eq!(world.pmls[0].live_requests(), 0);
+            }
+        }
+    }
+}
+
+/// Whole messages that a rail took are done for their sender, and have to be announced over the next.
+#[test]
+fn a_close_waits_for_what_a_rail_gave_back_and_the_next_one_only_announces() {
+    for seed in 0..5 {
+        let mut world = narrow(seed, 600, sim(true, true, true), false);
+        for at in 0..10 {
+            world.pmls[0].inject(Rank(1), 0, 1, &pattern(4000, at)).unwrap();
+        }
+        world.net.change(Change::PlaneDown(world.planes[0]));
+        world.until("the first rail is down", |world| {
+            world.pmls[0].counters().paths_down == 1
+        });
+        let mut receiver = Receiver::new(4000);
+        let limit = Duration::from_secs(1);
+        let took = close_while(&mut world, limit, |world| receiver.step(world, 10));
+        assert!(took < limit, "{took:?}");
+        for _ in 0..10_000 {
+            let now = world.net.now() + Duration::from_micros(1);
+            world.net.advance_to(now);
+            world.pmls[1].progress(now);
+            receiver.step(&mut world, 10);
+        }
+        assert_eq!(receiver.count, 10, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_close_for_a_peer_that_never_receives_ends_by_its_bound_or_with_the_peer() {
+    for dies in [false, true] {
+        let mut world = World::new(2, sim(true, true, true), |pml| pml.window = 4096);
+        for at in 0..50 {
+            world.pmls[0].inject(Rank(1), 0, 1, &pattern(1000, at)).unwrap();
+        }
+        world.passes(20);
+        if dies {
+            world.net.change(Change::RankDeath(1));
+        }
+        let limit = Duration::from_millis(5);
+        let took = close(&mut world, limit);
+        assert_eq!(took >= limit, !dies, "{took:?}");
+    }
+}
+
+/// What its owner gave up is not waited for, nor what its owner waits for and does not any more.
+#[test]
+fn a_close_does_not_wait_for_sends_that_were_not_reported_as_done() {
+    let mut world = World::new(2, sim(true, true, true), |pml| pml.window = 4096);
+    let from = filled(100_000, 1);
+    let sends = [world.send(0, 1, 1, &from), world.send(0, 1, 1, &from)];
+    world.passes(20);
+    for (sent, aborts) in sends.into_iter().zip([false, true]) {
+        let Sent::Pending(id) = sent else {
+            panic!("it is announced")
+        };
+        if aborts {
+            assert_eq!(world.pmls[0].abort(id), Aborted::Now);
+        }
+    }
+    let limit = Duration::from_millis(5);
+    let took = close(&mut world, limit);
+    assert!(took < limit, "{took:?}");
 }
 
 fn shallow() -> SimConfig {
