@@ -40,7 +40,10 @@ impl From<PmlError> for Error {
             PmlError::PeerLost { rank, reason } => Self::PeerLost {
                 peer: rank.0,
                 why: reason.as_str().to_owned(),
-                what: "what was under way may or may not have arrived".to_owned(),
+                what: format!(
+                    "what was under way may or may not have arrived; {}",
+                    reason.advice()
+                ),
                 recent: Vec::new(),
             },
             PmlError::SendAborted { source_rank, tag } => Self::PeerLost {
@@ -73,16 +76,18 @@ impl From<PmlError> for Error {
                 announced,
                 found,
             },
-            PmlError::Cancelled => Self::Cancelled,
+            PmlError::Cancelled { .. } => Self::Cancelled,
             PmlError::StaleRequest(_) | PmlError::StaleMessage => Self::Stale {
                 what: error.to_string(),
             },
             PmlError::InjectFull { .. } => Self::Full {
                 what: error.to_string(),
             },
-            PmlError::BadLayout { .. } | PmlError::InjectTooLong { .. } => Self::Layout {
-                what: error.to_string(),
-            },
+            PmlError::BadLayout { .. } | PmlError::MultiPieces { .. } | PmlError::InjectTooLong { .. } => {
+                Self::Layout {
+                    what: error.to_string(),
+                }
+            }
             other => Self::Job {
                 reason: other.to_string(),
             },

@@ -169,6 +169,15 @@ impl Target {
         matches!(self, Self::Loan(_) | Self::Region(_))
     }
 
+    /// How many pieces the room is.
+    pub(crate) fn pieces(&self) -> usize {
+        match self {
+            Self::Loan(_) | Self::Region(_) => 1,
+            Self::Parts(parts) => parts.len(),
+            Self::Strided(blocks) => blocks.count,
+        }
+    }
+
     /// `length` bytes from `at`, for one-sided access; `None` when the room is several pieces, or shorter.
     pub(crate) fn landing(&self, at: u64, length: u64) -> Option<Landing> {
         let (at, length) = (to_usize(at), to_usize(length));

@@ -41,6 +41,28 @@ impl LostReason {
             Self::Flood => "it sent more unexpected bytes, or asked for more answers, than was agreed",
         }
     }
+
+    /// What to do next.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Peer(DownReason::Closed) => "let no rank close before all have what they need of it",
+            Self::Peer(DownReason::Died) => "see what it said last, and with which status it ended",
+            Self::Peer(DownReason::Hostile) => {
+                "see that both run the same version, and who else is on that network"
+            }
+            Self::Peer(DownReason::Abandoned | DownReason::Silent) => {
+                "see whether it still runs and polls, and the network between"
+            }
+            Self::Peer(DownReason::Resources) => "raise this process's limits of memory and descriptors",
+            Self::Link => {
+                "see the cable, switch and interface; a second rail or more `patience` goes on without them"
+            }
+            Self::Device => "see the system's log about the device; a second rail goes on without it",
+            Self::NotReclaimable => "use several rails only of kinds that can give back",
+            Self::Flood => "see that `window` and `hard_window` are the same on all ranks",
+        }
+    }
 }
 
 /// The errors of the PML.
@@ -88,7 +110,7 @@ pub enum PmlError {
         rails: usize,
     },
     /// The peer has no rail left.
-    #[error("{rank} is lost: {}; the message may or may not have arrived", reason.as_str())]
+    #[error("{rank} is lost: {}; the message may or may not have arrived; {}", reason.as_str(), reason.advice())]
     PeerLost {
         /// The rank.
         rank: Rank,
@@ -125,11 +147,22 @@ pub enum PmlError {
         /// CRC-32C of the bytes that arrived.
         found: u32,
     },
-    /// The request was cancelled before it took part in any message.
-    #[error("the request was cancelled")]
-    Cancelled,
+    /// The request was cancelled: no message takes part in it any more.
+    #[error(
+        "{request} (context {context}, tag {tag:#x}) was cancelled by this rank, and takes part in no message any more: make it again if it is still wanted"
+    )]
+    Cancelled {
+        /// The request.
+        request: RequestId,
+        /// Its context.
+        context: u16,
+        /// Its tag.
+        tag: u64,
+    },
     /// The sender gave its message up after the receive had been matched with it.
-    #[error("{source_rank} aborted the message with tag {tag:#x} while it was under way")]
+    #[error(
+        "{source_rank} aborted the message with tag {tag:#x} while it was under way: what arrived of it is no message; see why the sender gave it up (a deadline, or a request that was dropped), and receive again if it sends anew"
+    )]
     SendAborted {
         /// Who sent it.
         source_rank: Rank,
@@ -155,6 +188,14 @@ pub enum PmlError {
         count: usize,
         /// Bytes of the memory.
         room: usize,
+    },
+    /// A multi-receive into a layout.
+    #[error(
+        "a multi-receive takes one piece of memory, not {pieces}: make one for each piece, or receive into another buffer and copy"
+    )]
+    MultiPieces {
+        /// Pieces of the target.
+        pieces: usize,
     },
     /// Too many injected bytes wait for a rail.
     #[error("{waiting} injected bytes wait for a rail already; poll and try again, or send with a request")]

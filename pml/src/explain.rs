@@ -1,6 +1,7 @@
 //! Who waits for what: for the errors of deadlines, as plain data and in words.
 
 use std::fmt;
+use std::time::Duration;
 
 use doorbell_fabric::message::Message;
 
@@ -9,6 +10,7 @@ use crate::pml::Pml;
 use crate::rail::RailId;
 use crate::rank::{Rank, Source};
 use crate::request::{RequestId, State};
+use crate::ways::latency::each;
 use crate::ways::state::WayState;
 
 /// What a request waits for.
@@ -29,6 +31,8 @@ pub enum Waiting {
     Write,
     /// Send: room in the rail to the peer.
     Rail,
+    /// Send: a rail to the peer that is up.
+    Way,
     /// Send: the peer has too much of ours unreceived.
     Credit,
     /// Send: the receiver has not matched the message.
@@ -41,6 +45,17 @@ pub enum Waiting {
     Writing,
     /// Both ends agree to go on over another rail.
     Restart,
+}
+
+/// No rail to a peer is up, and one may come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoWay {
+    /// The rails over which the peer is called.
+    pub called: Vec<String>,
+    /// Why the last of its rails went down.
+    pub reason: LostReason,
+    /// For how much longer one is waited for, before the peer is lost.
+    pub left: Duration,
 }
 
 /// Who waits for what.
@@ -64,6 +79,8 @@ pub struct Explanation {
     pub moved: u64,
     /// The rail in use to the peer.
     pub rail: Option<String>,
+    /// That there is none, and one may come back.
+    pub no_way: Option<NoWay>,
     /// Messages to us that no receive has matched, from this peer (from all, when it is not known).
     pub unexpected: usize,
     /// Sends to the peer of which nothing has left.
@@ -87,6 +104,7 @@ impl fmt::Display for Explanation {
             Waiting::Read => write!(out, "{rank} reads a message from the memory of {peer}")?,
             Waiting::Write => write!(out, "{rank} waits for {peer} to write a message into its memory")?,
             Waiting::Rail => write!(out, "{rank} waits for room on the rail to {peer}: does it poll?")?,
+            Waiting::Way => write!(out, "{rank} waits until {peer} can be reached")?,
             Waiting::Credit => write!(out, "{rank} waits for {peer} to receive earlier messages")?,
             Waiting::Match => write!(out, "{rank} waits for {peer} to post a receive for its message")?,
             Waiting::Reader => write!(out, "{rank} waits for {peer} to receive and read its message")?,
@@ -105,7 +123,19 @@ impl fmt::Display for Explanation {
         if self.queued > 0 {
             write!(out, ", {} sends queued", self.queued)?;
         }
-        out.write_str(")")
+        out.write_str(")")?;
+        self.no_way.as_ref().map_or(Ok(()), |no_way| no_way.fmt(out))
+    }
+}
+
+impl fmt::Display for NoWay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (called, left) = (self.called.join(", "), self.left.as_millis());
+        write!(
+            out,
+            ": no rail to it is up ({}); it is called over {called} for {left} ms more, and is lost then",
+            self.reason.as_str()
+        )
     }
 }
 
@@ -162,6 +192,7 @@ impl<M: Message> Pml<M> {
             State::Fragments => Waiting::Fragments,
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
+            State::Queued if self.core.peers[slot.peer as usize].alone().is_some() => Waiting::Way,
             State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
             State::Queued => Waiting::Credit,
             State::AwaitAck | State::SelfWait => Waiting::Match,
@@ -177,14 +208,15 @@ impl<M: Message> Pml<M> {
             Some(entry) => self.asked_for(entry),
             None => Source::Rank(Rank(slot.peer)),
         };
-        let (rail, queued, unexpected) = match peer {
-            Source::Any => (None, 0, self.core.matcher.unexpected_load().messages),
+        let (rail, no_way, queued, unexpected) = match peer {
+            Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
             Source::Rank(rank) => {
                 let known = &self.core.peers[rank.index()];
                 let path = known.paths.get(known.current()).filter(|path| path.up);
                 let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
                     path.map(|path| self.rail_name(path.rail)),
+                    self.no_way(rank),
                     known.sends.len(),
                     load.messages,
                 )
@@ -201,8 +233,20 @@ impl<M: Message> Pml<M> {
             length: if known { slot.length } else { 0 },
             moved: if known { record.moved } else { 0 },
             rail,
+            no_way,
             unexpected,
             queued,
+        })
+    }
+
+    fn no_way(&self, rank: Rank) -> Option<NoWay> {
+        let peer = &self.core.peers[rank.index()];
+        let (until, reason, called) = peer.alone()?;
+        let name = |at: usize| self.rail_name(peer.paths[at].rail);
+        Some(NoWay {
+            called: each(called).map(name).collect(),
+            reason,
+            left: until.since(self.core.now),
         })
     }
 

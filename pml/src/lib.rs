@@ -92,7 +92,7 @@ pub use args::{
 pub use config::{PmlConfig, Protocol, Resume};
 pub use counters::{Counters, Drops};
 pub use error::{LostReason, PmlError};
-pub use explain::{Explanation, PathReport, PeerReport, Waiting};
+pub use explain::{Explanation, NoWay, PathReport, PeerReport, Waiting};
 pub use in_use::InUse;
 pub use pml::Pml;
 pub use rail::RailId;

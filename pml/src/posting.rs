@@ -58,17 +58,13 @@ impl<M: Message> Pml<M> {
     /// Each is told by [`Pml::next_delivery`]; the request ends when the buffer is released.
     ///
     /// # Errors
-    /// [`PmlError::NoSuchRank`]; [`PmlError::BadLayout`] for a target of several pieces.
+    /// [`PmlError::NoSuchRank`]; [`PmlError::MultiPieces`] for a target of several pieces, and [`PmlError::BadLayout`].
     pub fn recv_multi(&mut self, args: MultiArgs) -> Result<RequestId, PmlError> {
         self.check_source(args.from)?;
         let target = args.target.checked()?;
         if !target.is_contiguous() {
-            return Err(PmlError::BadLayout {
-                block: 0,
-                stride: 0,
-                count: 0,
-                room: usize::try_from(target.len()).unwrap_or(usize::MAX),
-            });
+            let pieces = target.pieces();
+            return Err(PmlError::MultiPieces { pieces });
         }
         let room = target.len();
         let id = self.prepare(args.context, args.tag, target, args.notify)?;
@@ -187,7 +183,11 @@ impl Core {
                     found: record.found,
                 })
             }
-            Outcome::Cancelled => Err(PmlError::Cancelled),
+            Outcome::Cancelled => Err(PmlError::Cancelled {
+                request: self.requests.id(index),
+                context: slot.context,
+                tag: slot.tag,
+            }),
             Outcome::SendAborted => Err(PmlError::SendAborted {
                 source_rank: source,
                 tag: slot.tag,

@@ -134,6 +134,16 @@ impl Peer {
         }
     }
 
+    /// No way is up: until when one is waited for, why the last one went, and the ways over which the peer is called, as a
+    /// set.
+    pub(crate) fn alone(&self) -> Option<(Time, LostReason, u64)> {
+        let watch = self.watch.as_ref()?;
+        let (until, reason) = watch.alone?;
+        let ways = watch.ways.iter().enumerate();
+        let called = ways.filter(|(_, way)| !way.dead);
+        Some((until, reason, called.fold(0, |set, (at, _)| set | 1 << at)))
+    }
+
     /// Half of the round trip of a way's probes (ns).
     pub(crate) fn measured(&self, at: usize) -> Option<u64> {
         self.watch.as_ref()?.ways.get(at)?.latency.half()

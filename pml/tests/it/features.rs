@@ -1,10 +1,12 @@
 //! What receives, probes and endings can do, one test each.
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_pml::{
-    Aborted, MultiArgs, Payload, PmlError, Protocol, Rank, RequestId, SendArgs, SendMode, Sent, Source,
-    Target, Waiting,
+    Aborted, LostReason, MultiArgs, Payload, PmlError, Protocol, Rank, RequestId, SendArgs, SendMode, Sent,
+    Source, Target, Waiting,
 };
+use doorbell_sim::Change;
 
 use crate::world::{Memory, World, bytes, empty, filled, pattern, recv_args, send_args, sim};
 
@@ -252,7 +254,7 @@ fn multi_receive_can_be_cancelled_and_aborted() {
     let _ = world.send(0, 1, 3, &filled(10, 0));
     world.passes(10);
     assert!(world.pmls[1].cancel(first));
-    assert!(matches!(world.wait(1, first), Err(PmlError::Cancelled)));
+    assert!(matches!(world.wait(1, first), Err(PmlError::Cancelled { .. })));
     assert!(world.pmls[1].next_delivery().is_some());
     let second = world.pmls[1].recv_multi(multi(Rank(0), 3, &buffer, 1)).unwrap();
     let _ = world.send(0, 1, 3, &filled(10, 0));
@@ -393,7 +395,7 @@ fn cancel_ends_an_unmatched_receive_and_nothing_else() {
     let request = world.recv(1, Rank(0), 1, &into);
     assert!(world.pmls[1].cancel(request));
     assert!(!world.pmls[1].cancel(request));
-    assert!(matches!(world.wait(1, request), Err(PmlError::Cancelled)));
+    assert!(matches!(world.wait(1, request), Err(PmlError::Cancelled { .. })));
     assert!(!world.pmls[1].cancel(request), "a stale id");
     let _ = world.send(0, 1, 1, &filled(8, 1));
     world.passes(10);
@@ -415,7 +417,7 @@ fn cancel_ends_a_send_while_nothing_has_left() {
         panic!("the rail is full")
     };
     assert!(world.pmls[0].cancel(third));
-    assert!(matches!(world.wait(0, third), Err(PmlError::Cancelled)));
+    assert!(matches!(world.wait(0, third), Err(PmlError::Cancelled { .. })));
     for expected in [0, 1, 3, 4] {
         let into = empty(8);
         let request = world.recv(1, Rank(0), 1, &into);
@@ -486,7 +488,7 @@ fn synchronous_self_send_waits_for_its_receive_and_can_be_cancelled_or_discarded
     world.wait(0, request).unwrap();
     world.wait(0, first).unwrap();
     assert!(world.pmls[0].cancel(second));
-    assert!(matches!(world.wait(0, second), Err(PmlError::Cancelled)));
+    assert!(matches!(world.wait(0, second), Err(PmlError::Cancelled { .. })));
     assert!(world.pmls[0].probe(Source::Any, 0, 2, 0).is_none());
     let claimed = world.pmls[0].claim(Source::Any, 0, 3, 0).unwrap();
     world.pmls[0].discard(claimed.message).unwrap();
@@ -679,6 +681,118 @@ fn explain_says_who_waits_for_what() {
     let report = world.pmls[0].peer(Rank(1)).unwrap();
     assert!(report.lost.is_none() && report.paths.len() == 1 && report.paths[0].up);
     assert!(world.pmls[0].peer(Rank(2)).is_none());
+}
+
+#[test]
+fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
+    let mut world = World::with_planes(2, 2, 7, sim(true, true, true), |pml| {
+        pml.patience = std::time::Duration::from_secs(2);
+    });
+    let into = empty(8);
+    let receive = world.recv(0, Rank(1), 1, &into);
+    for plane in world.planes.clone() {
+        world.net.change(Change::PlaneDown(plane));
+    }
+    world.until("both rails are down", |world| {
+        world.pmls[0].counters().paths_down == 2
+    });
+    let from = filled(8, 1);
+    let Sent::Pending(sent) = world.send(0, 1, 7, &from) else {
+        panic!("there is no way")
+    };
+    let told = world.pmls[0].explain(sent).unwrap();
+    assert_eq!(told.waiting, Waiting::Way);
+    let no_way = told.no_way.clone().unwrap();
+    assert_eq!(no_way.called.len(), 2);
+    assert!(no_way.left.as_millis() > 1900, "{no_way:?}");
+    let text = told.to_string();
+    assert!(
+        text.starts_with("rank 0 waits until rank 1 can be reached (") && !text.contains("does it poll"),
+        "{text}"
+    );
+    for part in [
+        "no rail to it is up",
+        "called over sim",
+        "ms more, and is lost then",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    // Whatever else is waited for from this peer waits for a way, too.
+    let told = world.pmls[0].explain(receive).unwrap();
+    assert_eq!(told.waiting, Waiting::Message);
+    assert!(told.to_string().contains("no rail to it is up"), "{told}");
+    world.leap(std::time::Duration::from_secs(3));
+    let lost = world.wait(0, sent).unwrap_err().to_string();
+    assert!(
+        lost.contains("rank 1 is lost") && lost.contains("see the cable"),
+        "{lost}"
+    );
+}
+
+#[test]
+fn errors_say_of_what_they_are_and_what_to_do_next() {
+    let mut world = pair();
+    let pieces = [empty(8), empty(8), empty(8)];
+    let target = Target::Parts(pieces.iter().map(Memory::room).collect());
+    let args = MultiArgs {
+        target,
+        ..multi(Rank(0), 3, &empty(8), 1)
+    };
+    let refused = world.pmls[1].recv_multi(args).unwrap_err();
+    assert!(
+        matches!(refused, PmlError::MultiPieces { pieces: 3 }),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("one piece of memory, not 3"),
+        "{refused}"
+    );
+    assert_eq!(world.pmls[1].live_requests(), 0);
+    let into = empty(8);
+    let request = world.recv(1, Rank(0), 0x2a, &into);
+    assert!(world.pmls[1].cancel(request));
+    let text = world.wait(1, request).unwrap_err().to_string();
+    for part in [
+        &request.to_string(),
+        "0x2a",
+        "cancelled by this rank",
+        "make it again",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let aborted = PmlError::SendAborted {
+        source_rank: Rank(4),
+        tag: 0x2a,
+    };
+    assert!(aborted.to_string().contains("receive again"), "{aborted}");
+    // Each reason for a loss has a next step of its own.
+    let reasons = [
+        LostReason::Peer(DownReason::Closed),
+        LostReason::Peer(DownReason::Died),
+        LostReason::Peer(DownReason::Hostile),
+        LostReason::Peer(DownReason::Silent),
+        LostReason::Peer(DownReason::Resources),
+        LostReason::Link,
+        LostReason::Device,
+        LostReason::NotReclaimable,
+        LostReason::Flood,
+    ];
+    for (at, reason) in reasons.into_iter().enumerate() {
+        let text = PmlError::PeerLost {
+            rank: Rank(4),
+            reason,
+        }
+        .to_string();
+        assert!(
+            text.ends_with(reason.advice()) && text.contains(reason.as_str()),
+            "{text}"
+        );
+        assert!(
+            reasons[..at]
+                .iter()
+                .all(|other| other.advice() != reason.advice())
+        );
+    }
 }
 
 #[test]

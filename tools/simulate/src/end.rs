@@ -142,7 +142,7 @@ impl<M: Rail> End for Pml<M> {
                 tag: status.tag,
                 length: status.length as usize,
             }),
-            Err(PmlError::Cancelled) => Ended::Cancelled,
+            Err(PmlError::Cancelled { .. }) => Ended::Cancelled,
             Err(error) => Ended::Badly(trouble(error)),
         })
     }
