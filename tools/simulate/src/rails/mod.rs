@@ -11,9 +11,11 @@
 //! | `shape` | what a seed chooses beside messages and weather |
 //! | `weather` | which rails break, between whom, when and for how long |
 //! | `rail` | a rail of either contract |
+//! | `aside` | messages beside the plan, for multi-receives that are aborted, and to be discarded |
 //! | `run` | steps, checks, the end |
 //! | `command` | many seeds, and what is printed of them |
 
+mod aside;
 pub(crate) mod command;
 mod rail;
 mod run;

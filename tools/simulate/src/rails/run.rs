@@ -10,6 +10,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{InUse, Pml, Rank, WayState};
 use doorbell_sim::{Change, Plane, Random, SimNet};
 
+use super::aside::Aside;
 use super::rail::AnyRail;
 use super::shape::Shape;
 use super::weather::Weather;
@@ -38,6 +39,8 @@ pub(crate) struct Run<'a> {
     plan: &'a Plan,
     weather: Weather,
     players: Vec<Seat>,
+    /// What each of them does beside the plan, for some seeds.
+    asides: Vec<Option<Aside>>,
     order: Vec<usize>,
     random: Random,
     stride: Duration,
@@ -62,6 +65,9 @@ impl<'a> Run<'a> {
             plan,
             weather: Weather::of(seed, shape, &planes),
             players: (0..).zip(pmls).map(seat).collect(),
+            asides: (0..shape.ranks)
+                .map(|rank| Aside::of(seed, rank, shape.ranks, shape.lasts))
+                .collect(),
             order: (0..shape.ranks as usize).collect(),
             random: Random::for_part(seed, &[23]),
             stride: shape.pace,
@@ -106,6 +112,9 @@ impl<'a> Run<'a> {
         for &rank in &self.order {
             if self.net.is_alive(rank as u32) && !self.net.is_paused(rank as u32) {
                 worked |= self.players[rank].step(self.plan, now)?;
+                if let Some(aside) = &mut self.asides[rank] {
+                    aside.step(&mut self.players[rank].end, now)?;
+                }
             }
         }
         self.check(now)?;
@@ -147,13 +156,16 @@ impl<'a> Run<'a> {
     fn check(&self, now: Time) -> Result<(), Kind> {
         for (rank, player) in self.each_living() {
             let used = player.end.in_use();
-            if used.requests != player.open() {
-                let text = format!("rank {rank} has {} requests open, and {used:?}", player.open());
+            let beside = self.asides[rank as usize].as_ref().map_or(0, Aside::open);
+            let open = player.open() + beside;
+            if used.requests != open {
+                let text = format!("rank {rank} has {open} requests open, and {used:?}");
                 return Err(Kind::Other(text));
             }
         }
         let resting = self.weather.next().is_some() || self.news.is_some() || self.death.is_some();
-        let most = self.shape.bound(self.plan.bytes())
+        let beside: u64 = self.asides.iter().flatten().map(|aside| aside.bytes).sum();
+        let most = self.shape.bound(self.plan.bytes() + beside)
             + if resting {
                 self.shape.lull()
             } else {
@@ -257,6 +269,9 @@ impl<'a> Run<'a> {
             for rank in 0..self.players.len() {
                 if self.net.is_alive(rank as u32) && !self.net.is_paused(rank as u32) {
                     worked |= self.players[rank].step(self.plan, now)?;
+                    if let Some(aside) = &mut self.asides[rank] {
+                        aside.clear_up(&mut self.players[rank].end)?;
+                    }
                 }
             }
             self.check(now)?;
@@ -303,6 +318,24 @@ impl<'a> Run<'a> {
                     Some(format!("rank {rank}: {} is left with {left}", rail.name()))
                 })
                 .next()
+        };
+        self.each_living().find_map(of).or_else(|| self.debt())
+    }
+
+    /// Where nothing is under way, a window has no less room than for what its receiver has not reported yet.
+    fn debt(&self) -> Option<String> {
+        let living = |rank: &u32| self.net.is_alive(*rank);
+        let of = |(rank, player): (u32, &Seat)| {
+            let most = player.end.config().window / 4;
+            (0..self.shape.ranks).filter(living).find_map(|other| {
+                let peer = player.end.peer(Rank(other)).filter(|peer| peer.lost.is_none())?;
+                let debt = peer.unreported;
+                (debt > most).then(|| {
+                    format!(
+                        "rank {rank} has {debt} bytes to its charge at {other}, which counts {most} at most"
+                    )
+                })
+            })
         };
         self.each_living().find_map(of)
     }
