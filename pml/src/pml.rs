@@ -248,6 +248,7 @@ impl<M: Message> Pml<M> {
         if now.since(self.core.now) > PAUSE {
             self.paces.expect_all();
         }
+        self.core.excuse(now);
         self.core.now = now;
         for rail in 0..self.rails.len() {
             work += self.rails[rail].rail.progress(now);

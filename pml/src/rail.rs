@@ -74,6 +74,17 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// Takes everything that has arrived.
+    #[cold]
+    pub(crate) fn read_last_words(&mut self) {
+        for _ in 0..LAST_PASSES {
+            self.paces.expect_all();
+            if self.poll() == 0 {
+                break;
+            }
+        }
+    }
+
     /// Sends what waits in the queue of a peer's own messages; `false` when a rail is full.
     pub(crate) fn send_control(&mut self, rank: u32) -> bool {
         while let Some(mut control) = self.core.peers[rank as usize].control.pop_front() {

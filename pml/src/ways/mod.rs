@@ -56,6 +56,9 @@ pub(crate) struct Way {
     /// When the probe under way left, when the last one did, and its number; what had been sent and received then.
     asked: Option<Time>,
     probed: Time,
+    /// Whether a probe was ever answered over it; if not, since when one is asked for.
+    met: bool,
+    unmet: Option<Time>,
     number: u32,
     traffic: u64,
     /// Probes answered since it returned.

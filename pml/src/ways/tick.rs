@@ -7,11 +7,13 @@ use doorbell_fabric::message::{Body, Message};
 use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
+use crate::core::Core;
 use crate::error::LostReason;
 use crate::peer::about;
 use crate::pml::Pml;
 use crate::wire::{WayHeader, kind};
 
+use super::Watch;
 use super::state::{Turn, WayState};
 
 /// How often ways are looked at while nothing is due.
@@ -61,14 +63,16 @@ impl<M: Message> Pml<M> {
             }
         }
         let watch = self.core.watch(rank);
-        let died = LostReason::Peer(DownReason::Died);
-        let ends = [watch.alone, watch.ended.map(|until| (until, died))];
-        for (until, reason) in ends.into_iter().flatten() {
-            if until <= now {
-                self.lose(rank, reason);
-                return;
+        let (alone, ended) = (watch.alone, watch.ended);
+        if ended.is_some_and(|until| until <= now) {
+            self.read_last_words();
+            self.lose(rank, LostReason::Peer(DownReason::Died));
+        } else if let Some((_, reason)) = alone.filter(|(until, _)| *until <= now) {
+            self.lose(rank, reason);
+        } else {
+            for until in ended.into_iter().chain(alone.map(|(until, _)| until)) {
+                self.core.watch_due = self.core.watch_due.min(until);
             }
-            self.core.watch_due = self.core.watch_due.min(until);
         }
     }
 
@@ -97,8 +101,13 @@ impl<M: Message> Pml<M> {
         {
             way.asked = None;
             way.answers += 1;
+            let first = !std::mem::replace(&mut way.met, true);
             way.latency
                 .sample(u64::try_from(now.since(asked).as_nanos()).unwrap_or(u64::MAX));
+            if first {
+                // It may have been thought dead.
+                self.core.move_way(rank, at, Turn::Answered);
+            }
             self.proved_alive(rank, at);
             self.core.refresh(rank);
         }
@@ -117,7 +126,10 @@ impl<M: Message> Pml<M> {
     fn tick_way(&mut self, now: Time, rank: u32, at: usize) {
         let way = &self.core.watch(rank).ways[at];
         match way.state {
-            WayState::Up => self.tick_used(now, rank, at),
+            WayState::Up => {
+                self.tick_used(now, rank, at);
+                self.doubt(now, rank, at);
+            }
             WayState::Suspect => {}
             WayState::Down => self.tick_down(now, rank, at),
             WayState::Probing => self.tick_called(now, rank, at),
@@ -143,6 +155,22 @@ impl<M: Message> Pml<M> {
         }
         if alarmed {
             self.core.watch_due = self.core.watch_due.min(now + pace);
+        }
+    }
+
+    /// A way over which nothing was ever answered, while the peer answers over another one, may be dead from the start:
+    /// its rail, which waits long for a peer that has yet to begin, does not know of the other one.
+    fn doubt(&mut self, now: Time, rank: u32, at: usize) {
+        let ways = &self.core.watch(rank).ways;
+        let since = ways[at].unmet.filter(|_| !ways[at].met);
+        let Some(since) = since.filter(|_| ways.iter().any(|way| way.met)) else {
+            return;
+        };
+        let due = since + ANSWER;
+        if due <= now {
+            self.core.move_way(rank, at, Turn::Silent);
+        } else {
+            self.core.watch_due = self.core.watch_due.min(due);
         }
     }
 
@@ -209,7 +237,9 @@ impl<M: Message> Pml<M> {
         way.number = way.number.wrapping_add(1);
         let number = way.number;
         if self.say_over(rank, at, WayHeader::new(kind::PROBE, at as u16, number)) {
-            self.core.watch(rank).ways[at].asked = Some(now);
+            let way = &mut self.core.watch(rank).ways[at];
+            way.asked = Some(now);
+            way.unmet.get_or_insert(now);
             self.core.counters.probes += 1;
         }
     }
@@ -225,5 +255,32 @@ impl<M: Message> Pml<M> {
             self.paces.expect(usize::from(path.rail));
         }
         sent
+    }
+}
+
+impl Core {
+    /// Time that this process did not look, although it should have, is not the peer's: what it says may be here already.
+    pub(crate) fn excuse(&mut self, now: Time) {
+        let in_time = self.watch_due.since(self.now).max(TICK);
+        let away = now.since(self.now);
+        if away <= in_time {
+            return;
+        }
+        for rank in &self.watched {
+            if let Some(watch) = &mut self.peers[*rank as usize].watch {
+                watch.excuse(away - in_time);
+            }
+        }
+    }
+}
+
+impl Watch {
+    fn excuse(&mut self, away: Duration) {
+        if let Some((until, _)) = &mut self.alone {
+            *until = *until + away;
+        }
+        if let Some(until) = &mut self.ended {
+            *until = *until + away;
+        }
     }
 }

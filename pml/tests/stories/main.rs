@@ -34,6 +34,7 @@
 //! settle                                   everything arrives and is completed, until nothing is on its way
 //! settle for 600 ms                        the same, and time goes by
 //! wait 100 ms                              time goes by, nothing arrives
+//! away 100 ms                              the same, and nobody looks
 //! repeat 300 ... end
 //!
 //! expect wire rail 1 0->1 NOTIFY restart 1     it is on its way
@@ -113,6 +114,7 @@ stories! {
     the_sender_gives_up_before_its_restart_is_answered
     the_sender_gives_up_while_its_write_is_under_way
     third_rail_fails_during_the_handshake
+    who_was_away_counts_from_its_return
 }
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");

@@ -180,6 +180,7 @@ impl Stage {
                     self.pump()?;
                 }
             }
+            ["away", time, "ms"] => self.now += Duration::from_millis(number(time)?),
             ["reuse", name] => self.reuse(name)?,
             ["expect", ref what @ ..] => {
                 self.pump()?;

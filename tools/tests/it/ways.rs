@@ -127,6 +127,37 @@ fn a_pair_without_a_route_is_refused_at_both_ends_with_the_reason() {
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
 
+/// What was dead before the first frame is found out as what dies later: the peer answers over the other link.
+#[test]
+fn a_link_that_never_carried_a_frame_is_done_without() {
+    let Some((lab, _folder, key)) = two_hosts("ways::a_link_that_never_carried_a_frame_is_done_without")
+    else {
+        return;
+    };
+    link(&lab, "a0", 78, true);
+    for dead_at in [&[0][..], &[1], &[0, 1]] {
+        dead_at.iter().for_each(|host| lab.drop_udp(*host));
+        for verb in ["pingpong", "stream"] {
+            let mut server = serve(&lab, &["udp:v0", "udp:a0"], &key);
+            let mut words = rails(&CONNECT, &["udp:v0", "udp:a0"], &key);
+            verb.clone_into(&mut words[0]);
+            let mut command = command(&lab, 1, &words);
+            // Far more than it takes, and far less than what a peer has that is not known to be alive.
+            command.env("DOORBELL_DEADLINE", "20s");
+            let out = finish(command);
+            assert_eq!(
+                out.status.code(),
+                Some(0),
+                "{verb}, dead at {dead_at:?}: {}",
+                sentence(&out.stderr)
+            );
+            server.says("went after");
+        }
+        assert!(dead_at.iter().all(|host| lab.dropped(*host) > 0), "{dead_at:?}");
+        lab.lose(0);
+    }
+}
+
 #[test]
 fn several_rails_of_one_host_are_shown_with_their_roles() {
     let words = [

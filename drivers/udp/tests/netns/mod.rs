@@ -243,6 +243,11 @@ impl Lab {
         self.drop_at(host, &format!("meta length > {length}"));
     }
 
+    /// Drops every frame of UDP over IPv4 that comes in at `host`, and nothing else, until [`Lab::lose`] ends it.
+    pub fn drop_udp(&self, host: usize) {
+        self.drop_at(host, "ip protocol udp");
+    }
+
     fn drop_at(&self, host: usize, what: &str) {
         let script = format!(
             "add table netdev trouble\nflush table netdev trouble\n\
