@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use doorbell_fabric::domain::KeyTable;
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{MsgId, OpError, OpId, PeerIndex};
 use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
@@ -254,7 +254,16 @@ impl Core {
     #[cold]
     pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
         let at = Time::from_nanos(self.now);
-        self.events.push_back(RailEvent { at, scope, kind });
+        let life = match (scope, kind) {
+            (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer.0),
+            _ => Life::FIRST,
+        };
+        self.events.push_back(RailEvent {
+            at,
+            scope,
+            kind,
+            life,
+        });
         let peer = match scope {
             Scope::Peer(peer) => peer.0,
             Scope::Rail => NOBODY,

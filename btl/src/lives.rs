@@ -9,7 +9,8 @@
 //!
 //! Each end counts its own lives of the link, from zero; a life that was used ends with the connection. Ids, first numbers
 //! and MAC keys of a connection derive from both lives, so a frame of an older one has an id that nobody has any more.
-//! Calls travel on the ids of the first lives, which never change.
+//! Calls travel on the ids of the first lives, which never change. With `PeerUp` goes the sum of both lives: to be up, a
+//! connection has to have been begun at both ends, with the same two, and neither ever shrinks.
 //!
 //! * **Lives only grow**, and a call says its sender's. One below what was heard already is old, and dropped. One equal
 //!   to it changes nothing: it is answered, if it asks. One above it says that the sender has given the old connection
@@ -24,7 +25,7 @@
 //! connection, as it could by losing every frame; who can only replay what it saw cannot: the lives in it are old.
 
 use doorbell_fabric::datagram::{Channel, Transmit};
-use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, Scope};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::PeerIndex;
 use zerocopy::IntoBytes;
@@ -108,6 +109,12 @@ impl Core {
     pub(crate) fn end_life(&mut self, peer: u32) {
         let out = self.peer(peer).out;
         self.lives.entry(peer).or_insert_with(|| Lives::new(out)).end();
+    }
+
+    /// The number of the connection that was begun last, as both ends tell it: of first contact, or of both their lives.
+    pub(crate) fn life(&self, peer: u32) -> Life {
+        let begun = self.lives.get(&peer).and_then(|lives| lives.begun);
+        begun.map_or(Life::FIRST, |(ours, theirs, _)| Life::of(ours, theirs))
     }
 
     /// No life follows: the peer's process was replaced by another one.

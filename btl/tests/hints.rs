@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{
     Arrivals, Body, Inbound, Incarnation, Message, MsgId, OpError, OpId, PeerIndex, Refused,
 };
@@ -97,10 +97,12 @@ impl Two {
     /// The driver of end 0 tells something.
     fn tell(&mut self, scope: Scope, kind: EventKind) {
         let at = self.now;
-        self.ends[0]
-            .driver_mut()
-            .events
-            .push_back(RailEvent { at, scope, kind });
+        self.ends[0].driver_mut().events.push_back(RailEvent {
+            at,
+            scope,
+            kind,
+            life: Life::FIRST,
+        });
     }
 }
 

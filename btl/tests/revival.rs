@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{RACK, World, rings};
 use doorbell_btl::wire::Kind;
 use doorbell_btl::{BtlConfig, Event, InUse};
-use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, Scope};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{
     Access, AtomicOp, Body, Exposure, Landing, Message, MsgId, OpError, OpId, Refused,
@@ -75,6 +75,14 @@ fn talk(world: &mut World, from: usize, count: u64) {
         world.ends[from].btl.handed_over(to) == last
     });
     assert_eq!(world.ends[1 - from].sink.total(), before + count);
+    assert_one_life(world);
+}
+
+/// Both ends tell the connection, which is up, by the same number.
+fn assert_one_life(world: &World) {
+    let told = [(0, 1), (1, 0)].map(|(i, j)| world.ends[i].lives.get(&world.to(i, j)).copied());
+    let [ours, theirs] = told.map(|life| life.unwrap_or(Life::FIRST));
+    assert_eq!(ours, theirs, "{}", world.report());
 }
 
 /// The events of one end about the other, doubts aside.
@@ -169,6 +177,9 @@ fn given_up_at_both_ends_and_called_by_one() {
             talk(&mut world, 0, 4);
             talk(&mut world, 1, 4);
             forget(&mut world);
+            // Both gave it up once in each round, and both tell so.
+            let told = [0, 1].map(|i| world.ends[i].lives[&world.to(i, 1 - i)]);
+            assert_eq!(told, [Life(2 * (round as u32 + 1)); 2]);
         }
         assert_eq!((lives(&world, 0), lives(&world, 1)), (5, 5));
         assert_clean(&mut world);
@@ -742,6 +753,7 @@ fn random_run(seed: u64) -> u64 {
         }
     }
     assert_clean(&mut world);
+    assert_one_life(&world);
     lives(&world, 0) + lives(&world, 1)
 }
 

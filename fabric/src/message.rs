@@ -22,7 +22,8 @@
 //!    answers [`Refused::PeerDown`], and one-sided operations still open complete with an error, the memory that was
 //!    exposed to the peer alone is withdrawn, and its messages wait for [`Message::reclaim`]. A peer that is down
 //!    comes back by [`EventKind::PeerUp`](crate::event::EventKind::PeerUp): a fresh connection, over which nothing of
-//!    the old one arrives.
+//!    the old one arrives. It has a number, the event's [`life`](crate::event::RailEvent::life), that both ends tell alike
+//!    and that is later than those of all connections before it which either end had told to be up.
 //! 7. *One-sided.* Each operation carries an [`OpId`] chosen by its initiator; a target executes one id of one
 //!    incarnation once. Where the hardware cannot tell whether it did, the operation ends as
 //!    [`OpError::Indeterminate`].

@@ -1,5 +1,6 @@
 //! The door: every byte that arrives comes in here, is copied once, and is parsed once.
 
+use doorbell_fabric::event::Life;
 use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex, Remote};
 
 use crate::core::Core;
@@ -212,7 +213,11 @@ impl Core {
         match header.kind {
             kind::PROBE => way.to_answer = Some(header.number.get()),
             kind::ECHO => way.answered = Some(header.number.get()),
-            _ => way.given_up = true,
+            _ => {
+                if !way.hear_broken(Life(header.number.get())) {
+                    self.counters.drops.late_word += 1;
+                }
+            }
         }
     }
 

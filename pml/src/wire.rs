@@ -189,7 +189,9 @@ pub(crate) struct CreditHeader {
     pub(crate) consumed: U64,
 }
 
-/// PROBE, ECHO and BROKEN: about the ways themselves. A way is its number in the order of `connect`.
+/// PROBE, ECHO and BROKEN: about the ways themselves. A way is its number in the order of `connect`; the other number is
+/// that of the question, or, in BROKEN, that of the connection which is given up
+/// ([`Life`](doorbell_fabric::event::Life)): it says of no later one that it is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct WayHeader {

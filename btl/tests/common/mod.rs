@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, MsgId, OpError, OpId, PeerIndex, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
@@ -50,6 +50,8 @@ pub struct End {
     pub btl: Btl<SimDatagram>,
     pub sink: Sink,
     pub events: Vec<RailEvent>,
+    /// The last life in which each peer was told to be up.
+    pub lives: BTreeMap<PeerIndex, Life>,
     pub polls: bool,
 }
 
@@ -62,6 +64,7 @@ impl End {
             btl,
             sink: Sink::default(),
             events: Vec::new(),
+            lives: BTreeMap::new(),
             polls: true,
         }
     }
@@ -77,6 +80,15 @@ impl End {
 
     pub fn flush(&mut self) {
         self.btl.flush();
+    }
+
+    /// Each life of a peer that is told is later than those before it.
+    fn hear(&mut self, event: &RailEvent) {
+        if let (Scope::Peer(peer), EventKind::PeerUp) = (event.scope, event.kind) {
+            let before = self.lives.insert(peer, event.life);
+            let grows = before.is_none_or(|before| before.is_before(event.life));
+            assert!(grows, "{event:?} after {before:?}");
+        }
     }
 
     pub fn is_down(&self, peer: PeerIndex) -> Option<EventKind> {
@@ -172,6 +184,7 @@ impl World {
         for end in &mut self.ends {
             end.btl.progress(now);
             while let Some(event) = end.btl.event() {
+                end.hear(&event);
                 end.events.push(event);
             }
             if end.polls {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::map::Object;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
@@ -223,10 +223,16 @@ impl ShmRail {
     }
 
     pub(crate) fn tell(&mut self, peer: u32, kind: EventKind) {
+        let life = match (kind, self.peers.get(peer as usize)) {
+            // Its lanes were taken for these two, at both ends.
+            (EventKind::PeerUp, Some(peer)) => Life::of(peer.lives[0], peer.lives[1]),
+            _ => Life::FIRST,
+        };
         self.events.push_back(RailEvent {
             at: self.now,
             scope: Scope::Peer(PeerIndex(peer)),
             kind,
+            life,
         });
     }
 

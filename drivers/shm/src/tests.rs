@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::event::{DownReason, EventKind, Life};
 use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::{Armed, Rail};
@@ -38,6 +38,8 @@ impl Arrivals for Seen {
 pub(crate) struct World {
     pub(crate) rails: Vec<ShmRail>,
     pub(crate) seen: Vec<Seen>,
+    /// The last life in which each of the first two has told that the other is up.
+    lives: [Option<Life>; 2],
     start: Instant,
 }
 
@@ -63,6 +65,7 @@ impl World {
         Self {
             rails,
             seen: (0..ranks).map(|_| Seen::default()).collect(),
+            lives: [None; 2],
             start: Instant::now(),
         }
     }

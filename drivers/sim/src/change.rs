@@ -297,7 +297,7 @@ impl Net {
             self.acknowledge(nic, conn);
             return;
         };
-        self.conn_mut(nic, conn).down = true;
+        self.conn_mut(nic, conn).fall();
         self.tell(nic, scope, EventKind::PeerDown(reason));
         self.fail_conn(nic, conn);
         self.withdraw_from(nic, conn);
@@ -326,7 +326,8 @@ impl Net {
             return;
         }
         let state = self.conn_mut(nic, conn);
-        (state.down, state.abandoned) = (true, true);
+        state.fall();
+        state.abandoned = true;
         // Nothing that was to be told about the peer is news any more.
         let scope = Scope::Peer(PeerIndex(conn));
         self.nics[nic as usize]
@@ -357,7 +358,7 @@ impl Net {
             return;
         };
         if !self.conn(peer, theirs).down {
-            self.conn_mut(peer, theirs).down = true;
+            self.conn_mut(peer, theirs).fall();
             let scope = Scope::Peer(PeerIndex(theirs));
             self.tell(peer, scope, EventKind::PeerDown(DownReason::Abandoned));
             self.fail_conn(peer, theirs);

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use doorbell_fabric::event::{EventKind, Scope};
+use doorbell_fabric::event::{EventKind, Life, Scope};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
 
@@ -42,6 +42,8 @@ pub(crate) struct Conn {
     pub(crate) stalled: Vec<Due>,
     /// `PeerDown` was told, and `PeerUp` not yet.
     pub(crate) down: bool,
+    /// How often it went down.
+    pub(crate) falls: u32,
     /// Its owner has given it up: only a call brings it up again.
     pub(crate) abandoned: bool,
     /// `PeerUp` was told.
@@ -49,6 +51,14 @@ pub(crate) struct Conn {
     /// The state of the way that was last looked at, and the number of changes seen.
     pub(crate) seen_open: bool,
     pub(crate) turn: u32,
+}
+
+impl Conn {
+    /// It is down from here on.
+    pub(crate) fn fall(&mut self) {
+        self.down = true;
+        self.falls = self.falls.wrapping_add(1);
+    }
 }
 
 /// A message between `send` and the end of its bytes.
@@ -92,6 +102,7 @@ impl Net {
             retained: VecDeque::new(),
             stalled: Vec::new(),
             down: false,
+            falls: 0,
             abandoned: false,
             greeted: false,
             seen_open: true,
@@ -397,6 +408,15 @@ impl Net {
                 self.check_fences(msg.from);
             }
         }
+    }
+
+    /// The number of the connection that comes up now: the falls of both ends, so that it is the same at both of them,
+    /// whichever is told first.
+    pub(crate) fn life_of_conn(&self, nic: u32, conn: u32) -> Life {
+        let ours = self.conn(nic, conn);
+        let theirs = self.nics[ours.nic as usize].peers.get(&nic);
+        let theirs = theirs.map_or(0, |&theirs| self.conn(ours.nic, theirs).falls);
+        Life::of(ours.falls, theirs)
     }
 
     /// First contact: told once, and once more after each `PeerDown`.

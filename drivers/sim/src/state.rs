@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{self, EventKind, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::time::Time;
 
@@ -405,9 +405,16 @@ impl Net {
         };
         self.note(what, nic, to, 0, 0);
         let at = self.now;
-        self.nics[nic as usize]
-            .events
-            .push_back(RailEvent { at, scope, kind });
+        let life = match (scope, kind) {
+            (Scope::Peer(peer), EventKind::PeerUp) => self.life_of_conn(nic, peer.0),
+            _ => event::Life::FIRST,
+        };
+        self.nics[nic as usize].events.push_back(RailEvent {
+            at,
+            scope,
+            kind,
+            life,
+        });
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{
     Access, AtomicOp, Body, Exposure, FenceScope, Landing, Message, MsgId, OpError, OpId, PeerIndex, Refused,
@@ -265,6 +265,50 @@ fn a_pulled_cable_is_a_link_event_here_and_silence_there() {
     two.send(b"again").unwrap();
     two.play();
     assert_eq!(two.at_b.messages.len(), 1);
+}
+
+/// Healed by itself or called, given up at one end or at both, with one direction slower than the other: each time that
+/// both are up, it is the same life at both, and a later one.
+#[test]
+fn both_ends_tell_a_connection_by_the_same_number() {
+    let mut two = two(7, SimConfig::default());
+    let slow = Faults {
+        delay: Duration::from_micros(700),
+        ..Faults::NONE
+    };
+    let (plane, from, to) = (Plane::FIRST, 0, 1);
+    let faults = Change::PairFaults {
+        plane,
+        from,
+        to,
+        faults: Some(slow),
+    };
+    two.net.change(faults);
+    let mut told = vec![Life::FIRST];
+    for round in 0..12 {
+        match round % 4 {
+            0 => two.net.change(Change::Cut { plane, from, to }),
+            1 => two.a.abandon(two.to_b),
+            2 => two.b.abandon(two.to_a),
+            _ => {
+                two.a.abandon(two.to_b);
+                two.b.abandon(two.to_a);
+            }
+        }
+        two.pass(Duration::from_millis(3));
+        two.net.change(Change::Heal { plane, from, to });
+        two.a.revive(two.to_b);
+        two.b.revive(two.to_a);
+        two.pass(Duration::from_millis(3));
+        let last = |rail: &mut SimRail| {
+            let ups = std::iter::from_fn(|| rail.event()).filter(|event| event.kind == EventKind::PeerUp);
+            ups.map(|event| event.life).last()
+        };
+        let [at_a, at_b] = [last(&mut two.a), last(&mut two.b)];
+        assert!(at_a.is_some() && at_a == at_b, "round {round}: {at_a:?} {at_b:?}");
+        told.extend(at_a);
+    }
+    assert!(told.is_sorted_by(|one, next| one.is_before(*next)), "{told:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Datagram, Receive};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
@@ -245,7 +245,13 @@ impl UdpRail {
     }
 
     fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
-        events.push_back(RailEvent { at, scope, kind });
+        let life = Life::FIRST;
+        events.push_back(RailEvent {
+            at,
+            scope,
+            kind,
+            life,
+        });
     }
 
     /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look.

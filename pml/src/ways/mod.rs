@@ -22,6 +22,7 @@ mod turns;
 
 use std::time::Duration;
 
+use doorbell_fabric::event::Life;
 use doorbell_fabric::time::Time;
 
 use crate::core::Core;
@@ -43,6 +44,8 @@ const TYPICAL: u64 = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Way {
     pub(crate) state: WayState,
+    /// The last connection that was up, as its rail numbers them, which is the same at the other end.
+    life: Life,
     /// Since when it is in this state; when something is to be done about it.
     since: Time,
     due: Time,
@@ -66,11 +69,29 @@ pub(crate) struct Way {
     pub(crate) latency: Latency,
     /// Fragments under way, and their rate.
     pub(crate) flow: Flow,
-    /// What arrived since the last tick: a probe of the peer to be answered, the answer to ours, and that the peer gave
-    /// this way up.
+    /// What arrived since the last tick: a probe of the peer to be answered, and the answer to ours.
     pub(crate) to_answer: Option<u32>,
     pub(crate) answered: Option<u32>,
-    pub(crate) given_up: bool,
+    /// The peer gave this connection up: that of now, or one that has not come up at this end.
+    given_up: Option<Life>,
+}
+
+impl Way {
+    /// The peer says that it gave a connection up. `false` when it is late: there has been another one since.
+    pub(crate) fn hear_broken(&mut self, life: Life) -> bool {
+        if life.is_before(self.life) {
+            return false;
+        }
+        if self.given_up.is_none_or(|known| known.is_before(life)) {
+            self.given_up = Some(life);
+        }
+        true
+    }
+
+    /// The connection of now is over: of what the peer said it gave up, only a later one is news.
+    fn forget_given_up(&mut self) {
+        self.given_up = self.given_up.filter(|life| self.life.is_before(*life));
+    }
 }
 
 /// What is watched of a peer.

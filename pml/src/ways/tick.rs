@@ -27,6 +27,29 @@ const ANSWER: Duration = Duration::from_millis(250);
 /// Probes that a way which returns has to answer, spread over its hold.
 const PROOFS: u32 = 4;
 
+impl Core {
+    /// Whether the peer gave the connection of now up. Word of one that has not come up here yet is kept until it does.
+    fn is_given_up(&mut self, rank: u32, at: usize) -> bool {
+        let way = &mut self.watch(rank).ways[at];
+        let Some(life) = way.given_up else {
+            return false;
+        };
+        if life.is_before(way.life) {
+            // Another one came up between the word and this look.
+            way.given_up = None;
+            self.counters.drops.late_word += 1;
+            return false;
+        }
+        let stands = !matches!(way.state, WayState::Down | WayState::Probing);
+        if stands {
+            way.given_up = None;
+        } else {
+            way.forget_given_up();
+        }
+        stands
+    }
+}
+
 impl<M: Message> Pml<M> {
     /// Looks at every peer that is watched.
     #[cold]
@@ -80,9 +103,7 @@ impl<M: Message> Pml<M> {
     fn hear_way(&mut self, now: Time, rank: u32, at: usize) {
         let way = &mut self.core.watch(rank).ways[at];
         let (to_answer, answered) = (way.to_answer.take(), way.answered.take());
-        // Before it is used again, the word is about the time before.
-        let used = matches!(way.state, WayState::Up | WayState::Suspect);
-        if std::mem::take(&mut way.given_up) && used {
+        if self.core.is_given_up(rank, at) {
             self.way_broken(rank, at, LostReason::Peer(DownReason::Abandoned));
             if self.core.hot[rank as usize].is(about::LOST) {
                 return;

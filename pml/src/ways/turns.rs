@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::Message;
 use doorbell_fabric::time::Time;
-use zerocopy::IntoBytes;
 
 use crate::core::Core;
 use crate::dispatch::NOBODY;
@@ -15,7 +14,6 @@ use crate::peer::{Control, about};
 use crate::pml::Pml;
 use crate::wire::{self, Head, RNDV_LEN, RndvHeader, WAY_LEN, WayHeader, kind};
 
-use super::latency::each;
 use super::state::{MOVES, Turn, WayState};
 
 /// The first back-off before a way that broke is called, and the longest.
@@ -42,7 +40,7 @@ impl<M: Message> Pml<M> {
                 continue;
             }
             match event.kind {
-                EventKind::PeerUp => self.way_reached(rank, at),
+                EventKind::PeerUp => self.way_reached(rank, at, event.life),
                 EventKind::PeerSuspect => self.way_silent(rank, at),
                 EventKind::PeerRecovered => self.way_answers(rank, at),
                 EventKind::PeerDown(reason) => self.way_ended(rank, at, LostReason::Peer(reason), true),
@@ -99,10 +97,11 @@ impl<M: Message> Pml<M> {
     }
 
     /// Both directions stand again.
-    fn way_reached(&mut self, rank: u32, at: usize) {
-        if self.core.peers[rank as usize].watch.is_none() {
+    fn way_reached(&mut self, rank: u32, at: usize, life: Life) {
+        let Some(watch) = &mut self.core.peers[rank as usize].watch else {
             return; // first contact
-        }
+        };
+        watch.ways[at].life = life;
         self.core.move_way(rank, at, Turn::Reached);
         self.forget_news(rank, at);
         // Without another one, there is nothing to wait for.
@@ -113,12 +112,12 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// That a way broke has waited for another one, and is no news any more: told now, it would break the new
-    /// connection.
+    /// That a way broke has waited for another one, and is no news any more: the peer has begun anew, too.
     fn forget_news(&mut self, rank: u32, at: usize) {
-        let news = WayHeader::new(kind::BROKEN, at as u16, 0);
-        let is_that =
-            |word: &Control| matches!(word, Control::Head(head) if head.as_bytes() == news.as_bytes());
+        let is_that = |word: &Control| match word {
+            Control::Head(head) => broken_way(head.as_bytes()).is_some_and(|(way, _)| way == at),
+            _ => false,
+        };
         self.core.peers[rank as usize]
             .control
             .retain(|word| !is_that(word));
@@ -218,7 +217,8 @@ impl<M: Message> Pml<M> {
     /// Tells the peer that a way is given up, over each of the others: the peer may have closed its end of the one that
     /// is next in turn here, and not have been able to tell us that.
     fn tell_broken(&mut self, rank: u32, broken: usize) {
-        let word = WayHeader::new(kind::BROKEN, broken as u16, 0);
+        let life = self.core.watch(rank).ways[broken].life;
+        let word = WayHeader::new(kind::BROKEN, broken as u16, life.0);
         let mut told = false;
         for at in 0..self.core.peers[rank as usize].paths.len() {
             if self.core.peers[rank as usize].paths[at].up {
@@ -238,23 +238,22 @@ impl<M: Message> Pml<M> {
         let rail = &mut self.rails[rail].rail;
         let taken = rail.handed_over(index);
         let control = &mut self.core.peers[rank as usize].control;
-        let (mut announced, mut news) = (Vec::new(), 0);
+        let (mut announced, mut news) = (Vec::new(), Vec::new());
         rail.reclaim(index, &mut |_, bytes| match bytes.first() {
             // What is about that way itself is over with it.
             Some(&(kind::PROBE | kind::ECHO)) => {}
-            Some(&kind::BROKEN) => news |= named(bytes),
+            Some(&kind::BROKEN) => news.extend(broken_way(bytes).filter(|one| !news.contains(one))),
             Some(&kind::RGET) => {
                 announced.extend(announcer(bytes));
                 control.push_back(Control::Again(bytes.to_vec()));
             }
             _ => control.push_back(Control::Again(bytes.to_vec())),
         });
-        // What it was to tell about others, which may have come back since, is told once more.
-        for broken in each(news) {
-            let peer = &self.core.peers[rank as usize];
-            let down = peer.paths.get(broken).is_some_and(|path| !path.up);
-            if down && peer.way(broken) != WayState::Returning {
-                let word = WayHeader::new(kind::BROKEN, broken as u16, 0);
+        // What it was to tell about others is told once more; of those that have come back since, it is late.
+        for (broken, life) in news {
+            let ways = &self.core.watch(rank).ways;
+            if ways.get(broken).is_some_and(|way| way.life == life) {
+                let word = WayHeader::new(kind::BROKEN, broken as u16, life.0);
                 self.core.tell(rank, Head::new(&word));
             }
         }
@@ -275,13 +274,11 @@ impl<M: Message> Pml<M> {
     }
 }
 
-/// The way that a word is about, as a set.
-fn named(bytes: &[u8]) -> u64 {
-    let way = |head: &[u8; WAY_LEN]| wire::parse::<WayHeader, _>(*head).way.get();
-    bytes
-        .first_chunk()
-        .and_then(|head| 1u64.checked_shl(way(head).into()))
-        .unwrap_or(0)
+/// The way that a BROKEN of our own is about, and which connection of it.
+fn broken_way(bytes: &[u8]) -> Option<(usize, Life)> {
+    let head = bytes.first_chunk::<WAY_LEN>()?;
+    let word: WayHeader = wire::parse(*head);
+    (word.kind == kind::BROKEN).then(|| (word.way.get().into(), Life(word.number.get())))
 }
 
 /// The request that an RGET belongs to.
@@ -336,6 +333,7 @@ impl Core {
             (_, WayState::Down) => {
                 way.fall(now);
                 way.flow.broke();
+                way.forget_given_up();
             }
             _ => {}
         }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::event::{Life, RailEvent};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Access, Exposure, Landing, MsgId, OpError, OpId, Remote};
 
@@ -106,8 +106,12 @@ pub(crate) struct Air {
     down: BTreeSet<Link>,
     /// Of these, the ones whose operations end only when the script says so.
     lingering: BTreeSet<Link>,
+    /// How often a rail between two ranks was mended: by its number, and the ranks in order.
+    mended: BTreeMap<Link, u32>,
     /// Rails that take nothing now.
     pub(crate) full: BTreeSet<End>,
+    /// Rails that keep their events to themselves now.
+    pub(crate) mute: BTreeSet<End>,
     /// What the next poll of an end shows.
     pub(crate) inbox: BTreeMap<End, VecDeque<(usize, Vec<u8>)>>,
     pub(crate) ended: BTreeMap<End, VecDeque<Ended>>,
@@ -318,12 +322,15 @@ impl Air {
         }
     }
 
-    /// Both ends of a rail are up again.
-    pub(crate) fn mend(&mut self, rail: usize, a: usize, b: usize) {
+    /// Both ends of a rail are up again, in the life that is answered.
+    pub(crate) fn mend(&mut self, rail: usize, a: usize, b: usize) -> Life {
         for link in [(rail, a, b), (rail, b, a)] {
             self.down.remove(&link);
             self.lingering.remove(&link);
         }
+        let mended = self.mended.entry((rail, a.min(b), a.max(b))).or_default();
+        *mended += 1;
+        Life(*mended)
     }
 
     pub(crate) fn expose(&mut self, end: End, memory: Exposure, access: Access, to: Option<usize>) -> Remote {

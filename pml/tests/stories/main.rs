@@ -31,6 +31,10 @@
 //! mend rail 0 0->1                         both directions stand again
 //! full rail 0 at 1                         it takes nothing more of rank 1, until
 //! free rail 0 at 1
+//! mute rail 0 at 1                         it tells rank 1 nothing of what happens to it, until
+//! unmute rail 0 at 1
+//! unseen break rail 0 at 0                 (or any other line) no rank looks before the line after it
+//! poll at 0                                this rank takes what has arrived, and looks at no event
 //! settle                                   everything arrives and is completed, until nothing is on its way
 //! settle for 600 ms                        the same, and time goes by
 //! wait 100 ms                              time goes by, nothing arrives
@@ -108,6 +112,11 @@ stories! {
     j_three_hundred_restarts_of_a_write
     second_rail_fails_during_the_handshake
     the_news_of_a_broken_rail_are_given_back
+    the_news_of_a_broken_rail_come_after_its_return
+    the_news_of_a_broken_rail_come_before_its_return_is_known
+    the_news_of_a_broken_rail_come_while_it_returns
+    the_news_of_a_broken_rail_come_with_its_return
+    the_news_of_a_broken_rail_outlive_the_one_they_travel_over
     the_receiver_gives_up_while_its_read_is_under_way
     the_restarted_announcement_errs_but_arrived
     the_sender_gives_up_and_the_message_was_complete

@@ -110,7 +110,11 @@ impl Rail for StoryRail {
     }
     fn event(&mut self) -> Option<RailEvent> {
         let mut air = self.air.borrow_mut();
-        air.events.get_mut(&(self.number, self.rank))?.pop_front()
+        let end = (self.number, self.rank);
+        if air.mute.contains(&end) {
+            return None;
+        }
+        air.events.get_mut(&end)?.pop_front()
     }
     fn close(&mut self, _: Time, _: Time) -> bool {
         true

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{OpError, PeerIndex};
 use doorbell_fabric::time::Time;
@@ -101,7 +101,18 @@ impl Stage {
         }
     }
 
+    /// A line, and what the ranks make of it.
     fn act(&mut self, words: &[&str]) -> Told {
+        match *words {
+            ["unseen", ref rest @ ..] => self.happen(rest),
+            _ => {
+                self.happen(words)?;
+                self.pump()
+            }
+        }
+    }
+
+    fn happen(&mut self, words: &[&str]) -> Told {
         if self.pmls.is_empty() && self.setting.sets(words)? {
             return Ok(());
         }
@@ -162,9 +173,20 @@ impl Stage {
                 let end = (number(rail)?, number(rank)?);
                 self.air.borrow_mut().full.insert(end);
             }
+            ["mute", "rail", rail, "at", rank] => {
+                let end = (number(rail)?, number(rank)?);
+                self.air.borrow_mut().mute.insert(end);
+            }
+            ["unmute", "rail", rail, "at", rank] => {
+                let end = (number(rail)?, number(rank)?);
+                self.air.borrow_mut().mute.remove(&end);
+            }
             ["free", "rail", rail, "at", rank] => {
                 let end = (number(rail)?, number(rank)?);
                 self.air.borrow_mut().full.remove(&end);
+            }
+            ["poll", "at", rank] => {
+                self.pmls[number::<usize>(rank)?].poll();
             }
             ["mend", "rail", rail, way] => self.mend(link(rail, way)?),
             ["settle"] => self.settle()?,
@@ -188,7 +210,7 @@ impl Stage {
             }
             _ => return Err("no such line".to_string()),
         }
-        self.pump()
+        Ok(())
     }
 
     fn open(&mut self) {
@@ -286,26 +308,27 @@ impl Stage {
         let mut air = self.air.borrow_mut();
         for peer in peers {
             air.break_end(rail, rank, peer, lingers);
-            self.tell_event(&mut air, (rail, rank, peer), kind);
+            self.tell_event(&mut air, (rail, rank, peer), kind, Life::FIRST);
         }
         Ok(())
     }
 
-    fn tell_event(&self, air: &mut Air, (rail, rank, peer): Link, kind: EventKind) {
+    fn tell_event(&self, air: &mut Air, (rail, rank, peer): Link, kind: EventKind, life: Life) {
         let index = peer - usize::from(peer > rank);
         let event = RailEvent {
             at: self.now,
             scope: Scope::Peer(PeerIndex(index as u32)),
             kind,
+            life,
         };
         air.events.entry((rail, rank)).or_default().push_back(event);
     }
 
     fn mend(&mut self, (rail, a, b): Link) {
         let mut air = self.air.borrow_mut();
-        air.mend(rail, a, b);
-        self.tell_event(&mut air, (rail, a, b), EventKind::PeerUp);
-        self.tell_event(&mut air, (rail, b, a), EventKind::PeerUp);
+        let life = air.mend(rail, a, b);
+        self.tell_event(&mut air, (rail, a, b), EventKind::PeerUp, life);
+        self.tell_event(&mut air, (rail, b, a), EventKind::PeerUp, life);
     }
 
     pub(crate) fn tale(&mut self, name: &str, length: usize) -> &mut Tale {

@@ -33,7 +33,19 @@ fn pair() -> World {
 
 /// What was told since the last call, about the other end.
 fn events(world: &mut World) -> [Vec<EventKind>; 2] {
-    [0, 1].map(|i| std::iter::from_fn(|| world.rails[i].event().map(|event| event.kind)).collect())
+    [0, 1].map(|i| {
+        let told = std::iter::from_fn(|| world.rails[i].event());
+        let (lives, mut kinds) = (&mut world.lives[i], Vec::new());
+        for event in told {
+            if event.kind == UP {
+                let before = lives.replace(event.life);
+                let grows = before.is_none_or(|before| before.is_before(event.life));
+                assert!(grows, "{event:?} after {before:?}");
+            }
+            kinds.push(event.kind);
+        }
+        kinds
+    })
 }
 
 fn pass(world: &mut World, time: Duration) {
@@ -57,6 +69,7 @@ fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{told:?}");
     }
+    assert_eq!(world.lives[0], world.lives[1], "both ends tell the same life");
     told
 }
 

@@ -552,7 +552,8 @@ fn talk<R: Message>(pair: &mut Pair<R>) {
     );
 }
 
-/// The events about the other end since the last call, doubts aside: those of `a`, and those of `b`.
+/// The events about the other end since the last call, doubts aside: those of `a`, and those of `b`. Each life in which
+/// it was up is later than those before.
 fn news<R: Message>(pair: &mut Pair<R>) -> [Vec<EventKind>; 2] {
     let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
     let scopes = [Scope::Peer(pair.to_b), Scope::Peer(pair.to_a)];
@@ -560,15 +561,21 @@ fn news<R: Message>(pair: &mut Pair<R>) -> [Vec<EventKind>; 2] {
     while let Some(event) = pair.b().event() {
         at_b.push(event);
     }
-    let of = |events: Vec<RailEvent>, scope| -> Vec<EventKind> {
-        let about = |event: &RailEvent| event.scope == scope && !doubts.contains(&event.kind);
-        let about = events.into_iter().filter(about);
-        about.map(|event| event.kind).collect()
+    let lives = &mut pair.lives;
+    let mut of = |events: Vec<RailEvent>, end: usize| -> Vec<EventKind> {
+        let about = |event: &RailEvent| event.scope == scopes[end] && !doubts.contains(&event.kind);
+        let mut kinds = Vec::new();
+        for event in events.into_iter().filter(about) {
+            if event.kind == EventKind::PeerUp {
+                let before = lives[end].replace(event.life);
+                let grows = before.is_none_or(|before| before.is_before(event.life));
+                assert!(grows, "a later life: {event:?} after {before:?}");
+            }
+            kinds.push(event.kind);
+        }
+        kinds
     };
-    [
-        of(std::mem::take(&mut pair.events), scopes[0]),
-        of(at_b, scopes[1]),
-    ]
+    [of(std::mem::take(&mut pair.events), 0), of(at_b, 1)]
 }
 
 /// Calls the other end again and again, as an owner would, until both ends have told that it is up.
@@ -590,6 +597,7 @@ fn revive<R: Message>(pair: &mut Pair<R>, both: bool) -> [Vec<EventKind>; 2] {
             "never happened: both ends are up again: {told:?}"
         );
     }
+    assert_eq!(pair.lives[0], pair.lives[1], "both ends tell the same life");
     told
 }
 

@@ -24,7 +24,7 @@ pub mod onesided;
 
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::event::RailEvent;
+use doorbell_fabric::event::{Life, RailEvent};
 use doorbell_fabric::message::{Arrivals, Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
 
 use crate::{Change, Plane, SimNet};
@@ -53,6 +53,8 @@ pub struct Pair<R> {
     pub at_b: Collect,
     /// Events of `a`.
     pub events: Vec<RailEvent>,
+    /// The last life in which each end has told that the other is up.
+    lives: [Option<Life>; 2],
     pump: Pump<R>,
     cut: Option<Cut>,
 }
@@ -121,6 +123,7 @@ impl<R: Message> Pair<R> {
             at_a: Collect::default(),
             at_b: Collect::default(),
             events: Vec::new(),
+            lives: [None; 2],
             pump: Box::new(pump),
             cut: None,
         }

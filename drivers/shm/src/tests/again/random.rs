@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use doorbell_fabric::event::RailEvent;
+
 use super::*;
 
 struct Random(u64);
@@ -27,6 +29,8 @@ struct End {
     /// A way has ended, and its messages have not been given back.
     owes: bool,
     down: bool,
+    /// The last life in which the other end was told to be up.
+    life: Option<Life>,
     /// The next number from the other end.
     expected: u64,
     repeated: u64,
@@ -73,10 +77,15 @@ impl End {
         self.owes = false;
     }
 
-    fn hear(&mut self, told: &[EventKind]) {
-        for kind in told {
-            match *kind {
-                UP => self.down = false,
+    fn hear(&mut self, told: &[RailEvent]) {
+        for event in told {
+            match event.kind {
+                UP => {
+                    self.down = false;
+                    let before = self.life.replace(event.life);
+                    let grows = before.is_none_or(|before| before.is_before(event.life));
+                    assert!(grows, "{event:?} after {before:?}");
+                }
                 SILENT | GIVEN_UP => (self.down, self.owes, self.downs) = (true, true, self.downs + 1),
                 other => panic!("{other:?}"),
             }
@@ -141,7 +150,7 @@ pub(super) fn severs(seed: u64) -> (u64, u64) {
             120..130 if end.owes => end.reclaim(rail, to, other),
             _ => end.send(rail, to, random.below(10)),
         }
-        let told: Vec<_> = std::iter::from_fn(|| rail.event().map(|event| event.kind)).collect();
+        let told: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
         end.hear(&told);
         end.take(other, &mut world.seen[i]);
     }
@@ -161,7 +170,7 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
             }
             rail.progress(now);
             rail.poll(64, &mut world.seen[i]);
-            let told: Vec<_> = std::iter::from_fn(|| rail.event().map(|event| event.kind)).collect();
+            let told: Vec<_> = std::iter::from_fn(|| rail.event()).collect();
             end.hear(&told);
             rail.reclaim(to, &mut |_, _| ());
         }
@@ -170,6 +179,10 @@ fn settle(world: &mut World, ends: &mut [End; 2], mut now: Time) {
         let peer = &world.rails[i].peers[1 - i];
         assert!(!end.down && peer.down.is_none() && peer.attempt.is_none());
         assert!(peer.buried.is_empty() && peer.tx.is_some() && peer.rx.is_some());
+        assert!(
+            end.life.is_some() && end.life == ends[1 - i].life,
+            "the same at both"
+        );
         let rail = &world.rails[i];
         assert!(rail.unheard.is_empty() && rail.strangers.is_empty());
     }
