@@ -57,7 +57,8 @@ pub struct PmlConfig {
     /// receiver's. Costs a pass over the bytes at either end, and the fast path of short ones. Messages that come with
     /// one are checked whatever is set here.
     pub checksum: bool,
-    /// How long a peer is waited for when its last rail has lost the link; zero: not at all.
+    /// How long a peer is waited for when no way to it is up and one may come back: the last one lost its link, the peer gave
+    /// it up, or another one that broke before is called; zero: not at all.
     pub patience: Duration,
     /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
     /// Above it, that peer sends announcements only. The same on all ranks of a job.

@@ -14,15 +14,16 @@
 //! |---|---|
 //! | `eager`, `launch` | sends: the fast path; the choice of a protocol |
 //! | `dispatch`, `order`, `receive` | arrivals: parsed, put in order, matched |
-//! | `posting`, `probe`, `ending` | receives, probes, the end of requests |
+//! | `posting`, `direct`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
 //! | `rendezvous`, `restart` | long messages; how both ends begin anew over another way |
 //! | `credit` | back-pressure |
 //! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
 //! | `pace` | how often a rail is polled |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
+//! | `explain`, `in_use` | who waits for what; what is taken |
 //! | `checksum` | whether what arrived is what was sent |
-//! | `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `states`, `peer`, `unexpected`, `operations` | the nouns |
+//! | `core`, `moves`, `wire`, `seq`, `intervals`, `convertor`, `pool`, `request`, `states`, `peer`, `unexpected`, `operations` | the nouns |
 //!
 //! ```
 //! use doorbell_fabric::memory::MutLoan;

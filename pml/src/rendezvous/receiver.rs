@@ -191,6 +191,10 @@ impl Core {
             Ok(()) => {}
             Err(why) => {
                 count_rejected(&mut self.counters.drops, why);
+                if why == Rejected::TooMany {
+                    // Its rail thinks it delivered, and does not bring it again.
+                    self.receive_broke(id.index());
+                }
                 return;
             }
         }

@@ -10,7 +10,7 @@
 //!      └───────────────────────────── steady ──────────────────────┘
 //! ```
 //!
-//! A way that returns and owes answers stays: its proofs are what it owes, and a process that did not run for a while is no
+//! A way that is down also returns without a call of ours, when the peer's call reached us. A way that returns and owes answers stays: its proofs are what it owes, and a process that did not run for a while is no
 //! way that broke. Where it did break, its rail says so.
 //!
 //! The table is all there is; what is not in it moves nothing. Source: design, section 7; the states of Open MPI's BFO

@@ -388,3 +388,28 @@ fn credit_and_a_refund_for_the_same_bytes_do_not_count_below_nothing() {
     feed(&mut pml, &[credit, all]);
     assert_eq!(pml.peer(Rank(1)).unwrap().unreported, 0);
 }
+
+#[test]
+fn pieces_that_find_no_place_are_asked_for_again() {
+    let mut pml = victim_of(Protocol::Fragments);
+    let memory = empty(100_000);
+    let id = pml
+        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
+        .unwrap();
+    feed(&mut pml, &[told(RNDV, 0, 0, 1, &[100_000, THEIRS, 0, 0])]);
+    let rail = pml.rail_mut(RailId(0)).unwrap();
+    rail.keep = true;
+    rail.sent.clear();
+    // Every second byte, until there are too many holes.
+    for at in 0..5_000u64 {
+        let mut piece = vec![6, 0, 0, 0, 0, 0, 0, 0];
+        piece.extend(id.to_bits().to_le_bytes());
+        piece.extend((2 * at + 1).to_le_bytes());
+        piece.push(1);
+        feed(&mut pml, &[piece]);
+    }
+    const ERROR: u8 = 13;
+    let sent = &pml.rail_mut(RailId(0)).unwrap().sent;
+    assert!(sent.iter().any(|word| word[0] == ERROR));
+    assert!(!pml.is_done(id));
+}
