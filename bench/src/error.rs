@@ -223,6 +223,7 @@ mod tests {
             why: "it did not answer".into(),
             what: "a send".into(),
             recent: vec!["udp:eth0 recorded:".into(), "1 s before: down".into()],
+            remedy: "look at its output",
         };
         let lines: Vec<String> = told(&lost).lines().map(str::to_owned).collect();
         assert!(lines.len() == 3 && lines[0].ends_with(lost.remedy()), "{lines:?}");

@@ -89,6 +89,12 @@ impl Builder {
         self.edit(move |config| config.set(&name, &value))
     }
 
+    /// As [`Builder::set`], for a program whose user wrote the value behind `option`: errors then name that.
+    pub fn set_by(self, option: &'static str, name: &str, value: &str) -> Self {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.edit(move |config| config.set_by(option, &name, &value))
+    }
+
     /// Sets values by type: `configure(|config| config.wait.deadline.set(…))`.
     pub fn configure(self, edit: impl FnOnce(&mut Config) + 'static) -> Self {
         self.edit(move |config| {

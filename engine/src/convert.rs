@@ -40,17 +40,16 @@ impl From<PmlError> for Error {
             PmlError::PeerLost { rank, reason } => Self::PeerLost {
                 peer: rank.0,
                 why: reason.as_str().to_owned(),
-                what: format!(
-                    "what was under way may or may not have arrived; {}",
-                    reason.advice()
-                ),
+                what: "what was under way may or may not have arrived".to_owned(),
                 recent: Vec::new(),
+                remedy: reason.advice(),
             },
             PmlError::SendAborted { source_rank, tag } => Self::PeerLost {
                 peer: source_rank.0,
                 why: "it gave its message up".to_owned(),
                 what: format!("the message with tag {tag:#x} was under way and is not complete"),
                 recent: Vec::new(),
+                remedy: "look at the sender's own output: why did it give the message up?",
             },
             PmlError::Truncated {
                 source_rank,

@@ -52,7 +52,12 @@ pub enum Awaited {
         tag: Tag,
     },
     /// Some of several requests.
-    Requests(usize),
+    Requests {
+        /// How many were under way.
+        count: usize,
+        /// With whom.
+        peers: Peers,
+    },
     /// A step of a collective operation.
     Collective {
         /// Which one.
@@ -73,13 +78,63 @@ pub enum Awaited {
     Abort(usize),
 }
 
+/// The peers of several requests: the first few that differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    ranks: [u32; Self::NAMED],
+    known: usize,
+    others: bool,
+}
+
+impl Peers {
+    const NAMED: usize = 4;
+
+    /// The ranks that are named.
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks[..self.known]
+    }
+
+    /// Whether there are more than [`Peers::ranks`]: further ones, or receives from any rank.
+    pub fn and_others(&self) -> bool {
+        self.others
+    }
+}
+
+impl FromIterator<Option<u32>> for Peers {
+    /// Of the peers of the requests; `None` stands for any rank.
+    fn from_iter<I: IntoIterator<Item = Option<u32>>>(peers: I) -> Self {
+        let mut all = Self::default();
+        for peer in peers {
+            match peer {
+                Some(rank) if all.ranks().contains(&rank) => {}
+                Some(rank) if all.known < Self::NAMED => {
+                    all.ranks[all.known] = rank;
+                    all.known += 1;
+                }
+                _ => all.others = true,
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ranks(), self.others) {
+            ([], _) => Ok(()),
+            (named, false) => write!(out, " with {}", ranks(named)),
+            (named, true) => write!(out, " with {} and others", ranks(named)),
+        }
+    }
+}
+
 impl fmt::Display for Awaited {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Receive { from, tag } => write!(out, "a message from {from} with {tag}"),
             Self::Send { to, tag } => write!(out, "its message with tag {tag:#x} to be taken by rank {to}"),
             Self::Probe { from, tag } => write!(out, "a message from {from} with {tag} to appear"),
-            Self::Requests(count) => write!(out, "one of {count} requests"),
+            Self::Requests { count, peers } => write!(out, "one of {count} requests{peers}"),
             Self::Collective { name, peer, step } => write!(out, "rank {peer} in step {step} of {name}"),
             Self::OneSided { peer, name } => write!(out, "its {name} at rank {peer}"),
             Self::Abort(count) => write!(out, "{count} abandoned requests to let go of their buffers"),
@@ -274,6 +329,8 @@ pub enum Error {
         what: String,
         /// What the rails to it recorded last: a heading for each rail, then one line per event, newest last.
         recent: Vec<String>,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A wait reached its deadline.
     #[error("deadline passed: {0}")]
@@ -398,7 +455,7 @@ impl Error {
                 "`doorbell info --config` lists every setting with its unit and origin"
             }
             Self::ConfigUnreadable { .. } => "name a text file of at most 1 MiB in DOORBELL_CONFIG, or none",
-            Self::Io { remedy, .. } => remedy,
+            Self::Io { remedy, .. } | Self::PeerLost { remedy, .. } => remedy,
             Self::Job { .. } => "start the job with `doorbell run -n N PROGRAM`, or set all three variables",
             Self::MissingRanks { .. } => "start the missing ranks, or raise DOORBELL_JOB_TIMEOUT",
             Self::NoRoot { .. } => "start rank 0, or raise DOORBELL_JOB_TIMEOUT",
@@ -414,7 +471,6 @@ impl Error {
             }
             Self::Core { .. } => "name one of the allowed cores, or leave progress.core unset",
             Self::NoSuchRank { .. } => "check the rank against `world.size()`",
-            Self::PeerLost { .. } => "look at the peer's own output: how did it end?",
             Self::Timeout(_) => {
                 "look at what the named peers do; raise wait.deadline only if they are merely slow"
             }

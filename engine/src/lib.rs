@@ -51,7 +51,7 @@ pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, WayState};
 pub use doorbell_sim as sim;
-pub use error::{Awaited, Error, Waiting};
+pub use error::{Awaited, Error, Peers, Waiting};
 pub use message::Message;
 pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;

@@ -162,8 +162,9 @@ impl AnyRail {
         }
     }
 
-    /// What the probe of two sizes has shown of the way to a peer, where the rail makes one, and it is over.
-    pub(crate) fn probed(&self, peer: PeerIndex) -> Option<&'static str> {
+    /// Whether the probe of two sizes has shown that frames pass both ways, and what else in words, where the rail makes one
+    /// and it is over.
+    pub(crate) fn probed(&self, peer: PeerIndex) -> Option<(bool, &'static str)> {
         let diagnosis = match self {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => rail.diagnosis(peer)?,
@@ -171,8 +172,8 @@ impl AnyRail {
             Self::Drilled(drill) => return drill.rail.probed(peer),
         };
         Some(match diagnosis {
-            Diagnosis::Works => "small and full frames pass both ways",
-            other => other.advice(),
+            Diagnosis::Works => (true, "small and full frames pass both ways"),
+            other => (false, other.advice()),
         })
     }
 
@@ -203,6 +204,11 @@ impl AnyRail {
             Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
             Self::Drilled(drill) => drill.rail.inject_failure(peer),
         }
+    }
+
+    /// Whether a fault that was asked for has broken it.
+    pub(crate) fn is_broken_on_purpose(&self) -> bool {
+        matches!(self, Self::Drilled(drill) if drill.broken)
     }
 
     /// The last `most` notable events on the way to a peer, one line each, newest last.

@@ -28,9 +28,10 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, FenceScope, Message, OpError, OpId, Refused, RemoteKey};
 use doorbell_fabric::rail::Rail;
-use doorbell_pml::{MultiArgs, RailId, Rank, RecvArgs, SendArgs};
+use doorbell_pml::{LostReason, MultiArgs, RailId, Rank, RecvArgs, SendArgs};
 
 pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
 pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Landing, Remote};
@@ -38,7 +39,7 @@ pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
 
-use crate::error::{Awaited, Error};
+use crate::error::{Awaited, Error, Peers};
 use crate::progress::{Core, Envelope, Way};
 use crate::types::{Source, Status, Tag};
 use crate::world::World;
@@ -536,6 +537,7 @@ impl Core {
                 why: format!("rail `{by}` reports it down"),
                 what: format!("the {name} was not started"),
                 recent: self.recent_of(&[peer]),
+                remedy: LostReason::Peer(DownReason::Silent).advice(),
             }),
             Err(Refused::BadMemory) => Err(Error::Layout {
                 what: format!("rail `{by}` does not know that memory"),
@@ -550,7 +552,10 @@ impl Core {
                 peer: operation.peer,
                 name: operation.name,
             },
-            None => Awaited::Requests(1),
+            None => Awaited::Requests {
+                count: 1,
+                peers: Peers::default(),
+            },
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::error::{Awaited, Error};
-use crate::progress::{Envelope, Held, Ticket};
+use crate::progress::{Envelope, Held, Look, Ticket};
 use crate::scope::Lent;
 use crate::types::Status;
 use crate::world::World;
@@ -164,6 +165,17 @@ impl std::fmt::Debug for Request<'_> {
     }
 }
 
+/// What a wait for some of `open` requests says, of which `requests` are left.
+#[cold]
+fn several(open: usize, requests: &[Request<'_>]) -> Awaited {
+    let peers = requests
+        .iter()
+        .filter(|request| request.ticket().is_some())
+        .map(|request| request.envelope.named_peer())
+        .collect();
+    Awaited::Requests { count: open, peers }
+}
+
 /// Waits until one of `requests` has ended; `None` when none of them is under way.
 pub(crate) fn wait_any(
     world: &World,
@@ -177,7 +189,7 @@ pub(crate) fn wait_any(
     if open == 0 {
         return Ok(None);
     }
-    let at = world.wait_look(limit, Awaited::Requests(open), &mut |look| {
+    let at = world.wait_look(limit, &|| several(open, requests), &mut |look| {
         requests
             .iter()
             .position(|request| request.ticket().is_some_and(|ticket| look.is_done(ticket)))
@@ -196,12 +208,17 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
         .count();
     if open > 0 {
         // Each is looked at until it is done, then never again: the cost is linear, not quadratic.
-        let mut at = 0;
-        world.wait_look(limit, Awaited::Requests(open), &mut |look| {
-            while at < requests.len() && requests[at].ticket().is_none_or(|ticket| look.is_done(ticket)) {
-                at += 1;
+        let at = Cell::new(0);
+        let is_done = |look: &mut dyn Look, at: usize| {
+            let ticket = requests[at].ticket();
+            ticket.is_none_or(|ticket| look.is_done(ticket))
+        };
+        // Those before are done; nobody is to look at their peers.
+        world.wait_look(limit, &|| several(open, &requests[at.get()..]), &mut |look| {
+            while at.get() < requests.len() && is_done(look, at.get()) {
+                at.set(at.get() + 1);
             }
-            (at == requests.len()).then_some(())
+            (at.get() == requests.len()).then_some(())
         })?;
     }
     let mut first = Ok(());

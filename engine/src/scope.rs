@@ -19,7 +19,7 @@ use std::time::Duration;
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{MessageId, Payload, Strided, Target};
 
-use crate::error::{Awaited, Error};
+use crate::error::{Awaited, Error, Peers};
 use crate::progress::{Envelope, Held, Ticket};
 use crate::request::{Phase, Request};
 use crate::types::{Source, Status, Tag};
@@ -211,22 +211,30 @@ pub(crate) struct Ledger {
 
 #[derive(Default)]
 struct Entries {
-    /// The ticket and the scope of each slot; `None` when the slot is free.
-    slots: Vec<Option<(Ticket, u64)>>,
+    /// `None` when the slot is free.
+    slots: Vec<Option<Entry>>,
     free: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    ticket: Ticket,
+    scope: u64,
+    /// Whose request it is; `None` for any rank's.
+    peer: Option<u32>,
 }
 
 impl Ledger {
     #[inline]
-    fn enter(&self, ticket: Ticket, scope: u64) -> u32 {
+    fn enter(&self, entry: Entry) -> u32 {
         let mut entries = self.entries.borrow_mut();
         match entries.free.pop() {
             Some(slot) => {
-                entries.slots[slot as usize] = Some((ticket, scope));
+                entries.slots[slot as usize] = Some(entry);
                 slot
             }
             None => {
-                entries.slots.push(Some((ticket, scope)));
+                entries.slots.push(Some(entry));
                 (entries.slots.len() - 1) as u32
             }
         }
@@ -242,12 +250,21 @@ impl Ledger {
     /// Any open request of `scope`, from slot `from` on.
     fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
         let entries = self.entries.borrow();
-        let of_scope = |(at, entry): (usize, &Option<(Ticket, u64)>)| {
+        let of_scope = |(at, entry): (usize, &Option<Entry>)| {
             entry
-                .filter(|(_, of)| *of == scope)
-                .map(|(ticket, _)| (at as u32, ticket))
+                .filter(|entry| entry.scope == scope)
+                .map(|entry| (at as u32, entry.ticket))
         };
         entries.slots.iter().enumerate().skip(from).find_map(of_scope)
+    }
+
+    /// Whose the open requests of `scope` are, from slot `from` on.
+    fn peers(&self, scope: u64, from: usize) -> Peers {
+        let entries = self.entries.borrow();
+        let open = entries.slots.iter().skip(from).flatten();
+        open.filter(|entry| entry.scope == scope)
+            .map(|entry| entry.peer)
+            .collect()
     }
 }
 
@@ -510,7 +527,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         ticket: Ticket,
         buffer: Option<(*mut u8, usize)>,
     ) -> Request<'scope> {
-        let slot = self.world.ledger().enter(ticket, self.serial);
+        let slot = self.world.ledger().enter(Entry {
+            ticket,
+            scope: self.serial,
+            peer: envelope.named_peer(),
+        });
         self.open.set(self.open.get() + 1);
         let lent = Some(Lent {
             slot,
@@ -526,20 +547,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
+    /// What a wait for the open requests says, of which those from slot `from` on are left.
+    #[cold]
+    fn awaited(&self, from: usize) -> Awaited {
+        Awaited::Requests {
+            count: self.open.get(),
+            peers: self.world.ledger().peers(self.serial, from),
+        }
+    }
+
     /// Waits for every request that is still open, at most for `limit`.
     fn wait(&self, limit: Duration) -> Result<(), Error> {
         if self.open.get() == 0 {
             return Ok(());
         }
         let ledger = self.world.ledger();
-        let mut from = 0;
+        let from = Cell::new(0);
         self.world
-            .wait_look(limit, Awaited::Requests(self.open.get()), &mut |look| {
-                while let Some((slot, ticket)) = ledger.next(self.serial, from) {
+            .wait_look(limit, &|| self.awaited(from.get()), &mut |look| {
+                while let Some((slot, ticket)) = ledger.next(self.serial, from.get()) {
                     if !look.is_done(ticket) {
                         return None;
                     }
-                    from = slot as usize + 1;
+                    from.set(slot as usize + 1);
                 }
                 Some(())
             })

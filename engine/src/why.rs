@@ -170,6 +170,8 @@ pub struct WayNow {
     pub carries: bool,
     /// What the probe of two sizes has shown, where there was one.
     pub probed: Option<&'static str>,
+    /// Whether frames of both sizes came back of it.
+    pub passes: Option<bool>,
     /// Half of the round trip of its probes, in nanoseconds, once it was measured.
     pub measured_ns: Option<u64>,
     /// Half of the round trip of an acknowledgement, in nanoseconds: with what that waited for, and of frames of any length.

@@ -590,7 +590,7 @@ impl World {
     pub(crate) fn wait_look<R>(
         &self,
         limit: Duration,
-        what: Awaited,
+        what: &dyn Fn() -> Awaited,
         done: &mut dyn FnMut(&mut dyn Look) -> Option<R>,
     ) -> Result<R, Error> {
         self.front

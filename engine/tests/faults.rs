@@ -139,3 +139,32 @@ fn a_fault_of_a_rail_that_is_not_in_use_is_refused() {
     assert_eq!(error.code(), "config.bad-value");
     assert!(error.to_string().contains("which udp:lo is not"), "{error}");
 }
+
+/// With no other rail, breaking the only one loses the peer: the error must say who did it, or it is hunted for in vain.
+#[test]
+fn a_peer_lost_by_a_fault_that_was_asked_for_says_so() {
+    let [zero, one] = pair("udp:lo:3", |config| config.set("rails.list", "udp:lo").unwrap());
+    let other = thread::spawn(move || {
+        let mut into = [0; 8];
+        while one
+            .recv(0, 1, &mut into)
+            .and_then(|_| one.send(0, 1, &into))
+            .is_ok()
+        {}
+    });
+    let mut into = [0; 8];
+    let error = loop {
+        if let Err(error) = zero.send(1, 1, &into).and_then(|()| zero.recv(1, 1, &mut into)) {
+            break error;
+        }
+    };
+    let said = error.to_string();
+    assert_eq!(error.code(), "peer.lost", "{said}");
+    assert!(
+        said.contains("rank 1 is lost (fault.inject broke udp:lo on purpose"),
+        "{said}"
+    );
+    assert!(error.remedy().contains("unset fault.inject"), "{said}");
+    drop(zero);
+    other.join().unwrap();
+}

@@ -484,6 +484,42 @@ fn a_timeout_names_who_what_and_the_state_of_the_peer() {
 }
 
 #[test]
+fn a_timeout_of_several_requests_names_their_peers_and_how_their_rails_are() {
+    in_both_modes(3, |world| {
+        if world.rank() != 0 {
+            world.recv(0, 1, &mut [0; 2]).unwrap();
+            return;
+        }
+        let soon = world.within(Duration::from_millis(80));
+        let region = world.region(8).unwrap();
+        let receive = |from: Source| world.irecv_region(from, 42, region.whole()).unwrap();
+        let mut two = [receive(Source::Rank(2)), receive(Source::Rank(1))];
+        let mut any = [receive(Source::Any)];
+        let texts = [
+            soon.wait_any(&mut two).unwrap_err().to_string(),
+            soon.wait_all(&mut two).unwrap_err().to_string(),
+            soon.wait_all(&mut any).unwrap_err().to_string(),
+        ];
+        for text in &texts[..2] {
+            assert!(text.contains("one of 2 requests with ranks 2 and 1; "), "{text}");
+            assert!(text.contains("; rank 2 over shm up"), "{text}");
+            assert!(text.contains("; rank 1 over shm up"), "{text}");
+        }
+        assert!(
+            texts[2].contains("one of 1 requests; no peer is known to be lost, nor a rail to be down"),
+            "{}",
+            texts[2]
+        );
+        for mut request in two.into_iter().chain(any) {
+            assert!(request.cancel());
+        }
+        for rank in [1, 2] {
+            world.send(rank, 1, b"go").unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_quiet_wait_says_once_who_waits_for_what() {
     for mode in MODES {
         let told = Arc::new(AtomicU32::new(0));

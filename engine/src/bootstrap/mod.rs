@@ -135,7 +135,7 @@ impl Hello {
         }
         if self.rails.len() > MOST_RAILS {
             return Err(format!(
-                "rank {} publishes {} rails (limit {MOST_RAILS})",
+                "rank {} has {} rails, and a rank may have {MOST_RAILS}: name those to be used (`--rail`, rails.list)",
                 self.rank,
                 self.rails.len()
             ));

@@ -24,7 +24,7 @@ pub use setting::{Origin, Setting};
 pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, Wait};
 
 use setting::AnySetting;
-pub(crate) use value::{nearest, suggestion};
+pub(crate) use value::{Value, nearest, suggestion};
 
 /// One line of `doorbell info --config`.
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::value::Value;
 
-/// Where a value came from. Later ones win over earlier ones: default, file, environment, code.
+/// Where a value came from. Later ones win over earlier ones: default, file, environment, code, which includes options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Built in.
@@ -22,6 +22,8 @@ pub enum Origin {
     Environment(&'static str),
     /// The program.
     Code,
+    /// An option of the program's command line.
+    Option(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -31,6 +33,7 @@ impl fmt::Display for Origin {
             Self::File { path, line } => write!(out, "{}:{line}", path.display()),
             Self::Environment(name) => write!(out, "${name}"),
             Self::Code => out.write_str("code"),
+            Self::Option(name) => out.write_str(name),
         }
     }
 }

@@ -103,6 +103,15 @@ impl Config {
         self.read_at(at, value, Origin::Code)
     }
 
+    /// As [`Config::set`], for a program whose user wrote the value behind `option`: errors then name that.
+    ///
+    /// # Errors
+    /// As [`Config::set`].
+    pub fn set_by(&mut self, option: &'static str, name: &str, value: &str) -> Result<(), Error> {
+        let at = find_key(name, String::new())?;
+        self.read_at(at, value, Origin::Option(option))
+    }
+
     fn read_at(&mut self, at: usize, value: &str, origin: Origin) -> Result<(), Error> {
         let shown = origin.to_string();
         let bad = |expected| Error::BadValue {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::RAILS_MAX;
 
 /// A type of setting.
 pub(crate) trait Value: Sized + Clone {
@@ -192,6 +193,9 @@ impl Value for Rails {
                 return Err(format!("each rail once, but `{name}` stands twice"));
             }
             rails.push(name);
+        }
+        if rails.len() > RAILS_MAX {
+            return Err(format!("at most {RAILS_MAX} rails, not {}", rails.len()));
         }
         Ok(Self(rails))
     }
@@ -399,6 +403,10 @@ mod tests {
         let rails = Rails::read("shm, udp:eth0").unwrap();
         assert_eq!((rails.0.len(), rails.show().as_str()), (2, "shm,udp:eth0"));
         assert!(Rails::read("shm,shm").unwrap_err().contains("twice"));
+        let many: Vec<String> = (0..=RAILS_MAX).map(|at| format!("udp:eth{at}")).collect();
+        assert_eq!(Rails::read(&many[1..].join(",")).unwrap().0.len(), RAILS_MAX);
+        let error = Rails::read(&many.join(",")).unwrap_err();
+        assert!(error.contains("at most 32 rails, not 33"), "{error}");
         assert!(Rails::read("smh").unwrap_err().contains("nearest is `shm`"));
         assert_eq!(Rails::read("").unwrap(), Rails::default());
     }

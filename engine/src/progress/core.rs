@@ -330,9 +330,8 @@ impl Core {
     /// The error of a wait that has reached its limit: the explanation, and what the rails recorded.
     #[cold]
     pub(crate) fn expired(&self, what: Awaited, waited: Duration) -> Error {
-        let about = concerned(what).map_or_else(|| self.lost(), |rank| vec![rank]);
         Error::Timeout(Box::new(Waiting {
-            recent: self.recent_of(&about),
+            recent: self.recent_of(&self.about(what)),
             ..self.explain(what, waited)
         }))
     }
@@ -340,9 +339,11 @@ impl Core {
     /// Who waits for what, with what is known about the peers concerned.
     #[cold]
     pub(crate) fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
-        let peers = match concerned(what) {
-            Some(rank) => vec![self.describe(rank)],
-            None => self.describe_lost(),
+        let about = self.about(what);
+        let peers = if about.is_empty() {
+            vec!["no peer is known to be lost, nor a rail to be down".to_owned()]
+        } else {
+            about.into_iter().map(|rank| self.describe(rank)).collect()
         };
         Waiting {
             rank: self.rank,
@@ -353,20 +354,23 @@ impl Core {
         }
     }
 
-    /// Ranks that are lost, not too many of them.
-    fn lost(&self) -> Vec<u32> {
-        let lost =
-            (0..self.size).filter(|rank| self.pml.peer(Rank(*rank)).is_some_and(|peer| peer.lost.is_some()));
-        lost.take(EXPLAINED).collect()
+    /// The ranks that a wait is about, not too many of them: those it names, and where it may be about others, all that
+    /// are lost or have a rail that is not up.
+    fn about(&self, what: Awaited) -> Vec<u32> {
+        let (mut about, others) = concerned(what);
+        if others {
+            let troubled = (0..self.size).filter(|rank| !about.contains(rank) && self.is_troubled(*rank));
+            let troubled: Vec<u32> = troubled.take(EXPLAINED - about.len().min(EXPLAINED)).collect();
+            about.extend(troubled);
+        }
+        about
     }
 
-    fn describe_lost(&self) -> Vec<String> {
-        let lost: Vec<String> = self.lost().into_iter().map(|rank| self.describe(rank)).collect();
-        if lost.is_empty() {
-            vec!["no peer is known to be lost".to_owned()]
-        } else {
-            lost
-        }
+    fn is_troubled(&self, rank: u32) -> bool {
+        self.pml.peer(Rank(rank)).is_some_and(|peer| {
+            let not_up = |path: &PathReport| self.state_of(rank, path) != WayState::Up.as_str();
+            peer.lost.is_some() || peer.paths.iter().any(not_up)
+        })
     }
 
     /// What the rails to some ranks recorded last: [`RECORDED`] lines altogether, and a heading for each rail.
@@ -447,6 +451,7 @@ impl Core {
             let known = way.zip(rail);
             let report = known.map_or_else(Default::default, |(way, rail)| rail.report(way.peer));
             let state = self.state_of(rank, path);
+            let probed = known.and_then(|(way, rail)| rail.probed(way.peer));
             WayNow {
                 rail: path.name.clone(),
                 to: String::new(),
@@ -457,7 +462,8 @@ impl Core {
                     state
                 },
                 carries: path.current,
-                probed: known.and_then(|(way, rail)| rail.probed(way.peer)),
+                probed: probed.map(|(_, text)| text),
+                passes: probed.map(|(passes, _)| passes),
                 measured_ns: path.latency_ns,
                 acknowledged_ns: told::round_trip(&report).map(|whole| whole / 2),
                 facts: told::facts(&report),
@@ -514,14 +520,35 @@ impl Core {
     #[cold]
     pub(crate) fn explained(&self, error: impl Into<Error>) -> Error {
         match error.into() {
-            Error::PeerLost { peer, why, what, .. } => Error::PeerLost {
-                why: why + &self.heard_of(peer),
+            Error::PeerLost {
                 peer,
+                why,
                 what,
-                recent: self.recent_of(&[peer]),
-            },
+                remedy,
+                ..
+            } => {
+                let broken = self.broken_on_purpose(peer);
+                Error::PeerLost {
+                    why: broken.clone().unwrap_or(why) + &self.heard_of(peer),
+                    peer,
+                    what,
+                    recent: self.recent_of(&[peer]),
+                    remedy: broken.map_or(
+                        remedy,
+                        |_| "unset fault.inject, or name a second rail to go on with",
+                    ),
+                }
+            }
             error => error,
         }
+    }
+
+    /// Why a peer is lost whose rails were broken by `fault.inject`.
+    fn broken_on_purpose(&self, rank: u32) -> Option<String> {
+        let ways = self.ways.get(rank as usize)?;
+        let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
+        let rail = rails.find(|rail| rail.is_broken_on_purpose())?;
+        Some(format!("fault.inject broke {} on purpose", rail.name()))
     }
 
     /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
@@ -568,8 +595,8 @@ fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
     }
 }
 
-/// The rank that a wait is about, if it is one.
-fn concerned(what: Awaited) -> Option<u32> {
+/// The ranks that a wait names, and whether it may be about others, too.
+fn concerned(what: Awaited) -> (Vec<u32>, bool) {
     match what {
         Awaited::Receive {
             from: Source::Rank(rank),
@@ -581,8 +608,13 @@ fn concerned(what: Awaited) -> Option<u32> {
         }
         | Awaited::Send { to: rank, .. }
         | Awaited::Collective { peer: rank, .. }
-        | Awaited::OneSided { peer: rank, .. } => Some(rank),
-        _ => None,
+        | Awaited::OneSided { peer: rank, .. } => (vec![rank], false),
+        Awaited::Requests { peers, .. } => {
+            let named = peers.ranks().to_vec();
+            let others = named.is_empty() || peers.and_others();
+            (named, others)
+        }
+        Awaited::Receive { .. } | Awaited::Probe { .. } | Awaited::Abort(_) => (Vec::new(), true),
     }
 }
 

@@ -96,6 +96,12 @@ impl Envelope {
         self.peer
     }
 
+    /// The peer's rank; `None` for any.
+    #[inline]
+    pub(crate) fn named_peer(&self) -> Option<u32> {
+        (self.peer != Self::ANY).then_some(self.peer)
+    }
+
     #[inline]
     fn source(&self) -> pml::Source {
         if self.peer == Self::ANY {
@@ -289,16 +295,16 @@ impl Front {
     pub(crate) fn wait_until<R>(
         &self,
         limit: Duration,
-        what: Awaited,
+        what: &dyn Fn() -> Awaited,
         notice: &mut dyn FnMut(&Waiting),
         done: &mut dyn FnMut(&mut dyn Look) -> Option<R>,
     ) -> Result<R, Error> {
         match self {
             Self::Inline(core) => {
                 let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
-                core.wait(limit, || what, notice, |core| done(core))
+                core.wait(limit, what, notice, |core| done(core))
             }
-            Self::Dedicated(link) => link.wait(limit, || what, notice, |link| done(link)),
+            Self::Dedicated(link) => link.wait(limit, what, notice, |link| done(link)),
         }
     }
 

@@ -26,6 +26,8 @@ const MIDDLE: u32 = 2;
 pub(crate) struct Drill {
     pub(super) rail: Box<AnyRail>,
     faults: VecDeque<When>,
+    /// Whether one of them has happened.
+    pub(super) broken: bool,
     /// Messages since the last fault.
     messages: u64,
     /// Polls since a one-sided transfer began; `None`: none did.
@@ -43,6 +45,7 @@ impl Drill {
         AnyRail::Drilled(Self {
             rail: Box::new(rail),
             faults,
+            broken: false,
             messages: 0,
             polls: None,
         })
@@ -58,6 +61,7 @@ impl Drill {
         if due {
             self.faults.pop_front();
             (self.messages, self.polls) = (0, None);
+            self.broken = true;
             self.rail.inject_failure(None);
         }
     }

@@ -9,7 +9,7 @@ use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_udp::UdpDriver;
 
 use super::{AnyRail, settings};
-use crate::config::Config;
+use crate::config::{Config, Value as _};
 use crate::error::Error;
 
 /// The drivers of this build, for discovery.
@@ -84,6 +84,38 @@ pub(crate) fn reason_of(error: RailError) -> String {
     }
 }
 
+/// Two names of one interface are one rail, which would look like two that stand in for each other.
+fn no_rail_twice(config: &Config, found: &Discovery) -> Result<(), Error> {
+    let list = &config.rails.list;
+    let places: Vec<_> = list
+        .get()
+        .0
+        .iter()
+        .filter_map(|name| Some((name, place(found.named(name).ok()?)?)))
+        .collect();
+    for (at, (name, place)) in places.iter().enumerate() {
+        let Some((other, _)) = places[..at].iter().find(|(_, other)| other == place) else {
+            continue;
+        };
+        return Err(Error::BadValue {
+            name: "rails.list",
+            given: list.get().show(),
+            origin: list.origin().to_string(),
+            expected: format!("each rail once, but `{other}` and `{name}` are the same interface"),
+        });
+    }
+    Ok(())
+}
+
+/// Where a rail is, whatever its name: interface and address, of those that have them.
+fn place(candidate: &Candidate) -> Option<[&str; 2]> {
+    let fact = |name: &str| {
+        let fact = candidate.facts.iter().find(|fact| fact.name == name)?;
+        Some(fact.value.as_str())
+    };
+    Some([fact("interface")?, fact("address")?])
+}
+
 /// Opens the rails that the configuration names (each, or it is an error), or every one that may be chosen unnamed.
 /// The second part is what selection judges: all candidates, also those that could not be opened.
 pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error> {
@@ -92,6 +124,7 @@ pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>)
     for name in named {
         found.named(name)?;
     }
+    no_rail_twice(config, &found)?;
     let mut rails = Vec::new();
     let mut candidates: Vec<Candidate> = found.candidates().cloned().collect();
     for candidate in &mut candidates {
