@@ -1,7 +1,7 @@
 //! A whole measurement in a world: ranks 0–1, 2–3, … work in pairs, rank 0 gathers what the pairs found out.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use doorbell::World;
 use doorbell_fabric::clock::Clock;
@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
 use crate::plan::Plan;
 use crate::report::{Overall, Report, SCHEMA};
-use crate::world::{WorldLink, hear, mode, tell};
+use crate::world::{WorldLink, hear_within, mode, tell_within};
 
 /// Where this rank's threads run, as far as the caller bound them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +52,7 @@ pub fn measure(
         });
     }
     let started = SystemTime::now();
+    let begun = Instant::now();
     let clock = Clock::start();
     // Before our own work is part of it.
     let host = Host::read(&cores.main.into_iter().collect::<Vec<_>>());
@@ -74,7 +75,7 @@ pub fn measure(
     }
     let pair = lead_pair(&mut session, plan, record, progress)?;
     if world.rank() != 0 {
-        tell(world, 0, &json(&pair))?;
+        tell_within(world, 0, &json(&pair), other_pairs(world, begun))?;
         return Ok(None);
     }
     let mut report = Report {
@@ -99,13 +100,23 @@ pub fn measure(
         rail_counts: rail_counts(world),
     };
     add(&mut report, pair);
+    let limit = other_pairs(world, begun);
     for leader in (2..world.size()).step_by(2) {
-        add(&mut report, parse(leader, &hear(world, leader)?)?);
+        add(&mut report, parse(leader, &hear_within(world, leader, limit)?)?);
     }
     finish(&mut report, host);
     let faults = injected(&world.config().fault.inject.get().to_string());
     report.environment.doubts.splice(..0, faults);
     Ok(Some(report))
+}
+
+/// Slower pairs than this, compared with one's own, are not waited for beyond the deadline.
+const SLOWER: u32 = 4;
+
+/// How long the other pairs may still take: the plan is the same for all, so what it took here is what is known of it.
+fn other_pairs(world: &World, begun: Instant) -> Duration {
+    let deadline = *world.config().wait.deadline.get();
+    deadline.saturating_add(begun.elapsed().saturating_mul(SLOWER - 1))
 }
 
 fn lead_pair<L: Link>(
@@ -223,6 +234,7 @@ mod tests {
         assert_eq!(pairs, [[0, 1], [0, 1], [2, 3], [2, 3]]);
         assert_eq!(report.environment.ranks.len(), 4);
         assert!(report.results.iter().all(|row| row.samples >= 200));
+        assert!(report.results.iter().all(|row| row.hiccups.is_some()));
         assert!(report.results.iter().all(|row| row.reference.before_ns.is_some()));
         assert_eq!(
             (report.rail.as_str(), report.environment.mode.as_str()),
@@ -243,12 +255,57 @@ mod tests {
     #[test]
     fn streams_of_small_and_large_messages_arrive_whole() {
         let report = run(2, Kind::Stream).remove(0).unwrap().unwrap();
+        // No message is timed by itself: that is nothing, and not zero stalls.
+        assert!(report.results.iter().all(|row| row.hiccups.is_none()));
         assert!(
             report
                 .results
                 .iter()
                 .all(|row| row.bytes_per_second.unwrap() > 0.0)
         );
+    }
+
+    /// Ranks 0 and 1 of a job whose other ranks never say anything.
+    fn half_of_a_job(size: u32) -> Vec<BenchError> {
+        let mut config = doorbell::Config::default();
+        config.set("wait.deadline", "1s").unwrap();
+        let mut worlds = doorbell::local(size, &config).unwrap();
+        let silent = worlds.split_off(2.min(size as usize - 1));
+        let plan = Plan {
+            sizes: Size::new(8).into_iter().collect(),
+            samples: Some(200),
+            ..Plan::new(Kind::Pingpong)
+        };
+        let threads: Vec<_> = worlds
+            .into_iter()
+            .map(|world| {
+                let plan = plan.clone();
+                std::thread::spawn(move || measure(&world, &plan, Cores::default(), &mut ()).err())
+            })
+            .collect();
+        let ended = threads.into_iter().filter_map(|thread| thread.join().unwrap());
+        let errors = ended.collect();
+        drop(silent);
+        errors
+    }
+
+    #[test]
+    fn a_rank_that_stops_answering_is_waited_for_until_the_deadline() {
+        let begun = Instant::now();
+        let errors = half_of_a_job(2);
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].is_timeout(), "{}", errors[0]);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn another_pair_that_never_ends_is_waited_for_as_long_as_the_plan_may_take() {
+        let begun = Instant::now();
+        let errors = half_of_a_job(4);
+        // Rank 1 has done its part; rank 0 lacks the other pair's.
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].is_timeout(), "{}", errors[0]);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub trait Link {
     /// As [`Link::send`].
     fn tell(&mut self, text: &[u8]) -> Result<(), BenchError>;
 
-    /// Receives a control message; waits as long as the other side measures.
+    /// Receives a control message, at most for [`Link::deadline`]: between two of them, nobody measures.
     ///
     /// # Errors
     /// As [`Link::recv`].

@@ -15,8 +15,6 @@ use crate::load::{fitting, until_empty};
 const DATA: u64 = 0xda7a;
 /// Tag of orders, answers and texts.
 const CONTROL: u64 = 0xc0;
-/// A rank may have to wait this long for the next order: other pairs measure, or the leader sums up.
-const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// What has arrived is found within this time: it only waits to be looked at.
 const LEFTOVER: Duration = Duration::from_millis(100);
 /// Up to this size, a message is taken by the rail as it is: blocking sends and receives stream, and the rail's own
@@ -511,21 +509,13 @@ impl WorldLink<'_> {
     }
 }
 
-/// How long a control message may take. Of two that met over a network, neither waits for other pairs, and a host that
-/// has stopped must not keep the other one for a day.
-fn patience(world: &World) -> Duration {
-    match world.met_over() {
-        Some(_) => *world.config().wait.deadline.get(),
-        None => PATIENCE,
-    }
+/// Receives a control message of whatever length. Between two of them a pair does nothing that takes long and does not
+/// wait itself, so that the deadline of every wait is the right one: a rank that has stopped is told, and not waited for.
+fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
+    hear_within(world, from, *world.config().wait.deadline.get())
 }
 
-/// Receives a control message of whatever length.
-pub(crate) fn hear(world: &World, from: u32) -> Result<Vec<u8>, BenchError> {
-    hear_within(world, from, patience(world))
-}
-
-fn hear_within(world: &World, from: u32, limit: Duration) -> Result<Vec<u8>, BenchError> {
+pub(crate) fn hear_within(world: &World, from: u32, limit: Duration) -> Result<Vec<u8>, BenchError> {
     let patient = world.within(limit);
     let length = patient.probe(from, CONTROL)?.len;
     if length > CONTROL_MAX {
@@ -540,8 +530,13 @@ fn hear_within(world: &World, from: u32, limit: Duration) -> Result<Vec<u8>, Ben
 }
 
 /// Sends a control message.
-pub(crate) fn tell(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
-    Ok(world.within(patience(world)).send(to, CONTROL, text)?)
+fn tell(world: &World, to: u32, text: &[u8]) -> Result<(), BenchError> {
+    Ok(world.send(to, CONTROL, text)?)
+}
+
+/// As [`tell`], for at most `limit`.
+pub(crate) fn tell_within(world: &World, to: u32, text: &[u8], limit: Duration) -> Result<(), BenchError> {
+    Ok(world.within(limit).send(to, CONTROL, text)?)
 }
 
 /// `count` in batches of at most `window`.

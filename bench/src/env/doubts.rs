@@ -228,9 +228,10 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
             ),
         ));
     }
-    let stalls: u64 = rows.iter().map(|row| row.hiccups.count).sum();
+    let hiccups = || rows.iter().filter_map(|row| row.hiccups);
+    let stalls: u64 = hiccups().map(|hiccups| hiccups.count).sum();
     if stalls > 0 {
-        let longest = rows.iter().map(|row| row.hiccups.max_ns).max().unwrap_or(0);
+        let longest = hiccups().map(|hiccups| hiccups.max_ns).max().unwrap_or(0);
         found.push(Doubt::new(
             "hiccups",
             format!(
@@ -372,10 +373,10 @@ mod tests {
                 unsteady,
                 ..Reference::default()
             },
-            hiccups: Hiccups {
+            hiccups: Some(Hiccups {
                 count,
                 max_ns: 55_000,
-            },
+            }),
             ..Row::default()
         };
         let rows = [row(Band::Near, false, 0), row(Band::Far, true, 3)];

@@ -273,14 +273,12 @@ fn rounds(heap: &Heap) -> Rounds {
 /// Exchanges that took this much longer than the median are stalls, not latency.
 const HICCUP_NS: u64 = 10_000;
 
-fn hiccups(heap: &Heap) -> Hiccups {
-    let Some(middle) = heap.recorder.at(0.5) else {
-        return Hiccups::default();
-    };
+fn hiccups(heap: &Heap) -> Option<Hiccups> {
+    let middle = heap.recorder.at(0.5)?;
     let count = heap.recorder.above(middle as u64 + HICCUP_NS);
     let longest = heap.recorder.percentiles().max.unwrap_or(middle) - middle;
-    Hiccups {
+    Some(Hiccups {
         count,
         max_ns: if count > 0 { longest as u64 } else { 0 },
-    }
+    })
 }

@@ -29,8 +29,8 @@ pub struct Row {
     pub rounds: Rounds,
     /// What the machine allowed at the same time.
     pub reference: Reference,
-    /// Stalls seen inside the loop.
-    pub hiccups: Hiccups,
+    /// Stalls seen inside the loop; `None` where no exchange was timed by itself.
+    pub hiccups: Option<Hiccups>,
     /// Samples above one minute.
     pub overflow: u64,
     /// What the receivers found when every message carried a stamp, the warm-up's included; `None` without.

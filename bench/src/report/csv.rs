@@ -95,7 +95,8 @@ fn line(report: &Report, row: &Row) -> [String; 43] {
         number(reference.ratio),
         number(reference.memcpy_bytes_per_second),
         number(reference.memcpy_share),
-        row.hiccups.count.to_string(),
+        row.hiccups
+            .map_or_else(String::new, |hiccups| hiccups.count.to_string()),
         reference.unsteady.to_string(),
         report.posted.to_string(),
         checked(|v| v.messages),
