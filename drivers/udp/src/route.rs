@@ -134,7 +134,7 @@ impl Interface {
     pub(crate) fn never(&self, ip: IpAddr) -> Option<&'static str> {
         if ip.is_ipv4() != self.address.is_ipv4() {
             Some("it is of the other family of IP addresses than this rail's")
-        } else if ip.is_loopback() != self.is_loopback() {
+        } else if ip.is_loopback() != self.address.is_loopback() {
             Some("only one of the two is a loopback address, which leads nowhere else")
         } else {
             None
@@ -147,7 +147,7 @@ impl Interface {
         if let Some(reason) = self.never(ip) {
             return Err(No::Because(reason.to_owned()));
         }
-        if self.is_loopback() {
+        if self.address.is_loopback() {
             return Ok(Way::Here);
         }
         // An address of a link means something on one interface only.
