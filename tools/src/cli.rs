@@ -139,7 +139,7 @@ pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 1024
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
-    /// A rail to be used or refused; again for each further one; all that need no naming when none is named
+    /// A rail to be used or refused; again for each further one, up to 32; all that need no naming when none is named
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds
@@ -452,8 +452,16 @@ pub(crate) struct KeepArgs {
 
 /// A rail's name; the error names the nearest valid kind.
 fn rail(text: &str) -> Result<RailName, String> {
-    text.parse()
-        .map_err(|error: doorbell_fabric::error::RailError| error.to_string())
+    if text.contains(',') {
+        return Err("give --rail once for each rail, and not several by commas".to_owned());
+    }
+    // In a URL an IPv6 address stands in brackets; a rail's name has it bare.
+    let bare = text
+        .strip_prefix("udp:[")
+        .and_then(|rest| rest.strip_suffix(']'))
+        .map(|address| format!("udp:{address}"));
+    let name = bare.as_deref().unwrap_or(text).parse();
+    name.map_err(|error: doorbell_fabric::error::RailError| error.to_string())
 }
 
 /// An address; a bare one has the usual port.

@@ -247,7 +247,7 @@ pub(crate) fn with_rails(builder: doorbell::Builder, rails: &[RailName]) -> door
         return builder;
     }
     let names: Vec<&str> = rails.iter().map(RailName::as_str).collect();
-    builder.set("rails.list", &names.join(","))
+    builder.set_by("--rail", "rails.list", &names.join(","))
 }
 
 /// The world's settings from the command line, over those of the environment.

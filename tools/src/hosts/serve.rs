@@ -176,12 +176,17 @@ impl Served<'_> {
         let (exit, how) = match self.thread.join() {
             _ if interrupted => (Exit::Done, "ended by a signal".to_owned()),
             Ok(Ok(())) => (Exit::Done, "done".to_owned()),
-            Ok(Err(error)) => (error.exit(), error.to_string()),
+            // The line begins with the address; what this side refused does so, too.
+            Ok(Err(error)) => (error.exit(), without(&format!("{address} "), error.to_string())),
             Err(_) => (Exit::System, "a defect of this program, see above".to_owned()),
         };
         out::print(&format!("{address} went after {seconds:.1} s: {how}\n"))?;
         Ok(exit)
     }
+}
+
+fn without(prefix: &str, text: String) -> String {
+    text.strip_prefix(prefix).map(str::to_owned).unwrap_or(text)
 }
 
 /// A signal: who is being served is left without a word, which the other side takes for an end.

@@ -1,10 +1,10 @@
 //! A host: each rail of this machine by interface, address family and routing table, and by a probe if asked.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint, JobKey, OobError};
-use doorbell::{Toward, WayNow};
+use doorbell::{Toward, WayNow, World};
 use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
@@ -16,6 +16,12 @@ use crate::measure::with_rails;
 
 /// Time for the other side to answer, and for names to be looked up.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for the rails to be judged once the two have met, and again for the messages of the measured latency.
+const JUDGED_WITHIN: Duration = Duration::from_secs(3);
+/// A look at what the rails found out meanwhile.
+const LOOK: Duration = Duration::from_millis(10);
+/// No message has this tag: who waits for one only keeps the rails going.
+const NO_TAG: u64 = u64::MAX;
 /// Messages that are exchanged for a measured latency.
 const PROBES: u64 = 100;
 
@@ -24,19 +30,12 @@ pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
     let (host, addresses) = resolve(&args.peer)?;
     let config = with_rails(doorbell::Builder::new(), &args.rails).resolve()?;
     let toward = doorbell::why(&config, &addresses);
-    let remedy = remedy(&toward);
+    let (remedy, mut unanswered) = (remedy(&toward), None);
     let mut rails: Vec<Row> = toward.into_iter().map(Row::from).collect();
     if args.probe {
-        let ways = probe(args, &host)?;
-        for row in rails.iter_mut().filter(|row| row.verdict == CHOSEN) {
-            match ways.iter().find(|way| way.rail == row.rail) {
-                Some(way) => row.add(way),
-                None => {
-                    row.verdict = LOST;
-                    row.reason = "the side that serves there has no rail for it".to_owned();
-                }
-            }
-        }
+        let probed = probe(args, &host)?;
+        rails.iter_mut().for_each(|row| row.judge(&probed));
+        unanswered = probed.unanswered;
     }
     let from = From {
         rank: None,
@@ -44,7 +43,10 @@ pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
         rails,
     };
     let shown = addresses.iter().map(IpAddr::to_string).collect();
-    Ok(Why::new(args, shown, vec![from], remedy))
+    Ok(Why {
+        unanswered,
+        ..Why::new(args, shown, vec![from], remedy)
+    })
 }
 
 /// Where the host is: for a call, and all its addresses, each once.
@@ -90,18 +92,37 @@ fn remedy(toward: &[Toward]) -> Option<String> {
     })
 }
 
-/// Meets the side that serves there, and lets some messages pass: what the rails found out then.
-fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Vec<WayNow>, ToolError> {
+/// What a meeting has shown.
+struct Probed {
+    ways: Vec<WayNow>,
+    /// Why the messages did not come back, if they did not.
+    unanswered: Option<String>,
+}
+
+/// Meets the side that serves there, and lets some messages pass: what the rails found out then. Where no message passes,
+/// what the rails know of that is the answer, and soon: nothing here waits for long.
+fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     let key = args.key_file.as_deref().map(JobKey::read).transpose()?;
     let connection = Connection::connect(host, &doorbell::terms(key)?, PATIENCE)?;
-    let world = with_rails(doorbell::Builder::new(), &args.rails).build_over(connection)?;
+    let world = with_rails(doorbell::Builder::new(), &args.rails)
+        .configure(|config| {
+            let deadline = JUDGED_WITHIN.min(*config.wait.deadline.get());
+            config.wait.deadline.set(deadline);
+            config.wait.close.set(deadline.min(*config.wait.close.get()));
+        })
+        .on_quiet(|_| {})
+        .build_over(connection)?;
+    settle(&world);
     let plan = Plan {
         sizes: Size::new(8).into_iter().collect(),
         samples: Some(PROBES),
         reference: false,
         ..Plan::new(Kind::Pingpong)
     };
-    let report = measure(&world, &plan, Cores::default(), &mut ())?;
+    let (report, unanswered) = match measure(&world, &plan, Cores::default(), &mut ()) {
+        Ok(report) => (report, None),
+        Err(error) => (None, Some(first_line(&error.to_string()))),
+    };
     let mut ways = world.ways(1)?;
     world.close();
     // Of the rail that carried them, the messages themselves say it best.
@@ -109,7 +130,26 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Vec<WayNow>, ToolError> {
     for way in ways.iter_mut().filter(|way| way.carries) {
         way.measured_ns = half.map(|ns| ns as u64).or(way.measured_ns);
     }
-    Ok(ways)
+    Ok(Probed { ways, unanswered })
+}
+
+/// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over.
+fn settle(world: &World) {
+    let begun = Instant::now();
+    loop {
+        let ways = world.ways(1).unwrap_or_default();
+        let open = |way: &WayNow| way.passes.is_none() && way.state != "down" && way.rail != "shm";
+        if begun.elapsed() >= JUDGED_WITHIN || !ways.iter().any(open) {
+            return;
+        }
+        // It has nothing to find, and that is no news.
+        let _ = world.within(LOOK).probe(1, NO_TAG);
+    }
+}
+
+/// An error's sentence, without what the rails recorded.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 impl std::convert::From<Toward> for Row {
@@ -129,7 +169,40 @@ impl std::convert::From<Toward> for Row {
     }
 }
 
+/// What to look at where a rail is there at both ends and nothing comes back over it.
+const NOTHING_PASSES: &str = "nothing came back over it: no frame passes in one direction at least; look for a firewall, then \
+                              the route, at both ends";
+
 impl Row {
+    /// The verdict of a meeting over that of the routing table, which knows one address of the host and not its rails.
+    fn judge(&mut self, probed: &Probed) {
+        let Some(way) = probed.ways.iter().find(|way| way.rail == self.rail) else {
+            if self.verdict == CHOSEN {
+                self.verdict = LOST;
+                self.reason = "the side that serves there has no rail for it".to_owned();
+            }
+            return;
+        };
+        if self.verdict != CHOSEN {
+            self.verdict = CHOSEN;
+            self.reason = format!("paired with the peer's `{}`", way.to);
+        }
+        let silent = way.passes.is_none() && way.measured_ns.is_none() && way.acknowledged_ns.is_none();
+        let carried_nothing = probed.unanswered.is_some() && way.carries;
+        let in_trouble = way.passes == Some(false) || way.role == way.state;
+        if silent && way.rail != "shm" || carried_nothing || in_trouble {
+            self.verdict = LOST;
+        }
+        self.add(way);
+        if self.verdict == LOST && way.passes != Some(false) {
+            let facts = way
+                .facts
+                .as_ref()
+                .map_or_else(String::new, |facts| format!("; {facts}"));
+            self.reason = format!("{}{facts}; {NOTHING_PASSES}", self.reason);
+        }
+    }
+
     /// What the rail found out.
     fn add(&mut self, way: &WayNow) {
         self.pair = Some(way.to.clone());

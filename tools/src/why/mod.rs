@@ -31,6 +31,8 @@ struct Why {
     from: Vec<From>,
     /// What to do when no rail leads there, if there is anything.
     remedy: Option<String>,
+    /// Why the messages of the probe were not answered, if they were not.
+    unanswered: Option<String>,
 }
 
 /// The rails of one process.
@@ -113,7 +115,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
         }
     };
     let chosen = |one: &From| one.rails.iter().any(|row| row.verdict == CHOSEN);
-    let verdict = if why.from.iter().all(chosen) {
+    let verdict = if why.from.iter().all(chosen) && why.unanswered.is_none() {
         Exit::Done
     } else {
         Exit::Verdict
@@ -151,6 +153,7 @@ impl Why {
             addresses,
             from,
             remedy,
+            unanswered: None,
         }
     }
 }

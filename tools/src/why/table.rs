@@ -36,6 +36,16 @@ pub(super) fn table(why: &Why, width: usize) -> String {
         text.push('\n');
         out::wrap(&mut text, remedy, 0, 0, width);
     }
+    if let Some(unanswered) = &why.unanswered {
+        text.push('\n');
+        out::wrap(
+            &mut text,
+            &format!("the probe was not answered: {unanswered}"),
+            0,
+            0,
+            width,
+        );
+    }
     text.push('\n');
     let marks = "latency: half a round trip; m of messages, a of acknowledgements, e estimated";
     out::wrap(&mut text, marks, 0, 0, width);
@@ -98,6 +108,7 @@ mod tests {
                 rails: vec![chosen, lost],
             }],
             remedy: None,
+            unanswered: None,
         }
     }
 

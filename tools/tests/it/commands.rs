@@ -23,6 +23,46 @@ fn schema() -> jsonschema::Validator {
 }
 
 #[test]
+fn two_names_of_one_interface_are_no_two_rails() {
+    let out = doorbell()
+        .args([
+            "stream",
+            "--rail",
+            "udp:lo",
+            "--rail",
+            "udp:127.0.0.1",
+            "--sizes",
+            "8",
+        ])
+        .args(["--samples", "10"])
+        .output()
+        .unwrap();
+    let said = sentence(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("`udp:lo` and `udp:127.0.0.1` are the same interface"),
+        "{said}"
+    );
+    for (words, told) in [
+        (
+            &["--rail", "shm", "--rail", "shm"][..],
+            "(--rail): expected each rail once",
+        ),
+        (&["--rail", "shm,udp:lo"], "--rail once for each rail"),
+    ] {
+        let out = doorbell().arg("stream").args(words).output().unwrap();
+        let said = sentence(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains(told), "{said}");
+    }
+    let out = doorbell()
+        .args(["why", "::1", "--rail", "udp:[::1]"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("udp:::1"), "{said}{}", sentence(&out.stderr));
+}
+
+#[test]
 fn help_shows_examples_and_version_the_version() {
     for command in ["run", "info", "pingpong", "stream", "rate", "compare", "budgets"] {
         let out = doorbell().args([command, "--help"]).assert().success();

@@ -423,6 +423,15 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
         "{reason}"
     );
     assert!(server.says("went after").ends_with(": done"));
+    // What comes from here is dropped there: the two still meet, and the rail never passes a frame.
+    lab.drop_udp(0);
+    let begun = std::time::Instant::now();
+    let (code, of) = why(&["10.77.0.1", "--rail", "udp:v0", "--probe", "--key-file", &key]);
+    let (verdict, reason, measured) = of("udp:v0");
+    assert!(code == Some(1) && verdict == "lost" && !measured, "{reason}");
+    assert!(reason.contains("no frame passes in one direction"), "{reason}");
+    assert!(reason.contains("firewall"), "{reason}");
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -475,4 +484,26 @@ fn a_long_wait_tells_what_the_rail_knows_of_a_peer_that_stopped() {
     }
     job.signal(rustix::process::Signal::INT);
     job.ends(std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn an_address_of_the_loopback_interface_that_is_no_loopback_address_carries_within_the_host() {
+    let Some((lab, _folder, _key)) = two_hosts(
+        "ways::an_address_of_the_loopback_interface_that_is_no_loopback_address_carries_within_the_host",
+    ) else {
+        return;
+    };
+    lab.ip(0, "link set lo up");
+    lab.ip(0, "address add 10.99.0.1/32 dev lo");
+    let words = [
+        "stream",
+        "--rail",
+        "udp:10.99.0.1",
+        "--sizes",
+        "8",
+        "--seconds",
+        "0.05",
+    ];
+    let out = finish(at(Some(lab.name(0)), &words));
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
