@@ -151,7 +151,7 @@ impl<M: Message> Pml<M> {
                 self.tick_used(now, rank, at);
                 self.doubt(now, rank, at);
             }
-            WayState::Suspect => {}
+            WayState::Suspect => self.tick_suspect(now, rank, at),
             WayState::Down => self.tick_down(now, rank, at),
             WayState::Probing => self.tick_called(now, rank, at),
             WayState::Returning => self.tick_returning(now, rank, at),
@@ -192,6 +192,15 @@ impl<M: Message> Pml<M> {
             self.core.move_way(rank, at, Turn::Silent);
         } else {
             self.core.watch_due = self.core.watch_due.min(due);
+        }
+    }
+
+    /// Its rail says when it answers again. One that was suspect before it ever answered is asked for as long as it is:
+    /// nothing else may be on its way over it.
+    fn tick_suspect(&mut self, now: Time, rank: u32, at: usize) {
+        if !self.core.watch(rank).ways[at].met {
+            self.ask_over(now, rank, at, ANSWER);
+            self.core.watch_due = self.core.watch_due.min(now + ANSWER);
         }
     }
 

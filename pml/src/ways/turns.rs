@@ -339,7 +339,7 @@ impl Core {
         }
         way.state = next;
         way.since = now;
-        (way.asked, way.answers, way.answered) = (None, 0, None);
+        (way.asked, way.unmet, way.answers, way.answered) = (None, None, 0, None);
         way.due = match next {
             WayState::Down => now + way.back_off,
             WayState::Up | WayState::Suspect | WayState::Probing | WayState::Returning => now,
