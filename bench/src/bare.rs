@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::RailError;
@@ -90,8 +91,8 @@ const APART: usize = 256 / size_of::<u64>();
 const ROUND: u64 = 1_000;
 /// Spins before the time slice is given away: two processes may be on one core.
 const SPINS: u32 = 1 << 14;
-/// Give up after so many time slices without an answer.
-const PATIENCE: u32 = 1 << 22;
+/// Give up after so long without an answer: time, and not turns, because on a busy machine each turn takes a time slice.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Bare {
     /// Makes the page; rank 0's side.
@@ -214,7 +215,8 @@ fn wait_for(word: &AtomicU64, n: u64, pause: Pause) -> Result<(), BenchError> {
 
 #[cold]
 fn wait_longer(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
-    for _ in 0..PATIENCE {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
         if word.load(Ordering::Acquire) == n {
             return Ok(());
         }
@@ -228,6 +230,14 @@ fn wait_longer(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_side_that_stops_is_waited_for_some_seconds_and_no_longer() {
+        let begun = Instant::now();
+        let error = wait_longer(&AtomicU64::new(0), 1).unwrap_err();
+        assert!(matches!(error, BenchError::Silent { .. }), "{error}");
+        assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", begun.elapsed());
+    }
 
     #[test]
     fn both_sides_exchange_through_the_page_of_one() {
