@@ -3,7 +3,7 @@
 use doorbell_fabric::message::Message;
 
 use crate::pml::Pml;
-use crate::request::mark;
+use crate::request::{State, mark};
 use crate::unexpected::HOLE;
 
 /// What is taken: nothing of it, when all is done and received.
@@ -38,6 +38,33 @@ pub struct InUse {
 }
 
 impl<M: Message> Pml<M> {
+    /// Every request that was not freed, in a line each: for the reports of tests that look for leaks.
+    #[must_use]
+    pub fn live_lines(&self) -> Vec<String> {
+        let core = &self.core;
+        let live =
+            (0..core.requests.count()).filter(|index| core.requests.peek(*index).state() != State::Free);
+        live.map(|index| {
+            let (slot, record) = (core.requests.peek(index), core.requests.peek_record(index));
+            format!(
+                "request {index}: {:?} {:?} {} children of {:?}, peer {}, context {}, tag {}, number {}, of {} B, restart {}, marks {:#x}, other's {:#x}",
+                slot.state(),
+                record.dance,
+                record.children,
+                record.parent,
+                slot.peer,
+                slot.context,
+                slot.tag,
+                record.seq,
+                slot.length,
+                record.restart,
+                slot.marks,
+                record.remote_request
+            )
+        })
+        .collect()
+    }
+
     /// What is taken now. Not for the data path: it looks at everything.
     #[must_use]
     pub fn in_use(&self) -> InUse {

@@ -74,6 +74,8 @@ impl<M: Message> Pml<M> {
         slot.peer = self.core.config.rank.0;
         let pattern = pattern(args.from, args.context, args.tag, args.ignore);
         let mut entry = Entry::persistent(pattern, room, id.to_bits()).managed(args.min_free.max(1));
+        // As if a transfer went into it: one that ends at once does not end it before it is linked.
+        self.core.requests.record(id.index()).children += 1;
         loop {
             match self.core.matcher.post(&entry) {
                 Posted::Linked(handle) => {
@@ -97,6 +99,10 @@ impl<M: Message> Pml<M> {
                     }
                 }
             }
+        }
+        self.core.requests.record(id.index()).children -= 1;
+        if self.core.requests.slot(id.index()).entry.is_none() {
+            self.core.release_multi(id.index(), Outcome::Ok);
         }
         if self.core.any_lost && self.core.requests.get(id).is_some() {
             self.core.fail_unreachable(id, pattern);

@@ -269,6 +269,30 @@ fn multi_receive_can_be_cancelled_and_aborted() {
     assert!(world.pmls[1].probe(Source::Any, 0, 3, 0).is_some());
 }
 
+/// Synchronous messages are announced with all of their bytes, so the transfers of those that wait end with the posting.
+#[test]
+fn a_multi_receive_goes_on_after_what_had_waited_for_it() {
+    let mut world = pair();
+    let sync = |world: &mut World| {
+        let bytes = filled(10, 1);
+        let mut args = send_args(1, 3, Payload::Region(bytes.whole()));
+        args.mode = SendMode::Synchronous;
+        world.pmls[0].send(args).unwrap()
+    };
+    let early = [sync(&mut world), sync(&mut world)];
+    world.passes(10);
+    let buffer = empty(100);
+    let request = world.pmls[1].recv_multi(multi(Rank(0), 3, &buffer, 1)).unwrap();
+    assert!(!world.pmls[1].is_done(request), "there is room for more");
+    let late = sync(&mut world);
+    for sent in early.into_iter().chain([late]) {
+        world.wait_sent(0, sent).unwrap();
+    }
+    assert_eq!(std::iter::from_fn(|| world.pmls[1].next_delivery()).count(), 3);
+    assert_eq!(world.pmls[1].abort(request), Aborted::Now);
+    assert_eq!(world.pmls[1].live_requests(), 0);
+}
+
 /// The room of a long message is about to be exposed when its receive is aborted.
 #[test]
 fn a_multi_receive_that_is_aborted_before_its_room_is_exposed_frees_each_request_once() {

@@ -308,7 +308,8 @@ impl<'a> Run<'a> {
         let of = |(rank, player): (u32, &Seat)| {
             let used = player.end.in_use();
             if used != InUse::default() {
-                return Some(format!("rank {rank} is left with {used:?}"));
+                let requests = player.end.live_lines().join("; ");
+                return Some(format!("rank {rank} is left with {used:?}: {requests}"));
             }
             let peers = self.shape.ranks as usize - 1;
             let rails = player.end.rails();
