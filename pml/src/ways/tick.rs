@@ -307,10 +307,10 @@ impl Core {
 impl Watch {
     fn excuse(&mut self, away: Duration) {
         if let Some((until, _)) = &mut self.alone {
-            *until = *until + away;
+            *until += away;
         }
         if let Some(until) = &mut self.ended {
-            *until = *until + away;
+            *until += away;
         }
     }
 }
