@@ -5,10 +5,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use doorbell::World;
 use doorbell_fabric::clock::Clock;
-use doorbell_fabric::counters::{Reader, Value};
+use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::env::{CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, doubts, injected};
+use crate::env::{
+    CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, broken, doubts, injected,
+};
 use crate::error::BenchError;
 use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
@@ -106,7 +108,11 @@ pub fn measure(
     }
     finish(&mut report, host);
     let faults = injected(&world.config().fault.inject.get().to_string());
-    report.environment.doubts.splice(..0, faults);
+    let broke = broken(&rails_broken(world), &report.results);
+    report
+        .environment
+        .doubts
+        .splice(..0, faults.into_iter().chain(broke));
     Ok(Some(report))
 }
 
@@ -154,8 +160,7 @@ fn add(report: &mut Report, pair: Pair) {
 
 /// What this rank's rails have counted, as others see it; nothing where there is no counter file.
 fn rail_counts(world: &World) -> BTreeMap<String, u64> {
-    let snapshot = world.counter_file().map(|path| Reader::open(path)?.read());
-    let Some(Ok(snapshot)) = snapshot else {
+    let Some(snapshot) = snapshot(world) else {
         return BTreeMap::new();
     };
     let counts = snapshot
@@ -172,6 +177,31 @@ fn rail_counts(world: &World) -> BTreeMap<String, u64> {
             _ => None,
         });
     counts.collect()
+}
+
+/// The rails of this rank that broke, with the rank each leads to, and how often.
+fn rails_broken(world: &World) -> Vec<(String, u64)> {
+    let readings = snapshot(world).map(|snapshot| snapshot.readings);
+    let broke = readings.into_iter().flatten().filter_map(|reading| {
+        let Value::Counter(times @ 1..) = reading.value else {
+            return None;
+        };
+        let way = reading
+            .entry
+            .name
+            .strip_prefix("way.")?
+            .strip_suffix(".failures")?;
+        let (rank, rails) = way.split_once('.')?;
+        let (ours, _) = rails.split_once('/').unwrap_or((rails, ""));
+        Some((format!("{ours} to rank {rank}"), times))
+    });
+    broke.collect()
+}
+
+/// This rank's counters, as they are now.
+fn snapshot(world: &World) -> Option<Snapshot> {
+    let path = world.counter_file()?;
+    Reader::open(path).ok()?.read().ok()
 }
 
 /// What is only known when every pair is in.

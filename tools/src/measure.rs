@@ -292,8 +292,14 @@ pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result
         }
         for (row, verified) in report.unclean() {
             let text = format!(
-                "doorbell: the rail `{}` did not deliver every message of {} bytes whole, once and in order: {verified}",
-                report.rail, row.bytes
+                "doorbell: {} did not deliver every message of {} bytes whole, once and in order: {verified}{}",
+                carriers(&report),
+                row.bytes,
+                if asked.plan.spoil.is_some() {
+                    " (--spoil asked for it)"
+                } else {
+                    ""
+                }
             );
             out::say(&text);
         }
@@ -307,6 +313,16 @@ pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result
     }
     world.close();
     Ok(exit.into())
+}
+
+/// What carried the messages, as the beginning of a sentence.
+fn carriers(report: &Report) -> String {
+    let rails = &report.environment.rails;
+    if rails.len() < 2 {
+        return format!("the rail `{}`", report.rail);
+    }
+    let names: Vec<String> = rails.iter().map(|way| format!("`{}`", way.rail)).collect();
+    format!("the rails {}", names.join(", "))
 }
 
 /// Says so when far more samples were taken than were asked for.

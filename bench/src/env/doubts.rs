@@ -33,6 +33,33 @@ pub(crate) fn injected(faults: &str) -> Option<Doubt> {
     })
 }
 
+/// Rails that broke meanwhile: each with the rank it leads to, and how often it did.
+pub(crate) fn broken(rails: &[(String, u64)], rows: &[Row]) -> Option<Doubt> {
+    if rails.is_empty() {
+        return None;
+    }
+    let each: Vec<String> = rails
+        .iter()
+        .map(|(rail, times)| match times {
+            1 => format!("{rail} broke once"),
+            times => format!("{rail} broke {times} times"),
+        })
+        .collect();
+    let longest = rows.iter().filter_map(|row| row.verified.as_ref());
+    let longest = longest.map(|verified| verified.longest_gap_ns).max();
+    let longest = longest.map_or_else(String::new, |gap| {
+        format!(
+            "; the longest time without a message was {:.2} s",
+            gap as f64 / 1e9
+        )
+    });
+    let text = format!(
+        "{} while it was measured, and what that took is in the figures{longest}",
+        each.join(", ")
+    );
+    Some(Doubt::new("rail-broke", text))
+}
+
 /// All doubts about the rows that were measured in this environment, the fixed ones first.
 pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
     let mut found = Vec::new();
@@ -382,5 +409,36 @@ mod tests {
         let rows = [row(Band::Near, false, 0), row(Band::Far, true, 3)];
         assert_eq!(codes(&quiet(), &rows), ["far", "bands", "unsteady", "hiccups"]);
         assert!(doubts(&quiet(), &rows)[3].text.contains("55 µs"));
+    }
+
+    #[test]
+    fn rails_that_broke_are_named_with_what_it_cost() {
+        let row = |gap| Row {
+            verified: Some(crate::verify::Verified {
+                longest_gap_ns: gap,
+                ..crate::verify::Verified::default()
+            }),
+            ..Row::default()
+        };
+        let rails = [
+            ("udp:v1 to rank 1".to_owned(), 2),
+            ("shm to rank 1".to_owned(), 1),
+        ];
+        let doubt = broken(&rails, &[row(1_000), row(4_070_000_000)]).unwrap();
+        assert_eq!(doubt.code, "rail-broke");
+        for part in [
+            "udp:v1 to rank 1 broke 2 times",
+            "shm to rank 1 broke once",
+            "4.07 s",
+        ] {
+            assert!(doubt.text.contains(part), "{part}: {}", doubt.text);
+        }
+        assert!(
+            !broken(&rails, &[Row::default()])
+                .unwrap()
+                .text
+                .contains("longest")
+        );
+        assert_eq!(broken(&[], &[row(1)]), None);
     }
 }

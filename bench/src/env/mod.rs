@@ -7,8 +7,8 @@ mod watch;
 use doorbell_fabric::clock::{Clock, Source};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use doubts::injected;
 pub use doubts::{Doubt, doubts};
+pub(crate) use doubts::{broken, injected};
 pub use host::Host;
 pub use watch::{Noise, Watch};
 

@@ -328,7 +328,8 @@ fn every_load_can_be_verified_and_a_damaged_message_is_the_verdict() {
             assert_eq!(verified["lost"], 0, "{command}: {verified}");
         }
         assert!(
-            said.contains("did not deliver every message of 8 bytes"),
+            said.contains("did not deliver every message of 8 bytes")
+                && said.contains("--spoil asked for it"),
             "{said}"
         );
     }

@@ -81,6 +81,11 @@ fn shared_memory_breaks_in_mid_rendezvous_and_the_loopback_carries_on() {
                 && doubt["text"].to_string().contains("shm:rendezvous")),
         "{environment:#}"
     );
+    assert!(
+        told.clone()
+            .any(|doubt| doubt["code"] == "rail-broke" && doubt["text"].to_string().contains("shm to rank 1")),
+        "{environment:#}"
+    );
     let verified = &report["results"][0]["verified"];
     for what in ["lost", "duplicated", "misordered", "corrupt"] {
         assert_eq!(verified[what], 0, "{what}: {verified:#}");
