@@ -291,6 +291,14 @@ const RESTART: u8 = 0x01;
 /// The request that the sender says it has.
 const THEIRS: u64 = 7;
 
+/// A victim that waits for a long message of the first peer; the region lives as long as the receive.
+fn waiting(protocol: Protocol) -> (Pml<FeedRail>, RequestId) {
+    let mut pml = victim_of(protocol);
+    let memory = empty(60_000);
+    let id = pml.recv(recv_args(Rank(1), 1, Target::Region(memory.whole())));
+    (pml, id.unwrap())
+}
+
 /// Feeds frames of the first peer one by one, with a pass after each.
 fn feed(pml: &mut Pml<FeedRail>, frames: &[Vec<u8>]) {
     for frame in frames {
@@ -303,11 +311,7 @@ fn feed(pml: &mut Pml<FeedRail>, frames: &[Vec<u8>]) {
 
 #[test]
 fn memory_is_not_handed_back_while_a_read_may_still_write_into_it() {
-    let mut pml = victim();
-    let memory = empty(60_000);
-    let id = pml
-        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
-        .unwrap();
+    let (mut pml, id) = waiting(Protocol::Auto);
     let mine = id.to_bits();
     pml.rail_mut(RailId(0)).unwrap().holds = true;
     // Announced to be written, then restarted to be read, then restarted again; and said to be written after all.
@@ -335,11 +339,7 @@ fn memory_is_not_handed_back_while_a_read_may_still_write_into_it() {
 
 #[test]
 fn restarts_that_count_wrongly_are_dropped() {
-    let mut pml = victim();
-    let memory = empty(60_000);
-    let id = pml
-        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
-        .unwrap();
+    let (mut pml, id) = waiting(Protocol::Auto);
     let mine = id.to_bits();
     feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
     let wrong = [
@@ -356,11 +356,7 @@ fn restarts_that_count_wrongly_are_dropped() {
 
 #[test]
 fn a_peer_that_restarts_for_ever_and_takes_no_answer_is_cut_off() {
-    let mut pml = victim();
-    let memory = empty(60_000);
-    let id = pml
-        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
-        .unwrap();
+    let (mut pml, id) = waiting(Protocol::Auto);
     feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
     pml.rail_mut(RailId(0)).unwrap().full = true;
     for number in 0..200_000u64 {
@@ -391,12 +387,8 @@ fn credit_and_a_refund_for_the_same_bytes_do_not_count_below_nothing() {
 
 #[test]
 fn pieces_that_find_no_place_are_asked_for_again() {
-    let mut pml = victim_of(Protocol::Fragments);
-    let memory = empty(100_000);
-    let id = pml
-        .recv(recv_args(Rank(1), 1, Target::Region(memory.whole())))
-        .unwrap();
-    feed(&mut pml, &[told(RNDV, 0, 0, 1, &[100_000, THEIRS, 0, 0])]);
+    let (mut pml, id) = waiting(Protocol::Fragments);
+    feed(&mut pml, &[told(RNDV, 0, 0, 1, &[60_000, THEIRS, 0, 0])]);
     let rail = pml.rail_mut(RailId(0)).unwrap();
     rail.keep = true;
     rail.sent.clear();
