@@ -182,6 +182,32 @@ impl Bare {
     }
 }
 
+/// The half round trip between two cores as it is now, in nanoseconds: two threads of this process, one on each.
+///
+/// # Errors
+/// When a core cannot be used, or memory cannot be had.
+pub fn between(clock: &Clock, cores: [usize; 2]) -> Result<f64, BenchError> {
+    const ROUNDS: u32 = 5;
+    let ended = |reason: &str| BenchError::Thread {
+        what: "the bare cache-line exchange",
+        reason: reason.to_owned(),
+    };
+    // Now, and not while the other side waits.
+    cores.into_iter().try_for_each(crate::pin::check)?;
+    let mut near = Bare::make()?;
+    let mut far = Bare::open(near.place())?;
+    std::thread::scope(|scope| {
+        let answering = scope.spawn(move || crate::pin::bind(cores[1]).and_then(|()| far.pong(ROUNDS)));
+        let asking = scope.spawn(move || {
+            crate::pin::bind(cores[0])?;
+            near.ping(clock, ROUNDS)
+        });
+        let measured = asking.join().map_err(|_| ended("it panicked"))?;
+        answering.join().map_err(|_| ended("its other side panicked"))??;
+        measured
+    })
+}
+
 /// How a side rests between two looks.
 #[derive(Clone, Copy, PartialEq)]
 enum Pause {
@@ -248,6 +274,15 @@ mod tests {
         assert!(near.ping(&clock, 2).unwrap() > 0.0);
         assert!(near.ping(&clock, 1).unwrap() > 0.0);
         answering.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn two_cores_have_an_exchange_between_them() {
+        let cores = crate::pin::allowed();
+        let clock = Clock::start();
+        assert!(between(&clock, [cores[0], *cores.last().unwrap()]).unwrap() > 0.0);
+        let error = between(&clock, [cores[0], 100_000]).unwrap_err();
+        assert!(error.to_string().contains("100000"), "{error}");
     }
 
     #[test]

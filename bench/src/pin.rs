@@ -18,18 +18,33 @@ pub fn allowed() -> Vec<usize> {
 /// # Errors
 /// When the core does not exist or is not allowed to this process.
 pub fn bind(core: usize) -> Result<(), BenchError> {
-    let refuse = |reason| BenchError::Core {
-        core,
-        reason,
-        allowed: list(&allowed()),
-    };
-    if !allowed().contains(&core) {
-        return Err(refuse("it does not exist or is not allowed to this process"));
-    }
+    check(core)?;
     if core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
         return Ok(());
     }
-    Err(refuse("the system refused"))
+    Err(refused(core, "the system refused"))
+}
+
+/// Whether a thread of this process may be bound to a core.
+///
+/// # Errors
+/// When the core does not exist or is not allowed to this process.
+pub fn check(core: usize) -> Result<(), BenchError> {
+    if allowed().contains(&core) {
+        return Ok(());
+    }
+    Err(refused(
+        core,
+        "it does not exist or is not allowed to this process",
+    ))
+}
+
+fn refused(core: usize, reason: &'static str) -> BenchError {
+    BenchError::Core {
+        core,
+        reason,
+        allowed: list(&allowed()),
+    }
 }
 
 /// The core that this thread is bound to, when it is exactly one.

@@ -120,7 +120,11 @@ impl<'a> WorldLink<'a> {
             }
             Choice::Lost { reason } => reason.to_string(),
         });
-        why.unwrap_or_else(|| "no rail was chosen".to_owned())
+        let why = why.unwrap_or_else(|| "no rail was chosen".to_owned());
+        match self.world.rail_how(&self.rail) {
+            Some(how) => format!("{why}; {how}"),
+            None => why,
+        }
     }
 }
 

@@ -422,7 +422,9 @@ impl World {
     ) -> Result<Self, Error> {
         let size = table.len() as u32;
         let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
+        let mut hows = Vec::new();
         for mut rail in rails {
+            hows.extend(rail.how().map(|how| (rail.name().to_string(), how)));
             rail.set_key(&key);
             pml.add_rail(rail)?;
         }
@@ -464,7 +466,7 @@ impl World {
             Front::Inline(std::cell::RefCell::new(core))
         };
         let world = Self::assemble(front, rank, config, table, selections, counters, hook);
-        Ok(world.over(met_over))
+        Ok(world.over(met_over).with_hows(hows))
     }
 }
 

@@ -27,6 +27,7 @@ use doorbell_fabric::time::Time;
 use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
+use doorbell_xdp::XdpRail;
 
 use drill::Drill;
 pub use find::discover;
@@ -46,6 +47,8 @@ pub(crate) enum AnyRail {
     Shm(ShmRail),
     /// UDP sockets, made reliable.
     Udp(Btl<UdpRail>),
+    /// AF_XDP queues, made reliable.
+    Xdp(Btl<XdpRail>),
     /// A simulated network that carries messages.
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
@@ -59,6 +62,7 @@ macro_rules! each {
         match $self {
             AnyRail::Shm($rail) => $do,
             AnyRail::Udp($rail) => $do,
+            AnyRail::Xdp($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
             AnyRail::Drilled($rail) => $do,
@@ -78,9 +82,15 @@ impl AnyRail {
             "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
             "udp" => {
                 let mut driver = UdpRail::open(name, &settings::udp_config(config))?;
-                capture::begin(&mut driver, name, config)?;
+                capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
                 let life = Incarnation(random::number()?);
                 Ok(Self::Udp(made_reliable(driver, config, life)?))
+            }
+            "xdp" => {
+                let mut driver = XdpRail::open(name, &settings::xdp_config(config))?;
+                capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
+                let life = driver.incarnation();
+                Ok(Self::Xdp(made_reliable(driver, config, life)?))
             }
             // Discovery has judged every name before this is called.
             _ => Err(Error::Rail(RailError::Unusable {
@@ -103,6 +113,7 @@ impl AnyRail {
             // Peers of one host are told apart by their process and user, which the kernel vouches for.
             Self::Shm(_) | Self::Sim(_) => {}
             Self::Udp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
+            Self::Xdp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::SimBtl(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Drilled(drill) => drill.rail.set_key(key),
         }
@@ -113,11 +124,21 @@ impl AnyRail {
         Candidate::usable(self.name().clone(), *self.capabilities())
     }
 
+    /// In which of several ways it was had, where there are several.
+    pub(crate) fn how(&self) -> Option<String> {
+        match self {
+            Self::Xdp(rail) => Some(rail.driver().granted().to_string()),
+            Self::Drilled(drill) => drill.rail.how(),
+            Self::Shm(_) | Self::Udp(_) | Self::Sim(_) | Self::SimBtl(_) => None,
+        }
+    }
+
     /// Ends its capture, if it has one.
     pub(crate) fn end_capture(&mut self, config: &Config) -> Option<Capture> {
         let name = self.name().clone();
         match self {
-            Self::Udp(rail) => capture::end(rail.driver_mut(), &name, config),
+            Self::Udp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
+            Self::Xdp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Drilled(drill) => drill.rail.end_capture(config),
             Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
@@ -143,6 +164,15 @@ impl AnyRail {
                     .named()
                     .for_each(|(name, count)| each(name, "events", count));
             }
+            Self::Xdp(rail) => {
+                rail.counters()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
+                rail.driver()
+                    .stats()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
+            }
             // The network counts for all its rails together.
             Self::Sim(_) => {}
             Self::SimBtl(rail) => rail
@@ -157,6 +187,7 @@ impl AnyRail {
         match self {
             Self::Shm(_) | Self::Sim(_) => false,
             Self::Udp(rail) => rail.is_suspect(peer),
+            Self::Xdp(rail) => rail.is_suspect(peer),
             Self::SimBtl(rail) => rail.is_suspect(peer),
             Self::Drilled(drill) => drill.rail.is_suspect(peer),
         }
@@ -168,6 +199,7 @@ impl AnyRail {
         let diagnosis = match self {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => rail.diagnosis(peer)?,
+            Self::Xdp(rail) => rail.diagnosis(peer)?,
             Self::SimBtl(rail) => rail.diagnosis(peer)?,
             Self::Drilled(drill) => return drill.rail.probed(peer),
         };
@@ -182,6 +214,7 @@ impl AnyRail {
         let (suspect, diagnosis) = match self {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+            Self::Xdp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
@@ -200,6 +233,7 @@ impl AnyRail {
         match self {
             Self::Shm(rail) => rail.sever(peer),
             Self::Udp(rail) => rail.sever(peer),
+            Self::Xdp(rail) => rail.sever(peer),
             Self::SimBtl(rail) => rail.sever(peer),
             Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
             Self::Drilled(drill) => drill.rail.inject_failure(peer),
@@ -216,6 +250,7 @@ impl AnyRail {
         match self {
             Self::Shm(_) | Self::Sim(_) => Vec::new(),
             Self::Udp(rail) => rail.recent(peer, most),
+            Self::Xdp(rail) => rail.recent(peer, most),
             Self::SimBtl(rail) => rail.recent(peer, most),
             Self::Drilled(drill) => drill.rail.recent(peer, most),
         }
@@ -225,6 +260,7 @@ impl AnyRail {
         match self {
             Self::Shm(rail) => rail.incarnation(),
             Self::Udp(rail) => rail.incarnation(),
+            Self::Xdp(rail) => rail.incarnation(),
             Self::Sim(rail) => rail.incarnation(),
             Self::SimBtl(rail) => rail.incarnation(),
             Self::Drilled(drill) => drill.rail.incarnation(),
@@ -248,10 +284,11 @@ impl AnyRail {
     fn place(&self) -> Place {
         match self {
             Self::Shm(_) => Place {
-                network: doorbell_udp::network(),
+                network: doorbell_inet::network(),
                 ..Place::default()
             },
             Self::Udp(rail) => rail.driver().place(),
+            Self::Xdp(rail) => rail.driver().place(),
             Self::Sim(_) | Self::SimBtl(_) => Place::default(),
             Self::Drilled(drill) => drill.rail.place(),
         }
@@ -267,7 +304,7 @@ impl AnyRail {
         ];
         RailEntry {
             name: self.name().to_string(),
-            wire: self.name().kind().to_owned(),
+            wire: self.name().wire().to_owned(),
             address: self.address(),
             incarnation: self.incarnation().0,
             features: features
@@ -402,6 +439,11 @@ impl Message for AnyRail {
         match self {
             // The rail tells of changes; how the link was from the start, its driver knows.
             Self::Udp(rail) => {
+                let report = rail.report(peer);
+                let link = report.link.or(Some(rail.driver().is_link_up()));
+                WayReport { link, ..report }
+            }
+            Self::Xdp(rail) => {
                 let report = rail.report(peer);
                 let link = report.link.or(Some(rail.driver().is_link_up()));
                 WayReport { link, ..report }

@@ -141,7 +141,7 @@ fn verdict(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<Strin
 
 fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, String> {
     match candidate.rail.kind() {
-        "shm" if doorbell_udp::is_own(host) => Ok("within this host".to_owned()),
+        "shm" if doorbell_inet::is_own(host) => Ok("within this host".to_owned()),
         "shm" => Err("the peer runs on another host".to_owned()),
         _ => {
             // Any port: no frame is sent.

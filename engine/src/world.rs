@@ -53,6 +53,7 @@ pub struct World {
     selections: Vec<Selection>,
     counters: Option<PathBuf>,
     met_over: Option<SocketAddr>,
+    hows: Vec<(String, String)>,
     ledger: Ledger,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
@@ -106,6 +107,7 @@ impl World {
             selections,
             counters,
             met_over: None,
+            hows: Vec::new(),
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
@@ -117,6 +119,25 @@ impl World {
     pub(crate) fn over(mut self, met_over: Option<SocketAddr>) -> Self {
         self.met_over = met_over;
         self
+    }
+
+    /// The same world, whose rails were had in these ways.
+    pub(crate) fn with_hows(mut self, hows: Vec<(String, String)>) -> Self {
+        self.hows = hows;
+        self
+    }
+
+    /// In which of several ways a rail was had, in words, where its kind has several: the mode of an xdp rail, as the kernel
+    /// says it.
+    ///
+    /// ```
+    /// let world = doorbell::init()?;
+    /// assert_eq!(world.rail_how("shm"), None);
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    pub fn rail_how(&self, rail: &str) -> Option<&str> {
+        let found = self.hows.iter().find(|(name, _)| name == rail)?;
+        Some(&found.1)
     }
 
     /// This process's rank, from 0.

@@ -83,7 +83,7 @@ impl Candidate {
     /// A usable rail that speaks its kind.
     pub fn usable(rail: RailName, capabilities: Capabilities) -> Self {
         Self {
-            wire: rail.kind().to_owned(),
+            wire: rail.wire().to_owned(),
             verdict: Verdict::Usable,
             only_named: None,
             facts: Vec::new(),
@@ -95,7 +95,7 @@ impl Candidate {
     /// A rail that is there and cannot be used.
     pub fn rejected(rail: RailName, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
-            wire: rail.kind().to_owned(),
+            wire: rail.wire().to_owned(),
             verdict: Verdict::Rejected {
                 reason: reason.into(),
                 remedy: remedy.into(),

@@ -74,6 +74,7 @@ pub mod datagram;
 pub mod discover;
 pub mod domain;
 pub mod error;
+pub mod ether;
 pub mod event;
 #[allow(unsafe_code)]
 pub mod map;

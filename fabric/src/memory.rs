@@ -9,7 +9,7 @@
 //!
 //! All copies go through raw pointers: no reference to such memory ever exists, so that somebody else's write in
 //! the middle of a copy gives wrong bytes (which the layers above check) and never a broken promise to the compiler.
-//! Each byte is fetched once: reads into arrays are volatile, and behind a copy stands an empty assembly statement
+//! Each byte is fetched once (but for sums, which decide nothing that others could turn): reads into arrays are volatile, and behind a copy stands an empty assembly statement
 //! that takes the copy's address, so that the optimiser cannot look at the source again instead of at the copy.
 //! The same holds between threads of one process: two of them may write one [`Region`], as two processes may. To the
 //! letter of the language's memory model that is a race, and there is no other way to share memory with a process that
@@ -25,7 +25,7 @@ use std::ptr;
 
 use doorbell_ring::{SharedSlice, SharedSliceMut};
 
-use copy::{copy, fetch};
+use copy::{copy, fetch, sum};
 
 pub use region::{Region, RegionSlice};
 
@@ -151,6 +151,13 @@ impl<'a> SharedBytes<'a> {
         // side's to write until it is committed.
         unsafe { copy(from.start, to.as_mut_ptr(), n) };
         n
+    }
+
+    /// The sum for the internet checksum, as [`ether::sum`](crate::ether::sum) makes it of plain bytes, folded.
+    #[inline]
+    pub fn sum(&self) -> u16 {
+        // SAFETY: the range is what the constructor promised to be readable.
+        unsafe { sum(self.start, self.length) }
     }
 
     /// A private copy on the heap (not for the data path).

@@ -26,6 +26,22 @@ impl RailName {
         &self.text[..self.kind]
     }
 
+    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`, `usnic` and `igbvf` all
+    /// put the same frames into UDP.
+    ///
+    /// ```
+    /// # use doorbell_fabric::name::RailName;
+    /// let wire = |text: &str| text.parse::<RailName>().map(|name| name.wire().to_owned());
+    /// assert_eq!((wire("xdp:eth0")?.as_str(), wire("shm")?.as_str()), ("udp", "shm"));
+    /// # Ok::<(), doorbell_fabric::error::RailError>(())
+    /// ```
+    pub fn wire(&self) -> &str {
+        match self.kind() {
+            "udp" | "xdp" | "usnic" | "igbvf" => "udp",
+            kind => kind,
+        }
+    }
+
     /// What the driver is to use (interface, device, seed): the part after the first colon, or empty.
     pub fn object(&self) -> &str {
         self.text.get(self.kind + 1..).unwrap_or("")

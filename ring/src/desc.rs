@@ -18,10 +18,13 @@
 //! to refuse. Slot numbers that a device reports go through [`Posts::complete`], which refuses what is not
 //! outstanding.
 //!
+//! Where the two sides tell each other by index words instead, as the kernel and a process do: [`indexed`].
+//!
 //! The ring neither knows a register nor rings a doorbell; it tells when one is due and with which index.
 
 mod completions;
 pub mod device;
+pub mod indexed;
 mod posts;
 
 pub use completions::Completions;

@@ -9,6 +9,7 @@
 //! | messages of any length to one other process | [`lane`] | no |
 //! | equal slots of bytes to one other process | [`shared`] | no |
 //! | descriptors to a device, completions from it | [`desc`] | no |
+//! | descriptors to and from the kernel, by index words | [`desc::indexed`] | no |
 //! | a fixed number of values or buffers of one owner | [`slab`] | handles may come off a wire |
 //!
 //! Rings that others can see are placed in an [`Area`] of a [`Storage`](storage): a heap block of the exact
@@ -37,6 +38,9 @@
 //! | `mpsc`, receiver: `senders`, Acquire | drop of each sender, Release | the last values sent are missed after "abandoned" |
 //! | `desc`, completions: word with the colour, Acquire | the device writes that word last | words of the lap before are copied beside a new colour |
 //! | `desc`, posts: word with the done bit, Acquire | the device writes that word last | words as posted are taken for the device's answer |
+//! | `desc::indexed`, consumer: the producer's index, Acquire | producer: Release, after the entries | an entry is read that is not there yet |
+//! | `desc::indexed`, producer: the consumer's index, Acquire | consumer: Release, after copying | an entry is written over while it is being copied |
+//! | `desc::indexed`: flags, after a SeqCst fence | the far side sets them, fence, looks at the index | a far side sleeps beside work, and nobody wakes it |
 //! | the device: its doorbell register, before descriptors | `doorbell`: Release fence, before the register write | it fetches what a slot held a lap ago |
 //!
 //! [`slab`] has no atomics: it has one owner.

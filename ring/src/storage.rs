@@ -14,7 +14,7 @@
 //! Under `--cfg loom` an area is a set of loom's cells instead, with the same methods.
 
 use crate::error::RingError;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::view::{SharedSlice, SharedSliceMut};
 
 #[cfg(loom)]
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Area {
 
 #[cfg(not(loom))]
 mod real {
-    use super::{Access, AtomicU64, RingError, SharedSlice, SharedSliceMut};
+    use super::{Access, AtomicU32, AtomicU64, RingError, SharedSlice, SharedSliceMut};
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::any::Any;
     use std::ptr::NonNull;
@@ -376,6 +376,20 @@ mod real {
             // SAFETY: aligned and mapped by the caller's promise, for as long as `self` holds the owner; whatever
             // else happens to the word in this process happens through atomics.
             unsafe { word.as_ref() }
+        }
+
+        /// The word of 32 bits at offset `at`.
+        ///
+        /// # Safety
+        /// As [`word`](Self::word), with 4 for 8.
+        #[inline(always)]
+        pub(crate) unsafe fn half(&self, at: usize) -> &AtomicU32 {
+            debug_assert!(at + 4 <= self.len);
+            // SAFETY: inside the storage by the caller's promise.
+            let half = unsafe { self.base.add(at) }.cast::<AtomicU32>();
+            debug_assert!(half.is_aligned());
+            // SAFETY: as in `word`.
+            unsafe { half.as_ref() }
         }
 
         /// The `len` bytes at offset `at`.

@@ -9,13 +9,13 @@ pub(crate) use loom::{
     cell::UnsafeCell,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// The standard cell with loom's interface: access is a closure over a raw pointer, so that loom can see

@@ -1,6 +1,7 @@
 //! Loom: every ordering of the descriptor rings, with the device as the other thread.
 #![cfg(loom)]
 
+use doorbell_ring::desc::indexed::{Places, indexed};
 use doorbell_ring::desc::{Bit, Layout, device};
 use doorbell_ring::storage::Area;
 use loom::sync::Arc;
@@ -115,5 +116,44 @@ fn done_comes_last() {
             assert_eq!((slot, number(&back)), (0, 2));
         }
         handle.join().unwrap();
+    });
+}
+
+/// Where the words of a small indexed ring are.
+const PLACES: Places = Places {
+    producer: 0,
+    consumer: 8,
+    flags: 16,
+    entries: 24,
+};
+
+/// More entries than the ring has go through it: each is whole when it is taken, and none is written over before.
+#[test]
+fn indices_come_after_entries_both_ways() {
+    loom::model(|| {
+        let words = (0..SLOTS * 2).map(|word| PLACES.entries + word * 8);
+        let halves = [PLACES.producer, PLACES.consumer, PLACES.flags];
+        let area = Area::loom_with_halves(PLACES.entries + SLOTS * 16, words, halves);
+        let (mut producer, mut consumer) = indexed::<Plain, 16>(area, SLOTS, PLACES).unwrap();
+        let handle = thread::spawn(move || {
+            for n in 1..=3 {
+                while producer.push(entry(n)).is_err() {
+                    thread::yield_now();
+                }
+                producer.publish();
+            }
+        });
+        for expected in 1..=3 {
+            let taken = loop {
+                match consumer.take() {
+                    Some(taken) => break taken,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(number(&taken), expected);
+            consumer.release();
+        }
+        handle.join().unwrap();
+        assert_eq!(consumer.nonsense(), 0);
     });
 }

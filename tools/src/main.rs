@@ -3,6 +3,7 @@
 
 mod budgets;
 mod cli;
+mod compare_peers;
 mod error;
 mod hosts;
 mod info;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Key(args) => key::key(&args),
         Command::Compare(args) => measure::compare(&args),
         Command::Budgets(args) => budgets::budgets(&args),
+        Command::ComparePeers(args) => compare_peers::compare_peers(&args),
+        Command::MeasureOverlap(args) => compare_peers::measure_overlap(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),
     };

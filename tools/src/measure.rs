@@ -204,10 +204,9 @@ pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
     for name in &config.rails.list.get().0 {
         found.named(name)?;
     }
-    let sockets = config.rails.list.get().0.iter().any(|name| name.kind() == "udp");
+    let sockets = config.rails.list.get().0.iter().any(|name| name.wire() == "udp");
     if args.pcap.is_some() && !sockets {
-        let text =
-            "`--pcap` captures the frames of a udp rail, and none is named: add `--rail udp:INTERFACE`";
+        let text = "`--pcap` captures the frames of a udp or xdp rail, and none is named: add `--rail udp:INTERFACE`";
         return Err(ToolError::Usage(text.to_owned()));
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use doorbell_bench::budgets::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket};
+use doorbell_bench::budgets::{
+    Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket, raw_xdp_queues,
+};
 use doorbell_bench::pin;
 use doorbell_bench::size::Size;
 use doorbell_bench::stats::Spread;
@@ -54,10 +56,14 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     if let Some(core) = args.core.or(unnamed.copied()) {
         pin::bind(core)?;
     }
-    let socket = raw_udp_socket(args.from, args.to)?;
+    let mut line = if args.xdp {
+        raw_xdp_queues(args.from, args.to, None)?
+    } else {
+        raw_udp_socket(args.from, args.to)?
+    };
     if args.answer {
         out::print(&format!("answering {} on {}\n", args.to, args.from))?;
-        if raw_udp_answer(&socket)? == Answered::Silent {
+        if raw_udp_answer(&mut line)? == Answered::Silent {
             out::print(&format!("{} fell silent without taking leave\n", args.to))?;
         }
         return Ok(Exit::Done.into());
@@ -76,10 +82,10 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
         let bytes = size.bytes();
         report.results.push(Row {
             bytes,
-            half_rtt_ns: raw_udp_ask(&socket, &clock, bytes, args.seconds)?,
+            half_rtt_ns: raw_udp_ask(&mut line, &clock, bytes, args.seconds)?,
         });
     }
-    raw_udp_end(&socket)?;
+    raw_udp_end(&mut line)?;
     match &args.json {
         Some(name) => outputs::write(name, &json(&report), &mut std::io::stdout().lock())?,
         None => out::print(&table(&report))?,

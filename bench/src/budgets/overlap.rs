@@ -26,8 +26,26 @@ const NEXT: u64 = 0x0f;
 /// A receive takes a millisecond or so: this is for machines that stand still.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The share of the shorter of the two that is hidden behind the other, 0 to 1; two ranks in this process, each with
-/// a progress thread.
+/// What a receive and a computation take, alone and together, in nanoseconds: medians.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// The receive alone.
+    pub alone: f64,
+    /// The computation alone.
+    pub computing: f64,
+    /// The computation between posting the receive and waiting for it.
+    pub both: f64,
+}
+
+impl Overlap {
+    /// The share of the shorter of the two that is hidden behind the other, 0 to 1.
+    pub fn hidden(self) -> f64 {
+        let shorter = self.alone.min(self.computing).max(1.0);
+        ((self.alone + self.computing - self.both) / shorter).clamp(0.0, 1.0)
+    }
+}
+
+/// The share that is hidden of a 4 MiB receive; two ranks in this process, each with a progress thread.
 ///
 /// # Errors
 /// When the worlds cannot be made or a message is lost.
@@ -39,11 +57,11 @@ pub fn overlap_share() -> Result<f64, BenchError> {
         return Err(ended("two worlds were asked for"));
     };
     thread::scope(|scope| {
-        let sending = scope.spawn(move || serve(&sender));
-        let receiving = scope.spawn(move || receive(&receiver));
+        let sending = scope.spawn(move || overlap_serve(&sender, BYTES));
+        let receiving = scope.spawn(move || overlap(&receiver, BYTES));
         let share = receiving.join().map_err(|_| ended("the receiver panicked"))?;
         sending.join().map_err(|_| ended("the sender panicked"))??;
-        share
+        share.map(Overlap::hidden)
     })
 }
 
@@ -54,9 +72,12 @@ fn ended(reason: &str) -> BenchError {
     }
 }
 
-/// Sends the message whenever it is asked for; a zero ends it.
-fn serve(world: &World) -> Result<(), BenchError> {
-    let body = vec![7; BYTES];
+/// Rank 1: sends messages of `bytes` whenever it is asked for one, until rank 0 has enough of this size.
+///
+/// # Errors
+/// When rank 0 is lost or falls silent.
+pub fn overlap_serve(world: &World, bytes: usize) -> Result<(), BenchError> {
+    let body = vec![7; bytes];
     let patient = world.within(PATIENCE);
     loop {
         let mut next = [0];
@@ -68,14 +89,21 @@ fn serve(world: &World) -> Result<(), BenchError> {
     }
 }
 
-fn receive(world: &World) -> Result<f64, BenchError> {
+/// Rank 0: receives messages of `bytes` with and without computing meanwhile; rank 1 is in [`overlap_serve`].
+///
+/// # Errors
+/// When rank 1 is lost or falls silent.
+pub fn overlap(world: &World, bytes: usize) -> Result<Overlap, BenchError> {
     let clock = Clock::start();
-    let mut into = vec![0; BYTES];
+    let mut into = vec![0; bytes];
     let mut alone = Vec::with_capacity(REPEATS);
     let mut both = Vec::with_capacity(REPEATS);
     let mut computing = Vec::with_capacity(REPEATS);
-    // The first one connects and faults pages in.
-    let warm = one(world, &clock, &mut into, 0)?;
+    // The first one connects and faults pages in; the others tell how long the computation has to be.
+    for _ in 0..REPEATS {
+        alone.push(one(world, &clock, &mut into, 0)?);
+    }
+    let warm = alone.drain(..).fold(f64::INFINITY, f64::min);
     let steps = steps_for(&clock, warm);
     for _ in 0..REPEATS {
         alone.push(one(world, &clock, &mut into, 0)?);
@@ -86,8 +114,11 @@ fn receive(world: &World) -> Result<f64, BenchError> {
     }
     world.within(PATIENCE).send(1, NEXT, &[0])?;
     let middle = |values: &[f64]| median(values).unwrap_or(0.0);
-    let (a, b, c) = (middle(&alone), middle(&computing), middle(&both));
-    Ok(((a + b - c) / a.min(b).max(1.0)).clamp(0.0, 1.0))
+    Ok(Overlap {
+        alone: middle(&alone),
+        computing: middle(&computing),
+        both: middle(&both),
+    })
 }
 
 /// One receive with `steps` of computation between posting and waiting; nanoseconds.
@@ -122,6 +153,22 @@ fn steps_for(clock: &Clock, nanos: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_no_longer_together_is_hidden() {
+        let hidden = |alone, computing, both| {
+            let times = Overlap {
+                alone,
+                computing,
+                both,
+            };
+            times.hidden()
+        };
+        assert_eq!(hidden(100.0, 200.0, 200.0), 1.0);
+        assert_eq!(hidden(100.0, 200.0, 300.0), 0.0);
+        assert_eq!(hidden(100.0, 200.0, 250.0), 0.5);
+        assert_eq!((hidden(0.0, 0.0, 5.0), hidden(100.0, 100.0, 50.0)), (0.0, 1.0));
+    }
 
     #[test]
     fn a_share_is_a_share() {

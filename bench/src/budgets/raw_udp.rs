@@ -1,6 +1,7 @@
-//! The base of the udp rail: two threads, bound as the rail's ranks are, hand a datagram to and fro over connected
-//! sockets, looking for the next one without a rest. No rail can be faster over the same sockets; what a rail takes is
-//! told as a multiple of this. The two may also be two processes, on two hosts ([`raw_udp_ask`], [`raw_udp_answer`]).
+//! The base of the rails that put frames into UDP: two threads, bound as the rail's ranks are, hand a datagram to and fro
+//! over connected sockets, looking for the next one without a rest. No rail can be faster over the same sockets; what a
+//! rail takes is told as a multiple of this. The two may also be two processes, on two hosts ([`raw_udp_ask`],
+//! [`raw_udp_answer`]), and the sockets those of AF_XDP ([`Line`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -8,7 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::rail::Rail;
+use doorbell_xdp::{Family, Mode, XdpConfig, XdpRail, XdpRaw};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -36,16 +43,17 @@ const LOOKS: u32 = 1 << 16;
 /// When sockets, threads or cores cannot be had, or an answer does not come.
 pub fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> Result<f64, BenchError> {
     let (near, far) = pair().map_err(|error| failed("make its sockets", &error))?;
+    let (mut near, mut far) = (Line::Socket(near), Line::Socket(far));
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
     let clock = *clock;
     let asking = std::thread::spawn(move || {
         let enough = |rounds, _| rounds == ROUNDS;
-        let halves = pin::bind(cores[0]).and_then(|()| ask(&near, &clock, bytes, &told, enough));
+        let halves = pin::bind(cores[0]).and_then(|()| ask(&mut near, &clock, bytes, &told, enough));
         told.store(true, Ordering::Release);
         halves
     });
-    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&far, &over)));
+    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&mut far, &over)));
     let halves = asking.join().map_err(|_| panicked())?;
     // The one who asks knows best what went wrong.
     let answered = answering.join().map_err(|_| panicked())?;
@@ -54,13 +62,60 @@ pub fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> Result<f
     median(&halves).ok_or_else(panicked)
 }
 
+/// What datagrams go over.
+#[derive(Debug)]
+pub enum Line {
+    /// A connected socket.
+    Socket(UdpSocket),
+    /// The queues of an interface, past the kernel.
+    Queues(Box<XdpRaw>),
+}
+
 /// A socket at `own` that takes datagrams from `other` only: the kernel drops those of strangers.
 ///
 /// # Errors
 /// When one of the addresses cannot be had.
-pub fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<UdpSocket, BenchError> {
+pub fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<Line, BenchError> {
     let connected = UdpSocket::bind(own).and_then(|socket| socket.connect(other).map(|()| socket));
-    connected.map_err(|error| failed(&format!("connect {own} to {other}"), &error))
+    let connected = connected.map_err(|error| failed(&format!("connect {own} to {other}"), &error))?;
+    Ok(Line::Socket(connected))
+}
+
+/// The queues of the interface that has the address `own`, in the mode that is wanted or the best one; it waits until the
+/// hardware address of `other` is known.
+///
+/// # Errors
+/// When they cannot be had, or the neighbour is not found.
+pub fn raw_xdp_queues(own: SocketAddr, other: SocketAddr, mode: Option<Mode>) -> Result<Line, BenchError> {
+    let said = |error: RailError| BenchError::Thread {
+        what: "the raw ping-pong over AF_XDP",
+        reason: error.to_string(),
+    };
+    let config = XdpConfig {
+        port: own.port(),
+        pairs: 1,
+        mode,
+        family: if own.is_ipv4() { Family::V4 } else { Family::V6 },
+        ..XdpConfig::default()
+    };
+    let name = format!("xdp:{}", own.ip()).parse().map_err(said)?;
+    let mut rail = XdpRail::open(&name, &config).map_err(said)?;
+    let peer = Datagram::open(&mut rail, &RailAddress::inet("udp", other), Incarnation(1)).map_err(said)?;
+    let (clock, begun) = (Clock::start(), Instant::now());
+    while !rail.is_resolved(peer) {
+        rail.progress(clock.now());
+        if begun.elapsed().as_secs_f64() > PATIENCE {
+            return Err(BenchError::Thread {
+                what: "the raw ping-pong over AF_XDP",
+                reason: format!(
+                    "nobody on the link says to be {}, or the router to it",
+                    other.ip()
+                ),
+            });
+        }
+        std::thread::yield_now();
+    }
+    Ok(Line::Queues(Box::new(XdpRaw::new(rail, peer))))
 }
 
 /// The asking side between two processes: half round trips of `bytes` bytes in nanoseconds, over rounds of 1,000 exchanges
@@ -68,14 +123,9 @@ pub fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<UdpSocket, B
 ///
 /// # Errors
 /// When the other side does not answer, or the system refuses something.
-pub fn raw_udp_ask(
-    socket: &UdpSocket,
-    clock: &Clock,
-    bytes: usize,
-    seconds: f64,
-) -> Result<Spread, BenchError> {
+pub fn raw_udp_ask(line: &mut Line, clock: &Clock, bytes: usize, seconds: f64) -> Result<Spread, BenchError> {
     let enough = |rounds, nanos| rounds > 1 && nanos > seconds * 1e9;
-    let halves = ask(socket, clock, bytes, &AtomicBool::new(false), enough)?;
+    let halves = ask(line, clock, bytes, &AtomicBool::new(false), enough)?;
     Ok(Spread::of(&halves))
 }
 
@@ -83,12 +133,9 @@ pub fn raw_udp_ask(
 ///
 /// # Errors
 /// When the system refuses to send.
-pub fn raw_udp_end(socket: &UdpSocket) -> Result<(), BenchError> {
-    (0..FAREWELLS).try_for_each(|_| match send(socket, &[], SendFlags::empty()) {
-        // It has heard the first one, and is gone.
-        Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
-        Err(error) => Err(failed("send", &error.into())),
-    })
+pub fn raw_udp_end(line: &mut Line) -> Result<(), BenchError> {
+    // It may have heard the first one, and be gone.
+    (0..FAREWELLS).try_for_each(|_| put(line, &[]))
 }
 
 /// How the answering side ended.
@@ -104,8 +151,8 @@ pub enum Answered {
 ///
 /// # Errors
 /// [`BenchError::Nobody`] when none came at all; when the system refuses something.
-pub fn raw_udp_answer(socket: &UdpSocket) -> Result<Answered, BenchError> {
-    match answer(socket, &AtomicBool::new(false))? {
+pub fn raw_udp_answer(line: &mut Line) -> Result<Answered, BenchError> {
+    match answer(line, &AtomicBool::new(false))? {
         (_, Some(_)) => Ok(Answered::Whole),
         (1.., None) => Ok(Answered::Silent),
         (0, None) => Err(BenchError::Nobody {
@@ -125,7 +172,7 @@ fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
 
 /// Half round trips of each round but the first, until `enough` rounds were made in so many nanoseconds.
 fn ask(
-    socket: &UdpSocket,
+    line: &mut Line,
     clock: &Clock,
     bytes: usize,
     over: &AtomicBool,
@@ -136,8 +183,8 @@ fn ask(
     while !enough(rounds, all) {
         let start = clock.ticks();
         for _ in 0..ROUND {
-            put(socket, &out)?;
-            if take(socket, &mut into, over)?.is_none() {
+            put(line, &out)?;
+            if take(line, &mut into, over)?.is_none() {
                 return Err(BenchError::Silent {
                     what: "the raw UDP ping-pong",
                 });
@@ -154,12 +201,12 @@ fn ask(
 }
 
 /// How many were answered, and the length of the one that ended it, if one did.
-fn answer(socket: &UdpSocket, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
+fn answer(line: &mut Line, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
     let mut buffer = vec![0; LONGEST];
     let mut answered = 0;
     loop {
-        match take(socket, &mut buffer, over)? {
-            Some(length @ 1..) => put(socket, &buffer[..length])?,
+        match take(line, &mut buffer, over)? {
+            Some(length @ 1..) => put(line, &buffer[..length])?,
             end => return Ok((answered, end)),
         }
         answered += 1;
@@ -167,25 +214,43 @@ fn answer(socket: &UdpSocket, over: &AtomicBool) -> Result<(u64, Option<usize>),
 }
 
 #[inline]
-fn put(socket: &UdpSocket, out: &[u8]) -> Result<(), BenchError> {
-    match send(socket, out, SendFlags::empty()) {
-        // A refusal is of an earlier one: the other end was not there yet.
-        Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
-        Err(error) => Err(failed("send", &error.into())),
+fn put(line: &mut Line, out: &[u8]) -> Result<(), BenchError> {
+    match line {
+        Line::Socket(socket) => match send(socket, out, SendFlags::empty()) {
+            // A refusal is of an earlier one: the other end was not there yet.
+            Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
+            Err(error) => Err(failed("send", &error.into())),
+        },
+        // Without room it is lost, as any datagram may be; with one at a time there always is.
+        Line::Queues(raw) => {
+            raw.put(out);
+            Ok(())
+        }
+    }
+}
+
+/// One look: the length of a datagram, if one is there.
+#[inline]
+fn look(line: &mut Line, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+    match line {
+        Line::Socket(socket) => match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+            Ok((length, _)) => Ok(Some(length)),
+            // The other end is not there, or not there any more.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => Ok(None),
+            Err(error) => Err(failed("receive", &error.into())),
+        },
+        Line::Queues(raw) => Ok(raw.take(into)),
     }
 }
 
 /// Looks until a datagram is there, and says how long it is; `None` when it is over, or nothing came for too long.
 #[inline]
-fn take(socket: &UdpSocket, into: &mut [u8], over: &AtomicBool) -> Result<Option<usize>, BenchError> {
+fn take(line: &mut Line, into: &mut [u8], over: &AtomicBool) -> Result<Option<usize>, BenchError> {
     let mut begun = None;
     loop {
         for _ in 0..LOOKS {
-            match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
-                Ok((length, _)) => return Ok(Some(length)),
-                // The other end is not there, or not there any more.
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
-                Err(error) => return Err(failed("receive", &error.into())),
+            if let Some(length) = look(line, into)? {
+                return Ok(Some(length));
             }
             if over.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -230,16 +295,17 @@ mod tests {
     #[test]
     fn two_processes_exchange_and_the_one_that_answers_hears_of_the_end() {
         let (near, far) = pair().unwrap();
-        let answering = std::thread::spawn(move || raw_udp_answer(&far));
+        let (mut near, mut far) = (Line::Socket(near), Line::Socket(far));
+        let answering = std::thread::spawn(move || raw_udp_answer(&mut far));
         for bytes in [8, 64] {
-            let halves = raw_udp_ask(&near, &Clock::start(), bytes, 0.01).unwrap();
+            let halves = raw_udp_ask(&mut near, &Clock::start(), bytes, 0.01).unwrap();
             assert!(
                 halves.min.unwrap() > 100.0 && halves.max.unwrap() < 100e6,
                 "{halves:?}"
             );
         }
         let begun = Instant::now();
-        raw_udp_end(&near).unwrap();
+        raw_udp_end(&mut near).unwrap();
         assert_eq!(answering.join().unwrap().unwrap(), Answered::Whole);
         assert!(begun.elapsed().as_secs_f64() < PATIENCE / 2.0);
     }
@@ -247,9 +313,11 @@ mod tests {
     #[test]
     fn one_that_nobody_asks_or_takes_leave_of_says_so() {
         let (near, far) = pair().unwrap();
-        let alone = std::thread::spawn(move || raw_udp_answer(&far).map(drop).unwrap_err());
+        let mut far = Line::Socket(far);
+        let alone = std::thread::spawn(move || raw_udp_answer(&mut far).map(drop).unwrap_err());
         let (asking, left) = pair().unwrap();
-        let left = std::thread::spawn(move || raw_udp_answer(&left).unwrap());
+        let mut left = Line::Socket(left);
+        let left = std::thread::spawn(move || raw_udp_answer(&mut left).unwrap());
         send(&asking, b"x", SendFlags::empty()).unwrap();
         assert_eq!(left.join().unwrap(), Answered::Silent);
         assert!(matches!(alone.join().unwrap(), BenchError::Nobody { .. }));
@@ -260,7 +328,10 @@ mod tests {
     fn strangers_are_not_answered() {
         let [own, stranger] = [0, 1].map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let other = own.local_addr().unwrap();
-        let socket = raw_udp_socket(SocketAddr::from(([127, 0, 0, 1], 0)), other).unwrap();
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let Line::Socket(socket) = raw_udp_socket(own, other).unwrap() else {
+            panic!("a socket was asked for");
+        };
         stranger.send_to(b"hello", socket.local_addr().unwrap()).unwrap();
         assert_eq!(
             recv(&socket, &mut [0; 8][..], RecvFlags::DONTWAIT),

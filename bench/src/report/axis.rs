@@ -12,6 +12,7 @@ use crate::size::Size;
 pub(super) enum Unit {
     Nanoseconds,
     BytesPerSecond,
+    MessagesPerSecond,
 }
 
 /// A logarithmic axis over positive values.
@@ -92,6 +93,7 @@ impl ValueFormatter<f64> for Decades {
         let text = match self.unit {
             Unit::Nanoseconds => time(value.round()),
             Unit::BytesPerSecond => per_second(*value, "B"),
+            Unit::MessagesPerSecond => per_second(*value, ""),
         };
         // Ticks are round numbers: "5.00 µs" is "5 µs".
         match text.split_once(' ') {

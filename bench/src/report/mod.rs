@@ -2,6 +2,7 @@
 
 mod axis;
 mod csv;
+pub mod figure;
 mod hdr;
 mod html;
 mod plot;

@@ -25,11 +25,11 @@ const COLOURS: [RGBColor; CURVES] = [
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
 ];
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
-const FONT: &str = "sans-serif";
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(super) const FONT: &str = "sans-serif";
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One curve: its name and its points.
 struct Curve {
@@ -64,7 +64,7 @@ pub(super) fn both(report: &Report) -> Result<String, BenchError> {
     })
 }
 
-fn picture(
+pub(super) fn picture(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Result<(), BenchError>,
 ) -> Result<String, BenchError> {
@@ -78,7 +78,7 @@ fn picture(
     Ok(text)
 }
 
-fn failed(error: impl std::fmt::Display) -> BenchError {
+pub(super) fn failed(error: impl std::fmt::Display) -> BenchError {
     BenchError::Plot(error.to_string())
 }
 
@@ -302,7 +302,7 @@ fn legend(area: &Area<'_>, curves: &[Curve]) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn words(area: &Area<'_>, text: &str, at: (i32, i32)) -> Result<(), BenchError> {
+pub(super) fn words(area: &Area<'_>, text: &str, at: (i32, i32)) -> Result<(), BenchError> {
     let style = (FONT, 13).into_font().color(&INK);
     area.draw(&plotters::element::Text::new(text.to_owned(), at, style))
         .map_err(failed)

@@ -2,18 +2,9 @@
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_inet::{Family, Wanted, unusable};
 
 use crate::sys::BATCH_MAX;
-
-/// Which of an interface's addresses a rail uses when its name gives only the interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Family {
-    /// Its first IPv4 address.
-    #[default]
-    V4,
-    /// Its first IPv6 address; one that is not link-local, if there is one.
-    V6,
-}
 
 /// What can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,17 +66,21 @@ impl Default for UdpConfig {
     }
 }
 
-/// Longest UDP payload over IPv4, and what this driver uses over IPv6.
-pub(crate) const PAYLOAD_MAX: usize = 65_507;
-
 /// Longest run of frames in one piece: Linux takes IPv4 packets of 0xfff0 bytes (`IP_MAX_MTU`), headers included, where
 /// it is to cut them up.
 pub(crate) const RUN_BYTES: usize = 0xfff0 - 20 - 8;
 
-/// Shortest frame that the layers above can work with: two of their headers and something in them.
-pub(crate) const FRAME_MIN: usize = 256;
-
 impl UdpConfig {
+    /// What it asks of an interface.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            family: self.family,
+            mtu: self.mtu,
+            frame: self.frame,
+        }
+    }
+
     /// Checks every value.
     pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
         let rings = [self.priority_ring, self.data_ring];
@@ -103,14 +98,6 @@ impl UdpConfig {
             return Ok(());
         };
         Err(unusable(name, reason, "change the udp.* settings"))
-    }
-}
-
-pub(crate) fn unusable(name: &RailName, reason: impl Into<String>, remedy: impl Into<String>) -> RailError {
-    RailError::Unusable {
-        rail: name.to_string(),
-        reason: reason.into(),
-        remedy: remedy.into(),
     }
 }
 

@@ -1,15 +1,13 @@
 //! Discovery: each interface of this machine as a candidate, with what was found out about it.
 
-use std::net::IpAddr;
-
 use doorbell_fabric::discover::{Candidate, Driver, Verdict};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_inet::{Family, Interface, is_by_address, is_up, rails, rejected};
 
-use crate::config::{Family, UdpConfig};
-use crate::interface::{Interface, is_up, looks_like_address};
+use crate::config::UdpConfig;
 use crate::rail::expected;
-use crate::{sockets, sys};
+use crate::sockets;
 
 /// Finds udp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
 /// address that is named. All are used only when named: an open rail listens on its interface, and nothing listens
@@ -31,13 +29,13 @@ pub struct UdpDriver {
 
 impl UdpDriver {
     fn judge(&self, name: RailName) -> Candidate {
-        let found = match Interface::find(&name, &self.config) {
+        let found = match Interface::find(&name, &self.config.wanted()) {
             Ok(found) => found,
             Err(error) => {
                 return rejected(name, error).only_when_named("an open rail listens on its network");
             }
         };
-        let candidate = match found.clone().require(&name, &self.config) {
+        let candidate = match found.clone().require(&name, &self.config.wanted()) {
             Ok(usable) => Candidate::usable(name, expected(&usable, &self.config)),
             Err(error) => rejected(name, error),
         };
@@ -66,42 +64,18 @@ impl UdpDriver {
     }
 }
 
-fn rejected(name: RailName, error: RailError) -> Candidate {
-    match error {
-        RailError::Unusable { reason, remedy, .. } => Candidate::rejected(name, reason, remedy),
-        error => Candidate::rejected(name, error.to_string(), error.help().next),
-    }
-}
-
 impl Driver for UdpDriver {
     fn kind(&self) -> &'static str {
         "udp"
     }
 
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
-        let all = sys::assigned().map_err(|source| RailError::System {
-            rail: "udp".to_owned(),
-            step: "list the interfaces",
-            source,
-            remedy: "check that the container allows netlink sockets",
-        })?;
-        let mut names: Vec<&str> = Vec::new();
-        for one in &all {
-            if !names.contains(&one.interface.as_str()) {
-                names.push(&one.interface);
-            }
-        }
-        // An interface's name may hold what a rail's name may not; such a one is reached by its address.
-        let rails = names.iter().filter_map(|name| format!("udp:{name}").parse().ok());
-        Ok(rails.map(|name| self.judge(name)).collect())
+        Ok(rails("udp")?.into_iter().map(|name| self.judge(name)).collect())
     }
 
     /// Rails named by address.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        let object = name.object();
-        let bare = object.split_once('%').map_or(object, |(bare, _)| bare);
-        let is_address = bare.parse::<IpAddr>().is_ok();
-        (is_address || looks_like_address(object)).then(|| self.judge(name.clone()))
+        is_by_address(name).then(|| self.judge(name.clone()))
     }
 }
 

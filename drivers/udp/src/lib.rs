@@ -23,14 +23,11 @@
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes and switches |
-//! | `interface` | what a name means: interface, address, MTU |
-//! | `route` | how the kernel would get a frame to a peer, and kinds of interfaces |
 //! | `sockets` | binding, connecting, options |
 //! | `rail` | opening, peers, and the `Rail` contract |
 //! | `tx`, `rx`, `buffers` | the two halves, and the receive buffers |
 //! | `lookout` | which sockets are asked when |
-//! | `capture` | frames as pcapng |
-//! | `link`, `hints` | events: the link, and peers that refuse |
+//! | `hints` | peers that refuse |
 //! | `discover` | candidates for discovery |
 //! | `stats` | what is counted |
 //! | `sys` | the unsafe room: calls without safe wrappers |
@@ -56,15 +53,11 @@
 #![deny(unsafe_code)]
 
 mod buffers;
-mod capture;
 mod config;
 mod discover;
 mod hints;
-mod interface;
-mod link;
 mod lookout;
 mod rail;
-mod route;
 mod rx;
 mod sockets;
 mod stats;
@@ -73,11 +66,10 @@ mod sys;
 mod tx;
 
 pub use buffers::UdpKept;
-pub use capture::CaptureWriter;
-pub use config::{Family, UdpConfig};
+pub use config::UdpConfig;
 pub use discover::UdpDriver;
+pub use doorbell_inet::{CaptureWriter, Family};
 pub use rail::UdpRail;
-pub use route::{Way, is_own, network, place, way};
 pub use rx::UdpRx;
 pub use sockets::Granted;
 pub use stats::UdpStats;

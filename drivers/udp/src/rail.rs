@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,17 +15,14 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::pairs::Place;
+use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
+use doorbell_inet::{CaptureWriter, Interface, Link, No, Tap, headers, system, unusable};
 
-use crate::capture::{CaptureWriter, Tap};
-use crate::config::{UdpConfig, unusable};
+use crate::config::UdpConfig;
 use crate::hints::Hints;
-use crate::interface::{Interface, headers, scoped, system};
-use crate::link::Link;
 use crate::lookout::NOBODY;
-use crate::route::No;
 use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
@@ -34,9 +31,6 @@ use crate::tx::{PARTS_MAX, UdpTx, Way};
 
 /// How often the link is looked at: a fifth of the bound within which its failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Kinds of rails that put the same frames into UDP: their addresses are as good as ours.
-const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
 
 /// Datagrams over UDP sockets. See the crate's documentation.
 pub struct UdpRail {
@@ -79,13 +73,13 @@ impl UdpRail {
             ));
         }
         config.check(name)?;
-        let interface = Interface::find(name, config)?.require(name, config)?;
+        let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
         let own = sockets::own(name, &interface, config)?;
         let refused = |errno: rustix::io::Errno| system(name, "watch the sockets", errno.into());
         let link = Link::watch(&interface).map_err(refused)?;
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
-        let (limit, granted) = (interface.limit(config), own.granted);
+        let (limit, granted) = (interface.limit(&config.wanted()), own.granted);
         let sockets = own.sockets.map(Arc::new);
         let mut rx = UdpRx::new(link.socket(), limit, granted.gro, config).map_err(refused)?;
         for (channel, socket) in sockets.iter().enumerate() {
@@ -191,29 +185,6 @@ impl UdpRail {
         self.link.is_up()
     }
 
-    /// The peer's two socket addresses, if this can be one of ours.
-    fn check(&self, address: &RailAddress) -> Result<[SocketAddr; 2], RailError> {
-        let bad = |reason| RailError::BadAddress {
-            rail: self.name.to_string(),
-            address: address.to_string(),
-            reason,
-        };
-        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
-        let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
-        let ip = socket.ip();
-        let reason = if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
-            "it names no single host"
-        } else if let Some(never) = self.interface.never(ip) {
-            never
-        } else if socket.port() == 0 || socket.port() == u16::MAX {
-            "a pair of ports starts between 1 and 65534"
-        } else {
-            let second = SocketAddr::new(ip, socket.port() + 1);
-            return Ok([socket, second].map(|one| scoped(one, self.interface.index)));
-        };
-        Err(bad(reason))
-    }
-
     /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
     /// gives no more.
     fn connect(&mut self, to: [SocketAddr; 2]) -> Result<Option<[Arc<OwnedFd>; 2]>, RailError> {
@@ -241,7 +212,7 @@ impl UdpRail {
     /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
     #[must_use]
     pub fn place(&self) -> Place {
-        self.interface.place(&self.config)
+        self.interface.place(&self.config.wanted())
     }
 
     fn tell(events: &mut VecDeque<RailEvent>, at: Time, scope: Scope, kind: EventKind) {
@@ -292,7 +263,7 @@ impl fmt::Debug for UdpRail {
 }
 
 fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {
-    let limit = interface.limit(config);
+    let limit = interface.limit(&config.wanted());
     Capabilities {
         features: Features {
             gather: true,
@@ -438,7 +409,7 @@ impl Datagram for UdpRail {
 
     /// Knows an address once: opening it again gives the same peer.
     fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
-        let to = self.check(address)?;
+        let to = self.interface.sockets_of(&self.name, address)?;
         if let Some(known) = self
             .rx
             .named(to[0])
@@ -466,6 +437,12 @@ impl Datagram for UdpRail {
             tap.peer(to);
         }
         let names = to.map(Name::of);
+        // On a virtual link nothing cuts a run up before it is there, and a rail that takes frames before the peer's kernel
+        // does would get the run as one frame, which is too long for it.
+        let virtual_link = matches!(self.interface.kind().0, Kind::Virtual | Kind::Bridge);
+        if virtual_link && address.kind == "xdp" {
+            self.tx.singles.push(peer);
+        }
         self.tx.ways.push(Way { names, sockets });
         Ok(PeerIndex(peer))
     }

@@ -13,12 +13,12 @@ use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
+use doorbell_inet::{Other, Tap};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::buffers::{Inbox, UdpKept};
-use crate::capture::{Other, Tap};
 use crate::config::UdpConfig;
 use crate::lookout::{Lookout, Merging, NOBODY};
 use crate::stats::UdpStats;

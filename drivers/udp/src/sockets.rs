@@ -21,11 +21,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, sockopt};
 
-use crate::config::{UdpConfig, unusable};
-use crate::interface::{Interface, system};
-use crate::sys::{self, get_int, set_int};
+use doorbell_inet::{Interface, bind, claim, system, unbound};
+
+use crate::config::UdpConfig;
+use crate::sys::{get_int, set_int};
 
 /// What the kernel granted, as the rail's report shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,40 +63,10 @@ pub(crate) struct Own {
     pub(crate) granted: Granted,
 }
 
-/// How often the kernel is asked for a pair of neighbouring ports.
-const PAIR_TRIES: u32 = 64;
-
 /// Binds the rail's own two sockets to neighbouring ports.
 pub(crate) fn own(name: &RailName, interface: &Interface, config: &UdpConfig) -> Result<Own, RailError> {
-    let bound = |port| pair(interface, port);
-    let mut last = Errno::ADDRINUSE;
-    let tries = if config.port == 0 {
-        PAIR_TRIES
-    } else {
-        u32::from(config.pairs)
-    };
-    for at in 0..tries {
-        let port = u32::from(config.port) + if config.port == 0 { 0 } else { 2 * at };
-        let Some(port) = u16::try_from(port).ok().filter(|&port| port < u16::MAX) else {
-            break;
-        };
-        match bound(port) {
-            Ok((sockets, port)) => return finish(name, sockets, port, config),
-            Err(errno) if errno == Errno::ADDRINUSE => last = errno,
-            Err(errno) => return Err(system(name, "bind a pair of ports", errno.into())),
-        }
-    }
-    let what = if config.port == 0 {
-        "of neighbouring ports is free".to_owned()
-    } else {
-        format!("of ports from {} on is free ({tries} tried)", config.port)
-    };
-    let address = interface.address;
-    Err(unusable(
-        name,
-        format!("no pair {what} at {address}: {}", io::Error::from(last)),
-        "`ss -ulnp` shows who has them; set another udp.port, or 0",
-    ))
+    let (sockets, port) = claim(name, interface, config.port, config.pairs)?;
+    finish(name, sockets, port, config)
 }
 
 /// What a data channel's socket at `interface` would be granted; the one that is asked is never bound.
@@ -108,54 +79,6 @@ pub(crate) fn offered(interface: &Interface, config: &UdpConfig) -> io::Result<G
         &mut granted,
     )?;
     Ok(granted)
-}
-
-fn pair(interface: &Interface, port: u16) -> Result<([OwnedFd; 2], u16), Errno> {
-    let first = bind(interface, port, false)?;
-    let port = match port {
-        0 => port_of(&first)?,
-        port => port,
-    };
-    let next = port.checked_add(1).ok_or(Errno::ADDRINUSE)?;
-    let second = bind(interface, next, false)?;
-    Ok(([first, second], port))
-}
-
-fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
-    let address: SocketAddr = rustix::net::getsockname(socket)?.try_into()?;
-    Ok(address.port())
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
-fn unbound(four: bool) -> Result<OwnedFd, Errno> {
-    let family = if four {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    if !four {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    Ok(socket)
-}
-
-fn bind(interface: &Interface, port: u16, shared: bool) -> Result<OwnedFd, Errno> {
-    let address = interface.socket_address(port);
-    let socket = unbound(address.is_ipv4())?;
-    // The name of the rail is a promise: no other interface, whatever the routing table says. Before Linux 5.7 only
-    // root may do so; the routing table decides then.
-    let bound = sys::bind_to_device(socket.as_fd(), &interface.name).map_err(|error| errno(&error));
-    bound.or_else(|errno| if errno == Errno::PERM { Ok(()) } else { Err(errno) })?;
-    if shared {
-        sockopt::set_socket_reuseport(&socket, true)?;
-    }
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
 }
 
 fn finish(name: &RailName, sockets: [OwnedFd; 2], port: u16, config: &UdpConfig) -> Result<Own, RailError> {

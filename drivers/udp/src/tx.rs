@@ -15,10 +15,10 @@ use std::sync::Arc;
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
+use doorbell_inet::{Other, Tap};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::capture::{Other, Tap};
 use crate::config::{RUN_BYTES, UdpConfig};
 use crate::stats::UdpStats;
 use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
@@ -63,6 +63,8 @@ impl Way {
 /// The sending half of a [`UdpRail`](crate::UdpRail).
 pub struct UdpTx {
     pub(crate) ways: Vec<Way>,
+    /// The few peers to which no runs of frames go in one piece.
+    pub(crate) singles: Vec<u32>,
     pub(crate) own: Option<[Arc<OwnedFd>; 2]>,
     queues: [Queue; 2],
     sender: Sender,
@@ -172,6 +174,7 @@ impl UdpTx {
     pub(crate) fn new(own: [Arc<OwnedFd>; 2], limit: usize, gso: bool, config: &UdpConfig) -> Self {
         Self {
             ways: Vec::new(),
+            singles: Vec::new(),
             own: Some(own),
             queues: [config.priority_ring, config.data_ring].map(|places| Queue::new(places, limit)),
             sender: Sender::new(),
@@ -206,7 +209,8 @@ impl UdpTx {
             let outcome = if alone {
                 self.send_one(channel)
             } else {
-                self.send_many(channel, segments)
+                let runs = segments && !self.singles.contains(&posts[0].peer);
+                self.send_many(channel, runs)
             };
             match outcome {
                 Ok(frames) => {
@@ -336,6 +340,7 @@ impl UdpTx {
             queue.room = 0;
         }
         self.ways.clear();
+        self.singles.clear();
         self.own = None;
     }
 }

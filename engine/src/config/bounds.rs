@@ -140,9 +140,19 @@ impl Config {
                 .busy_poll
                 .get()
                 .and_then(|us| outside(us, 1, 1_000_000, "microseconds")),
+            "xdp.queue" => (self.xdp.queue.get()).and_then(|queue| outside(queue, 0, 65_535, "a queue")),
+            "xdp.receive_ring" => frames(*self.xdp.receive_ring.get()),
+            "xdp.send_ring" => frames(*self.xdp.send_ring.get()),
+            "xdp.busy_poll" => {
+                (self.xdp.busy_poll.get()).and_then(|us| outside(us, 1, 1_000_000, "microseconds"))
+            }
             _ => None,
         }
     }
+}
+
+fn frames(ring: u32) -> Option<String> {
+    (!fits(ring as usize, (64, 32_768))).then(|| "a power of two from 64 to 32768".to_owned())
 }
 
 fn outside(value: u32, least: u32, most: u32, what: &str) -> Option<String> {

@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use doorbell_btl::BtlConfig;
 use doorbell_udp::UdpConfig;
+use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
-pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, Wait};
+pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, Wait, XdpMode};
 
 use setting::AnySetting;
 pub(crate) use value::{Value, nearest, suggestion};
@@ -189,6 +190,19 @@ settings! {
             "For how many microseconds a receive polls the device's queue; auto: not at all. Needs CAP_NET_ADMIN.";
         capture: Option<String> = None, "DOORBELL_UDP_CAPTURE",
             "File that all frames are written to (pcapng), with the rank before its ending; costs a copy of each frame.";
+    }
+    /// The rail over AF_XDP queues; addresses, ports and captures are those of the udp settings.
+    xdp: Xdp {
+        mode: XdpMode = XdpMode::Best, "DOORBELL_XDP_MODE",
+            "How frames get from the device's queue to memory; a mode that is named is had or refused.";
+        queue: Option<u32> = XdpConfig::default().queue, "DOORBELL_XDP_QUEUE",
+            "The only queue of the device that is used, where the rail's ports are steered to it; auto: all queues.";
+        receive_ring: u32 = XdpConfig::default().receive_ring as u32, "DOORBELL_XDP_RECEIVE_RING",
+            "Frames that can wait to be received, shared by the queues, of which each has 512 at least; a power of two.";
+        send_ring: u32 = XdpConfig::default().send_ring as u32, "DOORBELL_XDP_SEND_RING",
+            "Frames that can wait to be sent, a power of two.";
+        busy_poll: Option<u32> = XdpConfig::default().busy_poll, "DOORBELL_XDP_BUSY_POLL",
+            "For how many microseconds a receive polls the device's queue itself; auto: not at all. For devices with hardware queues.";
     }
     /// The BTL: what makes messages of datagrams, on every rail that carries them.
     btl: BtlSection {

@@ -306,6 +306,20 @@ words! {
 }
 
 words! {
+    /// How frames get from an AF_XDP queue to the rail's memory.
+    XdpMode {
+        /// The best that the interface has; `doorbell info` and the results say which.
+        Best = "best",
+        /// The device reads and writes the rail's memory itself.
+        ZeroCopy = "zero-copy",
+        /// The driver hands its buffers over, and the kernel copies.
+        Native = "native",
+        /// The kernel makes a buffer of its own of each frame, and copies.
+        Generic = "generic",
+    }
+}
+
+words! {
     /// Which protocol carries a message; anything but `auto` is for tests and measurements.
     Protocol {
         /// By size and by what the rail can do.

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pcapng::Writer;
-use doorbell_udp::UdpRail;
+use doorbell_inet::CaptureWriter;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -31,11 +31,15 @@ pub struct Capture {
     pub error: Option<String>,
 }
 
-/// Begins the capture that the configuration asks for, if it does.
+/// Begins the capture that the configuration asks for, if it does: `set` gives its writer to the rail.
 ///
 /// # Errors
 /// When the file cannot be made.
-pub(super) fn begin(rail: &mut UdpRail, name: &RailName, config: &Config) -> Result<(), Error> {
+pub(super) fn begin(
+    name: &RailName,
+    config: &Config,
+    set: impl FnOnce(CaptureWriter, Clock),
+) -> Result<(), Error> {
     let Some(path) = path(name, config) else {
         return Ok(());
     };
@@ -54,13 +58,13 @@ pub(super) fn begin(rail: &mut UdpRail, name: &RailName, config: &Config) -> Res
         path,
         failed: None,
     };
-    rail.set_capture(Writer::new(Box::new(told), application, epoch), clock);
+    set(Writer::new(Box::new(told), application, epoch), clock);
     Ok(())
 }
 
-/// Ends the capture of a rail, if it has one.
-pub(super) fn end(rail: &mut UdpRail, name: &RailName, config: &Config) -> Option<Capture> {
-    let mut writer = rail.end_capture()?;
+/// What the capture of a rail came to, if it had one.
+pub(super) fn end(writer: Option<CaptureWriter>, name: &RailName, config: &Config) -> Option<Capture> {
+    let mut writer = writer?;
     Some(Capture {
         rail: name.to_string(),
         file: path(name, config)?,
@@ -139,7 +143,7 @@ fn path(name: &RailName, config: &Config) -> Option<PathBuf> {
         .get()
         .0
         .iter()
-        .filter(|rail| rail.kind() == name.kind());
+        .filter(|rail| rail.wire() == name.wire());
     match udp.position(|rail| rail == name) {
         None | Some(0) => Some(path),
         Some(nth) => Some(before_ending(&path, nth)),

@@ -7,6 +7,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_udp::UdpDriver;
+use doorbell_xdp::XdpDriver;
 
 use super::{AnyRail, settings};
 use crate::config::{Config, Value as _};
@@ -66,13 +67,16 @@ pub fn discover(config: &Config) -> Discovery {
     let udp = UdpDriver {
         config: settings::udp_config(config),
     };
-    doorbell_fabric::discover::discover(&[&shm, &udp, &SimDriver], &config.rails.list.get().0)
+    let xdp = XdpDriver {
+        config: settings::xdp_config(config),
+    };
+    doorbell_fabric::discover::discover(&[&shm, &udp, &xdp, &SimDriver], &config.rails.list.get().0)
 }
 
 /// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
 pub(crate) fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
-    let way =
-        (name.kind() == "udp").then(|| doorbell_udp::way(name, &settings::udp_config(config), address))?;
+    let wanted = settings::udp_config(config).wanted();
+    let way = (name.wire() == "udp").then(|| doorbell_inet::way(name, &wanted, address))?;
     Some(way.map(|way| way.to_string()).map_err(reason_of))
 }
 

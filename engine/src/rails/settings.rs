@@ -3,8 +3,9 @@
 use doorbell_btl::BtlConfig;
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
+use doorbell_xdp::{Mode, XdpConfig};
 
-use crate::config::{Config, IpFamily};
+use crate::config::{Config, IpFamily, XdpMode};
 
 pub(super) fn shm_config(config: &Config) -> ShmConfig {
     let default = ShmConfig::default();
@@ -38,6 +39,28 @@ pub(super) fn udp_config(config: &Config) -> UdpConfig {
         gro: *udp.gro.get(),
         busy_poll: *udp.busy_poll.get(),
         ..UdpConfig::default()
+    }
+}
+
+/// Addresses and ports are those of the udp settings: both put the same frames into UDP.
+pub(super) fn xdp_config(config: &Config) -> XdpConfig {
+    let (udp, xdp) = (udp_config(config), &config.xdp);
+    XdpConfig {
+        family: udp.family,
+        port: udp.port,
+        pairs: udp.pairs,
+        mtu: udp.mtu,
+        mode: match xdp.mode.get() {
+            XdpMode::Best => None,
+            XdpMode::ZeroCopy => Some(Mode::ZeroCopy),
+            XdpMode::Native => Some(Mode::Native),
+            XdpMode::Generic => Some(Mode::Generic),
+        },
+        queue: *xdp.queue.get(),
+        receive_ring: *xdp.receive_ring.get() as usize,
+        send_ring: *xdp.send_ring.get() as usize,
+        busy_poll: *xdp.busy_poll.get(),
+        ..XdpConfig::default()
     }
 }
 
@@ -83,5 +106,6 @@ mod tests {
         let config = Config::default();
         assert_eq!(btl_config(&config), BtlConfig::default());
         assert_eq!(udp_config(&config), UdpConfig::default());
+        assert_eq!(xdp_config(&config), XdpConfig::default());
     }
 }

@@ -137,8 +137,12 @@ fn ipv6_packets_have_checksums_that_fit() {
         assert_eq!(packet.payload(), Some(&body[..]));
         // With its checksum in place, the whole sums up to all ones.
         let udp = &packet.bytes[54..];
-        let pseudo = headers::sum(&packet.bytes[22..54]) + udp.len() as u64 + 17;
-        assert_eq!(headers::fold(pseudo + headers::sum(udp)), u16::MAX, "{from} {to}");
+        let pseudo = crate::ether::sum(&packet.bytes[22..54]) + udp.len() as u64 + 17;
+        assert_eq!(
+            crate::ether::fold(pseudo + crate::ether::sum(udp)),
+            u16::MAX,
+            "{from} {to}"
+        );
     }
 }
 

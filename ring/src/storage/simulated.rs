@@ -1,6 +1,6 @@
 //! Areas as loom sees them: the same methods over checked cells and loom's atomics.
 
-use super::{Access, AtomicU64, RingError, SharedSlice, SharedSliceMut};
+use super::{Access, AtomicU32, AtomicU64, RingError, SharedSlice, SharedSliceMut};
 use crate::sync::{Arc, UnsafeCell};
 
 const GRANULE: usize = 8;
@@ -8,6 +8,7 @@ const GRANULE: usize = 8;
 /// The memory of one loom model: named words are atomics, everything else is checked cells of 8 bytes.
 pub struct Cells {
     words: Vec<(usize, AtomicU64)>,
+    halves: Vec<(usize, AtomicU32)>,
     granules: Vec<UnsafeCell<[u8; GRANULE]>>,
 }
 
@@ -16,6 +17,13 @@ impl Cells {
         match self.words.iter().find(|(offset, _)| *offset == at) {
             Some((_, word)) => word,
             None => panic!("the model did not declare a word at offset {at}"),
+        }
+    }
+
+    fn half(&self, at: usize) -> &AtomicU32 {
+        match self.halves.iter().find(|(offset, _)| *offset == at) {
+            Some((_, half)) => half,
+            None => panic!("the model did not declare a word of 32 bits at offset {at}"),
         }
     }
 
@@ -52,12 +60,26 @@ pub struct Area {
 impl Area {
     /// `len` zeroed bytes, of which the 8-byte words at the offsets of `words` are atomics.
     pub fn loom(len: usize, words: impl IntoIterator<Item = usize>) -> Self {
+        Self::loom_with_halves(len, words, [])
+    }
+
+    /// The same, with atomics of 32 bits at the offsets of `halves`.
+    pub fn loom_with_halves(
+        len: usize,
+        words: impl IntoIterator<Item = usize>,
+        halves: impl IntoIterator<Item = usize>,
+    ) -> Self {
+        let halves = halves.into_iter().map(|at| (at, AtomicU32::new(0))).collect();
         let words = words.into_iter().map(|at| (at, AtomicU64::new(0))).collect();
         let granules = (0..len.div_ceil(GRANULE))
             .map(|_| UnsafeCell::new([0; GRANULE]))
             .collect();
         Self {
-            cells: Arc::new(Cells { words, granules }),
+            cells: Arc::new(Cells {
+                words,
+                halves,
+                granules,
+            }),
             offset: 0,
             len,
             access: Access::ReadWrite,
@@ -127,6 +149,11 @@ impl Area {
     pub(crate) unsafe fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= self.len);
         self.cells.word(self.offset + at)
+    }
+
+    pub(crate) unsafe fn half(&self, at: usize) -> &AtomicU32 {
+        assert!(at + 4 <= self.len);
+        self.cells.half(self.offset + at)
     }
 
     pub(crate) unsafe fn view_at(&self, at: usize, len: usize) -> SharedSlice<'_> {

@@ -27,14 +27,14 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The launcher's side.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     child: Child,
     pipe: Option<ChildStdin>,
 }
 
 impl Keeper {
     /// Starts the keeper of a job.
-    pub(super) fn start(root: &str) -> io::Result<Self> {
+    pub(crate) fn start(root: &str) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["keep-job", "--root", root])
             // Not in reach of what is sent to the launcher's group, nor of the keeper of a job around this one.
@@ -50,7 +50,7 @@ impl Keeper {
     }
 
     /// From now on a rank's process group belongs to the job.
-    pub(super) fn watch(&mut self, group: Pid) {
+    pub(crate) fn watch(&mut self, group: Pid) {
         self.tell(&group.as_raw_nonzero().to_string());
     }
 
@@ -89,7 +89,7 @@ pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
 
 /// What tells the processes of a job from others.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// What stands in their environment.
     mark: Vec<u8>,
     /// The process groups of the ranks, and the session that they are in.
@@ -98,7 +98,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(root: &str, groups: Vec<Pid>) -> Self {
+    pub(crate) fn new(root: &str, groups: Vec<Pid>) -> Self {
         Self {
             mark: format!("DOORBELL_ROOT={root}").into_bytes(),
             groups,
@@ -107,7 +107,7 @@ impl Kept {
     }
 
     /// Asks what is left of the job to end, and ends it when it has not after `grace`.
-    pub(super) fn end(&self, grace: Duration) {
+    pub(crate) fn end(&self, grace: Duration) {
         let begun = Instant::now();
         let mut signal = Signal::TERM;
         while self.signal(signal) > 0 && begun.elapsed() < grace + PATIENCE {

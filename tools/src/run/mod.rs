@@ -15,9 +15,9 @@
 
 mod exec;
 mod job;
-mod keep;
+pub(crate) mod keep;
 mod prefix;
-mod watch;
+pub(crate) mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

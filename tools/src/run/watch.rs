@@ -11,12 +11,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 /// The signals that the launcher passes on.
 #[derive(Debug)]
-pub(super) struct Signals(Vec<(Signal, UnixStream)>);
+pub(crate) struct Signals(Vec<(Signal, UnixStream)>);
 
 impl Signals {
     /// From now on the signals are caught. The first two are, even when whoever started us ignores them: a job can be
     /// ended. The others stay ignored then, as `nohup` and shells without job control want it.
-    pub(super) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let all = [
             (SIGINT, Signal::INT),
@@ -33,12 +33,12 @@ impl Signals {
     }
 
     /// The descriptors to wait for.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|(_, stream)| stream.as_fd())
     }
 
     /// The signals that arrived since the last call.
-    pub(super) fn arrived(&mut self) -> Vec<Signal> {
+    pub(crate) fn arrived(&mut self) -> Vec<Signal> {
         self.0
             .iter_mut()
             .filter_map(|(signal, stream)| drained(stream).then_some(*signal))
@@ -71,7 +71,7 @@ fn drained(stream: &mut UnixStream) -> bool {
 }
 
 /// Waits until one of the descriptors is ready or the time is over; which are ready, in their order.
-pub(super) fn wait(descriptors: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
+pub(crate) fn wait(descriptors: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> = descriptors
         .iter()
         .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))

@@ -133,13 +133,14 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
     Ok(Probed { ways, unanswered })
 }
 
-/// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over.
+/// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over. Of several rails only:
+/// one alone is probed by the first message, which comes next.
 fn settle(world: &World) {
     let begun = Instant::now();
     loop {
         let ways = world.ways(1).unwrap_or_default();
         let open = |way: &WayNow| way.passes.is_none() && way.state != "down" && way.rail != "shm";
-        if begun.elapsed() >= JUDGED_WITHIN || !ways.iter().any(open) {
+        if ways.len() < 2 || begun.elapsed() >= JUDGED_WITHIN || !ways.iter().any(open) {
             return;
         }
         // It has nothing to find, and that is no news.

@@ -6,7 +6,10 @@ mod hosts;
 mod links;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
+mod peers;
+mod picture;
 mod rails;
 mod run;
 mod trouble;
 mod ways;
+mod xdp;

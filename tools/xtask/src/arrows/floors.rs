@@ -44,6 +44,9 @@ const fn place(floor: u8, folder: &'static str, package: &'static str, sees: See
 /// What most drivers see.
 const DRIVER: Sees = Sees::Only(&["fabric", "ring"]);
 
+/// What drivers see that put frames into UDP.
+const SOCKETS: Sees = Sees::Only(&["fabric", "ring", "drivers/inet"]);
+
 /// Tests and benches of every crate may use this driver: it needs no machine.
 const SIMULATOR: &str = "drivers/sim";
 
@@ -59,8 +62,10 @@ const FLOORS: &[Place] = &[
     // 2: drivers; each maps one kind of device queue onto the contracts
     place(2, SIMULATOR, "doorbell-sim", DRIVER),
     place(2, "drivers/shm", "doorbell-shm", DRIVER),
-    place(2, "drivers/udp", "doorbell-udp", DRIVER),
-    place(2, "drivers/xdp", "doorbell-xdp", DRIVER),
+    // what those have in common that put frames into UDP
+    place(2, "drivers/inet", "doorbell-inet", DRIVER),
+    place(2, "drivers/udp", "doorbell-udp", SOCKETS),
+    place(2, "drivers/xdp", "doorbell-xdp", SOCKETS),
     place(2, "drivers/verbs", "doorbell-verbs", DRIVER),
     place(2, "drivers/portals", "doorbell-portals", DRIVER),
     place(
@@ -74,13 +79,13 @@ const FLOORS: &[Place] = &[
         2,
         "drivers/igbvf",
         "doorbell-igbvf",
-        Sees::Only(&["fabric", "ring", "drivers/vfio"]),
+        Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/vfio"]),
     ),
     place(
         2,
         "drivers/usnic",
         "doorbell-usnic",
-        Sees::Only(&["fabric", "ring", "drivers/vfio"]),
+        Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/vfio"]),
     ),
     // 3: datagrams become messages
     place(3, "btl", "doorbell-btl", Sees::Only(&["fabric", "hotel", "ring"])),
@@ -277,9 +282,10 @@ mod tests {
             for folder in folders {
                 let to =
                     of(folder).unwrap_or_else(|| panic!("{} sees {folder}, which has no row", place.folder));
-                let vfio = to.folder == "drivers/vfio" && to.floor == place.floor;
+                // What several drivers share stands beside them.
+                let shared = ["drivers/vfio", "drivers/inet"].contains(&to.folder) && to.floor == place.floor;
                 assert!(
-                    to.floor < place.floor || vfio,
+                    to.floor < place.floor || shared,
                     "{} sees {folder} upwards",
                     place.folder
                 );

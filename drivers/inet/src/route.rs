@@ -19,11 +19,13 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{self, Kind, Place};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice};
+use rustix::net::netdevice;
 
-use crate::config::UdpConfig;
+use crate::details::Details;
 use crate::interface::{Interface, probe_socket, system};
+use crate::netlink::{Answer, ask, attribute, attributes};
 use crate::sys;
+use crate::wanted::Wanted;
 
 /// How frames of a rail get to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +52,13 @@ impl std::fmt::Display for Way {
 ///
 /// ```
 /// use doorbell_fabric::pairs::Kind;
-/// let lo = doorbell_udp::place(&"udp:lo".parse()?, &Default::default());
+/// let lo = doorbell_inet::place(&"udp:lo".parse()?, &Default::default());
 /// assert_eq!((lo.interface.as_str(), lo.prefix, lo.kind), ("lo", 8, Kind::Loopback));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
 /// ```
-pub fn place(name: &RailName, config: &UdpConfig) -> Place {
-    match Interface::find(name, config) {
-        Ok(found) => found.place(config),
+pub fn place(name: &RailName, wanted: &Wanted) -> Place {
+    match Interface::find(name, wanted) {
+        Ok(found) => found.place(wanted),
         Err(_) => Place {
             network: network(),
             ..Place::default()
@@ -73,7 +75,7 @@ pub fn network() -> u64 {
 /// Whether `address` is one of this host's.
 ///
 /// ```
-/// assert!(doorbell_udp::is_own([127, 0, 0, 1].into()) && !doorbell_udp::is_own([192, 0, 2, 1].into()));
+/// assert!(doorbell_inet::is_own([127, 0, 0, 1].into()) && !doorbell_inet::is_own([192, 0, 2, 1].into()));
 /// ```
 pub fn is_own(address: IpAddr) -> bool {
     look_up(address, &Asked::default()).is_ok_and(|found| found.is_ok_and(|route| route.local))
@@ -84,9 +86,9 @@ pub fn is_own(address: IpAddr) -> bool {
 ///
 /// ```
 /// use doorbell_fabric::addr::RailAddress;
-/// use doorbell_udp::Way;
+/// use doorbell_inet::Way;
 /// let (lo, config) = ("udp:lo".parse()?, Default::default());
-/// let way = |to: &str| doorbell_udp::way(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
+/// let way = |to: &str| doorbell_inet::way(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
 /// assert_eq!(way("127.0.0.1:4790")?, Way::Here);
 /// assert!(way("192.0.2.1:4790").unwrap_err().to_string().contains("loopback"));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
@@ -94,8 +96,8 @@ pub fn is_own(address: IpAddr) -> bool {
 ///
 /// # Errors
 /// Why they would not: [`RailError::Unreachable`] as the routing table has it, [`RailError::Unusable`] of the rail itself.
-pub fn way(name: &RailName, config: &UdpConfig, peer: &RailAddress) -> Result<Way, RailError> {
-    let interface = Interface::find(name, config)?.require(name, config)?;
+pub fn way(name: &RailName, wanted: &Wanted, peer: &RailAddress) -> Result<Way, RailError> {
+    let interface = Interface::find(name, wanted)?.require(name, wanted)?;
     match peer.inet_of(&peer.kind) {
         Some(to) => interface.way(to).map_err(|no| no.told(name, peer)),
         None => Err(No::Because("it has no IP address".to_owned()).told(name, peer)),
@@ -103,14 +105,16 @@ pub fn way(name: &RailName, config: &UdpConfig, peer: &RailAddress) -> Result<Wa
 }
 
 /// Why there is no way.
-pub(crate) enum No {
+pub enum No {
+    /// The reason, in words.
     Because(String),
+    /// It could not be found out.
     System(io::Error),
 }
 
 impl No {
     /// As an error of this rail, about this peer.
-    pub(crate) fn told(self, name: &RailName, peer: &RailAddress) -> RailError {
+    pub fn told(self, name: &RailName, peer: &RailAddress) -> RailError {
         match self {
             Self::Because(reason) => RailError::Unreachable {
                 rail: name.to_string(),
@@ -131,7 +135,7 @@ impl From<io::Error> for No {
 
 impl Interface {
     /// Why no address of this kind is ever reached from ours.
-    pub(crate) fn never(&self, ip: IpAddr) -> Option<&'static str> {
+    pub fn never(&self, ip: IpAddr) -> Option<&'static str> {
         if ip.is_ipv4() != self.address.is_ipv4() {
             Some("it is of the other family of IP addresses than this rail's")
         } else if ip.is_loopback() != self.address.is_loopback() {
@@ -142,7 +146,7 @@ impl Interface {
     }
 
     /// How frames from our address, over this interface, get to `to`.
-    pub(crate) fn way(&self, to: SocketAddr) -> Result<Way, No> {
+    pub fn way(&self, to: SocketAddr) -> Result<Way, No> {
         let ip = to.ip();
         if let Some(reason) = self.never(ip) {
             return Err(No::Because(reason.to_owned()));
@@ -232,22 +236,24 @@ impl Interface {
     }
 
     /// Where a rail over it is, for its peers to judge.
-    pub(crate) fn place(&self, config: &UdpConfig) -> Place {
+    pub fn place(&self, wanted: &Wanted) -> Place {
         Place {
             network: self.network,
             prefix: self.prefix,
-            mtu: self.mtu(config),
+            mtu: self.mtu(wanted),
             kind: self.kind().0,
             interface: self.name.clone(),
         }
     }
 
     /// What kind of interface it is, and what the kernel calls that.
-    pub(crate) fn kind(&self) -> (Kind, String) {
+    pub fn kind(&self) -> (Kind, String) {
         if self.is_loopback() {
             return (Kind::Loopback, String::new());
         }
-        let told = link_kind(self.index).ok().flatten().unwrap_or_default();
+        let told = Details::of(self.index)
+            .map(|details| details.kind)
+            .unwrap_or_default();
         let kind = match told.as_str() {
             "bridge" | "openvswitch" => Kind::Bridge,
             // Names for ways over links that lead out of the host.
@@ -258,7 +264,7 @@ impl Interface {
     }
 
     /// Why a rail over it is used only when it is named.
-    pub(crate) fn only_when_named(&self) -> String {
+    pub fn only_when_named(&self) -> String {
         match self.kind() {
             (Kind::Loopback, _) => "the loopback, to which shared memory is preferred".to_owned(),
             (Kind::Bridge, _) => "a bridge, whose network is this host's own as a rule".to_owned(),
@@ -281,16 +287,10 @@ struct Route {
     local: bool,
 }
 
-// linux/netlink.h and linux/rtnetlink.h.
-const ERROR: u16 = 2;
-const REQUEST: u16 = 1;
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
+// linux/rtnetlink.h.
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
-const HEADER: usize = 16;
 const ROUTE: usize = 12;
-const LINK: usize = 16;
 const DESTINATION: u16 = 1;
 const SOURCE: u16 = 2;
 const OUTGOING: u16 = 4;
@@ -298,8 +298,6 @@ const OUTGOING: u16 = 4;
 const FIB_MATCH: u32 = 0x2000;
 const GATEWAY: u16 = 5;
 const VIA: u16 = 18;
-const LINK_INFO: u16 = 18;
-const INFO_KIND: u16 = 1;
 const LOCAL: u8 = 2;
 const BLACKHOLE: u8 = 6;
 const UNREACHABLE: u8 = 7;
@@ -321,7 +319,7 @@ struct Asked {
     in_table: bool,
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(four) => four.octets().to_vec(),
         IpAddr::V6(six) => six.octets().to_vec(),
@@ -391,83 +389,10 @@ fn read_route(body: &[u8]) -> Result<Route, &'static str> {
     Ok(route)
 }
 
-fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
         .ok()
-}
-
-/// What the kernel calls this kind of interface; `None` for hardware.
-fn link_kind(index: u32) -> io::Result<Option<String>> {
-    let mut body = vec![0; LINK];
-    body[4..8].copy_from_slice(&index.to_ne_bytes());
-    let answer = ask(GET_LINK, NEW_LINK, &body)?;
-    Ok(read_kind(&answer.map_err(io::Error::from_raw_os_error)?))
-}
-
-fn read_kind(body: &[u8]) -> Option<String> {
-    let (_, info) = attributes(body.get(LINK..)?).find(|(what, _)| *what == LINK_INFO)?;
-    let (_, kind) = attributes(info).find(|(what, _)| *what == INFO_KIND)?;
-    let text = kind.split(|byte| *byte == 0).next().unwrap_or(&[]);
-    Some(String::from_utf8_lossy(text).into_owned())
-}
-
-/// Appends an attribute, padded.
-fn attribute(body: &mut Vec<u8>, what: u16, value: &[u8]) {
-    body.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-    body.extend_from_slice(&what.to_ne_bytes());
-    body.extend_from_slice(value);
-    body.resize(body.len().next_multiple_of(4), 0);
-}
-
-/// The attributes in `bytes`, as far as they make sense.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let head = bytes.first_chunk::<4>()?;
-        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-        // The upper two bits tell of nesting and byte order.
-        let what = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
-        let value = bytes.get(4..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-        Some((what, value))
-    })
-}
-
-/// What follows the header of an answer, or the number of the refusal (`NLMSG_ERROR`).
-type Answer = Result<Vec<u8>, i32>;
-
-/// One question to the kernel. The kernel answers before `send` returns.
-fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    // Protocol 0 is NETLINK_ROUTE; who is not bound sends to the kernel.
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-    let mut message = Vec::with_capacity(HEADER + body.len());
-    message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
-    message.extend_from_slice(&question.to_ne_bytes());
-    message.extend_from_slice(&REQUEST.to_ne_bytes());
-    message.resize(HEADER, 0);
-    message.extend_from_slice(body);
-    rustix::net::send(&socket, &message, SendFlags::empty())?;
-    let mut bytes = vec![0; 16 << 10];
-    let (length, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())?;
-    bytes.truncate(length);
-    read_answer(&bytes, answer)
-}
-
-fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Answer> {
-    let strange = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer makes no sense");
-    let head = bytes.first_chunk::<HEADER>().ok_or_else(strange)?;
-    let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    let body = bytes.get(HEADER..length).ok_or_else(strange)?;
-    match u16::from_ne_bytes([head[4], head[5]]) {
-        kind if kind == wanted => Ok(Ok(body.to_vec())),
-        ERROR => {
-            let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
-            let number = number.filter(|number| *number < 0).ok_or_else(strange)?;
-            Ok(Err(number.saturating_neg()))
-        }
-        _ => Err(strange()),
-    }
 }
 
 #[cfg(test)]
@@ -479,7 +404,7 @@ mod tests {
         let route = look_up([127, 0, 0, 1].into(), &Asked::default());
         let route = route.unwrap().unwrap();
         assert!(route.local && route.gateway.is_none());
-        let lo = Interface::find(&"udp:lo".parse().unwrap(), &UdpConfig::default()).unwrap();
+        let lo = Interface::find(&"udp:lo".parse().unwrap(), &Wanted::default()).unwrap();
         assert_eq!(lo.kind().0, Kind::Loopback);
         assert_eq!(name_of(lo.index), "lo");
         assert!(network() > 0);
@@ -495,16 +420,8 @@ mod tests {
             (read.interface, read.gateway, read.local),
             (7, Some([10, 0, 0, 1].into()), false)
         );
-        let (mut link, mut info) = (vec![0; LINK], Vec::new());
-        attribute(&mut info, INFO_KIND, b"veth\0");
-        attribute(&mut link, LINK_INFO, &info);
-        assert_eq!(read_kind(&link).as_deref(), Some("veth"));
-        for cut in 0..link.len() {
-            let _ = (
-                read_kind(&link[..cut]),
-                read_route(&link[..cut]),
-                read_answer(&link[..cut], NEW_LINK),
-            );
+        for cut in 0..route.len() {
+            let _ = read_route(&route[..cut]);
         }
         for (kind, word) in [
             (BLACKHOLE, BLACK_HOLE),
@@ -514,16 +431,6 @@ mod tests {
             route[7] = kind;
             assert_eq!(read_route(&route), Err(word));
         }
-        let refusal = |number: i32| {
-            let mut bytes = 20u32.to_ne_bytes().to_vec();
-            bytes.extend_from_slice(&ERROR.to_ne_bytes());
-            bytes.resize(HEADER, 0);
-            bytes.extend_from_slice(&number.to_ne_bytes());
-            read_answer(&bytes, NEW_ROUTE)
-        };
-        assert_eq!(refusal(-libc::EACCES).unwrap(), Err(libc::EACCES));
-        assert_eq!(refusal(0).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        assert_eq!(refusal(i32::MIN).unwrap(), Err(i32::MAX));
     }
 
     /// The table's own refusals are told in its words, and everything else is an error of the system.

@@ -10,10 +10,11 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::interface::{Interface, is_up, probe_socket};
+use crate::netlink::{HEADER, REQUEST};
 use crate::sys;
 
 /// Watches one interface.
-pub(crate) struct Link {
+pub struct Link {
     socket: OwnedFd,
     index: u32,
     up: bool,
@@ -26,17 +27,19 @@ const GROUP_LINK: u32 = 1;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-/// The flag of a request, `NLM_F_REQUEST`, and the attribute that says what the answer may leave out: the counters.
-const REQUEST: u16 = 1;
+/// The attribute that says what the answer may leave out: the counters.
 const IFLA_EXT_MASK: u16 = 29;
 const SKIP_STATS: u32 = 1 << 3;
 /// Bytes of a question: the two headers, and that attribute.
 const QUESTION: usize = HEADER + LINK + 8;
-const HEADER: usize = 16;
 const LINK: usize = 16;
 
 impl Link {
-    pub(crate) fn watch(interface: &Interface) -> Result<Self, Errno> {
+    /// Watches this interface, which is as it was seen.
+    ///
+    /// # Errors
+    /// When the system gives no socket.
+    pub fn watch(interface: &Interface) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let route = None; // protocol 0 is NETLINK_ROUTE
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, route)?;
@@ -50,24 +53,24 @@ impl Link {
     }
 
     /// Readable when there is something to look at.
-    pub(crate) fn socket(&self) -> &OwnedFd {
+    pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
     /// Whether frames can pass, as far as was told.
-    pub(crate) fn is_up(&self) -> bool {
+    pub fn is_up(&self) -> bool {
         self.up
     }
 
     /// Asks the kernel for the interface as it is now; the answer is among what [`Link::look`] reads. The kernel takes the
     /// lock of its network configuration for it, so this is for when nothing arrives anyway.
-    pub(crate) fn ask(&self) {
+    pub fn ask(&self) {
         // A question that is not taken is asked again soon.
         let _ = rustix::net::send(&self.socket, &question(self.index), SendFlags::DONTWAIT);
     }
 
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
-    pub(crate) fn look(&mut self, name: &str, mut tell: impl FnMut(EventKind)) {
+    pub fn look(&mut self, name: &str, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
         // Bounded: a storm of announcements about others is read on in the next call.
         for _ in 0..64 {

@@ -22,17 +22,20 @@ struct Shared {
 
 /// One half's end of the capture: both halves write, each while it has the rail's thread.
 #[derive(Clone)]
-pub(crate) struct Tap(Arc<Mutex<Shared>>);
+pub struct Tap(Arc<Mutex<Shared>>);
 
 /// The other end of a frame.
 #[derive(Clone, Copy)]
-pub(crate) enum Other {
+pub enum Other {
+    /// A peer of the rail, by its number.
     Peer(u32),
+    /// Somebody else, as far as is known.
     Stranger(Option<SocketAddr>),
 }
 
 impl Tap {
-    pub(crate) fn new(
+    /// A capture of the rail `name`, `about` which something is told, between its two addresses and those of its peers.
+    pub fn new(
         mut writer: CaptureWriter,
         clock: Clock,
         (name, about): (&str, &str),
@@ -54,13 +57,13 @@ impl Tap {
     }
 
     /// The next peer's addresses.
-    pub(crate) fn peer(&self, addresses: [SocketAddr; 2]) {
+    pub fn peer(&self, addresses: [SocketAddr; 2]) {
         self.shared().peers.push(addresses);
     }
 
     /// Writes one frame.
     #[cold]
-    pub(crate) fn frame(&self, way: Way, channel: usize, other: Other, bytes: &[u8]) {
+    pub fn frame(&self, way: Way, channel: usize, other: Other, bytes: &[u8]) {
         let mut shared = self.shared();
         let shared = &mut *shared;
         let other = match other {
@@ -92,7 +95,7 @@ impl Tap {
     }
 
     /// Ends the capture and gives the writer back, with everything written out.
-    pub(crate) fn end(&self) -> Option<CaptureWriter> {
+    pub fn end(&self) -> Option<CaptureWriter> {
         let mut writer = self.shared().writer.take()?;
         writer.flush();
         Some(writer)

@@ -8,29 +8,29 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
-use crate::config::{FRAME_MIN, Family, PAYLOAD_MAX, UdpConfig, unusable};
 use crate::route::network;
 use crate::sys::{self, Assigned, Seen};
+use crate::wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
 
 /// The interface that a rail uses, and its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interface {
+pub struct Interface {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its index in this network namespace.
-    pub(crate) index: u32,
+    pub index: u32,
     /// The number of that namespace; 0 where it is not told.
-    pub(crate) network: u64,
+    pub network: u64,
     /// The address that is bound: this one and no other.
-    pub(crate) address: IpAddr,
+    pub address: IpAddr,
     /// How many of its first bits it shares with all of its network.
-    pub(crate) prefix: u8,
+    pub prefix: u8,
     /// Flags and MTU when this was found out.
-    pub(crate) seen: Seen,
+    pub seen: Seen,
 }
 
 /// Bytes in front of the payload: the IP header without options, and UDP's.
-pub(crate) const fn headers(address: IpAddr) -> usize {
+pub const fn headers(address: IpAddr) -> usize {
     match address {
         IpAddr::V4(_) => 20 + 8,
         IpAddr::V6(_) => 40 + 8,
@@ -39,7 +39,7 @@ pub(crate) const fn headers(address: IpAddr) -> usize {
 
 impl Interface {
     /// Finds what `name` names.
-    pub(crate) fn find(name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
+    pub fn find(name: &RailName, wanted: &Wanted) -> Result<Self, RailError> {
         let all = sys::assigned().map_err(|error| system(name, "list the interfaces", error))?;
         let object = name.object();
         let (bare, scope) = object
@@ -49,7 +49,7 @@ impl Interface {
         let (interface, address) = match bare.parse::<IpAddr>() {
             Ok(address) => (holder(name, &all, address, scope)?, address),
             Err(_) if !is_interface && looks_like_address(object) => return Err(no_address(name)),
-            Err(_) => (object.to_owned(), first_address(name, &all, config.family)?),
+            Err(_) => (object.to_owned(), first_address(name, &all, wanted.family)?),
         };
         let asked = probe_socket().and_then(|socket| {
             let index = netdevice::name_to_index(&socket, &interface)?;
@@ -71,7 +71,7 @@ impl Interface {
     }
 
     /// Itself when it can carry frames now.
-    pub(crate) fn require(self, name: &RailName, config: &UdpConfig) -> Result<Self, RailError> {
+    pub fn require(self, name: &RailName, wanted: &Wanted) -> Result<Self, RailError> {
         if !is_up(self.seen.flags) {
             let remedy = format!(
                 "`ip link set {} up`, and look at its cable or its other end",
@@ -83,42 +83,43 @@ impl Interface {
                 remedy,
             ));
         }
-        if self.limit(config) < FRAME_MIN {
-            let (mtu, frame) = (self.mtu(config), config.frame);
+        if self.limit(wanted) < FRAME_MIN {
+            let (mtu, frame) = (self.mtu(wanted), wanted.frame);
             let reason = format!("an MTU of {mtu} bytes and frames of {frame} leave no room for messages");
             return Err(unusable(
                 name,
                 reason,
-                "raise the MTU to 576 or more, and udp.frame to 256 or more",
+                "raise the MTU, and udp.mtu where it is set, to 576 or more",
             ));
         }
         Ok(self)
     }
 
     /// Largest IP packet.
-    pub(crate) fn mtu(&self, config: &UdpConfig) -> usize {
-        config.mtu.map_or(self.seen.mtu, |most| most.min(self.seen.mtu))
+    pub fn mtu(&self, wanted: &Wanted) -> usize {
+        wanted.mtu.map_or(self.seen.mtu, |most| most.min(self.seen.mtu))
     }
 
     /// Longest frame.
-    pub(crate) fn limit(&self, config: &UdpConfig) -> usize {
-        let by_mtu = self.mtu(config).saturating_sub(headers(self.address));
-        by_mtu.min(config.frame).min(PAYLOAD_MAX)
+    pub fn limit(&self, wanted: &Wanted) -> usize {
+        let by_mtu = self.mtu(wanted).saturating_sub(headers(self.address));
+        by_mtu.min(wanted.frame).min(PAYLOAD_MAX)
     }
 
     /// Its address with a port, and with itself as the scope where the address needs one.
-    pub(crate) fn socket_address(&self, port: u16) -> SocketAddr {
+    pub fn socket_address(&self, port: u16) -> SocketAddr {
         scoped(SocketAddr::new(self.address, port), self.index)
     }
 
-    pub(crate) fn is_loopback(&self) -> bool {
+    /// Whether it leads nowhere else.
+    pub fn is_loopback(&self) -> bool {
         self.seen.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 }
 
 /// A link-local address means something on one interface only: this one. What a peer published has its own number
 /// of the link, or none.
-pub(crate) fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
+pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(six) => {
             let scope = if six.ip().is_unicast_link_local() {
@@ -133,7 +134,7 @@ pub(crate) fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
 }
 
 /// Whether frames can pass: the interface is up, and the link behind it.
-pub(crate) fn is_up(flags: u32) -> bool {
+pub fn is_up(flags: u32) -> bool {
     let needed = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     flags & needed == needed
 }
@@ -151,7 +152,7 @@ pub(crate) fn probe_socket() -> io::Result<OwnedFd> {
 
 /// Whether `object` is meant to be an address: digits and dots, or what has a colon. Names of interfaces that look so
 /// are looked for first.
-pub(crate) fn looks_like_address(object: &str) -> bool {
+pub fn looks_like_address(object: &str) -> bool {
     let four = object.contains('.') && object.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     four || object.contains(':')
 }
@@ -239,7 +240,8 @@ fn first_address(name: &RailName, all: &[Assigned], family: Family) -> Result<Ip
     })
 }
 
-pub(crate) fn system(name: &RailName, step: &'static str, source: io::Error) -> RailError {
+/// The error of a rail for which the system refused a step.
+pub fn system(name: &RailName, step: &'static str, source: io::Error) -> RailError {
     RailError::System {
         rail: name.to_string(),
         step,
@@ -253,12 +255,12 @@ mod tests {
     use super::*;
 
     fn find(text: &str, family: Family) -> Result<Interface, RailError> {
-        let config = UdpConfig {
+        let wanted = Wanted {
             family,
-            ..UdpConfig::default()
+            ..Wanted::default()
         };
         let name: RailName = text.parse().unwrap();
-        Interface::find(&name, &config)?.require(&name, &config)
+        Interface::find(&name, &wanted)?.require(&name, &wanted)
     }
 
     #[test]
@@ -268,12 +270,12 @@ mod tests {
         assert_eq!(by_name.prefix, 8);
         assert_eq!(find("udp:127.0.0.1", Family::V6).unwrap(), by_name);
         assert!(by_name.is_loopback() && by_name.index > 0);
-        let small = UdpConfig {
+        let small = Wanted {
             mtu: Some(1500),
-            ..UdpConfig::default()
+            ..Wanted::default()
         };
         assert_eq!((by_name.mtu(&small), by_name.limit(&small)), (1500, 1472));
-        assert!(by_name.limit(&UdpConfig::default()) <= PAYLOAD_MAX);
+        assert!(by_name.limit(&Wanted::default()) <= PAYLOAD_MAX);
     }
 
     #[test]
@@ -291,9 +293,9 @@ mod tests {
         );
         assert!(refused("udp:192.0.2.77").contains("no interface has this address"));
         let name: RailName = "udp:lo".parse().unwrap();
-        let tiny = UdpConfig {
+        let tiny = Wanted {
             mtu: Some(100),
-            ..UdpConfig::default()
+            ..Wanted::default()
         };
         let error = Interface::find(&name, &tiny)
             .unwrap()

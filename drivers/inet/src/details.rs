@@ -1,0 +1,157 @@
+//! What else the kernel tells of an interface: its hardware address, its queues, the XDP program that somebody has attached.
+
+use std::io;
+
+use doorbell_fabric::ether::Mac;
+
+use crate::netlink::{ask, attributes};
+use crate::sys;
+
+/// How an XDP program is attached (linux/if_link.h, `XDP_ATTACHED_…`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// In the driver, before the kernel makes a buffer of a frame.
+    Driver,
+    /// In the kernel's common code, on a buffer that has been made.
+    Generic,
+    /// In the device itself.
+    Device,
+    /// In several of these ways at once.
+    Several,
+}
+
+/// An XDP program on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// How it is attached.
+    pub how: Attached,
+    /// Its number in this system; 0 where there are several.
+    pub id: u32,
+}
+
+/// What the kernel tells of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Its hardware address, where it has one of six bytes.
+    pub mac: Option<Mac>,
+    /// What the kernel calls its kind; empty for hardware.
+    pub kind: String,
+    /// The most receive queues that it can have.
+    pub queues: u32,
+    /// The XDP program on it.
+    pub program: Option<Program>,
+}
+
+// linux/rtnetlink.h, linux/if_link.h.
+const NEW_LINK: u16 = 16;
+const GET_LINK: u16 = 18;
+const LINK: usize = 16;
+const ADDRESS: u16 = 1;
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+const RX_QUEUES: u16 = 32;
+const XDP: u16 = 43;
+const XDP_ATTACHED: u16 = 2;
+const XDP_PROGRAM: u16 = 4;
+
+impl Details {
+    /// Asks the kernel about the interface with this index.
+    ///
+    /// # Errors
+    /// When there is none, or the kernel cannot be asked.
+    pub fn of(index: u32) -> io::Result<Self> {
+        let mut body = vec![0; LINK];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        let answer = ask(GET_LINK, NEW_LINK, &body)?;
+        Ok(read(&answer.map_err(io::Error::from_raw_os_error)?))
+    }
+}
+
+/// How many queues frames come in by now: at most this many can have a program's sockets.
+///
+/// # Errors
+/// When the interface does not tell, which those with one queue mostly do not.
+pub fn channels(name: &str) -> io::Result<u32> {
+    sys::channels(name)
+}
+
+fn read(body: &[u8]) -> Details {
+    let mut details = Details::default();
+    for (what, value) in attributes(body.get(LINK..).unwrap_or(&[])) {
+        match what {
+            ADDRESS => details.mac = Mac::try_from(value).ok(),
+            LINK_INFO => details.kind = kind(value).unwrap_or_default(),
+            RX_QUEUES => details.queues = number(value).unwrap_or(0),
+            XDP => details.program = program(value),
+            _ => {}
+        }
+    }
+    details
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn kind(info: &[u8]) -> Option<String> {
+    let (_, kind) = attributes(info).find(|(what, _)| *what == INFO_KIND)?;
+    let text = kind.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+fn program(xdp: &[u8]) -> Option<Program> {
+    let find = |wanted| {
+        attributes(xdp)
+            .find(|(what, _)| *what == wanted)
+            .map(|(_, value)| value)
+    };
+    let how = match find(XDP_ATTACHED)?.first()? {
+        1 => Attached::Driver,
+        2 => Attached::Generic,
+        3 => Attached::Device,
+        4 => Attached::Several,
+        _ => return None,
+    };
+    Some(Program {
+        how,
+        id: find(XDP_PROGRAM).and_then(number).unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attribute;
+
+    #[test]
+    fn the_loopback_has_an_address_of_zeroes_and_no_program() {
+        let lo = Details::of(1).unwrap();
+        assert_eq!((lo.mac, lo.program, lo.kind.as_str()), (Some([0; 6]), None, ""));
+        assert!(lo.queues >= 1);
+        assert!(Details::of(1 << 30).is_err());
+        assert!(channels("nosuch0").is_err());
+    }
+
+    #[test]
+    fn programs_and_kinds_are_read_and_broken_answers_hurt_nobody() {
+        let (mut link, mut xdp, mut info) = (vec![0; LINK], Vec::new(), Vec::new());
+        attribute(&mut info, INFO_KIND, b"veth\0");
+        attribute(&mut xdp, XDP_ATTACHED, &[2]);
+        attribute(&mut xdp, XDP_PROGRAM, &77u32.to_ne_bytes());
+        attribute(&mut link, ADDRESS, &[2, 0, 0, 0, 0, 9]);
+        attribute(&mut link, LINK_INFO, &info);
+        attribute(&mut link, XDP, &xdp);
+        attribute(&mut link, RX_QUEUES, &4u32.to_ne_bytes());
+        let expected = Details {
+            mac: Some([2, 0, 0, 0, 0, 9]),
+            kind: "veth".to_owned(),
+            queues: 4,
+            program: Some(Program {
+                how: Attached::Generic,
+                id: 77,
+            }),
+        };
+        assert_eq!(read(&link), expected);
+        (0..link.len()).for_each(|cut| drop(read(&link[..cut])));
+    }
+}

@@ -1,0 +1,43 @@
+//! What the drivers have in common that put frames into UDP over IP: the kernel's sockets (`udp`), and queues that are mapped
+//! past it (`xdp`, and the virtual functions to come).
+//!
+//! | file | job |
+//! |---|---|
+//! | `wanted` | what is asked of an interface |
+//! | `interface` | what a rail's name means: interface, address, MTU |
+//! | `details` | what else the kernel tells of it: hardware address, queues, XDP programs |
+//! | `route` | how the kernel would get a frame to a peer, and kinds of interfaces |
+//! | `neighbour` | the link address of the next station, as the kernel knows it |
+//! | `link` | is the link there? |
+//! | `ports` | the pair of ports of a rail |
+//! | `peer` | a peer's two sockets |
+//! | `discover` | names of rails over interfaces |
+//! | `capture` | frames as pcapng |
+//! | `netlink` | questions to the kernel |
+//! | `sys` | the unsafe room: calls without safe wrappers |
+#![deny(unsafe_code)]
+
+mod capture;
+mod details;
+mod discover;
+mod interface;
+mod link;
+mod neighbour;
+mod netlink;
+mod peer;
+mod ports;
+mod route;
+#[allow(unsafe_code)]
+mod sys;
+mod wanted;
+
+pub use capture::{CaptureWriter, Other, Tap};
+pub use details::{Attached, Details, Program, channels};
+pub use discover::{is_by_address, rails, rejected};
+pub use interface::{Interface, headers, is_up, looks_like_address, scoped, system};
+pub use link::Link;
+pub use neighbour::{Change, Neighbours};
+pub use ports::{bind, claim, unbound};
+pub use route::{No, Way, is_own, network, place, way};
+pub use sys::{Assigned, Seen, assigned};
+pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};

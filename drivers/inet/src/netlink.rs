@@ -1,0 +1,122 @@
+//! Questions to the kernel about its network, over rtnetlink(7): messages, attributes, answers.
+
+use std::io;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// `NLMSG_ERROR`, and the flags `NLM_F_REQUEST` and `NLM_F_CREATE` (linux/netlink.h).
+const ERROR: u16 = 2;
+pub(crate) const REQUEST: u16 = 1;
+pub(crate) const CREATE: u16 = 0x400;
+/// Bytes of `nlmsghdr`.
+pub(crate) const HEADER: usize = 16;
+
+/// Appends an attribute, padded.
+pub(crate) fn attribute(body: &mut Vec<u8>, what: u16, value: &[u8]) {
+    body.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    body.extend_from_slice(&what.to_ne_bytes());
+    body.extend_from_slice(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// The attributes in `bytes`, as far as they make sense.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let head = bytes.first_chunk::<4>()?;
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        // The upper two bits tell of nesting and byte order.
+        let what = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((what, value))
+    })
+}
+
+/// The messages in `bytes`, as far as they make sense: their types, and what follows their headers.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let head = bytes.first_chunk::<HEADER>()?;
+        let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let body = bytes.get(HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((u16::from_ne_bytes([head[4], head[5]]), body))
+    })
+}
+
+/// What follows the header of an answer, or the number of the refusal (`NLMSG_ERROR`).
+pub(crate) type Answer = Result<Vec<u8>, i32>;
+
+/// One question to the kernel.
+pub(crate) fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
+    read_answer(&exchange(question, body)?, answer)
+}
+
+/// One message to the kernel, and its answer, which it gives before `send` returns.
+fn exchange(what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    let how = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // Protocol 0 is NETLINK_ROUTE; who is not bound sends to the kernel.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, None)?;
+    rustix::net::send(&socket, &message(what, REQUEST, body), SendFlags::empty())?;
+    let mut bytes = vec![0; 16 << 10];
+    let (length, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())?;
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// A message with its header.
+pub(crate) fn message(what: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(HEADER + body.len());
+    message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
+    message.extend_from_slice(&what.to_ne_bytes());
+    message.extend_from_slice(&flags.to_ne_bytes());
+    message.resize(HEADER, 0);
+    message.extend_from_slice(body);
+    message
+}
+
+fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer makes no sense")
+}
+
+fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Answer> {
+    let head = bytes.first_chunk::<HEADER>().ok_or_else(strange)?;
+    let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let body = bytes.get(HEADER..length).ok_or_else(strange)?;
+    match u16::from_ne_bytes([head[4], head[5]]) {
+        kind if kind == wanted => Ok(Ok(body.to_vec())),
+        ERROR => {
+            let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+            let number = number.filter(|number| *number < 0).ok_or_else(strange)?;
+            Ok(Err(number.saturating_neg()))
+        }
+        _ => Err(strange()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_answers_hurt_nobody_and_refusals_have_their_number() {
+        const ANSWER: u16 = 24;
+        let mut bytes = 24u32.to_ne_bytes().to_vec();
+        bytes.extend_from_slice(&ANSWER.to_ne_bytes());
+        bytes.resize(HEADER + 8, 7);
+        assert_eq!(read_answer(&bytes, ANSWER).unwrap(), Ok(vec![7; 8]));
+        for cut in 0..bytes.len() {
+            assert!(read_answer(&bytes[..cut], ANSWER).is_err());
+            let _ = attributes(&bytes[..cut]).count();
+        }
+        let refusal = |number: i32| {
+            let mut bytes = 20u32.to_ne_bytes().to_vec();
+            bytes.extend_from_slice(&ERROR.to_ne_bytes());
+            bytes.resize(HEADER, 0);
+            bytes.extend_from_slice(&number.to_ne_bytes());
+            read_answer(&bytes, ANSWER)
+        };
+        assert_eq!(refusal(-libc::EACCES).unwrap(), Err(libc::EACCES));
+        assert_eq!(refusal(0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(refusal(i32::MIN).unwrap(), Err(i32::MAX));
+    }
+}

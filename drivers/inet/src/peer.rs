@@ -1,0 +1,71 @@
+//! A peer's published address: the two sockets that it stands for.
+
+use std::net::{IpAddr, SocketAddr};
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+
+use crate::interface::{Interface, scoped};
+
+/// Kinds of rails that put the same frames into UDP: their addresses are as good as each other's.
+const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
+
+impl Interface {
+    /// The peer's two socket addresses, one a channel, if this can be a peer of the rail `name` over this interface.
+    ///
+    /// # Errors
+    /// [`RailError::BadAddress`] with the reason.
+    pub fn sockets_of(&self, name: &RailName, address: &RailAddress) -> Result<[SocketAddr; 2], RailError> {
+        let bad = |reason| RailError::BadAddress {
+            rail: name.to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let socket = found.ok_or_else(|| bad("it is not an IP address with a port"))?;
+        let ip = socket.ip();
+        let reason = if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
+            "it names no single host"
+        } else if let Some(never) = self.never(ip) {
+            never
+        } else if socket.port() == 0 || socket.port() == u16::MAX {
+            "a pair of ports starts between 1 and 65534"
+        } else {
+            let second = SocketAddr::new(ip, socket.port() + 1);
+            return Ok([socket, second].map(|one| scoped(one, self.index)));
+        };
+        Err(bad(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wanted::Wanted;
+
+    #[test]
+    fn only_pairs_of_ports_of_one_host_of_the_family_will_do() {
+        let name: RailName = "udp:lo".parse().unwrap();
+        let lo = Interface::find(&name, &Wanted::default()).unwrap();
+        let of = |kind: &str, text: &str| {
+            lo.sockets_of(&name, &RailAddress::inet(kind, text.parse().unwrap()))
+                .map(|pair| pair.map(|one| one.port()))
+        };
+        for kind in KINDS {
+            assert_eq!(of(kind, "127.0.0.1:4790").unwrap(), [4790, 4791]);
+        }
+        for (kind, text, word) in [
+            ("shm", "127.0.0.1:4790", "not an IP address"),
+            ("udp", "0.0.0.0:4790", "no single host"),
+            ("udp", "255.255.255.255:4790", "no single host"),
+            ("udp", "127.0.0.1:65535", "pair of ports"),
+            ("udp", "127.0.0.1:0", "pair of ports"),
+            ("udp", "[::1]:4790", "other family"),
+            ("udp", "10.0.0.1:4790", "loopback"),
+        ] {
+            let said = of(kind, text).unwrap_err().to_string();
+            assert!(said.contains(word), "{kind} {text}: {said}");
+        }
+    }
+}

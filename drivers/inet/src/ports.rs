@@ -1,0 +1,108 @@
+//! The pair of neighbouring UDP ports that a rail has, one a channel: found, and held against everybody else.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::interface::{Interface, system};
+use crate::sys;
+use crate::wanted::unusable;
+
+/// How often the kernel is asked for a pair of neighbouring ports.
+const PAIR_TRIES: u32 = 64;
+
+/// Binds two sockets to neighbouring ports of the interface's address, from `port` on upwards for `pairs` pairs, or wherever the
+/// kernel has room where `port` is 0; and the first port.
+///
+/// # Errors
+/// When no pair is free, or the system refuses.
+pub fn claim(
+    name: &RailName,
+    interface: &Interface,
+    port: u16,
+    pairs: u16,
+) -> Result<([OwnedFd; 2], u16), RailError> {
+    let tries = if port == 0 { PAIR_TRIES } else { u32::from(pairs) };
+    for at in 0..tries {
+        let one = u32::from(port) + if port == 0 { 0 } else { 2 * at };
+        let Some(one) = u16::try_from(one).ok().filter(|&one| one < u16::MAX) else {
+            break;
+        };
+        match pair(interface, one) {
+            Err(Errno::ADDRINUSE) => {}
+            other => return other.map_err(|errno| system(name, "bind a pair of ports", errno.into())),
+        }
+    }
+    let what = if port == 0 {
+        "of neighbouring ports is free".to_owned()
+    } else {
+        format!("of ports from {port} on is free ({tries} tried)")
+    };
+    let address = interface.address;
+    Err(unusable(
+        name,
+        format!(
+            "no pair {what} at {address}: {}",
+            io::Error::from(Errno::ADDRINUSE)
+        ),
+        "`ss -ulnp` shows who has them; set another udp.port, or 0",
+    ))
+}
+
+fn pair(interface: &Interface, port: u16) -> Result<([OwnedFd; 2], u16), Errno> {
+    let first = bind(interface, port, false)?;
+    let port = match port {
+        0 => port_of(&first)?,
+        port => port,
+    };
+    let next = port.checked_add(1).ok_or(Errno::ADDRINUSE)?;
+    let second = bind(interface, next, false)?;
+    Ok(([first, second], port))
+}
+
+fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
+    let address: SocketAddr = rustix::net::getsockname(socket)?.try_into()?;
+    Ok(address.port())
+}
+
+/// A UDP socket that does not wait, of one family only.
+///
+/// # Errors
+/// When there are no descriptors or no memory left.
+pub fn unbound(four: bool) -> Result<OwnedFd, Errno> {
+    let family = if four {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if !four {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// A socket at `port` of the interface's address, and of that interface only; `shared`: with others of the same user.
+///
+/// # Errors
+/// When the port is taken, or the system refuses.
+pub fn bind(interface: &Interface, port: u16, shared: bool) -> Result<OwnedFd, Errno> {
+    let address = interface.socket_address(port);
+    let socket = unbound(address.is_ipv4())?;
+    // The name of the rail is a promise: no other interface, whatever the routing table says. Before Linux 5.7 only
+    // root may do so; the routing table decides then.
+    let bound = sys::bind_to_device(socket.as_fd(), &interface.name)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    bound.or_else(|errno| if errno == Errno::PERM { Ok(()) } else { Err(errno) })?;
+    if shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}

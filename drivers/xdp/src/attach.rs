@@ -1,0 +1,90 @@
+//! Attaching the program to the interface, and making sure of how: what was asked for is had, or refused with the reason.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use doorbell_inet::{Attached, Details, Interface};
+
+use crate::config::Mode;
+use crate::program::steering;
+use crate::sys;
+
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
+const GENERIC: u32 = 1 << 1;
+const DRIVER: u32 = 1 << 2;
+
+/// The program on the interface; it goes when this is dropped, or when the process ends, however it ends.
+pub(crate) struct Steering {
+    pub(crate) map: OwnedFd,
+    _link: OwnedFd,
+    pub(crate) program: u32,
+}
+
+/// Why there is no program on the interface.
+pub(crate) enum No {
+    /// Somebody else's is there.
+    Taken(u32),
+    /// A step was refused.
+    System(&'static str, io::Error),
+    /// It is not attached as it was asked for.
+    Other(String),
+}
+
+/// Attaches a program that steers what is for `port` and the next one to the sockets that are put into its map.
+pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) -> Result<Steering, No> {
+    let step = |step| move |error| No::System(step, error);
+    let map = sys::socket_map(queues).map_err(step("make a map of sockets (bpf)"))?;
+    let program = steering(interface.address, port, map.as_fd());
+    let loaded = match sys::load(&program, true) {
+        // Before Linux 5.18 no program says that it takes frames in several pieces.
+        Err((error, _)) if error.raw_os_error() == Some(libc::EINVAL) => sys::load(&program, false),
+        other => other,
+    };
+    // The verifier ends with its statistics; the reason stands before them.
+    let reason = |said: &str| {
+        let mut lines = said.lines().filter(|line| !line.starts_with("processed "));
+        lines.next_back().map(str::to_owned)
+    };
+    let loaded = loaded.map_err(|(error, said)| match reason(&said) {
+        Some(last) if error.raw_os_error() != Some(libc::EPERM) => {
+            No::Other(format!("the kernel refused its program: {error}: {last}"))
+        }
+        _ => No::System("load its program (bpf)", error),
+    })?;
+    let id = sys::program_id(loaded.as_fd()).map_err(step("ask for its program's number (bpf)"))?;
+    let flags = if mode == Mode::Generic { GENERIC } else { DRIVER };
+    let link = sys::attach(loaded.as_fd(), interface.index, flags).map_err(|error| {
+        let taken = [libc::EBUSY, libc::EEXIST]
+            .map(Some)
+            .contains(&error.raw_os_error());
+        match Details::of(interface.index)
+            .ok()
+            .and_then(|details| details.program)
+        {
+            Some(other) if taken => No::Taken(other.id),
+            _ => No::System("attach its program (bpf)", error),
+        }
+    })?;
+    verify(interface, id, mode)?;
+    Ok(Steering {
+        map,
+        _link: link,
+        program: id,
+    })
+}
+
+/// Asks the kernel what is attached, and how.
+fn verify(interface: &Interface, id: u32, mode: Mode) -> Result<(), No> {
+    let details = Details::of(interface.index).map_err(|error| No::System("ask for the program", error))?;
+    let wanted = if mode == Mode::Generic {
+        Attached::Generic
+    } else {
+        Attached::Driver
+    };
+    match details.program {
+        Some(found) if found.id == id && found.how == wanted => Ok(()),
+        found => Err(No::Other(format!(
+            "its program was attached, and the kernel shows {found:?} instead of number {id} ({wanted:?})"
+        ))),
+    }
+}

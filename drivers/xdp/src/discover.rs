@@ -1,0 +1,114 @@
+//! Discovery: each interface of this machine as a candidate, with what was found out about it, without opening anything.
+
+use doorbell_fabric::discover::{Candidate, Driver, Verdict};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::{Attached, Details, Interface, is_by_address, is_up, rails, rejected};
+
+use crate::config::XdpConfig;
+use crate::open::{modes, queues};
+use crate::rail::{capabilities, in_words};
+use crate::{rights, sys};
+
+/// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
+/// address that is named. All are used only when named: an open rail attaches a program to its interface.
+#[derive(Clone, Debug, Default)]
+pub struct XdpDriver {
+    /// With what rails will be opened.
+    pub config: XdpConfig,
+}
+
+impl XdpDriver {
+    fn judge(&self, name: RailName) -> Candidate {
+        let wanted = self.config.wanted();
+        let found = match Interface::find(&name, &wanted) {
+            Ok(found) => found,
+            Err(error) => return rejected(name, error).only_when_named(REASON),
+        };
+        let candidate = match found.clone().require(&name, &wanted) {
+            Err(error) => rejected(name, error),
+            Ok(_) if found.is_loopback() => Candidate::rejected(
+                name,
+                "the loopback has one queue, which serves one process",
+                "name `shm` for ranks of one host, or `udp:lo`",
+            ),
+            Ok(usable) => match unusable_here() {
+                Some((reason, remedy)) => Candidate::rejected(name, reason, remedy),
+                None => Candidate::usable(name, capabilities(&usable, &self.config)),
+            },
+        };
+        self.facts(candidate, &found).only_when_named(REASON)
+    }
+
+    fn facts(&self, candidate: Candidate, found: &Interface) -> Candidate {
+        let state = if is_up(found.seen.flags) { "up" } else { "down" };
+        let mut facts = candidate
+            .fact("interface", &found.name)
+            .fact("address", format!("{}/{}", found.address, found.prefix))
+            .fact("mtu", format!("{} bytes", found.seen.mtu))
+            .fact("link", state);
+        let Ok(details) = Details::of(found.index) else {
+            return facts;
+        };
+        if let Some(program) = details.program {
+            let how = match program.how {
+                Attached::Driver => "native",
+                Attached::Generic => "generic",
+                Attached::Device => "in the device",
+                Attached::Several => "several",
+            };
+            facts = facts.fact("xdp program", format!("number {}, {how}", program.id));
+        }
+        if let (Verdict::Usable, Some(can)) = (&facts.verdict, &facts.capabilities) {
+            let longest = format!("{} bytes", can.limits.message);
+            let queues = queues(found, &self.config, &details).len();
+            facts = facts
+                .fact("longest frame", longest)
+                .fact("queues", queues.to_string())
+                .fact("mode", in_words(&modes(found, &self.config)));
+        }
+        facts
+    }
+}
+
+const REASON: &str = "an open rail attaches a program to its interface";
+
+/// Why no xdp rail can be opened by this process, if that is so whatever the interface.
+fn unusable_here() -> Option<(String, &'static str)> {
+    match sys::socket() {
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Some((
+            "this kernel has no AF_XDP".to_owned(),
+            "use one with CONFIG_XDP_SOCKETS, or name udp",
+        )),
+        _ => rights::missing(),
+    }
+}
+
+impl Driver for XdpDriver {
+    fn kind(&self) -> &'static str {
+        "xdp"
+    }
+
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(rails("xdp")?.into_iter().map(|name| self.judge(name)).collect())
+    }
+
+    /// Rails named by address.
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        is_by_address(name).then(|| self.judge(name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::discover::discover;
+
+    #[test]
+    fn the_loopback_is_told_why_it_will_not_do() {
+        let name: RailName = "xdp:lo".parse().unwrap();
+        let found = discover(&[&XdpDriver::default()], &[]);
+        let error = found.named(&name).unwrap_err().to_string();
+        assert!(error.contains("one queue") && error.contains("udp:lo"), "{error}");
+    }
+}

@@ -1,0 +1,196 @@
+//! The frames of one channel that were taken from the rings and are not given back yet.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::Refused;
+
+/// A received frame whose chunk was taken out of the rings; dropping it lets the chunk be used again.
+#[derive(Debug)]
+pub struct XdpKept {
+    frame: RegionSlice,
+    /// Shared with the half that lent the chunk, which counts who has it.
+    _lent: Arc<()>,
+}
+
+impl XdpKept {
+    /// The frame's bytes.
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        self.frame.as_shared()
+    }
+}
+
+/// A frame in a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) chunk: u32,
+    pub(crate) queue: u16,
+    pub(crate) kept: bool,
+    pub(crate) from: u32,
+    /// Where in the memory its bytes are.
+    pub(crate) at: u32,
+    pub(crate) length: u32,
+}
+
+/// Frames in the order in which they came; the first `shown` of them are visible.
+pub(crate) struct Inbox {
+    entries: VecDeque<Entry>,
+    most: usize,
+    shown: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            entries: VecDeque::with_capacity(most),
+            most,
+            shown: 0,
+        }
+    }
+
+    /// Ends the last poll: what it showed is `given` back. Returns whether frames wait that were never shown.
+    #[inline]
+    pub(crate) fn turn(&mut self, mut given: impl FnMut(&Entry)) -> bool {
+        for _ in 0..std::mem::take(&mut self.shown) {
+            if let Some(entry) = self.entries.pop_front() {
+                given(&entry);
+            }
+        }
+        !self.entries.is_empty()
+    }
+
+    /// Whether it can take another one without more memory.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries.len() < self.most
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.entries.push_back(entry);
+    }
+
+    /// Whether frames wait that are not shown.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.shown < self.entries.len()
+    }
+
+    /// Shows up to `budget` of the frames that wait.
+    #[inline]
+    pub(crate) fn show(&mut self, budget: usize) -> usize {
+        self.shown = budget.min(self.entries.len());
+        self.shown
+    }
+
+    /// The `i`th shown frame, unless it was kept.
+    #[inline]
+    pub(crate) fn shown(&self, i: usize) -> Option<&Entry> {
+        let entry = self.entries.get(i).filter(|_| i < self.shown)?;
+        (!entry.kept).then_some(entry)
+    }
+
+    /// The `i`th shown frame is kept; `fresh` takes its chunk's place.
+    pub(crate) fn keep(&mut self, i: usize, fresh: u32) {
+        let entry = &mut self.entries[i];
+        (entry.chunk, entry.kept) = (fresh, true);
+    }
+}
+
+/// Chunks beside the rings, for frames that are kept.
+pub(crate) struct Spares {
+    /// Chunks that nobody has, and tokens for them.
+    fresh: Vec<u32>,
+    tokens: Vec<Arc<()>>,
+    /// Chunks that somebody may still have.
+    lent: Vec<(u32, Arc<()>)>,
+}
+
+impl Spares {
+    pub(crate) fn new(chunks: std::ops::Range<u32>) -> Self {
+        Self {
+            tokens: chunks.clone().map(|_| Arc::new(())).collect(),
+            lent: Vec::with_capacity(chunks.len()),
+            fresh: chunks.collect(),
+        }
+    }
+
+    /// Keeps the frame at `frame` in `chunk`; returns it, and the chunk that takes its place.
+    pub(crate) fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(XdpKept, u32), Refused> {
+        if self.fresh.is_empty() {
+            self.take_back();
+        }
+        let (fresh, token) = self.fresh.pop().zip(self.tokens.pop()).ok_or(Refused::Full)?;
+        self.lent.push((chunk, Arc::clone(&token)));
+        Ok((XdpKept { frame, _lent: token }, fresh))
+    }
+
+    fn take_back(&mut self) {
+        let mut at = 0;
+        while at < self.lent.len() {
+            if Arc::strong_count(&self.lent[at].1) > 1 {
+                at += 1;
+                continue;
+            }
+            // What the one who dropped it read of it was read before the kernel has it again.
+            fence(Ordering::Acquire);
+            let (chunk, token) = self.lent.swap_remove(at);
+            self.fresh.push(chunk);
+            self.tokens.push(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::memory::Region;
+
+    fn entry(chunk: u32) -> Entry {
+        Entry {
+            chunk,
+            queue: 0,
+            kept: false,
+            from: 7,
+            at: chunk * 64,
+            length: 4,
+        }
+    }
+
+    #[test]
+    fn what_was_shown_is_given_back_and_the_rest_waits() {
+        let mut inbox = Inbox::new(4);
+        (0..3).for_each(|chunk| inbox.push(entry(chunk)));
+        assert_eq!((inbox.show(2), inbox.has_more()), (2, true));
+        assert_eq!(inbox.shown(1).map(|entry| entry.chunk), Some(1));
+        assert!(inbox.shown(2).is_none());
+        inbox.keep(0, 9);
+        assert!(inbox.shown(0).is_none(), "kept");
+        let mut given = Vec::new();
+        assert!(inbox.turn(|entry| given.push(entry.chunk)));
+        assert_eq!((inbox.show(9), inbox.has_more()), (1, false));
+        assert!(!inbox.turn(|entry| given.push(entry.chunk)));
+        assert_eq!(given, [9, 1, 2], "the fresh chunk for the one that was kept");
+        assert_eq!(inbox.show(1), 0);
+    }
+
+    #[test]
+    fn a_chunk_that_is_kept_comes_back_when_it_is_dropped() {
+        let memory = Region::new(4096).unwrap().whole();
+        let frame = || memory.slice(64, 4).unwrap();
+        memory.write(64, b"kept");
+        let mut spares = Spares::new(10..12);
+        let (a, first) = spares.swap(1, frame()).unwrap();
+        let (b, second) = spares.swap(2, frame()).unwrap();
+        assert_eq!([first, second], [11, 10]);
+        assert_eq!(spares.swap(3, frame()).unwrap_err(), Refused::Full);
+        assert_eq!(a.bytes().to_vec(), b"kept");
+        drop(a);
+        let (_c, third) = spares.swap(3, frame()).unwrap();
+        assert_eq!(third, 1, "the chunk of the one that was dropped");
+        drop(b);
+        assert_eq!(spares.swap(4, frame()).unwrap().1, 2);
+    }
+}

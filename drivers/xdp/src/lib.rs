@@ -1,0 +1,80 @@
+//! `xdp`: datagrams over AF_XDP, past the kernel's network stack.
+//!
+//! ```text
+//!   device queue ─► program: ours? ──► the rail's memory, looked at in place      everything else: the kernel, as before
+//!                                        ▲
+//!   device queue ◄── kernel ◄── one call per batch (none while a zero-copy device is awake)
+//! ```
+//!
+//! The frames on the wire are those of the `udp` rail: UDP over IPv4 or IPv6, two neighbouring ports for the two channels, so that
+//! rails of both kinds talk to each other. Receiving makes no system call. A program of some thirty instructions sees each frame
+//! that comes in on the interface, and sends those for the rail's own address and ports to the rail; it is attached by a link that
+//! the kernel closes with the process, however that ends. Routes and neighbours are the kernel's; its own sockets hold
+//! the two ports, so that nobody else gets them.
+//!
+//! How frames get to the rail's memory is the mode: `zero-copy`, `native` or `generic`. One that is asked for is had or
+//! refused; unasked, the best one that the interface has is taken, and told.
+//!
+//! Frames are as long as fits a page with the kernel's headroom: about 3,800 bytes, whatever the MTU. A peer over sockets on a
+//! link with a larger one has to keep to that (`udp.mtu`).
+//!
+//! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's instructions).
+//!
+//! | file | job |
+//! |---|---|
+//! | `config` | sizes, switches, modes |
+//! | `open` | memory, sockets and program, in the mode that is wanted |
+//! | `rights` | which capability is missing |
+//! | `program` | the program that steers frames |
+//! | `attach` | attaching it, and making sure |
+//! | `queue` | a socket and its rings |
+//! | `rail` | peers, neighbours, link, and the `Rail` contract |
+//! | `tx`, `rx`, `inbox` | the two halves, and received frames until they are given back |
+//! | `raw` | what the queues take by themselves |
+//! | `discover` | candidates for discovery |
+//! | `stats` | what is counted |
+//! | `sys` | the unsafe room: calls without safe wrappers |
+//!
+//! ```no_run
+//! use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
+//! use doorbell_fabric::message::{Body, Incarnation};
+//! use doorbell_xdp::{XdpConfig, XdpRail};
+//!
+//! let mut rail = XdpRail::open(&"xdp:eth1".parse()?, &XdpConfig::default())?;
+//! println!("{} on queues {:?}", rail.granted().mode, rail.granted().queues);
+//! let peer = Datagram::open(&mut rail, &"udp 10.0.0.2:4790".parse()?, Incarnation(1))?;
+//! let (tx, _) = rail.split();
+//! if tx.reserve(Channel::Priority, 1) == 1 {
+//!     tx.post(Channel::Priority, peer, b"head", Body::Bytes(b" and body")).expect("reserved");
+//!     tx.doorbell();
+//! }
+//! # Ok::<(), doorbell_fabric::error::RailError>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod attach;
+mod config;
+mod discover;
+mod inbox;
+mod open;
+mod program;
+mod queue;
+mod rail;
+mod raw;
+mod rights;
+mod rx;
+mod stats;
+#[allow(unsafe_code)]
+mod sys;
+mod tx;
+
+pub use config::{Mode, XdpConfig};
+pub use discover::XdpDriver;
+pub use doorbell_inet::Family;
+pub use inbox::XdpKept;
+pub use open::Granted;
+pub use rail::XdpRail;
+pub use raw::XdpRaw;
+pub use rx::XdpRx;
+pub use stats::XdpStats;
+pub use tx::XdpTx;

@@ -1,0 +1,439 @@
+//! The receiving half: frames lie where the kernel put them, and their chunks go back to it when they were looked at.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use doorbell_fabric::datagram::{Channel, Frame, Receive};
+use doorbell_fabric::ether::{Arrived, HEADERS_6, UDP};
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::{PeerIndex, Refused};
+use doorbell_fabric::pcapng::Way;
+use doorbell_inet::{Other, Tap};
+use rustc_hash::FxHashMap;
+
+use crate::inbox::{Entry, Inbox, Spares, XdpKept};
+use crate::queue::{Fills, Frames, unpack};
+use crate::stats::XdpStats;
+use crate::sys;
+use crate::tx::channel_index;
+
+/// Nobody who was opened.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Most frames that one poll takes from all queues.
+const BATCH: usize = 64;
+
+/// In how many polls that found nothing a kernel that may sleep is asked whether it does: some devices look for chunks first
+/// and say that they sleep then, so that chunks that were given back in between would be seen by nobody.
+const ASK_EVERY: u32 = 64;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// So many chunks are given back at least before the kernel is told of them while frames come in: each time costs a cache
+/// line that the other side has.
+const GIVE_BACK: u32 = 32;
+
+/// One queue's receiving side.
+pub(crate) struct Source {
+    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) receive: Frames,
+    pub(crate) fill: Fills,
+    /// Chunks that were given back and the kernel does not know of.
+    pub(crate) unpublished: u32,
+    pub(crate) untold: u32,
+    /// The kernel may sleep until it is told of chunks: only devices that take them themselves do.
+    pub(crate) may_sleep: bool,
+}
+
+impl Source {
+    /// Gives a chunk back; the ring has room for all chunks that its queue has.
+    #[inline]
+    fn give(&mut self, chunk: u32, size: usize) -> bool {
+        let address = u64::from(chunk) * size as u64;
+        self.unpublished += 1;
+        self.fill.push(address.to_ne_bytes()).is_ok()
+    }
+
+    /// Tells the kernel what was taken and given back.
+    #[inline]
+    fn publish(&mut self) {
+        if self.untold > 0 {
+            self.receive.release();
+            self.untold = 0;
+        }
+        if self.unpublished > 0 {
+            self.fill.publish();
+            self.unpublished = 0;
+            self.wake();
+        }
+    }
+
+    /// Wakes a kernel that sleeps until it is told of chunks.
+    #[inline]
+    fn wake(&self) {
+        if self.may_sleep && self.fill.is_asleep() {
+            // What it says to that is of no use: it is asked again soon.
+            let _ = sys::wake_receiver(self.socket.as_fd());
+        }
+    }
+}
+
+/// The receiving half of an [`XdpRail`](crate::XdpRail).
+pub struct XdpRx {
+    pub(crate) sources: Vec<Source>,
+    inboxes: [Inbox; 2],
+    memory: RegionSlice,
+    chunk: usize,
+    /// Of each chunk: the queue whose kernel side has it.
+    with: Box<[Option<u16>]>,
+    spares: Spares,
+    names: FxHashMap<SocketAddr, u32>,
+    /// Who sent the last frame: mostly the sender of the next one.
+    last: (SocketAddr, u32),
+    own: SocketAddr,
+    /// Each empty poll has the device looked at.
+    busy_poll: bool,
+    /// Chunks that are given back before the kernel is told of them.
+    give_back: u32,
+    /// The queue that is looked at first, and polls that found nothing.
+    turn: usize,
+    idle: u32,
+    pub(crate) stats: XdpStats,
+    /// What the kernel and the rings had counted at the end.
+    ended: (u64, u64),
+    pub(crate) tap: Option<Tap>,
+}
+
+/// What a receiving half is made of.
+pub(crate) struct Parts {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) memory: RegionSlice,
+    pub(crate) chunk: usize,
+    /// Of each queue, the chunks that its fill ring begins with.
+    pub(crate) filled: Vec<std::ops::Range<u32>>,
+    pub(crate) spares: std::ops::Range<u32>,
+    /// The rail's address with its first port.
+    pub(crate) own: SocketAddr,
+    pub(crate) busy_poll: bool,
+}
+
+impl XdpRx {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let chunks = parts.memory.len() / parts.chunk;
+        let mut with = vec![None; chunks];
+        let mut sources = parts.sources;
+        for (queue, (source, chunks)) in sources.iter_mut().zip(&parts.filled).enumerate() {
+            for chunk in chunks.clone() {
+                if source.give(chunk, parts.chunk) {
+                    with[chunk as usize] = Some(queue as u16);
+                }
+            }
+            source.publish();
+        }
+        let most: usize = parts.filled.iter().map(|chunks| chunks.len()).sum();
+        let least = parts.filled.iter().map(|chunks| chunks.len()).min().unwrap_or(0) as u32;
+        Self {
+            sources,
+            inboxes: [Inbox::new(most), Inbox::new(most)],
+            memory: parts.memory,
+            chunk: parts.chunk,
+            with: with.into(),
+            spares: Spares::new(parts.spares),
+            names: FxHashMap::default(),
+            last: (parts.own, NOBODY),
+            own: parts.own,
+            busy_poll: parts.busy_poll,
+            give_back: GIVE_BACK.min(least / 8),
+            turn: 0,
+            idle: 0,
+            stats: XdpStats::default(),
+            ended: (0, 0),
+            tap: None,
+        }
+    }
+
+    /// Frames from `address` are this peer's.
+    pub(crate) fn name(&mut self, address: SocketAddr, peer: u32) {
+        self.names.insert(plain(address), peer);
+        self.last = (self.own, NOBODY);
+    }
+
+    /// The peer with this address.
+    pub(crate) fn named(&self, address: SocketAddr) -> Option<u32> {
+        self.names.get(&plain(address)).copied()
+    }
+
+    /// Whether a poll would show something.
+    pub(crate) fn has_more(&mut self) -> bool {
+        self.inboxes.iter().any(Inbox::has_more)
+            || self.sources.iter_mut().any(|source| source.receive.is_ready())
+    }
+
+    /// Frames that the kernel dropped for want of room, or because they are too long; and what could not be true: entries that
+    /// it refused, and indices. Asks every socket.
+    pub(crate) fn kernel_counts(&self) -> (u64, u64) {
+        self.sources.iter().fold(self.ended, |(drops, wrong), source| {
+            let one = sys::counted(source.socket.as_fd()).unwrap_or_default();
+            let rings = source.receive.nonsense() + source.fill.nonsense();
+            // Where no chunk was left, the frame is among the dropped ones.
+            (drops + one.dropped + one.ring_full, wrong + one.invalid + rings)
+        })
+    }
+
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().map(|source| source.socket.as_fd())
+    }
+
+    /// Takes what has come, up to a batch of all queues, and sorts it by channel.
+    #[inline]
+    fn pull(&mut self) {
+        let (count, mut left) = (self.sources.len(), BATCH);
+        for at in 0..count {
+            let queue = (self.turn + at) % count;
+            while left > 0 && self.inboxes.iter().all(Inbox::has_room) {
+                let Some(descriptor) = self.sources[queue].receive.take() else {
+                    break;
+                };
+                self.sources[queue].untold += 1;
+                left -= 1;
+                self.take(queue as u16, unpack(&descriptor));
+            }
+        }
+        let found = left < BATCH;
+        self.turn = if count > 1 { (self.turn + 1) % count } else { 0 };
+        for source in &mut self.sources {
+            if !found || source.untold.max(source.unpublished) >= self.give_back {
+                source.publish();
+            }
+        }
+        if !found {
+            self.found_nothing();
+        }
+    }
+
+    #[inline]
+    fn found_nothing(&mut self) {
+        self.idle = self.idle.wrapping_add(1);
+        if self.idle.is_multiple_of(ASK_EVERY) {
+            self.sources.iter().for_each(Source::wake);
+        }
+        if self.busy_poll {
+            self.sources
+                .iter()
+                .for_each(|source| drop(sys::wake_receiver(source.socket.as_fd())));
+        }
+    }
+
+    /// One entry of a ring: the frame goes to its channel, or its chunk goes back.
+    #[inline]
+    fn take(&mut self, queue: u16, (address, length, options): (u64, u32, u32)) {
+        // Chunks are powers of two.
+        let number = usize::try_from(address >> self.chunk.trailing_zeros()).unwrap_or(usize::MAX);
+        let inside = self.chunk - (address as usize & (self.chunk - 1));
+        let known = self.with.get_mut(number);
+        let Some(with) = known.filter(|with| with.is_some()) else {
+            // A chunk that the kernel does not have: it is nobody's to give back.
+            self.stats.nonsense += 1;
+            return;
+        };
+        *with = None;
+        let frame = if length as usize <= inside && options & libc::XDP_PKT_CONTD == 0 {
+            self.read(address as usize, length as usize)
+        } else {
+            self.stats.malformed += 1;
+            None
+        };
+        match frame {
+            Some((channel, from, at, length)) => {
+                let entry = Entry {
+                    chunk: number as u32,
+                    queue,
+                    kept: false,
+                    from,
+                    at: at as u32,
+                    length: length as u32,
+                };
+                self.inboxes[channel].push(entry);
+            }
+            None => self.give(queue, number as u32),
+        }
+    }
+
+    /// Channel, peer, place and length of the frame in a packet that is for this rail and intact.
+    #[inline]
+    fn read(&mut self, place: usize, length: usize) -> Option<(usize, u32, usize, usize)> {
+        let packet = self.memory.as_shared().skip(place).take(length);
+        // The second line of a short frame is fetched beside the first, and not after it: both come from afar.
+        std::hint::black_box(packet.read::<1>(LINE));
+        let mut headers = [0; HEADERS_6];
+        let n = packet.copy_to(0, &mut headers);
+        let Some(arrived) = Arrived::read(&headers[..n]) else {
+            self.stats.malformed += 1;
+            return None;
+        };
+        let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
+        if channel > 1 || arrived.to.ip() != self.own.ip() || arrived.at + arrived.length > length {
+            self.stats.malformed += 1;
+            return None;
+        }
+        let frame = packet.skip(arrived.at).take(arrived.length);
+        match judge(&arrived, frame, self.own.is_ipv4()) {
+            Sum::Right => {}
+            Sum::Unfinished => self.stats.unfinished += 1,
+            Sum::Wrong => {
+                self.stats.corrupt += 1;
+                return None;
+            }
+        }
+        let from = self.sender(arrived.from);
+        self.stats.received += 1;
+        let at = place + arrived.at;
+        if self.tap.is_some() {
+            self.show(channel, (from, arrived.from), at, arrived.length);
+        }
+        Some((channel, from, at, arrived.length))
+    }
+
+    #[cold]
+    fn show(&self, channel: usize, (from, address): (u32, SocketAddr), at: usize, length: usize) {
+        if let Some(tap) = &self.tap {
+            let other = if from == NOBODY {
+                Other::Stranger(Some(address))
+            } else {
+                Other::Peer(from)
+            };
+            let frame = self.memory.as_shared().skip(at).take(length);
+            tap.frame(Way::In, channel, other, &frame.to_vec());
+        }
+    }
+
+    #[inline]
+    fn sender(&mut self, from: SocketAddr) -> u32 {
+        if self.last.0 != from {
+            let known = self.names.get(&from).copied();
+            self.stats.strangers += u64::from(known.is_none());
+            match known {
+                Some(peer) => self.last = (from, peer),
+                None => return NOBODY,
+            }
+        }
+        self.last.1
+    }
+
+    /// Takes the next packet off the rings, copies what is behind its headers, and gives its chunk back.
+    #[inline]
+    pub(crate) fn take_packet(&mut self, headers: usize, into: &mut [u8]) -> Option<usize> {
+        for queue in 0..self.sources.len() {
+            let source = &mut self.sources[queue];
+            let Some(descriptor) = source.receive.take() else {
+                source.publish();
+                continue;
+            };
+            source.untold += 1;
+            let (address, length, _) = unpack(&descriptor);
+            let packet = self
+                .memory
+                .as_shared()
+                .skip(address as usize)
+                .take(length as usize);
+            packet.copy_to(headers, into);
+            // By UDP's own length: the link pads what is short.
+            let told = packet.read(headers - 4).map_or(0, u16::from_be_bytes);
+            let chunk = u32::try_from(address >> self.chunk.trailing_zeros()).unwrap_or(u32::MAX);
+            if (chunk as usize) < self.with.len() {
+                self.give(queue as u16, chunk);
+            }
+            return Some(usize::from(told).saturating_sub(UDP));
+        }
+        None
+    }
+
+    #[inline]
+    fn give(&mut self, queue: u16, chunk: u32) {
+        if self.sources[usize::from(queue)].give(chunk, self.chunk) {
+            self.with[chunk as usize] = Some(queue);
+        }
+    }
+
+    /// Gives up the sockets.
+    pub(crate) fn release(&mut self) {
+        self.ended = self.kernel_counts();
+        self.sources.clear();
+        self.names.clear();
+    }
+}
+
+/// What a checksum says.
+enum Sum {
+    Right,
+    /// The sender's kernel left it to a device, and there was none on the way.
+    Unfinished,
+    Wrong,
+}
+
+#[inline]
+fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> Sum {
+    // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
+    let none_is_right = is_ipv4 && !arrived.has_checksum();
+    if none_is_right || arrived.is_intact(frame.sum().into()) {
+        Sum::Right
+    } else if arrived.has_checksum() && arrived.was_never_sent() {
+        Sum::Unfinished
+    } else {
+        Sum::Wrong
+    }
+}
+
+/// Without a scope, which means something on this host only.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
+impl Receive for XdpRx {
+    type Kept = XdpKept;
+
+    #[inline]
+    fn poll(&mut self, channel: Channel, budget: usize) -> usize {
+        let at = channel_index(channel);
+        let (sources, with, size) = (&mut self.sources, &mut self.with, self.chunk);
+        let waits = self.inboxes[at].turn(|entry| {
+            // After the end there is nobody to give it to.
+            if let Some(source) = sources.get_mut(usize::from(entry.queue))
+                && source.give(entry.chunk, size)
+            {
+                with[entry.chunk as usize] = Some(entry.queue);
+            }
+        });
+        if !waits && budget > 0 {
+            self.pull();
+        }
+        self.inboxes[at].show(budget)
+    }
+
+    #[inline]
+    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
+        let entry = self.inboxes[channel_index(channel)].shown(i)?;
+        Some(Frame {
+            from: (entry.from != NOBODY).then_some(PeerIndex(entry.from)),
+            bytes: self
+                .memory
+                .as_shared()
+                .skip(entry.at as usize)
+                .take(entry.length as usize),
+        })
+    }
+
+    fn keep(&mut self, channel: Channel, i: usize) -> Result<XdpKept, Refused> {
+        let inbox = &mut self.inboxes[channel_index(channel)];
+        let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
+        let frame = self
+            .memory
+            .slice(entry.at as usize, entry.length as usize)
+            .ok_or(Refused::BadMemory)?;
+        let (kept, fresh) = self.spares.swap(entry.chunk, frame)?;
+        inbox.keep(i, fresh);
+        Ok(kept)
+    }
+}

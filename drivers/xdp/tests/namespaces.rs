@@ -1,0 +1,468 @@
+//! Beside the kernel's own stack on a real link: what goes to the rail and what does not, who else is there, how it ends.
+
+#[path = "../../udp/tests/netns/mod.rs"]
+mod netns;
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::EventKind;
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
+use doorbell_fabric::rail::{Armed, Rail};
+use doorbell_fabric::time::Time;
+use doorbell_xdp::{Mode, XdpConfig, XdpRail};
+use netns::Lab;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const LIFE: Incarnation = Incarnation(1);
+
+fn open(lab: &Lab, side: usize, config: &XdpConfig) -> Result<XdpRail, RailError> {
+    lab.inside(side, || XdpRail::open(&"xdp:v0".parse().unwrap(), config))
+}
+
+/// Opens a peer from inside its host: routes are asked for there.
+fn meet<R: Datagram + Send>(lab: &Lab, side: usize, rail: &mut R, address: &RailAddress) -> PeerIndex {
+    lab.inside(side, || Datagram::open(rail, address, LIFE)).unwrap()
+}
+
+struct Watch(Instant);
+
+fn watch() -> Watch {
+    Watch(Instant::now())
+}
+
+impl Watch {
+    fn now(&self) -> Time {
+        Time::from_nanos(1 + self.0.elapsed().as_nanos() as u64)
+    }
+
+    fn until(&self, what: &str, mut done: impl FnMut(Time) -> bool) {
+        while !done(self.now()) {
+            assert!(self.0.elapsed() < PATIENCE, "never happened: {what}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn resolved(rail: &mut XdpRail, peer: PeerIndex) {
+    watch().until("the neighbour is known", |now| {
+        rail.progress(now);
+        rail.is_resolved(peer)
+    });
+}
+
+fn post<R: Datagram>(rail: &mut R, channel: Channel, peer: PeerIndex, bytes: &[u8]) -> bool {
+    let (tx, _) = rail.split();
+    if tx.reserve(channel, 1) == 0 {
+        return false;
+    }
+    tx.post(channel, peer, bytes, Body::Empty).unwrap();
+    tx.doorbell();
+    true
+}
+
+/// The next frame on the channel.
+fn take<R: Datagram>(rail: &mut R, channel: Channel) -> (Option<PeerIndex>, Vec<u8>) {
+    let mut got = None;
+    watch().until("a frame arrives", |_| {
+        let (_, rx) = rail.split();
+        if rx.poll(channel, 1) == 1 {
+            let frame = rx.frame(channel, 0).unwrap();
+            got = Some((frame.from, frame.bytes.to_vec()));
+        }
+        got.is_some()
+    });
+    got.unwrap()
+}
+
+/// Other ports of the same address, and everything else, go to the kernel as before.
+#[test]
+fn only_its_own_ports_come_to_the_rail() {
+    let Some(lab) = Lab::pair("only_its_own_ports_come_to_the_rail", 1500) else {
+        return;
+    };
+    let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    let port = rail.address().inet_of("xdp").unwrap().port();
+    let other = lab.inside(0, || UdpSocket::bind("10.77.0.1:0")).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stranger = lab.inside(1, || UdpSocket::bind("10.77.0.2:0")).unwrap();
+    stranger
+        .send_to(b"to the kernel", other.local_addr().unwrap())
+        .unwrap();
+    let mut bytes = [0; 64];
+    assert_eq!(other.recv(&mut bytes).unwrap(), 13);
+    for (channel, port) in [(Channel::Priority, port), (Channel::Data, port + 1)] {
+        stranger.send_to(b"to the rail", ("10.77.0.1", port)).unwrap();
+        assert_eq!(take(&mut rail, channel), (None, b"to the rail".to_vec()));
+    }
+    // Below and above its ports there is nobody.
+    for port in [port - 1, port + 2] {
+        stranger.send_to(b"to nobody", ("10.77.0.1", port)).unwrap();
+    }
+    // Too long for one packet: fragments are put together by the kernel, and never seen by the rail.
+    lab.inside(1, || stranger.send_to(&[7; 4000], ("10.77.0.1", port)))
+        .unwrap();
+    let watch = watch();
+    watch.until("fragments are counted as astray", |now| {
+        rail.progress(now);
+        rail.stats().astray == 1
+    });
+    let stats = rail.stats();
+    assert_eq!(
+        (stats.received, stats.strangers, stats.malformed),
+        (2, 2, 0),
+        "{stats:?}"
+    );
+}
+
+/// The queue is one process's, whoever else wants it is told, and a link that was closed leaves nothing behind.
+#[test]
+fn a_queue_serves_one_rail_at_a_time() {
+    let Some(lab) = Lab::pair("a_queue_serves_one_rail_at_a_time", 1500) else {
+        return;
+    };
+    let programs = || lab.inside(0, || link_of("v0")).contains("prog/xdp");
+    assert!(!programs());
+    let rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    assert!(programs());
+    assert_eq!(
+        (rail.granted().mode, rail.granted().queues.as_slice()),
+        (Mode::Generic, &[0][..])
+    );
+    let error = open(&lab, 0, &XdpConfig::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("another XDP program") && error.contains("xdp:v0"),
+        "{error}"
+    );
+    drop(rail);
+    assert!(!programs());
+    drop(open(&lab, 0, &XdpConfig::default()).unwrap());
+    assert!(!programs());
+}
+
+/// What `ip link` shows of an interface.
+fn link_of(interface: &str) -> String {
+    let shown = Command::new("ip")
+        .args(["link", "show", interface])
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&shown.stdout).into_owned()
+}
+
+/// A process that is killed leaves no program on the interface, and its queue can be had at once.
+#[test]
+fn a_killed_process_leaves_a_clean_interface() {
+    let Some(lab) = Lab::pair("a_killed_process_leaves_a_clean_interface", 1500) else {
+        return;
+    };
+    let program = std::env::current_exe().unwrap();
+    let mut child = Command::new("ip")
+        .args(["netns", "exec", lab.name(0)])
+        .arg(program)
+        .args(["--exact", "hold_the_interface", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(
+        lines.any(|line| line.unwrap().contains("holding")),
+        "it opened the rail"
+    );
+    let busy = open(&lab, 0, &XdpConfig::default()).unwrap_err().to_string();
+    assert!(busy.contains("another XDP program"), "{busy}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The kernel takes a moment to end what a killed process had.
+    let mut rail = None;
+    watch().until("the interface is free", |_| {
+        rail = open(&lab, 0, &XdpConfig::default()).ok();
+        rail.is_some()
+    });
+    drop(rail);
+    assert!(!lab.inside(0, || link_of("v0")).contains("prog/xdp"));
+}
+
+/// Set for the process that holds an interface until it is killed.
+const CHILD: &str = "DOORBELL_TEST_HOLDS_AN_INTERFACE";
+
+/// The process that is killed in the test above; by itself, nothing.
+#[test]
+fn hold_the_interface() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let _rail = XdpRail::open(&"xdp:v0".parse().unwrap(), &XdpConfig::default()).unwrap();
+    println!("holding");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// Modes that an interface does not have are refused when they are named.
+#[test]
+fn a_mode_is_had_or_refused() {
+    let Some(lab) = Lab::pair("a_mode_is_had_or_refused", 1500) else {
+        return;
+    };
+    let asked = |mode| XdpConfig {
+        mode: Some(mode),
+        ..XdpConfig::default()
+    };
+    let error = open(&lab, 0, &asked(Mode::ZeroCopy)).unwrap_err().to_string();
+    assert!(
+        error.contains("zero-copy: its driver does not have it"),
+        "{error}"
+    );
+    for mode in [Mode::Native, Mode::Generic] {
+        assert_eq!(open(&lab, 0, &asked(mode)).unwrap().granted().mode, mode);
+    }
+    let config = XdpConfig {
+        queue: Some(7),
+        ..XdpConfig::default()
+    };
+    let error = open(&lab, 0, &config).unwrap_err().to_string();
+    assert!(
+        error.contains("no such queue") && error.contains("xdp.queue"),
+        "{error}"
+    );
+    let error = lab.inside(0, || {
+        XdpRail::open(&"xdp:lo".parse().unwrap(), &XdpConfig::default())
+    });
+    assert!(error.unwrap_err().to_string().contains("udp:lo"));
+}
+
+/// Frames of all queues arrive: the kernel chooses the queue by the sender's processor or by its flow.
+#[test]
+fn all_queues_of_an_interface_are_served() {
+    let Some(lab) = Lab::pair("all_queues_of_an_interface_are_served", 1500) else {
+        return;
+    };
+    let b = lab.name(1);
+    lab.ip(0, "link del v0");
+    let many = "numrxqueues 4 numtxqueues 4";
+    lab.ip(
+        0,
+        &format!("link add v0 {many} type veth peer name v0 netns {b} {many}"),
+    );
+    for side in 0..2 {
+        lab.ip(side, &format!("address add 10.77.0.{}/24 dev v0", side + 1));
+        lab.ip(side, "link set v0 up");
+    }
+    (0..2).for_each(|side| lab.wait_until_up(side, "v0"));
+    let config = XdpConfig {
+        mode: Some(Mode::Native),
+        ..XdpConfig::default()
+    };
+    let (mut one, mut other) = (open(&lab, 0, &config).unwrap(), open(&lab, 1, &config).unwrap());
+    assert_eq!(one.granted().queues, [0, 1, 2, 3]);
+    let to_other = meet(&lab, 0, &mut one, &other.address());
+    meet(&lab, 1, &mut other, &one.address());
+    resolved(&mut one, to_other);
+    for number in 0..100u8 {
+        assert!(post(&mut one, Channel::Data, to_other, &[number; 100]));
+        assert_eq!(take(&mut other, Channel::Data).1, [number; 100]);
+    }
+    // Kernel sockets of many ports spread over the queues.
+    let port = other.address().inet_of("xdp").unwrap().port();
+    for _ in 0..32 {
+        let stranger = lab.inside(0, || UdpSocket::bind("10.77.0.1:0")).unwrap();
+        stranger.send_to(b"from anywhere", ("10.77.0.2", port)).unwrap();
+        assert_eq!(take(&mut other, Channel::Priority).1, b"from anywhere");
+    }
+    assert_eq!(other.stats().astray, 0);
+}
+
+/// More frames than the rings hold: what does not fit is dropped and counted, the rest is whole, and it goes on.
+#[test]
+fn a_flood_is_counted_and_ends_well() {
+    let Some(lab) = Lab::pair("a_flood_is_counted_and_ends_well", 1500) else {
+        return;
+    };
+    let config = XdpConfig {
+        receive_ring: 64,
+        send_ring: 64,
+        ..XdpConfig::default()
+    };
+    let (mut a, mut b) = (open(&lab, 0, &config).unwrap(), open(&lab, 1, &config).unwrap());
+    let to_b = meet(&lab, 0, &mut a, &b.address());
+    meet(&lab, 1, &mut b, &a.address());
+    resolved(&mut a, to_b);
+    let mut posted = 0u64;
+    watch().until("a thousand frames are posted", |_| {
+        let (tx, _) = a.split();
+        for _ in 0..tx.reserve(Channel::Data, 16) {
+            tx.post(Channel::Data, to_b, &posted.to_ne_bytes(), Body::Empty)
+                .unwrap();
+            posted += 1;
+        }
+        tx.doorbell();
+        posted >= 1000
+    });
+    let (mut last, mut seen) = (None, 0);
+    loop {
+        let (_, rx) = b.split();
+        let n = rx.poll(Channel::Data, 16);
+        if n == 0 {
+            break;
+        }
+        for i in 0..n {
+            let number = u64::from_ne_bytes(rx.frame(Channel::Data, i).unwrap().bytes.read(0).unwrap());
+            assert!(last.is_none_or(|last| number > last), "in order, once");
+            (last, seen) = (Some(number), seen + 1);
+        }
+    }
+    let stats = b.stats();
+    assert!(seen >= 64 && seen < posted, "{seen} of {posted}");
+    assert_eq!(stats.received, seen);
+    assert_eq!(stats.overrun + seen, posted, "{stats:?}");
+    assert_eq!(a.stats().sent, posted);
+    assert!(post(&mut a, Channel::Data, to_b, b"after"));
+    assert_eq!(take(&mut b, Channel::Data).1, b"after");
+}
+
+/// A peer whose station answers nobody is no error: its frames are lost, until it does.
+#[test]
+fn a_neighbour_that_comes_later_is_found() {
+    let Some(lab) = Lab::pair("a_neighbour_that_comes_later_is_found", 1500) else {
+        return;
+    };
+    let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    let nobody = RailAddress::inet("xdp", "10.77.0.9:4000".parse().unwrap());
+    let peer = meet(&lab, 0, &mut rail, &nobody);
+    assert!(!rail.is_resolved(peer));
+    assert!(post(&mut rail, Channel::Data, peer, b"lost"));
+    assert_eq!(rail.stats().unresolved, 1);
+    lab.ip(1, "address add 10.77.0.9/24 dev v0");
+    resolved(&mut rail, peer);
+    let late = lab.inside(1, || UdpSocket::bind("10.77.0.9:4001")).unwrap();
+    late.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(post(&mut rail, Channel::Data, peer, b"found"));
+    let mut bytes = [0; 16];
+    assert_eq!(late.recv(&mut bytes).unwrap(), 5);
+    // It has another hardware address now, and says so.
+    lab.ip(1, "link set v0 down");
+    lab.ip(1, "link set v0 address 02:00:00:00:00:77");
+    lab.ip(1, "link set v0 up");
+    watch().until("frames go to the new hardware address", |now| {
+        rail.progress(now);
+        lab.can(1, "neigh flush dev v0");
+        let _ = late.send_to(b"hello", "10.77.0.1:9");
+        post(&mut rail, Channel::Data, peer, b"moved");
+        late.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        late.recv(&mut bytes).is_ok_and(|n| n == 5)
+    });
+}
+
+#[test]
+fn who_sleeps_is_woken_by_a_frame_and_the_link_is_told() {
+    let Some(lab) = Lab::pair("who_sleeps_is_woken_by_a_frame_and_the_link_is_told", 1500) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        open(&lab, 0, &XdpConfig::default()).unwrap(),
+        open(&lab, 1, &XdpConfig::default()).unwrap(),
+    );
+    let to_b = meet(&lab, 0, &mut a, &b.address());
+    resolved(&mut a, to_b);
+    let watch = watch();
+    b.progress(watch.now());
+    let readable = |rail: &mut XdpRail, wait: i64| match rail.arm().unwrap() {
+        Armed::Ready => true,
+        Armed::Sleep(fd) => {
+            let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+                fd,
+                rustix::event::PollFlags::IN,
+            )];
+            let wait = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: wait * 1_000_000,
+            };
+            rustix::event::poll(&mut fds, Some(&wait)).unwrap() == 1
+        }
+    };
+    // News of neighbours are read first.
+    watch.until("nothing is left to read", |now| {
+        b.disarm();
+        b.progress(now);
+        !readable(&mut b, 20)
+    });
+    assert!(post(&mut a, Channel::Data, to_b, b"wake up"));
+    assert!(readable(&mut b, 5_000));
+    b.disarm();
+    assert_eq!(take(&mut b, Channel::Data).1, b"wake up");
+    lab.ip(0, "link set v0 down");
+    let mut events = Vec::new();
+    watch.until("the link's end is told", |now| {
+        b.progress(now);
+        events.extend(std::iter::from_fn(|| b.event()).map(|event| event.kind));
+        events.contains(&EventKind::LinkDown)
+    });
+    assert!(!b.is_link_up());
+    let deadline = watch.now();
+    assert!(b.close(deadline, deadline));
+}
+
+/// A rail that has ended has let go of its queue, whoever still has the value.
+#[test]
+fn a_closed_rail_has_let_go_of_the_queue() {
+    let Some(lab) = Lab::pair("a_closed_rail_has_let_go_of_the_queue", 1500) else {
+        return;
+    };
+    let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    assert!(rail.close(Time::ZERO, Time::ZERO));
+    let again = open(&lab, 0, &XdpConfig::default()).unwrap();
+    assert_eq!(rail.stats().sent, 0);
+    drop(again);
+}
+
+/// Where the interface is down, what was posted waits for it; nobody is kept awake by that, and an end does not wait.
+#[test]
+fn frames_of_an_interface_that_is_down_keep_nobody_awake() {
+    let Some(lab) = Lab::pair("frames_of_an_interface_that_is_down_keep_nobody_awake", 1500) else {
+        return;
+    };
+    let (mut a, mut b) = (
+        open(&lab, 0, &XdpConfig::default()).unwrap(),
+        open(&lab, 1, &XdpConfig::default()).unwrap(),
+    );
+    let to_b = meet(&lab, 0, &mut a, &b.address());
+    resolved(&mut a, to_b);
+    lab.ip(0, "link set v0 down");
+    assert!(post(&mut a, Channel::Data, to_b, b"waits"));
+    let watch = watch();
+    watch.until("it can sleep", |now| {
+        a.disarm();
+        a.progress(now);
+        while a.event().is_some() {}
+        matches!(a.arm().unwrap(), Armed::Sleep(_))
+    });
+    a.disarm();
+    assert_eq!(a.stats().sent, 0);
+    lab.ip(0, "link set v0 up");
+    let mut got = false;
+    watch.until("frames go out when the interface is up again", |now| {
+        a.progress(now);
+        // Until the carrier is back, the kernel takes frames and drops them.
+        post(&mut a, Channel::Data, to_b, b"again");
+        let (_, rx) = b.split();
+        let n = rx.poll(Channel::Data, 16);
+        got |= (0..n).any(|i| {
+            rx.frame(Channel::Data, i)
+                .is_some_and(|frame| frame.bytes.to_vec() == b"again")
+        });
+        got
+    });
+    assert!(a.stats().sent >= 2);
+    lab.ip(0, "link set v0 down");
+    assert!(post(&mut a, Channel::Data, to_b, b"lost"));
+    let now = watch.now();
+    assert!(
+        a.close(now, now + Duration::from_secs(60)),
+        "there is nothing to wait for"
+    );
+    assert_eq!(a.stats().unsendable, 1);
+}

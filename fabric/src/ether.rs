@@ -1,0 +1,472 @@
+//! Ethernet, IPv4, IPv6 and UDP headers: the layouts, a template that is written before each frame of a peer, and the check of
+//! what arrives. For drivers whose queues carry whole Ethernet frames, and for captures.
+//!
+//! ```text
+//!   │ Ethernet 14 │ IPv4 20, or IPv6 40 │ UDP 8 │ frame … │      no options, no fragments, no tags
+//! ```
+//!
+//! Sources: RFC 791 (IPv4), RFC 8200 (IPv6), RFC 768 (UDP), RFC 1071 (the checksum).
+
+use std::net::{IpAddr, SocketAddr};
+
+use zerocopy::byteorder::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A hardware address.
+pub type Mac = [u8; 6];
+
+/// Bytes of an Ethernet header.
+pub const ETHERNET: usize = size_of::<Ethernet>();
+/// Bytes of UDP's header.
+pub const UDP: usize = size_of::<Udp>();
+/// Bytes of the headers before a frame over IPv4.
+pub const HEADERS_4: usize = ETHERNET + size_of::<Ipv4>() + size_of::<Udp>();
+/// The same over IPv6: the longest headers.
+pub const HEADERS_6: usize = ETHERNET + size_of::<Ipv6>() + size_of::<Udp>();
+
+/// `ethertype` of IPv4.
+pub const KIND_4: u16 = 0x0800;
+/// `ethertype` of IPv6.
+pub const KIND_6: u16 = 0x86dd;
+/// The protocol number of UDP.
+pub const UDP_NUMBER: u8 = 17;
+
+const VERSION_4: u8 = 0x45;
+const VERSION_6: u32 = 6 << 28;
+const DO_NOT_FRAGMENT: u16 = 0x4000;
+/// "More fragments", and where in the packet this one is.
+const FRAGMENT: u16 = 0x3fff;
+const HOPS: u8 = 64;
+
+/// Ethernet's header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Ethernet {
+    /// To whom.
+    pub to: Mac,
+    /// From whom.
+    pub from: Mac,
+    /// What follows.
+    pub kind: U16,
+}
+
+/// IPv4's header without options.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Ipv4 {
+    version: u8,
+    service: u8,
+    length: U16,
+    identification: U16,
+    fragment: U16,
+    hops: u8,
+    protocol: u8,
+    checksum: U16,
+    from: [u8; 4],
+    to: [u8; 4],
+}
+
+/// IPv6's header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Ipv6 {
+    version: U32,
+    length: U16,
+    protocol: u8,
+    hops: u8,
+    from: [u8; 16],
+    to: [u8; 16],
+}
+
+/// UDP's header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Udp {
+    from: U16,
+    to: U16,
+    length: U16,
+    checksum: U16,
+}
+
+const _: () = assert!(size_of::<Ethernet>() == 14 && size_of::<Udp>() == 8);
+const _: () = assert!(size_of::<Ipv4>() == 20 && size_of::<Ipv6>() == 40);
+
+/// The sum of the 16-bit words of `bytes` in network order, before it is folded.
+pub fn sum(bytes: &[u8]) -> u64 {
+    let (words, odd) = bytes.as_chunks::<2>();
+    let words: u64 = words
+        .iter()
+        .map(|word| u64::from(u16::from_be_bytes(*word)))
+        .sum();
+    words + odd.first().map_or(0, |&byte| u64::from(byte) << 8)
+}
+
+/// A sum as sixteen bits in ones' complement.
+#[inline]
+pub const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// A checksum as it is sent: a sum of zero in its other form, because zero says that there is none.
+#[inline]
+pub(crate) const fn told(sum: u64) -> u16 {
+    match !fold(sum) {
+        0 => u16::MAX,
+        other => other,
+    }
+}
+
+/// The headers of all frames from one address to another.
+///
+/// ```
+/// use doorbell_fabric::ether::{Headers, Arrived, sum};
+/// let (from, to) = ("10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7001".parse().unwrap());
+/// let headers = Headers::new(from, to);
+/// let mut packet = headers.before(4, Some(sum(b"ping"))).to_vec();
+/// packet.extend_from_slice(b"ping");
+/// let arrived = Arrived::read(&packet).unwrap();
+/// assert_eq!((arrived.from, arrived.to), (from, to));
+/// assert_eq!(&packet[arrived.at..][..arrived.length], b"ping");
+/// assert!(arrived.is_intact(sum(b"ping")) && !arrived.is_intact(sum(b"pong")));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    bytes: [u8; HEADERS_6],
+    length: u8,
+    /// The sums of what is the same in every frame, for both checksums.
+    fixed: u64,
+    pseudo: u64,
+}
+
+impl Headers {
+    /// Headers between hardware addresses that are not known yet. One IPv6 end makes it IPv6, with the other end mapped.
+    #[must_use]
+    pub fn new(from: SocketAddr, to: SocketAddr) -> Self {
+        let mut bytes = [0; HEADERS_6];
+        let udp = Udp {
+            from: from.port().into(),
+            to: to.port().into(),
+            length: 0.into(),
+            checksum: 0.into(),
+        };
+        let ethernet = |kind: u16| Ethernet {
+            to: [0; 6],
+            from: [0; 6],
+            kind: kind.into(),
+        };
+        let (length, fixed, addresses) = match (from.ip(), to.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(target)) => {
+                let ip = Ipv4 {
+                    version: VERSION_4,
+                    service: 0,
+                    length: 0.into(),
+                    identification: 0.into(),
+                    fragment: DO_NOT_FRAGMENT.into(),
+                    hops: HOPS,
+                    protocol: UDP_NUMBER,
+                    checksum: 0.into(),
+                    from: source.octets(),
+                    to: target.octets(),
+                };
+                put(
+                    &mut bytes,
+                    &[ethernet(KIND_4).as_bytes(), ip.as_bytes(), udp.as_bytes()],
+                );
+                (HEADERS_4, sum(ip.as_bytes()), sum(&ip.from) + sum(&ip.to))
+            }
+            (source, target) => {
+                let ip = Ipv6 {
+                    version: VERSION_6.into(),
+                    length: 0.into(),
+                    protocol: UDP_NUMBER,
+                    hops: HOPS,
+                    from: wide(source),
+                    to: wide(target),
+                };
+                put(
+                    &mut bytes,
+                    &[ethernet(KIND_6).as_bytes(), ip.as_bytes(), udp.as_bytes()],
+                );
+                (HEADERS_6, 0, sum(&ip.from) + sum(&ip.to))
+            }
+        };
+        Self {
+            bytes,
+            length: length as u8,
+            fixed,
+            pseudo: addresses + u64::from(UDP_NUMBER) + sum(udp.as_bytes()),
+        }
+    }
+
+    /// Fills in the hardware addresses.
+    pub fn set_macs(&mut self, from: Mac, to: Mac) {
+        self.bytes[..6].copy_from_slice(&to);
+        self.bytes[6..12].copy_from_slice(&from);
+    }
+
+    /// How many bytes they have.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.length)
+    }
+
+    /// Never: there are headers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The headers of a frame of `length` bytes, with UDP's checksum for a frame of that [`sum`]; without one it is zero,
+    /// which says "none", which IPv4 allows. Lengths above what IP can say are cut off.
+    #[inline]
+    #[must_use]
+    pub fn before(&self, length: usize, of_frame: Option<u64>) -> Packed {
+        let mut packed = Packed {
+            bytes: self.bytes,
+            length: self.length,
+        };
+        let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
+        let udp_at = self.len() - UDP;
+        let udp_length = short(UDP + length);
+        let mut put = |at: usize, value: u16| packed.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        if self.len() == HEADERS_4 {
+            let total = short(size_of::<Ipv4>() + UDP + length);
+            put(ETHERNET + 2, total);
+            put(ETHERNET + 10, !fold(self.fixed + u64::from(total)));
+        } else {
+            put(ETHERNET + 4, udp_length);
+        }
+        put(udp_at + 4, udp_length);
+        if let Some(of_frame) = of_frame {
+            // The length counts twice: in UDP's header and in the pseudo header before it.
+            put(
+                udp_at + 6,
+                told(self.pseudo + 2 * u64::from(udp_length) + of_frame),
+            );
+        }
+        packed
+    }
+}
+
+fn put(bytes: &mut [u8], parts: &[&[u8]]) {
+    let mut at = 0;
+    for part in parts {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+}
+
+fn wide(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The headers of one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    bytes: [u8; HEADERS_6],
+    length: u8,
+}
+
+impl std::ops::Deref for Packed {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// What the headers of a packet say, as far as they make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Who says to have sent it.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
+    /// Where in the packet the frame begins.
+    pub at: usize,
+    /// How many bytes it has.
+    pub length: usize,
+    /// UDP's checksum as it came; zero: none.
+    checksum: u16,
+    /// The sum of the pseudo header, and of UDP's without its checksum.
+    pseudo: u64,
+    head: u64,
+}
+
+impl Arrived {
+    /// Reads the headers at the start of `packet`, which may be cut off behind them; `None` when they are not those of a whole
+    /// UDP datagram without options, extension headers or fragments.
+    #[inline]
+    #[must_use]
+    pub fn read(packet: &[u8]) -> Option<Self> {
+        let (ethernet, rest) = Ethernet::ref_from_prefix(packet).ok()?;
+        let (from, to, room, addresses, at, rest): (IpAddr, IpAddr, _, _, _, _) = match ethernet.kind.get() {
+            KIND_4 => {
+                let (ip, rest) = Ipv4::ref_from_prefix(rest).ok()?;
+                let whole = ip.version == VERSION_4 && ip.fragment.get() & FRAGMENT == 0;
+                if !whole || ip.protocol != UDP_NUMBER {
+                    return None;
+                }
+                let room = usize::from(ip.length.get()).checked_sub(size_of::<Ipv4>())?;
+                let addresses = sum(&ip.from) + sum(&ip.to);
+                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_4, rest)
+            }
+            KIND_6 => {
+                let (ip, rest) = Ipv6::ref_from_prefix(rest).ok()?;
+                if ip.version.get() >> 28 != 6 || ip.protocol != UDP_NUMBER {
+                    return None;
+                }
+                let addresses = sum(&ip.from) + sum(&ip.to);
+                let room = usize::from(ip.length.get());
+                (ip.from.into(), ip.to.into(), room, addresses, HEADERS_6, rest)
+            }
+            _ => return None,
+        };
+        let (udp, _) = Udp::ref_from_prefix(rest).ok()?;
+        let length = usize::from(udp.length.get());
+        if length < UDP || length > room {
+            return None;
+        }
+        let told = u64::from(udp.length.get());
+        Some(Self {
+            from: SocketAddr::new(from, udp.from.get()),
+            to: SocketAddr::new(to, udp.to.get()),
+            at,
+            length: length - UDP,
+            checksum: udp.checksum.get(),
+            pseudo: addresses + u64::from(UDP_NUMBER) + told,
+            head: u64::from(udp.from.get()) + u64::from(udp.to.get()) + told,
+        })
+    }
+
+    /// Whether the sender made a checksum.
+    #[inline]
+    #[must_use]
+    pub fn has_checksum(&self) -> bool {
+        self.checksum != 0
+    }
+
+    /// Whether the checksum is right for a frame of this [`sum`].
+    #[inline]
+    #[must_use]
+    pub fn is_intact(&self, of_frame: u64) -> bool {
+        fold(self.pseudo + self.head + u64::from(self.checksum) + of_frame) == u16::MAX
+    }
+
+    /// Whether the checksum is that of the pseudo header alone: the sending kernel left the rest to its device, and the packet
+    /// has never been on a wire (two hosts of one machine, over a virtual link).
+    #[inline]
+    #[must_use]
+    pub fn was_never_sent(&self) -> bool {
+        self.checksum == fold(self.pseudo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(from: &str, to: &str, frame: &[u8], checked: bool) -> Vec<u8> {
+        let mut headers = Headers::new(from.parse().unwrap(), to.parse().unwrap());
+        headers.set_macs([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let mut packet = headers.before(frame.len(), checked.then(|| sum(frame))).to_vec();
+        packet.extend_from_slice(frame);
+        packet
+    }
+
+    /// As the kernel and other programs read them: golden bytes.
+    #[test]
+    fn the_layout_is_that_of_the_standards() {
+        let four = packet("10.0.0.1:4790", "10.0.0.2:4791", &[0xab, 0xcd, 0xef], true);
+        #[rustfmt::skip]
+        let expected = [
+            2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
+            0x45, 0, 0, 31, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcc, 10, 0, 0, 1, 10, 0, 0, 2,
+            0x12, 0xb6, 0x12, 0xb7, 0, 11, 0x2b, 0x9a, 0xab, 0xcd, 0xef,
+        ];
+        assert_eq!(four, expected);
+        let six = packet("[fd00::1]:1", "[fd00::2]:2", b"", true);
+        assert_eq!(six.len(), HEADERS_6);
+        assert_eq!(six[12..22], [0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]);
+        // Everything that it covers adds up to all ones.
+        let covered = sum(&six[22..]) + 8 + 17;
+        assert_eq!(fold(covered), u16::MAX);
+        assert_eq!(fold(sum(&four[14..34])), u16::MAX);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_padding_is_not_part_of_it() {
+        for (from, to) in [
+            ("10.1.2.3:65535", "192.0.2.7:1"),
+            ("[fd77::1]:5", "[2001:db8::2]:6"),
+        ] {
+            for length in [0, 1, 8, 33, 1400] {
+                let frame: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+                let mut bytes = packet(from, to, &frame, true);
+                bytes.resize(bytes.len().max(60), 0);
+                let arrived = Arrived::read(&bytes).unwrap();
+                assert_eq!(
+                    (arrived.from.to_string(), arrived.to.to_string()),
+                    (from.into(), to.into())
+                );
+                assert_eq!(&bytes[arrived.at..][..arrived.length], frame);
+                assert!(arrived.has_checksum() && arrived.is_intact(sum(&frame)));
+                assert!(!arrived.was_never_sent());
+                if length > 0 {
+                    let mut other = frame.clone();
+                    other[length / 2] ^= 0x10;
+                    assert!(!arrived.is_intact(sum(&other)));
+                }
+                let plain = packet(from, to, &frame, false);
+                assert!(!Arrived::read(&plain).unwrap().has_checksum());
+            }
+        }
+    }
+
+    #[test]
+    fn the_sum_of_a_pseudo_header_alone_is_known() {
+        let mut bytes = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
+        let pseudo = fold(sum(&bytes[26..34]) + 17 + 12);
+        bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
+        let arrived = Arrived::read(&bytes).unwrap();
+        assert!(arrived.was_never_sent() && !arrived.is_intact(sum(b"four")));
+    }
+
+    #[test]
+    fn what_is_no_whole_datagram_is_refused() {
+        let good = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
+        assert!(Arrived::read(&good).is_some());
+        for cut in 0..HEADERS_4 {
+            assert!(Arrived::read(&good[..cut]).is_none(), "{cut}");
+        }
+        // kind, version, fragment, protocol, IP length, UDP length
+        for (at, value) in [
+            (12, 0x81),
+            (14, 0x46),
+            (20, 0x20),
+            (21, 1),
+            (23, 6),
+            (17, 31),
+            (39, 7),
+            (39, 13),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(Arrived::read(&bad).is_none(), "byte {at}");
+        }
+        let six = packet("[fd00::1]:1", "[fd00::2]:2", b"abc", true);
+        for (at, value) in [(14, 0x40), (20, 44), (19, 10), (59, 20)] {
+            let mut bad = six.clone();
+            bad[at] = value;
+            assert!(Arrived::read(&bad).is_none(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Rings whose two sides tell each other by index words how far they are, as between a process and the kernel (AF_XDP).
+//!
+//! ```text
+//!   │ producer │ … │ consumer │ … │ flags │ … │ entry 0 │ entry 1 │ …      one area; who is on the other side says where
+//! ```
+//!
+//! The indices are words of 32 bits that run on and wrap; an entry's slot is its index modulo the ring. Either side's own
+//! index is kept in a private field and only ever stored to memory; what the far side stores is believed only where it could
+//! be true, and counted in [`nonsense`](IndexedProducer::nonsense) where it could not.
+
+use super::{Facts, Layout, Table, WORD};
+use crate::error::{Full, RingError};
+use crate::storage::{Access, Area};
+use crate::sync::{Ordering, fence};
+
+/// Where in the area the index words and the entries are, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The producer's index.
+    pub producer: usize,
+    /// The consumer's index.
+    pub consumer: usize,
+    /// What the far side says beside: [`ASLEEP`].
+    pub flags: usize,
+    /// The first entry; behind the words.
+    pub entries: usize,
+}
+
+/// In the flags: the far side sleeps until it is woken (`XDP_RING_NEED_WAKEUP`).
+pub const ASLEEP: u32 = 1;
+
+/// What both sides have.
+struct Indexed<L, const N: usize> {
+    words: Area,
+    places: Places,
+    table: Table<L, N>,
+    nonsense: u64,
+}
+
+impl<L: Layout, const N: usize> Indexed<L, N> {
+    fn new(mut area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+        let words = area.split_to(places.entries)?;
+        for at in [places.producer, places.consumer, places.flags] {
+            words.view(at, 4)?;
+            if !(words.address() + at).is_multiple_of(4) {
+                return Err(RingError::Misaligned {
+                    what: L::NAME,
+                    address: words.address() + at,
+                    align: 4,
+                });
+            }
+        }
+        words.check(L::NAME, 0, 1, Access::ReadWrite)?;
+        Ok(Self {
+            words,
+            places,
+            table: Table::new(area, count, Access::ReadWrite)?,
+            nonsense: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn load(&self, at: usize) -> u32 {
+        // Acquire pairs with the far side's Release: entries before it were written, or have been read. With Relaxed,
+        // an entry could be read that is not there yet, or written over while it is still being read.
+        // SAFETY: `new` checked the places.
+        unsafe { self.words.half(at) }.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, value: u32) {
+        // SAFETY: `new` checked the places, and that the area may be written.
+        unsafe { self.words.half(at) }.store(value, Ordering::Release);
+    }
+
+    /// Whether the far side has to be woken. What was stored before the call is seen by a far side that says so and then looks
+    /// a last time, or it has said so here. Some look first (drivers that refill their queues): those are asked again later.
+    #[inline]
+    fn is_asleep(&self) -> bool {
+        // Without the fence both could look before the other's store is seen.
+        fence(Ordering::SeqCst);
+        self.load(self.places.flags) & ASLEEP != 0
+    }
+
+    #[inline]
+    fn count(&self) -> u32 {
+        self.table.mask + 1
+    }
+}
+
+/// The side that writes entries of `N` bytes.
+pub struct IndexedProducer<L, const N: usize> {
+    ring: Indexed<L, N>,
+    /// Entries written so far, those that the far side was told of, and those it is known to have taken.
+    next: u32,
+    told: u32,
+    taken: u32,
+}
+
+impl<L: Layout, const N: usize> IndexedProducer<L, N> {
+    /// Writes into a ring of `count` entries that nobody has used yet.
+    ///
+    /// # Errors
+    /// [`RingError::Capacity`] unless `count` is a power of two from 2 to 2²⁴; [`RingError::TooSmall`];
+    /// [`RingError::Misaligned`]; [`RingError::ReadOnly`].
+    pub fn new(area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+        Ok(Self {
+            ring: Indexed::new(area, count, places)?,
+            next: 0,
+            told: 0,
+            taken: 0,
+        })
+    }
+
+    /// How many entries can be pushed now; asks the far side only when it is not known to have taken `wanted`.
+    #[inline]
+    pub fn free(&mut self, wanted: u32) -> u32 {
+        let free = |side: &Self| side.ring.count() - side.next.wrapping_sub(side.taken);
+        if free(self) < wanted {
+            self.look();
+        }
+        free(self)
+    }
+
+    /// Entries that were pushed and are not taken yet.
+    #[inline]
+    pub fn outstanding(&mut self) -> u32 {
+        if self.next != self.taken {
+            self.look();
+        }
+        self.next.wrapping_sub(self.taken)
+    }
+
+    /// Entries that the far side was told of and has not taken, for those who only look.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        let taken = self.ring.load(self.ring.places.consumer);
+        let (all, more) = (self.told.wrapping_sub(self.taken), taken.wrapping_sub(self.taken));
+        // An index that cannot be true says nothing.
+        if more <= all { all - more } else { all }
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        let taken = self.ring.load(self.ring.places.consumer);
+        if taken.wrapping_sub(self.taken) <= self.told.wrapping_sub(self.taken) {
+            self.taken = taken;
+        } else {
+            self.ring.nonsense += 1;
+        }
+    }
+
+    /// Writes the next entry; the far side does not know of it before [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Full`] hands the entry back.
+    #[inline]
+    pub fn push(&mut self, entry: [u8; N]) -> Result<(), Full<[u8; N]>> {
+        if self.free(1) == 0 {
+            return Err(Full(entry));
+        }
+        self.ring.table.write(self.next, &entry, 0);
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Tells the far side of everything that was pushed; returns how many it did not know of.
+    #[inline]
+    pub fn publish(&mut self) -> u32 {
+        let new = self.next.wrapping_sub(self.told);
+        if new > 0 {
+            self.ring.store(self.ring.places.producer, self.next);
+            self.told = self.next;
+        }
+        new
+    }
+
+    /// Whether the far side has to be woken to see what was published.
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        self.ring.is_asleep()
+    }
+
+    /// How often the far side's index could not be true.
+    pub fn nonsense(&self) -> u64 {
+        self.ring.nonsense
+    }
+}
+
+/// The side that reads entries of `N` bytes.
+pub struct IndexedConsumer<L, const N: usize> {
+    ring: Indexed<L, N>,
+    /// Entries taken so far, those that the far side was told of, and those that are there.
+    next: u32,
+    told: u32,
+    there: u32,
+}
+
+impl<L: Layout, const N: usize> IndexedConsumer<L, N> {
+    /// Reads from a ring of `count` entries that nobody has used yet.
+    ///
+    /// # Errors
+    /// As [`IndexedProducer::new`].
+    pub fn new(area: Area, count: usize, places: Places) -> Result<Self, RingError> {
+        Ok(Self {
+            ring: Indexed::new(area, count, places)?,
+            next: 0,
+            told: 0,
+            there: 0,
+        })
+    }
+
+    /// Takes the next entry, if it is there: a private copy, each word fetched once. Any bytes may come.
+    #[inline]
+    pub fn take(&mut self) -> Option<[u8; N]> {
+        if self.next == self.there && !self.look() {
+            return None;
+        }
+        // Relaxed: covered by the Acquire of the producer's index.
+        let first = self.ring.table.load(self.next, 0, Ordering::Relaxed);
+        let entry = self.ring.table.copy(self.next, 0, first);
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Asks the far side; returns whether there is something to take.
+    #[inline]
+    fn look(&mut self) -> bool {
+        let there = self.ring.load(self.ring.places.producer);
+        // What it may have written is a ring full beyond what it was told was taken.
+        if there.wrapping_sub(self.told) <= self.ring.count()
+            && there.wrapping_sub(self.there) <= self.ring.count()
+        {
+            self.there = there;
+        } else {
+            self.ring.nonsense += 1;
+        }
+        self.next != self.there
+    }
+
+    /// Whether an entry is there, without taking it.
+    #[inline]
+    pub fn is_ready(&mut self) -> bool {
+        self.next != self.there || self.look()
+    }
+
+    /// Tells the far side that what was taken may be written over.
+    #[inline]
+    pub fn release(&mut self) {
+        if self.next != self.told {
+            self.ring.store(self.ring.places.consumer, self.next);
+            self.told = self.next;
+        }
+    }
+
+    /// Whether the far side has to be woken to give more.
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        self.ring.is_asleep()
+    }
+
+    /// How often the far side's index could not be true.
+    pub fn nonsense(&self) -> u64 {
+        self.ring.nonsense
+    }
+}
+
+/// Both sides of one ring in this process, for fakes and tests, with everything where the caller wants it.
+///
+/// # Errors
+/// As [`IndexedProducer::new`].
+#[allow(clippy::type_complexity)] // the two sides
+pub fn indexed<L: Layout, const N: usize>(
+    area: Area,
+    count: usize,
+    places: Places,
+) -> Result<(IndexedProducer<L, N>, IndexedConsumer<L, N>), RingError> {
+    // SAFETY: both sides touch the ring by atomic words only.
+    let other = unsafe { area.alias() };
+    Ok((
+        IndexedProducer::new(area, count, places)?,
+        IndexedConsumer::new(other, count, places)?,
+    ))
+}
+
+/// Bytes of an area for `count` entries of a layout behind `entries` bytes of words.
+#[must_use]
+pub fn bytes_of<L: Layout, const N: usize>(entries: usize, count: usize) -> usize {
+    entries + count * Facts::<L, N>::WORDS * WORD
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    enum Entry {}
+    impl Layout for Entry {
+        const NAME: &'static str = "indexed";
+    }
+
+    const PLACES: Places = Places {
+        producer: 0,
+        consumer: 64,
+        flags: 68,
+        entries: 128,
+    };
+    const COUNT: usize = 8;
+
+    type Sides = (IndexedProducer<Entry, 16>, IndexedConsumer<Entry, 16>);
+
+    fn sides() -> (Sides, Area) {
+        let area = Area::heap(bytes_of::<Entry, 16>(PLACES.entries, COUNT)).unwrap();
+        // SAFETY: words only, which are atomic.
+        let memory = unsafe { area.alias() };
+        (indexed(area, COUNT, PLACES).unwrap(), memory)
+    }
+
+    fn set(memory: &Area, at: usize, value: u32) {
+        // SAFETY: inside the area and aligned.
+        unsafe { memory.half(at) }.store(value, Ordering::Relaxed);
+    }
+
+    /// Against a queue, over many laps and the wrap of the indices, with everything that can be asked.
+    #[test]
+    fn entries_come_out_once_and_in_order() {
+        let ((mut producer, mut consumer), memory) = sides();
+        // Shortly before the indices wrap.
+        for index in [&mut producer.next, &mut producer.told, &mut producer.taken] {
+            *index = u32::MAX - 20;
+        }
+        for index in [&mut consumer.next, &mut consumer.told, &mut consumer.there] {
+            *index = u32::MAX - 20;
+        }
+        set(&memory, PLACES.producer, u32::MAX - 20);
+        set(&memory, PLACES.consumer, u32::MAX - 20);
+        let (mut hidden, mut shown, mut held) = (VecDeque::new(), VecDeque::new(), 0);
+        let mut random = 7u64;
+        for step in 0..10_000u64 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            match random >> 62 {
+                0 => {
+                    let room = COUNT - hidden.len() - shown.len() - held;
+                    assert_eq!(producer.free(COUNT as u32) as usize, room);
+                    let pushed = producer.push([step as u8; 16]);
+                    assert_eq!(pushed.is_ok(), room > 0);
+                    hidden.extend(pushed.is_ok().then_some(step as u8));
+                }
+                1 => {
+                    assert_eq!(producer.publish() as usize, hidden.len());
+                    shown.append(&mut hidden);
+                }
+                2 => {
+                    assert_eq!(consumer.is_ready(), !shown.is_empty());
+                    let taken = consumer.take().map(|entry| (entry[0], entry[15]));
+                    held += usize::from(taken.is_some());
+                    assert_eq!(taken, shown.pop_front().map(|number| (number, number)));
+                }
+                _ => {
+                    consumer.release();
+                    held = 0;
+                }
+            }
+            assert_eq!(producer.outstanding() as usize, hidden.len() + shown.len() + held);
+        }
+        assert_eq!((producer.nonsense(), consumer.nonsense()), (0, 0));
+    }
+
+    /// A far side that writes anything as its index makes nobody read or write what is not there.
+    #[test]
+    fn an_index_that_cannot_be_true_changes_nothing() {
+        let ((mut producer, mut consumer), memory) = sides();
+        (0..3).for_each(|n| producer.push([n; 16]).unwrap());
+        producer.publish();
+        for wrong in [4, 9, u32::MAX, 1 << 31] {
+            set(&memory, PLACES.consumer, wrong);
+            assert_eq!((producer.waiting(), producer.outstanding()), (3, 3), "{wrong}");
+        }
+        set(&memory, PLACES.consumer, 0);
+        assert_eq!(producer.free(8), 5);
+        for wrong in [9, u32::MAX, 1 << 31] {
+            set(&memory, PLACES.producer, wrong);
+            assert!(!consumer.is_ready(), "{wrong}");
+            assert_eq!(consumer.take(), None);
+        }
+        assert_eq!((producer.nonsense(), consumer.nonsense()), (4, 6));
+        set(&memory, PLACES.producer, 3);
+        assert_eq!(consumer.take(), Some([0; 16]));
+        // Back to before what it had told: that cannot be either.
+        set(&memory, PLACES.producer, 0);
+        (1..3).for_each(|n| assert_eq!(consumer.take(), Some([n; 16])));
+        assert_eq!(consumer.take(), None);
+        assert_eq!(consumer.nonsense(), 7);
+    }
+
+    #[test]
+    fn the_far_side_says_when_it_sleeps() {
+        let ((producer, consumer), memory) = sides();
+        assert!(!producer.is_asleep() && !consumer.is_asleep());
+        set(&memory, PLACES.flags, ASLEEP);
+        assert!(producer.is_asleep() && consumer.is_asleep());
+    }
+
+    #[test]
+    fn places_outside_of_the_area_are_refused() {
+        let area = || Area::heap(bytes_of::<Entry, 16>(PLACES.entries, COUNT)).unwrap();
+        let new = |area, count, places| IndexedProducer::<Entry, 16>::new(area, count, places).map(drop);
+        assert!(new(area(), COUNT, PLACES).is_ok());
+        assert!(matches!(new(area(), 16, PLACES), Err(RingError::TooSmall { .. })));
+        assert!(matches!(new(area(), 7, PLACES), Err(RingError::Capacity { .. })));
+        let places = Places { flags: 126, ..PLACES };
+        assert!(matches!(
+            new(area(), COUNT, places),
+            Err(RingError::TooSmall { .. })
+        ));
+        let places = Places {
+            consumer: 66,
+            ..PLACES
+        };
+        assert!(matches!(
+            new(area(), COUNT, places),
+            Err(RingError::Misaligned { .. })
+        ));
+        let places = Places {
+            entries: 1 << 20,
+            ..PLACES
+        };
+        assert!(matches!(
+            new(area(), COUNT, places),
+            Err(RingError::TooSmall { .. })
+        ));
+        assert!(matches!(
+            new(area().into_read_only(), COUNT, PLACES),
+            Err(RingError::ReadOnly { .. })
+        ));
+    }
+}

@@ -1,0 +1,203 @@
+//! Rails past the kernel, from outside: two hosts of network namespaces, every measurement, loss, a peer over sockets, a user
+//! without the rights, and a process that is killed.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::common::sentence;
+use crate::hosts::{LONG, Running, SHORT, SOON, at, fails, finish, serve_at, two_hosts};
+use crate::netns::Lab;
+
+/// What `ip link` shows of a host's interface.
+fn link(lab: &Lab, host: usize) -> String {
+    let shown = Command::new("ip")
+        .args(["-n", lab.name(host), "link", "show", "v0"])
+        .output()
+        .unwrap();
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+#[test]
+fn two_hosts_measure_past_the_kernel_and_with_a_host_that_does_not() {
+    let Some((lab, _folder, key)) =
+        two_hosts("xdp::two_hosts_measure_past_the_kernel_and_with_a_host_that_does_not")
+    else {
+        return;
+    };
+    for (serving, calling) in [("xdp:v0", "xdp:v0"), ("udp:v0", "xdp:v0"), ("xdp:v0", "udp:v0")] {
+        let words = ["--bind", "10.77.0.1:0", "--rail", serving, "--key-file", &key];
+        let mut server = serve_at(Some(lab.name(0)), &words);
+        for kind in ["pingpong", "stream", "rate"] {
+            let words = ["--rail", calling, "--key-file", &key, "--verify"];
+            let out = finish(server.client(Some(lab.name(1)), kind, &[&words[..], &SHORT].concat()));
+            assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+            let shown = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(
+                shown.contains(&format!("{calling}, inline: it was named")),
+                "{shown}"
+            );
+            assert!(server.says("went after").ends_with(": done"));
+        }
+    }
+    assert!(
+        !link(&lab, 0).contains("prog/xdp"),
+        "the last server is gone, and its program"
+    );
+}
+
+#[test]
+fn messages_are_whole_where_frames_are_lost() {
+    let Some((lab, _folder, key)) = two_hosts("xdp::messages_are_whole_where_frames_are_lost") else {
+        return;
+    };
+    // Before XDP in the common code nothing can be dropped by a rule, so each frame is lost on its way out.
+    for host in 0..2 {
+        let script = "add table netdev out\n\
+                      add chain netdev out way { type filter hook egress device \"v0\" priority 0; }\n\
+                      add rule netdev out way meta protocol ip numgen random mod 1000 < 50 counter drop\n";
+        let command = ["netns", "exec", lab.name(host), "nft", script];
+        if !Command::new("ip")
+            .args(command)
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+        {
+            // Linux 5.16 has the hook.
+            lab.lose(50);
+        }
+    }
+    let words = ["--bind", "10.77.0.1:0", "--rail", "xdp:v0", "--key-file", &key];
+    let mut server = serve_at(Some(lab.name(0)), &words);
+    let words = [
+        "--rail",
+        "xdp:v0",
+        "--key-file",
+        &key,
+        "--verify",
+        "--sizes",
+        "64,64k",
+        "--samples",
+        "300",
+    ];
+    let out = finish(server.client(Some(lab.name(1)), "pingpong", &words));
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+    assert!(server.says("went after").ends_with(": done"));
+}
+
+#[test]
+fn who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it() {
+    let Some((lab, _folder, key)) =
+        two_hosts("xdp::who_is_killed_leaves_the_interface_clean_and_its_peer_hears_of_it")
+    else {
+        return;
+    };
+    let words = ["--bind", "10.77.0.1:0", "--rail", "xdp:v0", "--key-file", &key];
+    let mut server = serve_at(Some(lab.name(0)), &words);
+    let words = ["--rail", "xdp:v0", "--key-file", &key];
+    let client = Running::start(server.client(Some(lab.name(1)), "pingpong", &[&words[..], &LONG].concat()));
+    server.says("came: process");
+    let begun = Instant::now();
+    while !(0..2).all(|host| link(&lab, host).contains("prog/xdp")) {
+        assert!(begun.elapsed() < SOON, "never happened: both have their programs");
+    }
+    client.signal(Signal::KILL);
+    assert!(!server.says("went after").ends_with(": done"));
+    let begun = Instant::now();
+    while link(&lab, 1).contains("prog/xdp") {
+        assert!(begun.elapsed() < SOON, "never happened: the program is gone");
+    }
+    // The queue is free for the next one.
+    let out = finish(server.client(Some(lab.name(1)), "pingpong", &[&words[..], &SHORT].concat()));
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+}
+
+#[test]
+fn a_user_without_the_rights_hears_which() {
+    let Some((lab, _folder, _)) = two_hosts("xdp::a_user_without_the_rights_hears_which") else {
+        return;
+    };
+    let info = |drop: &str| {
+        let mut command = Command::new("ip");
+        command.args([
+            "netns",
+            "exec",
+            lab.name(0),
+            "setpriv",
+            "--bounding-set",
+            drop,
+            "--inh-caps",
+            drop,
+        ]);
+        command.arg(env!("CARGO_BIN_EXE_doorbell"));
+        command
+    };
+    for (drop, named) in [
+        ("-net_raw", "lacks CAP_NET_RAW;"),
+        ("-net_admin", "lacks CAP_NET_ADMIN;"),
+        ("-bpf,-sys_admin", "lacks CAP_BPF;"),
+        (
+            "-net_raw,-net_admin,-bpf,-sys_admin",
+            "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF;",
+        ),
+    ] {
+        let mut command = info(drop);
+        command.args(["pingpong", "--rail", "xdp:v0"]);
+        let (code, said) = fails(command);
+        assert!(
+            code == Some(3) && said.contains(named) && said.contains("setcap"),
+            "{drop}: {code:?} {said}"
+        );
+        let mut command = info(drop);
+        command.arg("info");
+        let shown = finish(command).stdout;
+        let shown = String::from_utf8_lossy(&shown);
+        let line = shown.lines().find(|line| line.starts_with("xdp:v0")).unwrap();
+        assert!(line.contains("rejected") && line.contains(named), "{line}");
+    }
+}
+
+#[test]
+fn the_mode_that_is_had_is_shown_and_one_that_is_not_is_refused() {
+    let Some((lab, _folder, key)) =
+        two_hosts("xdp::the_mode_that_is_had_is_shown_and_one_that_is_not_is_refused")
+    else {
+        return;
+    };
+    let words = ["--bind", "10.77.0.1:0", "--rail", "xdp:v0", "--key-file", &key];
+    let server = serve_at(Some(lab.name(0)), &words);
+    for (mode, shown) in [
+        ("generic", "generic, copies"),
+        ("native", "native, copies"),
+        ("best", "generic, copies"),
+    ] {
+        let words = ["--rail", "xdp:v0", "--key-file", &key];
+        let mut client = server.client(Some(lab.name(1)), "pingpong", &[&words[..], &SHORT].concat());
+        client.env("DOORBELL_XDP_MODE", mode);
+        let out = finish(client);
+        assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.contains(shown), "{mode}: {text}");
+    }
+    let mut command = at(
+        Some(lab.name(1)),
+        &[
+            "pingpong",
+            "--connect",
+            &server.address,
+            "--rail",
+            "xdp:v0",
+            "--key-file",
+            &key,
+        ],
+    );
+    command.env("DOORBELL_XDP_MODE", "zero-copy");
+    let (code, said) = fails(command);
+    assert!(
+        code == Some(3) && said.contains("zero-copy: its driver does not have it"),
+        "{said}"
+    );
+    server.process.signal(Signal::INT);
+}
