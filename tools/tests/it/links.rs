@@ -1,5 +1,6 @@
 //! `cargo xtask links` works at all: a run of the smallest sizes. Its figures are for people.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::skipped;
@@ -29,12 +30,23 @@ fn lacking() -> Option<&'static str> {
 }
 
 fn links(words: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--package", "xtask", "--", "links"]);
+    let mut command = Command::new(xtask());
+    command.arg("links");
     command
         .args(["--program", env!("CARGO_BIN_EXE_doorbell")])
         .args(words);
     command
+}
+
+/// The program: as `cargo xtask test` names it, else built now.
+fn xtask() -> PathBuf {
+    let named = std::env::var_os("DOORBELL_XTASK").map(PathBuf::from);
+    named.filter(|program| program.is_file()).unwrap_or_else(|| {
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "xtask"]);
+        assert!(build.status().unwrap().success());
+        Path::new(env!("CARGO_BIN_EXE_doorbell")).with_file_name("xtask")
+    })
 }
 
 /// The namespaces that `process` made.
@@ -105,20 +117,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
         );
     }
     use rustix::process::{Pid, Signal, kill_process};
-    // By a shell that tells its number and becomes the program: cargo would be in between.
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--package", "xtask"]);
-    assert!(build.status().unwrap().success());
-    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_doorbell")).with_file_name("xtask");
-    let mut command = Command::new(beside);
-    command.args([
-        "links",
-        "--seconds",
-        "60",
-        "--program",
-        env!("CARGO_BIN_EXE_doorbell"),
-    ]);
-    let mut running = crate::hosts::Running::start(command);
+    let mut running = crate::hosts::Running::start(links(&["--seconds", "60"]));
     running.says("repetition 1");
     let process = running.id().to_string();
     assert_eq!(namespaces(&process), 2);

@@ -26,7 +26,7 @@ Examples:
 /// The name and version of the JSON.
 const SCHEMA: &str = "doorbell.instructions/1";
 /// Messages of the longer and of the shorter run.
-const MESSAGES: [u64; 2] = [120_000, 20_000];
+const MESSAGES: [u64; 2] = [40_000, 8_000];
 /// How much more rails that carry nothing may cost, as a share.
 const MORE: f64 = 0.03;
 /// The rails' latencies in nanoseconds.
@@ -36,7 +36,7 @@ const EQUAL: &[u64] = &[100, 100, 100];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Another build of the `stack` benchmark, to be counted too
+    /// Another build of the program `stack`, to be counted too
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Write everything as JSON, too; `-` is the standard output, instead of the table
@@ -92,7 +92,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.met)
 }
 
-/// The `stack` benchmark, as users' programs are built.
+/// `stack` of the benchmarks, as users' programs are built.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
@@ -103,7 +103,7 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
         "--package",
         "doorbell-bench",
     ]);
-    command.args(["--bench", "stack", "--message-format", "json"]);
+    command.args(["--bin", "stack", "--message-format", "json"]);
     command.stderr(std::process::Stdio::inherit());
     let output = command.current_dir(&workspace.root).output();
     let output = output.map_err(|source| Error::Start {
@@ -120,7 +120,7 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let program = output.status.success().then(built).flatten();
     program
         .map(PathBuf::from)
-        .ok_or_else(|| Error::Lab("the benchmark `stack` does not build".to_owned()))
+        .ok_or_else(|| Error::Lab("the program `stack` does not build".to_owned()))
 }
 
 /// Instructions for one message.

@@ -1,5 +1,6 @@
 //! What is run: the steps, their order, their limits, and the command of each.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -191,7 +192,7 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
             "test",
             "unit, integration and documentation tests",
             false,
-            minutes(20),
+            minutes(25),
             vec![Invocation::new(&test)],
         ),
         check(
@@ -272,14 +273,9 @@ pub(super) fn repeat_base(step: &Step) -> (String, String) {
     let mut command = "cargo test".to_owned();
     let mut arguments = call.arguments.iter();
     while let Some(argument) = arguments.next() {
-        if argument == "--release" {
-            command.push_str(" --release");
-        } else if argument == "--target" {
-            let _ = write!(
-                command,
-                " --target {}",
-                arguments.next().map_or("", String::as_str)
-            );
+        if argument == "--profile" || argument == "--target" {
+            let value = arguments.next().map_or("", String::as_str);
+            let _ = write!(command, " {argument} {value}");
         }
     }
     (call.typed_environment(), command)
@@ -302,39 +298,40 @@ fn is_in(folders: &[&str], member: &Member) -> bool {
 }
 
 fn release(workspace: &Workspace) -> Vec<Invocation> {
+    let fixed = ["test", "--locked", "--profile", "release-test", "--no-fail-fast"];
     let mut calls = Vec::new();
-    for member in &workspace.members {
-        let all = is_in(DATA_PATH, member);
-        let named = if all {
-            vec!["--lib".to_owned(), "--tests".to_owned()]
-        } else {
-            tests_named(member, IN_RELEASE)
-        };
+    for member in workspace.members.iter().filter(|member| is_in(DATA_PATH, member)) {
+        let mut call = Invocation::new(&fixed);
+        let whole = ["-p", &member.package, "--lib", "--tests"];
+        call.arguments.extend(whole.map(str::to_owned));
+        calls.push(call);
+    }
+    // One call for all of them, so that they build side by side; a name holds for every package that has such a file.
+    let mut call = Invocation::new(&fixed);
+    let mut files = BTreeSet::new();
+    for member in workspace
+        .members
+        .iter()
+        .filter(|member| !is_in(DATA_PATH, member))
+    {
+        let named = tests_named(member, IN_RELEASE);
         if !named.is_empty() {
-            let fixed = [
-                "test",
-                "--locked",
-                "--release",
-                "--no-fail-fast",
-                "-p",
-                &member.package,
-            ];
-            let mut call = Invocation::new(&fixed);
-            call.arguments.extend(named);
-            calls.push(call);
+            call.arguments.extend(["-p".to_owned(), member.package.clone()]);
+            files.extend(named.into_iter().filter(|word| word != "--test"));
         }
     }
+    for file in files {
+        call.arguments.extend(["--test".to_owned(), file]);
+    }
+    calls.extend(chosen(call, fixed.len()));
     calls
 }
 
 fn loom(workspace: &Workspace) -> Vec<Invocation> {
-    let mut call = Invocation::new(&["test", "--locked", "--release", "--no-fail-fast"])
+    let mut call = Invocation::new(&["test", "--locked", "--profile", "release-test", "--no-fail-fast"])
         .with("RUSTFLAGS", "--cfg loom")
         // A model runs the code itself: without these, overflow and broken invariants would pass in silence.
-        .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
-        .with("CARGO_PROFILE_RELEASE_LTO", "off")
-        .with("CARGO_PROFILE_RELEASE_DEBUG", "false")
-        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        .with("CARGO_PROFILE_RELEASE_TEST_DEBUG_ASSERTIONS", "true");
     call.target = "loom";
     let fixed = call.arguments.len();
     for member in &workspace.members {
@@ -362,8 +359,6 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
         // The sanitizer's runtime comes with the stable toolchain; only its flag is not stable.
         .with("RUSTC_BOOTSTRAP", "1")
         .with("RUSTFLAGS", "-Zsanitizer=address")
-        // Enough for a report that names lines, and quicker to build.
-        .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
         // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about. Tests of
         // guard pages expect the signal itself.
         .with("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
@@ -414,6 +409,7 @@ mod tests {
         let workspace = workspace(&[
             ("ring", &["loom_spsc", "loom_mpsc", "order"]),
             ("pml", &["no_alloc", "story"]),
+            ("btl", &["allocations", "no_alloc"]),
             ("oob", &["x"]),
         ]);
         let loom = loom(&workspace)[0].typed();
@@ -429,8 +425,9 @@ mod tests {
         assert_eq!(
             release,
             [
-                "cargo test --locked --release --no-fail-fast -p doorbell-ring --lib --tests",
-                "cargo test --locked --release --no-fail-fast -p doorbell-pml --test no_alloc",
+                "cargo test --locked --profile release-test --no-fail-fast -p doorbell-ring --lib --tests",
+                "cargo test --locked --profile release-test --no-fail-fast -p doorbell-pml -p doorbell-btl \
+                 --test allocations --test no_alloc",
             ]
         );
     }
@@ -467,8 +464,10 @@ mod tests {
         let plan = plan(&workspace(&[("ring", &["loom_spsc"])])).unwrap();
         let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap());
         assert_eq!(base("test"), (String::new(), "cargo test".to_owned()));
-        assert_eq!(base("release").1, "cargo test --release");
-        assert!(base("loom").0.contains("--cfg loom") && base("loom").1 == "cargo test --release");
+        assert_eq!(base("release").1, "cargo test --profile release-test");
+        assert!(
+            base("loom").0.contains("--cfg loom") && base("loom").1 == "cargo test --profile release-test"
+        );
         assert!(base("asan").1.starts_with("cargo test --target "));
     }
 

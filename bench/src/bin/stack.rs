@@ -2,17 +2,15 @@
 //! `stack WAY MESSAGES LATENCY...`, where the way is `pingpong` or `posted`, and each latency, in nanoseconds, makes a
 //! rail. Says how many frames went over each.
 
+#![forbid(unsafe_code)]
+
 use std::env;
 use std::process::ExitCode;
 
 use doorbell_bench::budgets::Pair;
 
 fn main() -> ExitCode {
-    // `cargo bench` says that it is one.
-    let words: Vec<String> = env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with("--"))
-        .collect();
+    let words: Vec<String> = env::args().skip(1).collect();
     match run(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
