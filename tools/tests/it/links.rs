@@ -40,7 +40,7 @@ fn links(words: &[&str]) -> Command {
 
 /// The program: as `cargo xtask test` names it, else built now.
 fn xtask() -> PathBuf {
-    let named = std::env::var_os("DOORBELL_XTASK").map(PathBuf::from);
+    let named = std::env::var_os("XTASK_PROGRAM").map(PathBuf::from);
     named.filter(|program| program.is_file()).unwrap_or_else(|| {
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--quiet", "--package", "xtask"]);

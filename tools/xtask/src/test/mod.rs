@@ -256,7 +256,7 @@ impl Runner<'_> {
         command
             .env("DOORBELL_SKIP_FILE", skip_file)
             .env("CARGO_TERM_COLOR", "never")
-            .env("DOORBELL_XTASK", self.workspace.target.join("debug/xtask"));
+            .env("XTASK_PROGRAM", self.workspace.target.join("debug/xtask"));
         if self.ci {
             // What changes between two builds is kept for the next one, and there is none.
             command.env("CARGO_INCREMENTAL", "0");
