@@ -23,6 +23,7 @@ pub mod pin;
 pub mod plan;
 pub mod report;
 pub mod size;
+pub mod slope;
 pub mod stats;
 pub mod verify;
 pub mod world;

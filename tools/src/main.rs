@@ -11,8 +11,10 @@ mod key;
 mod measure;
 mod out;
 mod outputs;
+mod page;
 mod raw_udp;
 mod run;
+mod scaling;
 mod why;
 
 use std::io::{self, Write};
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => measure::compare(&args),
         Command::Budgets(args) => budgets::budgets(&args),
         Command::ComparePeers(args) => compare_peers::compare_peers(&args),
+        Command::Scaling(args) => scaling::scaling(&args),
+        Command::MeasureScaling(args) => scaling::measure_scaling(&args),
         Command::MeasureOverlap(args) => compare_peers::measure_overlap(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),

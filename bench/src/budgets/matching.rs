@@ -14,6 +14,27 @@ pub enum Queue {
     Unexpected,
 }
 
+/// Which of the queued tags are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Sixteen, again and again: what takes time is the search.
+    Few,
+    /// All, in an order that no cache can guess: the entries' own cache lines are in it.
+    All,
+}
+
+impl Asked {
+    /// Which of `count` tags is asked for in a round.
+    #[inline]
+    fn of(self, round: u64, count: u64) -> u64 {
+        const FEW: u64 = 16;
+        match self {
+            Self::Few => (round % FEW) * (count / FEW).max(1) % count,
+            Self::All => round.wrapping_mul(SPREAD) % count,
+        }
+    }
+}
+
 /// Entries queued in the long case.
 const MANY: u64 = 100_000;
 /// Matches for one look at the clock.
@@ -30,10 +51,18 @@ pub fn matching_ratio(clock: &Clock, queue: Queue) -> f64 {
     let mut long = filled(queue, MANY);
     let mut best = [f64::INFINITY; 2];
     for _ in 0..TURNS {
-        best[0] = best[0].min(look(clock, queue, &mut short, 1));
-        best[1] = best[1].min(look(clock, queue, &mut long, MANY));
+        best[0] = best[0].min(look(clock, queue, Asked::Few, &mut short, 1));
+        best[1] = best[1].min(look(clock, queue, Asked::Few, &mut long, MANY));
     }
     best[1] / best[0]
+}
+
+/// Nanoseconds of a match, and of queueing again what was found, with `count` entries queued.
+pub fn matching_nanos(clock: &Clock, queue: Queue, asked: Asked, count: u64) -> f64 {
+    let count = count.max(1);
+    let mut matcher = filled(queue, count);
+    let looks = (0..TURNS).map(|_| look(clock, queue, asked, &mut matcher, count));
+    clock.ticks_to_nanos_f64(looks.fold(f64::INFINITY, f64::min) as u64) / MATCHES as f64
 }
 
 fn tag(n: u64) -> u64 {
@@ -67,12 +96,10 @@ fn entry(n: u64) -> Entry {
 }
 
 /// Ticks of a round of matches.
-fn look(clock: &Clock, queue: Queue, matcher: &mut Matcher, count: u64) -> f64 {
-    const ASKED: u64 = 16;
-    let step = (count / ASKED).max(1);
+fn look(clock: &Clock, queue: Queue, asked: Asked, matcher: &mut Matcher, count: u64) -> f64 {
     let start = clock.ticks();
     for round in 0..MATCHES {
-        let n = (round % ASKED) * step % count;
+        let n = asked.of(round, count);
         match queue {
             Queue::Posted => {
                 black_box(matcher.arrive(MatchKey::new(0, 1, black_box(tag(n))), 8));
@@ -96,7 +123,8 @@ mod tests {
         let clock = Clock::system();
         for (queue, count) in [(Queue::Posted, 1), (Queue::Posted, 100), (Queue::Unexpected, 100)] {
             let mut matcher = filled(queue, count);
-            look(&clock, queue, &mut matcher, count);
+            look(&clock, queue, Asked::Few, &mut matcher, count);
+            look(&clock, queue, Asked::All, &mut matcher, count);
             let (posted, kept) = (
                 matcher.posted_len() as u64,
                 matcher.unexpected_load().messages as u64,

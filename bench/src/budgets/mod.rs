@@ -19,12 +19,12 @@ use crate::stats::{Spread, median};
 
 pub use hotel::hotel_nanos;
 pub use local::{pml_nanos, ring_ratios};
-pub use matching::{Queue, matching_ratio};
+pub use matching::{Asked, Queue, matching_nanos, matching_ratio};
 pub use overlap::{Overlap, overlap, overlap_serve, overlap_share};
 pub use raw_udp::{
     Answered, Line, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket, raw_xdp_queues,
 };
-pub use stack::{Pair, Stack, Way, stack_nanos};
+pub use stack::{Among, Pair, Stack, Way, among, stack_nanos};
 pub use threads::{HandOver, hand_over};
 
 /// The name and version of the JSON.

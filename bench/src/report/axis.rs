@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::{per_second, time};
+use super::{bytes, count, per_second, time};
 use crate::size::Size;
 
 /// What the numbers of an axis are.
@@ -13,6 +13,8 @@ pub(super) enum Unit {
     Nanoseconds,
     BytesPerSecond,
     MessagesPerSecond,
+    Bytes,
+    Count,
 }
 
 /// A logarithmic axis over positive values.
@@ -94,6 +96,8 @@ impl ValueFormatter<f64> for Decades {
             Unit::Nanoseconds => time(value.round()),
             Unit::BytesPerSecond => per_second(*value, "B"),
             Unit::MessagesPerSecond => per_second(*value, ""),
+            Unit::Bytes => bytes(*value),
+            Unit::Count => return count(*value),
         };
         // Ticks are round numbers: "5.00 µs" is "5 µs".
         match text.split_once(' ') {

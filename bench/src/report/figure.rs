@@ -27,6 +27,8 @@ pub enum Across {
     Sizes,
     /// Percentiles as shares below 1; every nine takes the same width.
     Percentiles,
+    /// How many there are of something, by decades.
+    Counts(&'static str),
 }
 
 /// What goes up.
@@ -40,6 +42,10 @@ pub enum Up {
     Rate,
     /// Shares of 1.
     Share,
+    /// Nanoseconds of something, by decades.
+    Time(&'static str),
+    /// Bytes of something, by decades.
+    Bytes(&'static str),
 }
 
 /// One stack.
@@ -96,6 +102,10 @@ pub fn figure(figure: &Figure) -> Result<String, BenchError> {
                 figure,
                 Doublings::around(points().map(|point| point.x as u64)),
             ),
+            Across::Counts(_) => {
+                let counts = points().map(|point| point.x);
+                up(area, figure, Decades::around(counts, Unit::Count))
+            }
             Across::Percentiles => {
                 let last = points().map(|point| point.x).fold(0.0, f64::max);
                 // Ten samples lie beyond the last point of a curve.
@@ -121,7 +131,8 @@ where
         points.flat_map(|point| point.spread.unwrap_or([point.y; 2]).into_iter().chain([point.y]))
     };
     match figure.up {
-        Up::HalfRoundTrip => draw(area, figure, x, Decades::around(all(), Unit::Nanoseconds)),
+        Up::HalfRoundTrip | Up::Time(_) => draw(area, figure, x, Decades::around(all(), Unit::Nanoseconds)),
+        Up::Bytes(_) => draw(area, figure, x, Decades::around(all(), Unit::Bytes)),
         Up::Bandwidth => draw(area, figure, x, Decades::around(all(), Unit::BytesPerSecond)),
         Up::Rate => draw(area, figure, x, Decades::around(all(), Unit::MessagesPerSecond)),
         Up::Share => draw(area, figure, x, Shares),
@@ -165,12 +176,14 @@ where
         .x_desc(match figure.across {
             Across::Sizes => "message size",
             Across::Percentiles => "percentile (each nine takes the same width)",
+            Across::Counts(what) => what,
         })
         .y_desc(match figure.up {
             Up::HalfRoundTrip => "half round trip",
             Up::Bandwidth => "bytes per second, one direction",
             Up::Rate => "messages per second, one direction",
             Up::Share => "hidden share",
+            Up::Time(what) | Up::Bytes(what) => what,
         })
         .draw()
         .map_err(failed)?;
@@ -305,6 +318,18 @@ mod tests {
             ),
             (Up::Rate, Across::Sizes, [(8.0, 3e7), (64.0, 2e7)], "M/s"),
             (Up::Share, Across::Sizes, [(8.0, 0.1), (64.0, 1.0)], "100 %"),
+            (
+                Up::Time("a match"),
+                Across::Counts("entries"),
+                [(1.0, 30.0), (100_000.0, 90.0)],
+                "10,000",
+            ),
+            (
+                Up::Bytes("memory"),
+                Across::Counts("idle peers"),
+                [(2.0, 3e5), (4096.0, 4e6)],
+                "2 MB",
+            ),
         ] {
             let svg = figure(&of(up, across, &points)).unwrap();
             for word in [
@@ -327,8 +352,8 @@ mod tests {
                 .contains("nothing was measured")
         );
         let odd = [(f64::NAN, f64::NAN), (0.0, -1.0), (1e300, f64::INFINITY)];
-        for up in [Up::HalfRoundTrip, Up::Share] {
-            for across in [Across::Sizes, Across::Percentiles] {
+        for up in [Up::HalfRoundTrip, Up::Share, Up::Bytes("x")] {
+            for across in [Across::Sizes, Across::Percentiles, Across::Counts("y")] {
                 figure(&of(up, across, &odd)).unwrap();
             }
         }

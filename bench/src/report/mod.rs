@@ -147,8 +147,31 @@ pub(crate) fn per_second(value: f64, unit: &str) -> String {
     format!("{:.*} {prefix}{unit}/s", digits(value / by), value / by)
 }
 
+/// Bytes with the decimal unit that reads best.
+pub fn bytes(value: f64) -> String {
+    let steps = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let (by, unit) = steps
+        .into_iter()
+        .find(|(by, _)| value >= *by)
+        .unwrap_or((1.0, "B"));
+    format!("{:.*} {unit}", digits(value / by), value / by)
+}
+
+/// A whole number, its thousands apart.
+pub fn count(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Nanoseconds with the unit that reads best.
-pub(crate) fn time(nanos: f64) -> String {
+pub fn time(nanos: f64) -> String {
     let steps = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (by, unit) = steps
         .into_iter()

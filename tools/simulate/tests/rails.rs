@@ -35,15 +35,15 @@ fn slice(seeds: std::ops::Range<u64>) -> Counts {
 
 #[test]
 fn everything_arrives_once_while_rails_break_and_come_back() {
-    let all = slice(1..26);
-    assert!(all.broken > 200 && all.returned > 200, "{all:?}");
-    assert!(all.resent > 10, "{all:?}");
+    let all = slice(1..14);
+    assert!(all.broken > 100 && all.returned > 100, "{all:?}");
+    assert!(all.resent > 5, "{all:?}");
 }
 
 #[test]
 fn everything_arrives_once_over_other_rails_and_protocols() {
-    let all = slice(26..51);
-    assert!(all.broken > 200 && all.returned > 200, "{all:?}");
+    let all = slice(26..39);
+    assert!(all.broken > 100 && all.returned > 100, "{all:?}");
     assert!(all.restarts > 0, "{all:?}");
 }
 

@@ -10,6 +10,7 @@ mod peers;
 mod picture;
 mod rails;
 mod run;
+mod scaling;
 mod trouble;
 mod ways;
 mod xdp;

@@ -85,6 +85,54 @@ pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
     })
 }
 
+/// A pair of ranks with idle peers.
+#[derive(Clone, Copy, Debug)]
+pub struct Among {
+    /// Half of a ping-pong of eight bytes, PML, BTL and the copying rail, in nanoseconds.
+    pub half_ns: f64,
+    /// A look for messages where there are none, in nanoseconds.
+    pub look_ns: f64,
+    /// By how much the process grew for each of the two ranks, in bytes of resident memory; `None` where the system
+    /// does not tell. Right only in a process that did nothing before.
+    pub resident_bytes: Option<f64>,
+}
+
+/// What a pair of ranks takes that are connected to `idle` more.
+///
+/// # Errors
+/// When PML or BTL refuses what it must not refuse.
+pub fn among(clock: &Clock, idle: u32) -> Result<Among, BenchError> {
+    let before = resident_bytes();
+    let mut pair = Pair::among(&[LATENCY], idle)?;
+    let resident = before
+        .zip(resident_bytes())
+        .map(|(before, after)| (after - before) / 2.0);
+    let (mut half, mut look) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..LOOKS {
+        let start = clock.ticks();
+        for _ in 0..MESSAGES / 2 {
+            pair.there_and_back()?;
+        }
+        let between = clock.ticks();
+        (0..MESSAGES).for_each(|_| pair.look());
+        let each = |from: u64, to: u64| clock.ticks_to_nanos_f64(to.saturating_sub(from)) / MESSAGES as f64;
+        half = half.min(each(start, between));
+        look = look.min(each(between, clock.ticks()));
+    }
+    Ok(Among {
+        half_ns: half,
+        look_ns: look,
+        resident_bytes: resident,
+    })
+}
+
+/// What of this process is in memory.
+fn resident_bytes() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64)
+}
+
 /// What the copying rail takes for one frame by itself, in nanoseconds: posted, shown, and its head copied once.
 fn driver_nanos(clock: &Clock) -> Result<f64, RailError> {
     const HEAD: [u8; 48] = [7; 48];
@@ -129,6 +177,13 @@ mod tests {
             // One frame for each message, and at most an acknowledgement for each second one.
             assert!((1.0..=1.6).contains(&stack.frames), "{way:?}: {stack:?}");
         }
+    }
+
+    #[test]
+    fn idle_peers_are_connected_and_cost_memory_alone() {
+        let among = among(&Clock::start(), 100).unwrap();
+        assert!(among.half_ns > 1.0 && among.look_ns > 0.1, "{among:?}");
+        assert!(among.resident_bytes.unwrap() >= 0.0, "{among:?}");
     }
 
     #[test]

@@ -35,6 +35,14 @@ impl Pair {
     /// # Errors
     /// When PML or BTL refuses what it must not refuse; for more than 64 rails.
     pub fn over(latencies_ns: &[u64]) -> Result<Self, BenchError> {
+        Self::among(latencies_ns, 0)
+    }
+
+    /// The same, where each rank is connected to `idle` more, which nobody writes to.
+    ///
+    /// # Errors
+    /// As [`Pair::over`].
+    pub fn among(latencies_ns: &[u64], idle: u32) -> Result<Self, BenchError> {
         let mut sides = [Vec::new(), Vec::new()];
         for (number, latency) in latencies_ns.iter().enumerate() {
             let ends = End::pair(number, *latency).map_err(failed)?;
@@ -44,7 +52,7 @@ impl Pair {
         }
         let [near, far] = sides;
         Ok(Self {
-            ends: [rank(0, near)?, rank(1, far)?],
+            ends: [rank(0, near, idle)?, rank(1, far, idle)?],
             now: 0,
             // A few bytes, leaked: a loan without anybody's promise has to live for ever.
             from: ConstLoan::of_static(&[7; PAYLOAD]),
@@ -107,6 +115,12 @@ impl Pair {
         Ok(())
     }
 
+    /// The first rank looks for messages once, and there are none.
+    #[inline]
+    pub fn look(&mut self) {
+        black_box(self.ends[0].poll());
+    }
+
     /// Time goes on, and now and then somebody tells the ranks.
     #[inline]
     fn pass(&mut self, nanos: u64) {
@@ -135,21 +149,24 @@ pub(super) fn failed(error: impl std::fmt::Display) -> BenchError {
     }
 }
 
-/// A rank, connected to the other one.
-fn rank(number: u32, drivers: Vec<End>) -> Result<Pml<Btl<End>>, BenchError> {
-    let mut pml = Pml::new(PmlConfig::new(Rank(number), 2, 0x5eed)).map_err(failed)?;
+/// A rank, connected to the other one and then to the idle ones.
+fn rank(number: u32, drivers: Vec<End>, idle: u32) -> Result<Pml<Btl<End>>, BenchError> {
+    let mut pml = Pml::new(PmlConfig::new(Rank(number), 2 + idle, 0x5eed)).map_err(failed)?;
     for driver in drivers {
+        let usual = BtlConfig::default();
         let config = BtlConfig {
             connectivity_check: false,
-            ..BtlConfig::default()
+            max_peers: usual.max_peers.max(idle as usize + 1),
+            ..usual
         };
         let mut btl = Btl::new(driver, config, Incarnation(1)).map_err(failed)?;
         btl.set_key(JobKey::from_bytes([7; 32]));
         let rail = pml.add_rail(btl).map_err(failed)?;
-        let peer = 1 - number;
-        let address = RailAddress::native("sim", [peer as u8 + 1]);
-        pml.connect(Rank(peer), rail, &address, Incarnation(1))
-            .map_err(failed)?;
+        for peer in [1 - number].into_iter().chain(2..2 + idle) {
+            let address = RailAddress::native("sim", (peer + 1).to_be_bytes());
+            pml.connect(Rank(peer), rail, &address, Incarnation(1))
+                .map_err(failed)?;
+        }
     }
     Ok(pml)
 }

@@ -150,6 +150,8 @@ pub(super) struct End {
     name: RailName,
     can: Capabilities,
     address: RailAddress,
+    /// Peers opened so far: the first one is at the other end, and the others are never written to.
+    opened: u32,
     tx: Tx,
     rx: Rx,
 }
@@ -182,7 +184,8 @@ impl End {
                     bandwidth: 1 << 30,
                 },
             },
-            address: RailAddress::native("sim", [number]),
+            address: RailAddress::native("sim", u32::from(number).to_be_bytes()),
+            opened: 0,
             tx: Tx {
                 wire: out.clone(),
                 posted: [0; 2],
@@ -239,7 +242,9 @@ impl Datagram for End {
     type Rx = Rx;
 
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
-        Ok(PeerIndex(0))
+        let index = PeerIndex(self.opened);
+        self.opened += 1;
+        Ok(index)
     }
 
     #[inline]

@@ -1,0 +1,48 @@
+//! Idle peers: each count in a process of its own, so that memory of one is not taken for that of the next.
+
+use std::process::{Command, ExitCode};
+
+use doorbell_bench::budgets::among;
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::error::Exit;
+
+use super::measure::{Given, number, own, said};
+use super::report::Key;
+use crate::error::ToolError;
+use crate::out;
+
+/// Starts a measurement with so many idle peers.
+pub(super) fn ask(peers: u32) -> Result<Given, ToolError> {
+    let mut command = Command::new(own()?);
+    let out = said(command.args(["measure-scaling", "--idle", &peers.to_string()]))?;
+    Ok(out.and_then(|out| {
+        let line = String::from_utf8_lossy(&out);
+        let figures = [
+            (Key::IdleHalf, "half_ns"),
+            (Key::IdleLook, "look_ns"),
+            (Key::IdleMemory, "resident_bytes"),
+        ];
+        let given: Vec<(Key, f64)> = figures
+            .into_iter()
+            .filter_map(|(key, name)| Some((key, number(&line, name)?)))
+            .collect();
+        if given.is_empty() {
+            Err("it gave no figures".to_owned())
+        } else {
+            Ok(given)
+        }
+    }))
+}
+
+/// The measurement itself.
+pub(super) fn measure(peers: u32) -> Result<ExitCode, ToolError> {
+    let of = among(&Clock::start(), peers)?;
+    let resident = of
+        .resident_bytes
+        .map_or_else(String::new, |bytes| format!(" resident_bytes={bytes:.0}"));
+    out::print(&format!(
+        "idle half_ns={:.2} look_ns={:.2}{resident}\n",
+        of.half_ns, of.look_ns
+    ))?;
+    Ok(Exit::Done.into())
+}

@@ -1,0 +1,141 @@
+//! The measurements of all rounds, by curve and count.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use doorbell_bench::budgets::{Asked, Queue, matching_nanos};
+use doorbell_fabric::clock::Clock;
+
+use super::report::Key;
+use super::{idle, ranks};
+use crate::error::ToolError;
+
+/// Figures of a point, one for each round; and why points are missing.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    figures: BTreeMap<(Key, u32), Vec<f64>>,
+    /// What, how many, and why not; the first reason of each.
+    pub(super) missing: BTreeMap<(&'static str, u32), String>,
+}
+
+impl Samples {
+    /// The figures of a point.
+    pub(super) fn of(&self, key: Key, count: u32) -> &[f64] {
+        self.figures.get(&(key, count)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn add(&mut self, key: Key, count: u32, figure: f64) {
+        self.figures.entry((key, count)).or_default().push(figure);
+    }
+
+    /// Ranks with so many idle peers, in a process of their own.
+    pub(super) fn idle(&mut self, peers: u32) -> Result<(), ToolError> {
+        match idle::ask(peers)? {
+            Ok(figures) => figures
+                .into_iter()
+                .for_each(|(key, figure)| self.add(key, peers, figure)),
+            Err(why) => self.lacks("idle peers", peers, why),
+        }
+        Ok(())
+    }
+
+    /// So many receives posted, and so many messages kept.
+    pub(super) fn queues(&mut self, clock: &Clock, entries: u32) {
+        for (key, queue, asked) in [
+            (Key::PostedFew, Queue::Posted, Asked::Few),
+            (Key::PostedAll, Queue::Posted, Asked::All),
+            (Key::UnexpectedFew, Queue::Unexpected, Asked::Few),
+            (Key::UnexpectedAll, Queue::Unexpected, Asked::All),
+        ] {
+            self.add(
+                key,
+                entries,
+                matching_nanos(clock, queue, asked, u64::from(entries)),
+            );
+        }
+    }
+
+    /// Jobs of so many ranks.
+    pub(super) fn ranks(&mut self, count: u32) -> Result<(), ToolError> {
+        for asked in [ranks::pairs(count)?, ranks::world(count)?] {
+            match asked {
+                Ok(figures) => figures
+                    .into_iter()
+                    .for_each(|(key, figure)| self.add(key, count, figure)),
+                Err(why) => self.lacks("ranks", count, why),
+            }
+        }
+        Ok(())
+    }
+
+    fn lacks(&mut self, what: &'static str, count: u32, why: String) {
+        self.missing.entry((what, count)).or_insert(why);
+    }
+}
+
+/// What a measurement gave, or why it gave nothing.
+pub(super) type Given = Result<Vec<(Key, f64)>, String>;
+
+/// This program.
+pub(super) fn own() -> Result<PathBuf, ToolError> {
+    std::env::current_exe().map_err(|source| ToolError::System {
+        what: "find this program",
+        source,
+    })
+}
+
+/// What a command of ours says on its standard output, or in one sentence why it failed.
+pub(super) fn said(command: &mut Command) -> Result<Result<Vec<u8>, String>, ToolError> {
+    // Under a launcher of ours, a measurement is not a rank of that job.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DOORBELL_") {
+            command.env_remove(&name);
+        }
+    }
+    let ended = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|source| ToolError::System {
+            what: "start a measurement",
+            source,
+        })?;
+    if ended.status.success() {
+        return Ok(Ok(ended.stdout));
+    }
+    let words = String::from_utf8_lossy(&ended.stderr);
+    let last = words.lines().map(str::trim).rfind(|line| !line.is_empty());
+    Ok(Err(last.map_or_else(
+        || format!("it ended with {} and said nothing", ended.status),
+        |line| line.trim_start_matches("doorbell: ").to_owned(),
+    )))
+}
+
+/// The number behind `name=` in a line of a measurement.
+pub(super) fn number(line: &str, name: &str) -> Option<f64> {
+    let word = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+    word.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_names() {
+        assert_eq!(number("idle half_ns=1.5 look_ns=2", "look_ns"), Some(2.0));
+        assert_eq!(number("idle half_ns=1.5", "half"), None);
+        assert_eq!(number("idle half_ns=NaN", "half_ns"), None);
+    }
+
+    #[test]
+    fn what_fails_is_told_in_its_last_line() {
+        let mut command = Command::new("sh");
+        let out = said(command.args(["-c", "echo doorbell: no room >&2; exit 3"])).unwrap();
+        assert_eq!(out, Err("no room".to_owned()));
+        let out = said(Command::new("sh").args(["-c", "exit 3"])).unwrap();
+        assert!(out.unwrap_err().contains("said nothing"));
+    }
+}
