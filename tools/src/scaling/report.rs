@@ -161,6 +161,7 @@ pub(super) struct Curve {
     pub(super) across: &'static str,
     pub(super) unit: Unit,
     pub(super) points: Vec<Point>,
+    /// Of all points; of ranks, of those that share cores, since what changes there is another thing than what grows.
     pub(super) slope: Option<Slope>,
     /// The slope in words.
     pub(super) growth: Option<&'static str>,
@@ -191,7 +192,7 @@ impl Report {
         let cores = doorbell_bench::pin::allowed();
         let curves = Key::ALL
             .into_iter()
-            .map(|key| Curve::of(key, key.counts(plan), samples))
+            .map(|key| Curve::of(key, key.counts(plan), samples, cores.len()))
             .filter(|curve| !curve.points.is_empty());
         let missing = samples.missing.iter().map(|((what, count), reason)| Missing {
             what,
@@ -219,7 +220,7 @@ impl Report {
 }
 
 impl Curve {
-    fn of(key: Key, counts: &[u32], samples: &Samples) -> Self {
+    fn of(key: Key, counts: &[u32], samples: &Samples, cores: usize) -> Self {
         let points: Vec<Point> = counts
             .iter()
             .filter_map(|&count| {
@@ -237,7 +238,15 @@ impl Curve {
             .iter()
             .map(|point| (f64::from(point.count), point.figure))
             .collect();
-        let slope = Slope::of(&plain);
+        let shared: Vec<(f64, f64)> = plain
+            .iter()
+            .copied()
+            .filter(|(count, _)| *count > cores as f64)
+            .collect();
+        let slope = match key.group() {
+            Group::Ranks if shared.len() > 1 => Slope::of(&shared),
+            _ => Slope::of(&plain),
+        };
         Self {
             key,
             name: key.name(),

@@ -20,12 +20,25 @@ pub(super) fn slope(curve: &Curve) -> Option<String> {
     let Slope { exponent, each } = curve.slope?;
     let sign = if each < 0.0 { '−' } else { '+' };
     let exponent = if exponent.abs() < 0.005 { 0.0 } else { exponent };
+    let scope = if curve.group == Group::Ranks {
+        "where ranks share cores, it "
+    } else {
+        ""
+    };
     Some(format!(
-        "{} (to the power of {exponent:.2}; {sign}{} for each {})",
+        "{scope}{} (to the power of {exponent:.2}; {sign}{} for each {})",
         curve.growth?,
-        figure(curve, each.abs()),
+        one(curve, each.abs()),
         curve.group.one()
     ))
+}
+
+/// What one more costs; that may be far below a nanosecond.
+fn one(curve: &Curve, each: f64) -> String {
+    match curve.unit {
+        Unit::Nanoseconds if each < 0.005 => format!("{:.2} ps", each * 1e3),
+        _ => figure(curve, each),
+    }
 }
 
 /// The whole report.
@@ -82,6 +95,7 @@ mod tests {
             "idle peers                            2     4,096",
             "151 ns",
             "flat (to the power of 0.00; +",
+            "ps for each entry",
             "MB",
             "for each peer",
             "not measured: 64 ranks: no <room>",

@@ -27,6 +27,8 @@ pub use pair::Pair;
 const MESSAGES: u64 = 20_000;
 /// Looks in turn, of which the best counts: where another tenant shares the core, half of them may take twice as long.
 const LOOKS: u32 = 30;
+/// The same among idle peers: each count of them is looked at again in every round.
+const LOOKS_AMONG: u32 = 10;
 /// What the copying rail is said to take, in nanoseconds.
 const LATENCY: u64 = 100;
 
@@ -108,7 +110,7 @@ pub fn among(clock: &Clock, idle: u32) -> Result<Among, BenchError> {
         .zip(resident_bytes())
         .map(|(before, after)| (after - before) / 2.0);
     let (mut half, mut look) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..LOOKS {
+    for _ in 0..LOOKS_AMONG {
         let start = clock.ticks();
         for _ in 0..MESSAGES / 2 {
             pair.there_and_back()?;
