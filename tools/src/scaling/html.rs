@@ -16,12 +16,14 @@ const TITLE: &str = "How doorbell grows";
 pub(super) fn html(report: &Report) -> Result<String, BenchError> {
     let model = report.host.cpu_model.as_deref().unwrap_or("unknown processor");
     let mut body = format!(
-        "<h1>{TITLE}</h1>\n<p class=\"soft\">doorbell {}; {}, {} cores; medians of {} rounds, bars from the least to the \
-         most</p>\n",
+        "<h1>{TITLE}</h1>\n<p class=\"soft\">doorbell {}; {}, {} cores; {}</p>\n",
         escape(report.version),
         escape(model),
         report.cores,
-        report.rounds
+        match report.rounds {
+            1 => "one round".to_owned(),
+            rounds => format!("medians of {rounds} rounds, bars from the least to the most"),
+        }
     );
     for group in Group::ALL {
         let curves: Vec<&Curve> = report
