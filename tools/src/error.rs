@@ -50,6 +50,9 @@ pub(crate) enum ToolError {
     /// A setting of the command line that does not fit the others.
     #[error("{0}")]
     Usage(String),
+    /// A program that was started for a measurement did not come to its end.
+    #[error("{0}")]
+    Stopped(String),
     /// A rank could not be started.
     #[error("could not start rank {rank} ({what}): {source}; check `ulimit -u` and `ulimit -n`")]
     Start {
@@ -84,6 +87,7 @@ impl ToolError {
             Self::Oob(error) => error.exit(),
             Self::Rail(error) => error.exit(),
             Self::NoWay { .. } => Exit::Rail,
+            Self::Stopped(_) => Exit::TimedOut,
             Self::Output(_) | Self::Write { .. } | Self::Start { .. } | Self::System { .. } => Exit::System,
             Self::Bench(error) => match error {
                 BenchError::BadSize { .. }

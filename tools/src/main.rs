@@ -12,6 +12,7 @@ mod measure;
 mod out;
 mod outputs;
 mod page;
+mod place;
 mod raw_udp;
 mod run;
 mod scaling;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Scaling(args) => scaling::scaling(&args),
         Command::MeasureScaling(args) => scaling::measure_scaling(&args),
         Command::MeasureOverlap(args) => compare_peers::measure_overlap(&args),
+        Command::MeasureIdle => budgets::measure_idle(),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),
     };

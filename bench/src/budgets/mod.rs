@@ -5,6 +5,7 @@
 //! never counted as met.
 
 mod hotel;
+mod idle;
 mod local;
 mod matching;
 mod null;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::stats::{Spread, median};
 
 pub use hotel::hotel_nanos;
+pub use idle::{IDLE_PEERS, Idle, idle_peer_bytes};
 pub use local::{pml_nanos, ring_ratios};
 pub use matching::{Asked, Queue, matching_nanos, matching_ratio};
 pub use overlap::{Overlap, overlap, overlap_serve, overlap_share};
@@ -97,6 +99,11 @@ pub struct Judged {
 }
 
 impl Budget {
+    /// A value as the table shows it, with its unit.
+    pub fn number(&self, value: f64) -> String {
+        number(value, self.unit)
+    }
+
     /// The verdict about the median of `values`; `excuse` is why it is not judged here.
     pub fn judge(&self, values: &[f64], excuse: Option<String>) -> Judged {
         let measured = median(values);
@@ -172,7 +179,7 @@ impl Verdicts {
     /// As a table of at most 80 columns: name, measured, budget, verdict; below each row how, and why not judged.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{:<31} {:>15} {:>17}  {}\n",
+            "{:<33} {:>15} {:>17}  {}\n",
             "work", "measured", "budget", "verdict"
         );
         for row in &self.budgets {
@@ -195,7 +202,7 @@ impl Verdicts {
                 Verdict::NotJudged => "not judged",
             };
             text.push_str(&format!(
-                "{:<31} {measured:>15} {budget:>17}  {verdict}\n",
+                "{:<33} {measured:>15} {budget:>17}  {verdict}\n",
                 row.name
             ));
             let why = row
@@ -215,7 +222,9 @@ fn number(value: f64, unit: &str) -> String {
     match unit {
         "x" => format!("{value:.2} x"),
         "msg/s" => crate::report::per_second(value, "msg"),
+        "B/s" => crate::report::per_second(value, "B"),
         "ns" => format!("{value:.1} ns"),
+        "B" => format!("{value:.0} B"),
         _ => format!("{value:.2} {unit}"),
     }
 }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::load::{Figure, Kind, Load};
-use super::place::Setting;
-use super::process::Stop;
+use crate::place::Setting;
+use crate::place::process::Stop;
 
 /// Without any experience: few enough for a slow network with losses, and enough to know more.
 const FIRST: u64 = 300;

@@ -1,19 +1,17 @@
 //! doorbell itself, as a process like the others: `pingpong` and `rate` of this very program, read by their JSON.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use doorbell_bench::report::Report;
 
 use super::load::{Figure, Kind, Load};
 use super::mpi;
-use super::place::{INTERFACE, Place, Setting, Side};
-use super::process::Stop;
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
+use crate::place::ours::Ours;
+use crate::place::process::Stop;
+use crate::place::{INTERFACE, Setting, Side};
 
-/// The port of `--serve`.
-const PORT: u16 = 7117;
 /// Up to this size, `rate` makes blocking calls.
 pub(crate) const BLOCKING_MOST: u64 = 4096;
 
@@ -43,22 +41,23 @@ impl Doorbell {
         }
     }
 
-    fn asked(&self, command: &mut Command, load: &Load) {
+    /// The words that ask for a load.
+    fn asked(&self, load: &Load) -> Vec<String> {
         let verb = match load.kind {
             Kind::Latency => "pingpong",
             _ => "rate",
         };
         let sizes: Vec<String> = load.sizes.iter().map(u64::to_string).collect();
-        command.args([verb, "--rail", &self.rail, "--sizes", &sizes.join(",")]);
-        command.args(["--seconds", &load.seconds.to_string(), "--json", "-"]);
+        let (sizes, seconds, window) = (sizes.join(","), load.seconds.to_string(), load.window.to_string());
+        let mut words = vec![verb, "--sizes", &sizes, "--seconds", &seconds, "--json", "-"];
         // Its own reference repeats what moved between the bands, which the others cannot.
-        command.arg("--no-reference");
-        let window = load.window.to_string();
+        words.push("--no-reference");
         match load.kind {
-            Kind::Stream => command.args(["--posted", &window]),
-            Kind::Blocking => command.args(["--window", &window]),
-            _ => command,
-        };
+            Kind::Stream => words.extend(["--posted", &window]),
+            Kind::Blocking => words.extend(["--window", &window]),
+            _ => {}
+        }
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// Its overlap is measured by a command that only this one uses.
@@ -77,7 +76,7 @@ impl Doorbell {
 
     fn alone(&self, lab: &Lab<'_>, load: &Load) -> Result<String, Stop> {
         let mut command = lab.place.command(lab.setting, Side::One, &self.program);
-        self.asked(&mut command, load);
+        command.args(self.asked(load)).args(["--rail", &self.rail]);
         let [one, two] = lab.place.cores;
         command.args(["--cores", &format!("{one},{two}")]);
         lab.runner
@@ -85,42 +84,14 @@ impl Doorbell {
             .good(&self.name)
     }
 
-    /// Two hosts: the one that serves, and the one that asks.
     fn between(&self, lab: &Lab<'_>, load: &Load) -> Result<String, Stop> {
-        let key = lab.place.folder.path().join("key");
-        if !key.exists() {
-            let mut command = Command::new(&self.program);
-            command.arg("key").arg(&key);
-            lab.runner
-                .run(&self.name, command, load.deadline())?
-                .good(&self.name)?;
-        }
-        let side = |side| {
-            let mut command = lab.place.command(lab.setting, side, &self.program);
-            match side {
-                Side::One => {
-                    self.asked(&mut command, load);
-                    command.arg("--connect");
-                }
-                Side::Two => {
-                    command.args(["pingpong", "--rail", &self.rail, "--serve", "--once", "--bind"]);
-                }
-            }
-            command
-                .arg(Place::address(lab.setting, Side::Two))
-                .arg("--key-file")
-                .arg(&key);
-            command.args(["--cores", &lab.place.core(side).to_string()]);
-            command
+        let ours = Ours {
+            runner: lab.runner,
+            place: lab.place,
+            program: &self.program,
         };
-        let ended = lab.runner.pair(
-            &self.name,
-            side(Side::Two),
-            PORT,
-            side(Side::One),
-            load.deadline(),
-        )?;
-        ended.good(&self.name)
+        ours.measure(&self.name, &self.rail, &self.asked(load), load.deadline())?
+            .good(&self.name)
     }
 }
 

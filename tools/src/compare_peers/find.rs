@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::place::on_path;
-use super::process::{Runner, Stop};
 use crate::cli::Family;
+use crate::place::on_path;
+use crate::place::process::{Runner, Stop};
 
 /// A peer, found or not.
 #[derive(Clone, Debug, Serialize)]

@@ -5,10 +5,10 @@ use doorbell_bench::stats::Percentiles;
 use super::counts::Counts;
 use super::find::Peer;
 use super::load::{Figure, Kind, Load};
-use super::place::{Place, Side, free_port};
-use super::process::Stop;
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
+use crate::place::process::{Ready, Stop};
+use crate::place::{Place, Side, free_port};
 
 /// One provider.
 pub(crate) struct Libfabric {
@@ -45,9 +45,13 @@ impl Libfabric {
         };
         let mut client = side(Side::One);
         client.arg(Place::address(lab.setting, Side::Two));
-        let ended = lab
-            .runner
-            .pair(self.name, side(Side::Two), port, client, load.deadline())?;
+        let ended = lab.runner.pair(
+            self.name,
+            side(Side::Two),
+            Ready::Listens(port),
+            client,
+            load.deadline(),
+        )?;
         let text = ended.good(self.name)?;
         read(&text, bytes)
             .ok_or_else(|| Stop::Failed(format!("{} ended well and its figures cannot be read", self.name)))

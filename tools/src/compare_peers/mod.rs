@@ -17,8 +17,6 @@ mod load;
 mod mpi;
 mod osu;
 mod overlap;
-mod place;
-mod process;
 mod report;
 mod rounds;
 mod stack;
@@ -35,7 +33,6 @@ use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::RailName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rustix::process::Signal;
 
 pub(crate) use self::overlap::measure_overlap;
 
@@ -45,14 +42,14 @@ use self::libfabric::Libfabric;
 use self::load::{Kind, Load};
 use self::mpi::Mpi;
 use self::osu::Osu;
-use self::place::{INTERFACE, Place, Setting};
-use self::process::{Runner, Stop};
 use self::report::{Frame, Report};
 use self::rounds::{Event, Progress};
 use self::stack::Stack;
 use self::ucx::Ucx;
 use crate::cli::{ComparePeersArgs, Family};
 use crate::error::ToolError;
+use crate::place::process::{Runner, Stop};
+use crate::place::{INTERFACE, Place, Setting, Way};
 use crate::{out, outputs};
 
 /// Sizes when none are named.
@@ -78,17 +75,8 @@ pub(crate) fn compare_peers(args: &ComparePeersArgs) -> Result<ExitCode, ToolErr
         .and_then(|runner| compare(&runner, args));
     match compared {
         Ok(exit) => Ok(exit.into()),
-        Err(Stop::Interrupted(signal)) => Ok(interrupted(signal)),
-        Err(Stop::Ended(error)) => Err(error),
-        Err(Stop::Failed(why)) => Err(ToolError::Usage(why)),
+        Err(stop) => stop.end(),
     }
-}
-
-/// The shell's number for an end by a signal.
-fn interrupted(signal: Signal) -> ExitCode {
-    const BY_SIGNAL: u8 = 128;
-    out::say("doorbell: interrupted; nothing was written, and what was started is ended");
-    ExitCode::from(BY_SIGNAL.saturating_add(u8::try_from(signal.as_raw()).unwrap_or(0)))
 }
 
 fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
@@ -110,10 +98,7 @@ fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
         return Err(Stop::Ended(ToolError::Usage(format!("`--osu`: {why}"))));
     }
     let plan = Plan::of(args)?;
-    let place = Place::new(
-        plan.cores,
-        plan.settings.iter().any(|setting| setting.is_network()),
-    )?;
+    let place = plan.place()?;
     let events = plan.events(runner, [&peers, &found], &place)?;
     let turns: u64 = events.iter().map(|event| event.stacks.len() as u64).sum();
     let mut bar = Bar::new(turns * u64::from(plan.rounds));
@@ -228,6 +213,23 @@ impl<'a> Plan<'a> {
             rounds: args.rounds.unwrap_or(rounds),
             seconds: args.seconds.unwrap_or(seconds),
         })
+    }
+
+    /// Where it is measured: over a switch when frames are to be lost, in all settings, so that they can be compared.
+    fn place(&self) -> Result<Place, ToolError> {
+        let mut place = Place::new(self.cores)?;
+        place.seclude();
+        let way = if self.args.loss.is_empty() {
+            Way::Direct
+        } else {
+            Way::Switched
+        };
+        if self.settings.iter().any(|setting| setting.is_network()) {
+            place
+                .lay(way)
+                .map_err(|why| ToolError::Usage(format!("`--network` and `--loss`: {why}")))?;
+        }
+        Ok(place)
     }
 
     /// What each setting is measured by.

@@ -14,10 +14,10 @@ use doorbell_bench::stats::Percentiles;
 use super::doorbell::BLOCKING_MOST;
 use super::find::Peer;
 use super::load::{Figure, Kind, Load};
-use super::place::{INTERFACE, Place, Setting, Side};
-use super::process::Stop;
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
+use crate::place::process::Stop;
+use crate::place::{INTERFACE, Place, Setting, Side};
 
 /// The benchmark.
 const SOURCE: &str = include_str!("../../peers/mpi_pair.c");

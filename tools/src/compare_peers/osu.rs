@@ -9,10 +9,10 @@ use doorbell_bench::stats::Percentiles;
 use super::find::Peer;
 use super::load::{Figure, Kind, Load};
 use super::mpi::Mpi;
-use super::process::{Runner, Stop};
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
 use crate::error::ToolError;
+use crate::place::process::{Runner, Stop};
 
 /// The linker tells what a program needs within this time.
 const PATIENCE: Duration = Duration::from_secs(10);

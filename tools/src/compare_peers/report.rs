@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::find::Peer;
 use super::load::Kind;
-use super::place::Setting;
 use super::rounds::{Disturbed, Event, Outcome, Turn};
 use super::verdict::{Finding, Over, Row};
+use crate::place::Setting;
 
 /// The name and version of the JSON (`bench/schema/compare-peers-1.schema.json`).
 pub(crate) const SCHEMA: &str = "doorbell.compare-peers/1";

@@ -9,10 +9,10 @@ use doorbell_fabric::clock::Clock;
 use serde::Serialize;
 
 use super::load::{Figure, Load};
-use super::place::{Place, Setting};
-use super::process::{Runner, Stop};
 use super::stack::{Lab, Stack};
 use crate::error::ToolError;
+use crate::place::process::{Runner, Stop};
+use crate::place::{Place, Setting};
 
 /// Turns that do not count are repeated, up to so many in all.
 const TRIES: u32 = 3;
@@ -95,7 +95,7 @@ pub(crate) fn run(
     for round in 0..rounds {
         for (event_at, event) in events.iter().enumerate() {
             if let Setting::Loss(percent) = event.setting {
-                place.lose(percent)?;
+                lose(place, percent)?;
             }
             for stack_at in order(event.stacks.len(), round) {
                 let stack = &*event.stacks[stack_at];
@@ -130,11 +130,18 @@ pub(crate) fn run(
                 progress.done();
             }
             if let Setting::Loss(_) = event.setting {
-                place.lose(0.0)?;
+                lose(place, 0.0)?;
             }
         }
     }
     Ok(turns)
+}
+
+fn lose(place: &Place, percent: f64) -> Result<(), Stop> {
+    place.lose(percent).map_err(|why| {
+        let text = format!("`--loss` needs a rule of nftables, and that failed: {why}");
+        Stop::Ended(ToolError::Usage(text))
+    })
 }
 
 /// Whose turn it is: each round begins with another stack.

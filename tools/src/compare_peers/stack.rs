@@ -1,9 +1,9 @@
 //! A stack: one way in which a peer, or doorbell, carries messages, and how it is asked for figures.
 
 use super::load::{Figure, Kind, Load};
-use super::place::{Place, Setting};
-use super::process::{Runner, Stop};
 use crate::cli::Family;
+use crate::place::process::{Runner, Stop};
+use crate::place::{Place, Setting};
 
 /// What a stack is measured with.
 pub(crate) struct Lab<'a> {

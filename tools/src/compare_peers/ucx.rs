@@ -7,10 +7,10 @@ use doorbell_bench::stats::Percentiles;
 use super::counts::Counts;
 use super::find::Peer;
 use super::load::{Figure, Kind, Load};
-use super::place::{INTERFACE, Place, Side, free_port};
-use super::process::Stop;
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
+use crate::place::process::{Ready, Stop};
+use crate::place::{INTERFACE, Place, Side, free_port};
 
 /// UCX over shared memory or TCP.
 pub(crate) struct Ucx {
@@ -54,9 +54,13 @@ impl Ucx {
             client.args(["-O", &load.window.to_string()]);
         }
         client.arg(Place::address(lab.setting, Side::Two));
-        let ended = lab
-            .runner
-            .pair(self.name, side(Side::Two), port, client, load.deadline())?;
+        let ended = lab.runner.pair(
+            self.name,
+            side(Side::Two),
+            Ready::Listens(port),
+            client,
+            load.deadline(),
+        )?;
         let text = ended.good(self.name)?;
         read(&text, bytes, load.kind)
             .ok_or_else(|| Stop::Failed(format!("{} ended well and its figures cannot be read", self.name)))

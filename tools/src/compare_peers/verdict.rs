@@ -11,8 +11,8 @@ use doorbell_bench::stats::{Percentiles, median};
 use serde::Serialize;
 
 use super::load::{Figure, Kind};
-use super::place::Setting;
 use super::rounds::{Event, Turn};
+use crate::place::Setting;
 
 /// A median with its spread, over turns or pairs of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -211,11 +211,11 @@ fn lossless(events: &[Event], rows: &[Row], row: &Row) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::load::Load;
-    use super::super::process::Stop;
     use super::super::rounds::Outcome;
     use super::super::stack::{Lab, Stack};
     use super::*;
     use crate::cli::Family;
+    use crate::place::process::Stop;
     use proptest::prelude::*;
 
     struct Named(&'static str);

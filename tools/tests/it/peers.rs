@@ -53,13 +53,13 @@ fn on_path(program: &str) -> bool {
 }
 
 /// Why nothing can be compared here.
-fn alone(cores: usize) -> Option<String> {
+pub(crate) fn alone(cores: usize) -> Option<String> {
     (cores < 2)
         .then(|| "two processes need a core each".to_owned())
         .or_else(lacking)
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

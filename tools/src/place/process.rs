@@ -1,4 +1,4 @@
-//! Other people's programs: started with a mark, given a deadline, ended with everything that they started, and what
+//! Programs, other people's as a rule: started with a mark, given a deadline, ended with everything that they started, and what
 //! they printed.
 
 use std::cell::{Cell, RefCell};
@@ -6,7 +6,9 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use doorbell_bench::report::printable;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open};
 
 use crate::error::ToolError;
+use crate::out;
 use crate::run::keep::{Keeper, Kept};
 use crate::run::watch::{Signals, wait};
 
@@ -43,16 +46,44 @@ pub(crate) enum Stop {
     Ended(ToolError),
 }
 
+impl Stop {
+    /// The end of a command that was stopped. One that was interrupted says so, and ends with the shell's number for the
+    /// signal.
+    pub(crate) fn end(self) -> Result<ExitCode, ToolError> {
+        const BY_SIGNAL: u8 = 128;
+        match self {
+            Self::Interrupted(signal) => {
+                out::say("doorbell: interrupted; nothing was written, and what was started is ended");
+                let number = u8::try_from(signal.as_raw()).unwrap_or(0);
+                Ok(ExitCode::from(BY_SIGNAL.saturating_add(number)))
+            }
+            Self::Ended(error) => Err(error),
+            Self::Failed(why) => Err(ToolError::Usage(why)),
+        }
+    }
+}
+
 impl From<ToolError> for Stop {
     fn from(error: ToolError) -> Self {
         Self::Ended(error)
     }
 }
 
+/// How a server shows that it can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// It listens on this port of TCP.
+    Listens(u16),
+    /// It has printed something.
+    Speaks,
+}
+
 /// What a program left.
 #[derive(Debug)]
 pub(crate) struct Ended {
     status: ExitStatus,
+    /// Whether it is a server that ended before it could be asked.
+    early: bool,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -60,14 +91,32 @@ pub(crate) struct Ended {
 impl Ended {
     /// What it printed, if it ended well.
     pub(crate) fn good(self, name: &str) -> Result<String, Stop> {
-        if self.status.success() {
-            return Ok(self.out);
+        match self.failure() {
+            None => Ok(self.out),
+            Some(how) => Err(Stop::Failed(format!(
+                "{name} ended with {how}: {}",
+                self.last_words()
+            ))),
         }
-        let words = last_words(&self.err, &self.out);
-        Err(Stop::Failed(format!(
-            "{name} ended with {}: {words}",
-            self.status
-        )))
+    }
+
+    /// How it ended, unless well.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let status = self.status;
+        match self.early {
+            true => Some(format!("{status} of its server, before it could be asked")),
+            false => (!status.success()).then(|| status.to_string()),
+        }
+    }
+
+    /// Its exit status, unless a signal ended it.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// The last lines that it printed and that say something, as one.
+    pub(crate) fn last_words(&self) -> String {
+        last_words(&self.err, &self.out)
     }
 }
 
@@ -88,6 +137,8 @@ struct Running {
     end: OwnedFd,
     out: Receiver<String>,
     err: Receiver<String>,
+    /// Whether it has printed something.
+    spoke: Arc<AtomicBool>,
     over: bool,
 }
 
@@ -122,30 +173,33 @@ impl Runner {
         self.wait_for(&mut running, name, limit)
     }
 
-    /// Runs a server and its client, which is started when the server listens on `port`. What the client left.
+    /// Runs a server and its client, which is started when the server can be asked. What the client left, or the server
+    /// where it never came to that.
     pub(crate) fn pair(
         &self,
         name: &str,
         server: Command,
-        port: u16,
+        ready: Ready,
         client: Command,
         limit: Duration,
     ) -> Result<Ended, Stop> {
         let mut serving = self.start(name, server)?;
         let begun = Instant::now();
         let listening = LISTENING.min(limit);
-        while !listens(serving.group, port) {
+        while !serving.is_ready(ready) {
             if serving.has_ended() {
-                let ended = serving.take_leave(name)?;
-                let words = last_words(&ended.err, &ended.out);
-                return Err(Stop::Failed(format!(
-                    "{name}'s server ended with {} before it listened: {words}",
-                    ended.status
-                )));
+                return Ok(Ended {
+                    early: true,
+                    ..serving.take_leave(name)?
+                });
             }
             if begun.elapsed() > listening {
+                let what = match ready {
+                    Ready::Listens(port) => format!("listen on port {port}"),
+                    Ready::Speaks => "say that it can be asked".to_owned(),
+                };
                 return Err(Stop::Failed(format!(
-                    "{name}'s server did not listen on port {port} within {} s: {}",
+                    "{name}'s server did not {what} within {} s: {}",
                     listening.as_secs(),
                     self.kill(&mut serving)
                 )));
@@ -195,14 +249,23 @@ impl Runner {
                 std::io::Error::from(errno)
             ))
         })?;
-        let out = child.stdout.take().map_or_else(nothing, listen_to);
-        let err = child.stderr.take().map_or_else(nothing, listen_to);
+        let spoke = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&spoke);
+        let out = child.stdout.take();
+        let out = out.map_or_else(nothing, |pipe| {
+            listen_to(pipe, move || heard.store(true, Ordering::Release))
+        });
+        let err = child
+            .stderr
+            .take()
+            .map_or_else(nothing, |pipe| listen_to(pipe, || ()));
         Ok(Running {
             child,
             group,
             end,
             out,
             err,
+            spoke,
             over: false,
         })
     }
@@ -225,7 +288,7 @@ impl Runner {
             let waited = wait(&descriptors, Some(until));
             drop(signals);
             waited.map_err(|source| ToolError::System {
-                what: "wait for a peer",
+                what: "wait for a program",
                 source,
             })?;
             self.check()?;
@@ -263,6 +326,13 @@ impl Running {
         self.over
     }
 
+    fn is_ready(&self, ready: Ready) -> bool {
+        match ready {
+            Ready::Listens(port) => listens(self.group, port),
+            Ready::Speaks => self.spoke.load(Ordering::Acquire),
+        }
+    }
+
     fn end_group(&mut self) {
         // What has ended already needs no signal.
         let _ = kill_process_group(self.group, Signal::KILL);
@@ -277,6 +347,7 @@ impl Running {
         let heard = |words: &Receiver<String>| words.recv_timeout(LAST_WORDS).unwrap_or_default();
         Ok(Ended {
             status,
+            early: false,
             out: heard(&self.out),
             err: heard(&self.err),
         })
@@ -296,8 +367,9 @@ fn nothing() -> Receiver<String> {
     sync_channel(1).1
 }
 
-/// Reads a pipe to its end in a thread of its own; a program that prints without end fills no memory of ours.
-fn listen_to(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+/// Reads a pipe to its end in a thread of its own, which calls `hear` for each piece; a program that prints without end
+/// fills no memory of ours.
+fn listen_to(mut pipe: impl Read + Send + 'static, hear: impl Fn() + Send + 'static) -> Receiver<String> {
     let (said, heard) = sync_channel(1);
     std::thread::spawn(move || {
         let mut kept = Vec::new();
@@ -305,6 +377,7 @@ fn listen_to(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
         while let Ok(length @ 1..) = pipe.read(&mut piece) {
             let room = WORDS_MAX - kept.len();
             kept.extend_from_slice(&piece[..length.min(room)]);
+            hear();
         }
         let _ = said.send(String::from_utf8_lossy(&kept).into_owned());
     });
