@@ -387,7 +387,7 @@ fn listen_to(mut pipe: impl Read + Send + 'static, hear: impl Fn() + Send + 'sta
 /// The last lines that say something, as one.
 fn last_words(err: &str, out: &str) -> String {
     const LINES: usize = 3;
-    const LENGTH: usize = 300;
+    const LENGTH: usize = 600;
     let of = |text: &str| -> Vec<String> {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| line.chars().any(char::is_alphanumeric));
@@ -402,7 +402,11 @@ fn last_words(err: &str, out: &str) -> String {
     if lines.is_empty() {
         return "it said nothing".to_owned();
     }
-    lines.join(" / ").chars().take(LENGTH).collect()
+    let words = lines.join(" / ");
+    match words.char_indices().nth(LENGTH) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
 }
 
 /// Whether a process is scheduled before all that is not: its policy, field 41 of /proc/PID/stat, is FIFO or RR.
@@ -462,5 +466,7 @@ mod tests {
         assert_eq!(last_words("", ""), "it said nothing");
         assert_eq!(last_words("-----\na\nb\nc\nd\n----\n", "x"), "b / c / d");
         assert_eq!(last_words("\n", "out\x1b[2J\n"), "out\\u{1b}[2J");
+        let cut = last_words(&"é".repeat(1000), "");
+        assert!(cut.ends_with("é…") && cut.chars().count() == 601, "{cut}");
     }
 }
