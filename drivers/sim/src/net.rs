@@ -152,6 +152,12 @@ impl SimNet {
         self.lock().next_event()
     }
 
+    /// The same, but an alarm that has passed and that its rank has neither acted on nor set anew is due now: for whoever
+    /// moves the clock while others have their turns, who would jump over what is late.
+    pub fn next_due(&self) -> Option<Time> {
+        self.lock().next_due()
+    }
+
     /// The time at which a rank has something to do of its own accord, as its timers say; `None` for nothing. It is a
     /// point at which the clock stops on its way, once: whoever does not act by then is late.
     pub fn set_alarm(&self, rank: u32, at: Option<Time>) {
@@ -274,5 +280,29 @@ impl fmt::Debug for SimNet {
             net.now,
             net.nics.len()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::SimConfig;
+
+    /// A clock that is moved past somebody's alarm must not be moved on to the next one of somebody else.
+    #[test]
+    fn an_alarm_that_has_passed_is_due_until_its_rank_acts() {
+        let net = SimNet::new(1, SimConfig::default());
+        let at = |micros| Time::ZERO + Duration::from_micros(micros);
+        net.set_alarm(0, Some(at(5)));
+        net.set_alarm(1, Some(at(9_000_000)));
+        net.advance_to(at(7));
+        assert_eq!(net.next_event(), Some(at(9_000_000)));
+        assert_eq!(net.next_due(), Some(at(7)));
+        net.set_alarm(0, Some(at(8)));
+        assert_eq!(net.next_due(), Some(at(8)));
+        net.set_alarm(0, None);
+        assert_eq!(net.next_due(), net.next_event());
     }
 }

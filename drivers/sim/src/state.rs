@@ -162,6 +162,12 @@ impl Net {
         alarms.chain(self.agenda.next()).min()
     }
 
+    /// The same, with alarms that have passed.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        let alarms = self.alarms.values().map(|at| (*at).max(self.now));
+        alarms.chain(self.agenda.next()).min()
+    }
+
     pub(crate) fn new(seed: u64, config: SimConfig) -> Self {
         let mut net = Self {
             seed,

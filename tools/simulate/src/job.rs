@@ -335,7 +335,7 @@ impl<E: End> Table<E> {
                 .players
                 .iter()
                 .filter_map(deadline)
-                .chain(self.net.next_event());
+                .chain(self.net.next_due());
             next = due.min().map_or(next, |due| due.max(next));
         }
         self.net.advance_to(next);

@@ -190,7 +190,10 @@ impl Row {
         }
         let silent = way.passes.is_none() && way.measured_ns.is_none() && way.acknowledged_ns.is_none();
         let carried_nothing = probed.unanswered.is_some() && way.carries;
-        let in_trouble = way.passes == Some(false) || way.role == way.state;
+        // Where frames of both sizes came back and so did the messages, a way is suspect because somebody had no time.
+        let answers = probed.unanswered.is_none() && way.passes == Some(true);
+        let is_slow = way.state == "suspect" && answers;
+        let in_trouble = way.passes == Some(false) || way.role == way.state && !is_slow;
         if silent && way.rail != "shm" || carried_nothing || in_trouble {
             self.verdict = LOST;
         }
@@ -242,6 +245,39 @@ mod tests {
                 "{odd}: {said}"
             );
         }
+    }
+
+    /// A way that frames passed over, and how it is.
+    fn way(state: &'static str) -> WayNow {
+        WayNow {
+            rail: "udp:v0".to_owned(),
+            to: "udp:v0".to_owned(),
+            state,
+            role: if state == "up" { "everything" } else { state },
+            carries: true,
+            measured_ns: None,
+            acknowledged_ns: Some(700_000),
+            passes: Some(true),
+            probed: Some("small and full frames pass both ways"),
+            facts: Some("link up".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_way_that_answers_is_no_lost_one_because_it_was_slow() {
+        let judged = |state, unanswered: Option<&str>| {
+            let mut row = Row::from(toward("udp:v0", true, true));
+            let unanswered = unanswered.map(str::to_owned);
+            row.judge(&Probed {
+                ways: vec![way(state)],
+                unanswered,
+            });
+            (row.verdict == CHOSEN, row.reason.contains(NOTHING_PASSES))
+        };
+        assert_eq!(judged("up", None), (true, false));
+        assert_eq!(judged("suspect", None), (true, false));
+        assert_eq!(judged("down", None), (false, true));
+        assert_eq!(judged("suspect", Some("no message came back")), (false, true));
     }
 
     fn toward(rail: &str, chosen: bool, when_named: bool) -> Toward {
