@@ -1,13 +1,13 @@
 //! Rails past the kernel, from outside: two hosts of network namespaces, every measurement, loss, a peer over sockets, a user
 //! without the rights, and a process that is killed.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::Signal;
 
 use crate::common::sentence;
-use crate::hosts::{LONG, Running, SHORT, SOON, at, fails, finish, serve_at, two_hosts};
+use crate::hosts::{LONG, Running, SHORT, SOON, at, fails, finish, key_in, serve_at, two_hosts};
 use crate::netns::Lab;
 
 /// What `ip link` shows of a host's interface.
@@ -49,26 +49,12 @@ fn two_hosts_measure_past_the_kernel_and_with_a_host_that_does_not() {
 
 #[test]
 fn messages_are_whole_where_frames_are_lost() {
-    let Some((lab, _folder, key)) = two_hosts("xdp::messages_are_whole_where_frames_are_lost") else {
+    const TEST: &str = "doorbell::it::xdp::messages_are_whole_where_frames_are_lost";
+    let Some(lab) = Lab::switched(TEST, 1500, 50) else {
         return;
     };
-    // Before XDP in the common code nothing can be dropped by a rule, so each frame is lost on its way out.
-    for host in 0..2 {
-        let script = "add table netdev out\n\
-                      add chain netdev out way { type filter hook egress device \"v0\" priority 0; }\n\
-                      add rule netdev out way meta protocol ip numgen random mod 1000 < 50 counter drop\n";
-        let command = ["netns", "exec", lab.name(host), "nft", script];
-        if !Command::new("ip")
-            .args(command)
-            .stderr(Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-        {
-            // Linux 5.16 has the hook.
-            lab.lose(50);
-        }
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let key = key_in(folder.path(), "key");
     let words = ["--bind", "10.77.0.1:0", "--rail", "xdp:v0", "--key-file", &key];
     let mut server = serve_at(Some(lab.name(0)), &words);
     let words = [
@@ -81,10 +67,15 @@ fn messages_are_whole_where_frames_are_lost() {
         "64,64k",
         "--samples",
         "300",
+        "--json",
+        "-",
     ];
     let out = finish(server.client(Some(lab.name(1)), "pingpong", &words));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
     assert!(server.says("went after").ends_with(": done"));
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let resends = report["rail_counts"]["xdp:v0.resends"].as_u64().unwrap_or(0);
+    assert!(resends > 10, "nothing was lost: {}", report["rail_counts"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Lab::pair      a: v0 10.77.0.1, fd77::1 ───────────────────────────── b: v0 10.77.0.2, fd77::2
+//!   Lab::switched  a: v0 10.77.0.1 ── r0 ─ switch ─ r1 ── b: v0 10.77.0.2     loses what goes past the hosts' kernels, too
 //!   Lab::routed    a: v0 10.77.1.1, fd77:1::1 ── router ── narrow ────── b: v0 10.77.2.1, fd77:2::1
 //! ```
 //!
@@ -24,7 +25,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Namespaces and what connects them.
 #[derive(Debug)]
 pub struct Lab {
-    /// The two hosts, then the router.
+    /// The two hosts, then the router or the switch.
     names: Vec<String>,
     routed: bool,
 }
@@ -84,18 +85,44 @@ impl Lab {
         lab.must(&format!(
             "link add v0 netns {a} mtu {mtu} type veth peer name v0 netns {b} mtu {mtu}"
         ));
-        for side in [0, 1] {
-            lab.address(
-                side,
-                INTERFACE,
-                &[
-                    format!("10.77.0.{}/24", side + 1),
-                    format!("fd77::{}/64", side + 1),
-                ],
-            );
-        }
-        (0..2).for_each(|side| lab.wait_until_up(side, INTERFACE));
+        lab.on_one_link();
         Some(lab)
+    }
+
+    /// The same through a switch that drops `permille` of 1,000 of the frames that come in at each of its ports, whatever
+    /// they are. What a rule drops at a host itself, a program of XDP there has taken before.
+    pub fn switched(test: &str, mtu: usize, permille: u32) -> Option<Self> {
+        let lab = Self::hosts(test, 3, false)?;
+        let switch = lab.name(2);
+        lab.must(&format!("-n {switch} link add bridge type bridge"));
+        let mut script = "add table netdev trouble\n".to_owned();
+        for side in [0, 1] {
+            let host = lab.name(side);
+            lab.must(&format!(
+                "link add v0 netns {host} mtu {mtu} type veth peer name r{side} netns {switch} mtu {mtu}"
+            ));
+            lab.must(&format!("-n {switch} link set r{side} master bridge up"));
+            script.push_str(&format!(
+                "add chain netdev trouble r{side} {{ type filter hook ingress device \"r{side}\" priority 0; }}\n\
+                 add rule netdev trouble r{side} numgen random mod 1000 < {permille} counter drop\n"
+            ));
+        }
+        lab.must(&format!("-n {switch} link set bridge up"));
+        lab.on_one_link();
+        lab.nft(2, &script);
+        Some(lab)
+    }
+
+    /// Gives both hosts their addresses on one link.
+    fn on_one_link(&self) {
+        for side in [0, 1] {
+            let addresses = [
+                format!("10.77.0.{}/24", side + 1),
+                format!("fd77::{}/64", side + 1),
+            ];
+            self.address(side, INTERFACE, &addresses);
+        }
+        (0..2).for_each(|side| self.wait_until_up(side, INTERFACE));
     }
 
     /// Two hosts with a router between them that takes packets of `narrow` bytes at most to the second.
@@ -254,8 +281,11 @@ impl Lab {
              add chain netdev trouble in {{ type filter hook ingress device \"{INTERFACE}\" priority 0; }}\n\
              add rule netdev trouble in {what} counter drop\n"
         );
-        let name = self.name(host);
-        let command = ["netns", "exec", name, "nft", &script];
+        self.nft(host, &script);
+    }
+
+    fn nft(&self, host: usize, script: &str) {
+        let command = ["netns", "exec", self.name(host), "nft", script];
         if let Err(error) = said(Command::new("ip").args(command).output()) {
             panic!("nft {script}: {error}");
         }
