@@ -146,11 +146,15 @@ impl Area {
         self
     }
 
+    /// # Safety
+    /// None here: what the real storage is promised, this one checks.
     pub(crate) unsafe fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= self.len);
         self.cells.word(self.offset + at)
     }
 
+    /// # Safety
+    /// None here, as for [`word`](Self::word).
     pub(crate) unsafe fn half(&self, at: usize) -> &AtomicU32 {
         assert!(at + 4 <= self.len);
         self.cells.half(self.offset + at)
