@@ -391,14 +391,11 @@ impl Rail for XdpRail {
         }
         self.next_look = now + LOOK;
         self.looks = self.looks.wrapping_add(1);
-        let work = if self.tx.is_backed_up() {
-            self.tx.flush()
-        } else {
-            0
-        };
         self.look_at_neighbours();
         self.look_astray();
-        work + self.look_at_link()
+        let events = self.look_at_link();
+        // An interface that was down may be up again, which only a new attempt shows.
+        events + self.tx.retry()
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -124,7 +124,21 @@ impl XdpTx {
 
     /// Whether the kernel has not looked at everything yet, and would when asked.
     pub(crate) fn is_backed_up(&mut self) -> bool {
-        !self.refused && self.line.as_mut().is_some_and(|line| line.send.outstanding() > 0)
+        !self.refused && self.waiting() > 0
+    }
+
+    /// Frames that the kernel was told of and has not taken.
+    fn waiting(&mut self) -> u32 {
+        self.line.as_mut().map_or(0, |line| line.send.pending())
+    }
+
+    /// Has the kernel look at what waits, whatever it said to that before; returns how many frames it took.
+    pub(crate) fn retry(&mut self) -> usize {
+        let before = self.waiting();
+        if before > 0 && self.wake() {
+            self.flush();
+        }
+        (before - self.waiting()) as usize
     }
 
     /// Whether nothing can be posted before chunks come back.
@@ -177,16 +191,14 @@ impl XdpTx {
 
     /// Has the kernel send what is in the ring; returns how many frames it took.
     pub(crate) fn flush(&mut self) -> usize {
-        let Some(line) = &mut self.line else { return 0 };
-        let before = line.send.outstanding();
+        let before = self.waiting();
         let mut left = before;
         for _ in 0..CALLS_MAX {
             let Some(line) = &mut self.line else { break };
             if left == 0 || self.may_be_awake && !line.send.is_asleep() || !self.wake() {
                 break;
             }
-            let Some(line) = &mut self.line else { break };
-            let now = line.send.outstanding();
+            let now = self.waiting();
             if now == left {
                 self.stats.send_full += 1;
                 break;

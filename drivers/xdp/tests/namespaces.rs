@@ -466,3 +466,46 @@ fn frames_of_an_interface_that_is_down_keep_nobody_awake() {
     );
     assert_eq!(a.stats().unsendable, 1);
 }
+
+/// A send ring that fills while the interface is down is no end: everything goes on when it is up again.
+#[test]
+fn a_send_ring_that_is_full_goes_on_when_the_interface_is_up_again() {
+    let Some(lab) = Lab::pair(
+        "a_send_ring_that_is_full_goes_on_when_the_interface_is_up_again",
+        1500,
+    ) else {
+        return;
+    };
+    let config = XdpConfig {
+        send_ring: 64,
+        ..XdpConfig::default()
+    };
+    let (mut a, mut b) = (open(&lab, 0, &config).unwrap(), open(&lab, 1, &config).unwrap());
+    let to_b = meet(&lab, 0, &mut a, &b.address());
+    resolved(&mut a, to_b);
+    lab.ip(0, "link set v0 down");
+    let mut posted = 0;
+    while post(&mut a, Channel::Data, to_b, b"waits") {
+        posted += 1;
+    }
+    assert_eq!((posted, a.stats().sent), (64, 0));
+    assert!(
+        matches!(a.arm().unwrap(), Armed::Sleep(_)),
+        "nobody is kept awake"
+    );
+    a.disarm();
+    lab.ip(0, "link set v0 up");
+    let mut got = false;
+    watch().until("frames go out when the interface is up again", |now| {
+        a.progress(now);
+        post(&mut a, Channel::Data, to_b, b"again");
+        let (_, rx) = b.split();
+        let n = rx.poll(Channel::Data, 16);
+        got |= (0..n).any(|i| {
+            rx.frame(Channel::Data, i)
+                .is_some_and(|frame| frame.bytes.to_vec() == b"again")
+        });
+        got
+    });
+    assert!(a.stats().sent > 64);
+}

@@ -131,7 +131,16 @@ impl<L: Layout, const N: usize> IndexedProducer<L, N> {
         self.next.wrapping_sub(self.taken)
     }
 
-    /// Entries that the far side was told of and has not taken, for those who only look.
+    /// Entries that the far side was told of and has not taken.
+    #[inline]
+    pub fn pending(&mut self) -> u32 {
+        if self.told != self.taken {
+            self.look();
+        }
+        self.told.wrapping_sub(self.taken)
+    }
+
+    /// The same, for those who only look.
     #[inline]
     #[must_use]
     pub fn waiting(&self) -> u32 {
@@ -365,6 +374,7 @@ mod tests {
                 }
             }
             assert_eq!(producer.outstanding() as usize, hidden.len() + shown.len() + held);
+            assert_eq!(producer.pending() as usize, shown.len() + held);
         }
         assert_eq!((producer.nonsense(), consumer.nonsense()), (0, 0));
     }
