@@ -89,7 +89,7 @@ fn read(body: &[u8]) -> Details {
     details
 }
 
-fn number(value: &[u8]) -> Option<u32> {
+pub(crate) fn number(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
@@ -99,7 +99,7 @@ fn kind(info: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-fn program(xdp: &[u8]) -> Option<Program> {
+pub(crate) fn program(xdp: &[u8]) -> Option<Program> {
     let find = |wanted| {
         attributes(xdp)
             .find(|(what, _)| *what == wanted)

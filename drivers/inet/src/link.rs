@@ -2,37 +2,63 @@
 //! nothing is heard: what changes by itself, such as the carrier when the other end goes down, is gathered by the kernel and
 //! announced at most once in a second (net/core/link_watch.c). Who asks has the answer as it is now.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use doorbell_fabric::ether::Mac;
 use doorbell_fabric::event::EventKind;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::interface::{Interface, is_up, probe_socket};
-use crate::netlink::{HEADER, REQUEST};
-use crate::sys;
+use crate::details::{Program, number, program};
+use crate::interface::{Interface, is_up};
+use crate::netlink::{ERROR, REQUEST, attribute, attributes, message, messages};
 
 /// Watches one interface.
 pub struct Link {
     socket: OwnedFd,
     index: u32,
+    question: Vec<u8>,
     up: bool,
     gone: bool,
+    mtu: usize,
+    /// `None`: not told yet.
+    mac: Option<Mac>,
+    program: Option<Option<Program>>,
+    /// What had been heard when it was last looked at, and looks since without more.
+    heard: u64,
+    silent: u32,
 }
 
 /// The multicast group of changes to interfaces, `RTMGRP_LINK` (linux/rtnetlink.h).
 const GROUP_LINK: u32 = 1;
-/// The types of messages, and the sizes of `nlmsghdr` and `ifinfomsg`.
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
+const NEW_LINK: u16 = 16;
+const DEL_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
 /// The attribute that says what the answer may leave out: the counters.
-const IFLA_EXT_MASK: u16 = 29;
+const EXT_MASK: u16 = 29;
 const SKIP_STATS: u32 = 1 << 3;
-/// Bytes of a question: the two headers, and that attribute.
-const QUESTION: usize = HEADER + LINK + 8;
+/// Bytes of `ifinfomsg`, and where in it are the index and the flags.
 const LINK: usize = 16;
+const INDEX: usize = 4;
+const FLAGS: usize = 8;
+const ADDRESS: u16 = 1;
+const MTU: u16 = 4;
+const XDP: u16 = 43;
+
+/// What a message tells of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// It does not exist any more.
+    Gone,
+    /// It has these flags; and what else was told.
+    Is {
+        flags: u32,
+        mtu: Option<usize>,
+        mac: Option<Mac>,
+        program: Option<Option<Program>>,
+    },
+}
 
 impl Link {
     /// Watches this interface, which is as it was seen.
@@ -47,8 +73,14 @@ impl Link {
         Ok(Self {
             socket,
             index: interface.index,
+            question: question(interface.index),
             up: is_up(interface.seen.flags),
             gone: false,
+            mtu: interface.seen.mtu,
+            mac: None,
+            program: None,
+            heard: 0,
+            silent: 0,
         })
     }
 
@@ -62,165 +94,225 @@ impl Link {
         self.up
     }
 
+    /// Its MTU, as far as was told.
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Its hardware address, as far as was told.
+    pub fn mac(&self) -> Option<Mac> {
+        self.mac
+    }
+
+    /// The XDP program on it, as far as was told; `None`: nothing was.
+    pub fn program(&self) -> Option<Option<Program>> {
+        self.program
+    }
+
     /// Asks the kernel for the interface as it is now; the answer is among what [`Link::look`] reads. The kernel takes the
     /// lock of its network configuration for it, so this is for when nothing arrives anyway.
     pub fn ask(&self) {
         // A question that is not taken is asked again soon.
-        let _ = rustix::net::send(&self.socket, &question(self.index), SendFlags::DONTWAIT);
+        let _ = rustix::net::send(&self.socket, &self.question, SendFlags::DONTWAIT);
+    }
+
+    /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look. `heard`: how many have
+    /// arrived so far.
+    pub fn ask_in_silence(&mut self, heard: u64) {
+        let before = std::mem::replace(&mut self.heard, heard);
+        self.silent = if before == heard { self.silent + 1 } else { 0 };
+        if self.silent >= 2 {
+            self.silent = 0;
+            self.ask();
+        }
     }
 
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
-    pub fn look(&mut self, name: &str, mut tell: impl FnMut(EventKind)) {
+    pub fn look(&mut self, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
         // Bounded: a storm of announcements about others is read on in the next call.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => {
-                    for change in changes(&bytes[..length], self.index) {
-                        self.apply(change, &mut tell);
+                    for news in messages(&bytes[..length]) {
+                        if let Some(news) = read(news, self.index) {
+                            self.apply(news, &mut tell);
+                        }
                     }
                 }
-                // Some were lost: ask how it is now.
-                Err(Errno::NOBUFS) => {
-                    let seen = probe_socket().and_then(|socket| sys::interface(socket.as_fd(), name));
-                    self.apply(seen.ok().map(|seen| seen.flags), &mut tell);
-                }
+                // Some were lost: how it is now is asked by its number, which it keeps whatever it is called.
+                Err(Errno::NOBUFS) => self.ask(),
                 Err(_) => return,
             }
         }
     }
 
-    /// The interface has these flags now; `None`: it does not exist any more.
-    fn apply(&mut self, flags: Option<u32>, tell: &mut impl FnMut(EventKind)) {
-        let up = flags.is_some_and(is_up);
-        if self.gone || up == self.up && flags.is_some() {
+    fn apply(&mut self, news: News, tell: &mut impl FnMut(EventKind)) {
+        if self.gone {
             return;
         }
-        self.up = up;
-        self.gone = flags.is_none();
-        tell(match (self.gone, up) {
-            (true, _) => EventKind::DeviceGone,
-            (false, true) => EventKind::LinkUp,
-            (false, false) => EventKind::LinkDown,
-        });
+        let up = match news {
+            News::Gone => {
+                (self.gone, self.up) = (true, false);
+                return tell(EventKind::DeviceGone);
+            }
+            News::Is {
+                flags,
+                mtu,
+                mac,
+                program,
+            } => {
+                self.mtu = mtu.unwrap_or(self.mtu);
+                self.mac = mac.or(self.mac);
+                self.program = program.or(self.program);
+                is_up(flags)
+            }
+        };
+        if std::mem::replace(&mut self.up, up) != up {
+            tell(if up {
+                EventKind::LinkUp
+            } else {
+                EventKind::LinkDown
+            });
+        }
     }
 }
 
-fn question(index: u32) -> [u8; QUESTION] {
-    let mut bytes = [0; QUESTION];
-    let mut put = |at: usize, word: &[u8]| bytes[at..at + word.len()].copy_from_slice(word);
-    put(0, &(QUESTION as u32).to_ne_bytes());
-    put(4, &RTM_GETLINK.to_ne_bytes());
-    put(6, &REQUEST.to_ne_bytes());
-    put(HEADER + 4, &index.to_ne_bytes());
-    put(HEADER + LINK, &8u16.to_ne_bytes());
-    put(HEADER + LINK + 2, &IFLA_EXT_MASK.to_ne_bytes());
-    put(HEADER + LINK + 4, &SKIP_STATS.to_ne_bytes());
-    bytes
+fn question(index: u32) -> Vec<u8> {
+    let mut body = vec![0; LINK];
+    body[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
+    attribute(&mut body, EXT_MASK, &SKIP_STATS.to_ne_bytes());
+    message(GET_LINK, REQUEST, &body)
 }
 
-/// The flags of interface `index` in each message about it, oldest first; `None` where it was removed.
-fn changes(mut bytes: &[u8], index: u32) -> impl Iterator<Item = Option<u32>> {
-    std::iter::from_fn(move || {
-        loop {
-            let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-            let length = word(0)? as usize;
-            let kind = bytes.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
-            let (about, flags) = (word(HEADER + 4), word(HEADER + 8));
-            if length < HEADER {
-                return None;
-            }
-            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-            match (kind, flags) {
-                (RTM_NEWLINK, Some(flags)) if length >= HEADER + LINK && about == Some(index) => {
-                    return Some(Some(flags));
+/// What one message says of interface `index`. The only refusals are those of our own questions.
+fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
+    let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
+    if kind == ERROR {
+        let gone = word(0)? as i32 == -libc::ENODEV;
+        return gone.then_some(News::Gone);
+    }
+    let (about, flags) = (word(INDEX)?, word(FLAGS)?);
+    let rest = body.get(LINK..).filter(|_| about == index)?;
+    match kind {
+        DEL_LINK if body[0] == libc::AF_UNSPEC as u8 => Some(News::Gone),
+        NEW_LINK => {
+            let (mut mtu, mut mac, mut attached) = (None, None, None);
+            for (what, value) in attributes(rest) {
+                match what {
+                    ADDRESS => mac = Mac::try_from(value).ok(),
+                    MTU => mtu = number(value).map(|mtu| mtu as usize),
+                    XDP => attached = Some(program(value)),
+                    _ => {}
                 }
-                (RTM_DELLINK, Some(_)) if length >= HEADER + LINK && about == Some(index) => {
-                    return Some(None);
-                }
-                _ => {}
             }
+            Some(News::Is {
+                flags,
+                mtu,
+                mac,
+                program: attached,
+            })
         }
-    })
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interface::probe_socket;
+    use crate::sys;
+    use std::os::fd::AsFd;
 
-    fn message(kind: u16, index: u32, flags: u32) -> Vec<u8> {
-        let mut bytes = 32u32.to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(&[0; 10 + 4]);
-        bytes.extend_from_slice(&index.to_ne_bytes());
-        bytes.extend_from_slice(&flags.to_ne_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        bytes
+    fn about(index: u32, flags: u32) -> Vec<u8> {
+        let mut body = vec![0; LINK];
+        body[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
+        body[FLAGS..FLAGS + 4].copy_from_slice(&flags.to_ne_bytes());
+        body
+    }
+
+    fn is(flags: u32) -> News {
+        News::Is {
+            flags,
+            mtu: None,
+            mac: None,
+            program: None,
+        }
     }
 
     #[test]
-    fn only_messages_about_the_interface_count_and_broken_ones_end_the_list() {
-        let mut bytes = message(RTM_NEWLINK, 3, 1);
-        bytes.extend(message(RTM_NEWLINK, 4, 2));
-        bytes.extend(message(24, 3, 4));
-        bytes.extend(message(RTM_DELLINK, 3, 0));
-        assert_eq!(changes(&bytes, 3).collect::<Vec<_>>(), [Some(1), None]);
-        for cut in 0..bytes.len() {
-            assert!(changes(&bytes[..cut], 3).count() <= 2);
+    fn only_messages_about_the_interface_count_and_broken_ones_say_nothing() {
+        assert_eq!(read((NEW_LINK, &about(3, 1)), 3), Some(is(1)));
+        assert_eq!(read((NEW_LINK, &about(4, 2)), 3), None);
+        assert_eq!(read((24, &about(3, 4)), 3), None);
+        assert_eq!(read((DEL_LINK, &about(3, 0)), 3), Some(News::Gone));
+        // It left a bridge, and is still there.
+        let mut left = about(3, 0);
+        left[0] = libc::AF_BRIDGE as u8;
+        assert_eq!(read((DEL_LINK, &left), 3), None);
+        let (mut told, mut xdp) = (about(3, 1), Vec::new());
+        attribute(&mut xdp, 2, &[0]);
+        attribute(&mut told, ADDRESS, &[2, 0, 0, 0, 0, 9]);
+        attribute(&mut told, MTU, &9000u32.to_ne_bytes());
+        attribute(&mut told, XDP, &xdp);
+        let all = News::Is {
+            flags: 1,
+            mtu: Some(9000),
+            mac: Some([2, 0, 0, 0, 0, 9]),
+            program: Some(None),
+        };
+        assert_eq!(read((NEW_LINK, &told), 3), Some(all));
+        for cut in 0..LINK {
+            assert_eq!(read((NEW_LINK, &told[..cut]), 3), None);
         }
-        let mut zero = vec![0; 64];
-        assert_eq!(changes(&zero, 0).count(), 0);
-        zero[0] = 255;
-        assert_eq!(changes(&zero, 0).count(), 0);
+        for cut in LINK..told.len() {
+            assert!(read((NEW_LINK, &told[..cut]), 3).is_some());
+        }
+    }
+
+    /// A question may be refused for many reasons; one of them says that there is no such interface.
+    #[test]
+    fn only_one_refusal_means_that_it_is_gone() {
+        let refused = |number: i32| read((ERROR, &number.to_ne_bytes()), 3);
+        assert_eq!(refused(-libc::ENODEV), Some(News::Gone));
+        for number in [0, -libc::ENOBUFS, -libc::EPERM, -libc::EMFILE] {
+            assert_eq!(refused(number), None);
+        }
+    }
+
+    fn loopback(flags: u32) -> Interface {
+        let seen = sys::interface(probe_socket().unwrap().as_fd(), "lo").unwrap();
+        Interface {
+            name: "lo".to_owned(),
+            index: 1,
+            network: 0,
+            address: [127, 0, 0, 1].into(),
+            prefix: 8,
+            seen: sys::Seen { flags, ..seen },
+        }
     }
 
     #[test]
     fn a_question_is_answered_at_once() {
-        let seen = sys::interface(probe_socket().unwrap().as_fd(), "lo").unwrap();
-        let interface = Interface {
-            name: "lo".to_owned(),
-            index: 1,
-            network: 0,
-            address: [127, 0, 0, 1].into(),
-            prefix: 8,
-            seen: sys::Seen { flags: 0, ..seen },
-        };
-        let mut link = Link::watch(&interface).unwrap();
+        let mut link = Link::watch(&loopback(0)).unwrap();
         let mut told = Vec::new();
-        link.look("lo", |kind| told.push(kind));
+        link.look(|kind| told.push(kind));
         assert_eq!((told.len(), link.is_up()), (0, false), "as it was said to be");
+        assert_eq!(link.program(), None);
         link.ask();
-        link.look("lo", |kind| told.push(kind));
+        link.look(|kind| told.push(kind));
         assert_eq!((told, link.is_up()), (vec![EventKind::LinkUp], true));
+        assert_eq!(link.program(), Some(None));
+        assert!(link.mtu() >= 1500);
     }
 
     #[test]
     fn every_change_is_told_once() {
-        let interface = Interface {
-            name: "lo".to_owned(),
-            index: 1,
-            network: 0,
-            address: [127, 0, 0, 1].into(),
-            prefix: 8,
-            seen: sys::Seen {
-                flags: 0x41,
-                mtu: 1500,
-            },
-        };
-        let mut link = Link::watch(&interface).unwrap();
+        let mut link = Link::watch(&loopback(0x41)).unwrap();
         let mut told = Vec::new();
-        let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-        for flags in [
-            Some(up),
-            Some(0),
-            Some(1),
-            Some(up),
-            Some(up),
-            None,
-            Some(up),
-            None,
-        ] {
-            link.apply(flags, &mut |kind| told.push(kind));
+        let up = is((libc::IFF_UP | libc::IFF_RUNNING) as u32);
+        for news in [up, is(0), is(1), up, up, News::Gone, up, News::Gone] {
+            link.apply(news, &mut |kind| told.push(kind));
         }
         use EventKind::{DeviceGone, LinkDown, LinkUp};
         assert_eq!(told, [LinkDown, LinkUp, DeviceGone]);

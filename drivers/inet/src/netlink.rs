@@ -5,7 +5,7 @@ use std::io;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// `NLMSG_ERROR`, and the flags `NLM_F_REQUEST` and `NLM_F_CREATE` (linux/netlink.h).
-const ERROR: u16 = 2;
+pub(crate) const ERROR: u16 = 2;
 pub(crate) const REQUEST: u16 = 1;
 pub(crate) const CREATE: u16 = 0x400;
 /// Bytes of `nlmsghdr`.

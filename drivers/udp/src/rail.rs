@@ -52,9 +52,6 @@ pub struct UdpRail {
     events: VecDeque<RailEvent>,
     now: Time,
     next_look: Time,
-    /// Frames that had come when the link was last looked at, and looks since without another one.
-    heard: u64,
-    silent: u32,
 }
 
 impl UdpRail {
@@ -98,8 +95,6 @@ impl UdpRail {
             events: VecDeque::new(),
             now: Time::ZERO,
             next_look: Time::ZERO,
-            heard: 0,
-            silent: 0,
             port: own.port,
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
@@ -225,16 +220,6 @@ impl UdpRail {
         });
     }
 
-    /// Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look.
-    fn ask_in_silence(&mut self) {
-        let heard = std::mem::replace(&mut self.heard, self.rx.stats.received);
-        self.silent = if heard == self.heard { self.silent + 1 } else { 0 };
-        if self.silent >= 2 {
-            self.silent = 0;
-            self.link.ask();
-        }
-    }
-
     /// What came of refused frames: events about peers.
     fn judge(&mut self) {
         while let Some(peer) = self.tx.refusals.pop().or_else(|| self.rx.refusals.pop()) {
@@ -348,12 +333,10 @@ impl Rail for UdpRail {
         }
         self.rx.link_was_read();
         self.next_look = now + LOOK;
-        self.ask_in_silence();
+        self.link.ask_in_silence(self.rx.stats.received);
         let before = self.events.len();
         let events = &mut self.events;
-        let name = &self.interface.name;
-        self.link
-            .look(name, |kind| Self::tell(events, now, Scope::Rail, kind));
+        self.link.look(|kind| Self::tell(events, now, Scope::Rail, kind));
         work += self.events.len() - before;
         work
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use doorbell_inet::{Attached, Details, Interface};
 
@@ -12,6 +13,9 @@ use crate::sys;
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
 const GENERIC: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
+
+/// For how long a queue or an interface is asked for that somebody else has.
+const LETTING_GO: Duration = Duration::from_millis(500);
 
 /// The program on the interface; it goes when this is dropped, or when the process ends, however it ends.
 pub(crate) struct Steering {
@@ -53,15 +57,13 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
     })?;
     let id = sys::program_id(loaded.as_fd()).map_err(step("ask for its program's number (bpf)"))?;
     let flags = if mode == Mode::Generic { GENERIC } else { DRIVER };
-    let link = sys::attach(loaded.as_fd(), interface.index, flags).map_err(|error| {
-        let taken = [libc::EBUSY, libc::EEXIST]
-            .map(Some)
-            .contains(&error.raw_os_error());
+    let link = when_let_go(is_taken, || sys::attach(loaded.as_fd(), interface.index, flags));
+    let link = link.map_err(|error| {
         match Details::of(interface.index)
             .ok()
             .and_then(|details| details.program)
         {
-            Some(other) if taken => No::Taken(other.id),
+            Some(other) if is_taken(&error) => No::Taken(other.id),
             _ => No::System("attach its program (bpf)", error),
         }
     })?;
@@ -71,6 +73,29 @@ pub(crate) fn attach(interface: &Interface, port: u16, queues: u32, mode: Mode) 
         _link: link,
         program: id,
     })
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    [libc::EBUSY, libc::EEXIST]
+        .map(Some)
+        .contains(&error.raw_os_error())
+}
+
+/// Tries again for a moment where somebody else has it: the kernel lets go of what was closed only some time later, and not
+/// before a child that was just made of its process has closed its copies.
+pub(crate) fn when_let_go<T>(
+    taken: fn(&io::Error) -> bool,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if taken(&error) && begun.elapsed() < LETTING_GO => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Asks the kernel what is attached, and how.

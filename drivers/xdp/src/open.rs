@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::{ETHERNET, Mac};
@@ -26,8 +25,6 @@ const QUEUES_MAX: u32 = 64;
 const RING_LEAST: usize = 512;
 /// Entries of the rings that are made because they have to be, and never used.
 const RING_UNUSED: usize = 64;
-/// For how long a queue is asked for that another socket has.
-const LETTING_GO: Duration = Duration::from_millis(500);
 /// Bytes that the kernel keeps free before each frame that it receives (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
 /// Bytes of the chunks: a power of two, at most a page.
@@ -307,35 +304,16 @@ fn make_queues(
             poll_busily(&one, time)
                 .map_err(|error| ("have the device polled (SO_PREFER_BUSY_POLL)", error))?;
         }
-        bind(
-            &one,
-            (interface.index, queue),
-            copy | libc::XDP_USE_NEED_WAKEUP,
-            first,
-        )
-        .map_err(|error| (bind_step(queue), error))?;
+        let (place, flags) = ((interface.index, queue), copy | libc::XDP_USE_NEED_WAKEUP);
+        attach::when_let_go(is_busy, || one.bind(place, flags, first))
+            .map_err(|error| (bind_step(queue), error))?;
         made.push(one);
     }
     Ok(made)
 }
 
-/// Binds; a queue that is taken is asked for again for a moment, because the kernel lets go of a socket that was closed only
-/// some time later.
-fn bind(
-    queue: &Queue,
-    place: (u32, u32),
-    flags: u16,
-    first: Option<std::os::fd::BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let begun = Instant::now();
-    loop {
-        match queue.bind(place, flags, first) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < LETTING_GO => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            other => return other,
-        }
-    }
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
 }
 
 /// The step of binding, with the first few queues' numbers: who has the queue is told by [`judge`].

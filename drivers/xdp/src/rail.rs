@@ -19,7 +19,7 @@ use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    CaptureWriter, Details, Interface, Link, Neighbours, No, Tap, Way as Route, headers, system, unusable,
+    CaptureWriter, Interface, Link, Neighbours, No, Tap, Way as Route, headers, system, unusable,
 };
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
@@ -78,9 +78,6 @@ pub struct XdpRail {
     now: Time,
     next_look: Time,
     looks: u32,
-    /// Frames that had come when the link was last looked at, and looks since without another one.
-    heard: u64,
-    silent: u32,
 }
 
 impl XdpRail {
@@ -134,8 +131,6 @@ impl XdpRail {
             now: Time::ZERO,
             next_look: Time::ZERO,
             looks: 0,
-            heard: 0,
-            silent: 0,
             interface,
         })
     }
@@ -277,17 +272,11 @@ impl XdpRail {
             }
             self.resolve(peer);
         }
-        if self.looks.is_multiple_of(CONFIRM_EVERY) {
-            self.look_at_own_mac();
-        }
     }
 
     /// The interface may have been given another hardware address.
     fn look_at_own_mac(&mut self) {
-        let now = Details::of(self.interface.index)
-            .ok()
-            .and_then(|details| details.mac);
-        if let Some(now) = now.filter(|now| *now != self.mac) {
+        if let Some(now) = self.link.mac().filter(|now| *now != self.mac) {
             self.mac = now;
             for peer in 0..self.hops.len() {
                 self.set_mac(peer, self.hops[peer].mac);
@@ -309,15 +298,9 @@ impl XdpRail {
     }
 
     fn look_at_link(&mut self) -> Work {
-        let heard = std::mem::replace(&mut self.heard, self.rx.stats.received);
-        self.silent = if heard == self.heard { self.silent + 1 } else { 0 };
-        // Where frames arrive, there is a link. Where none do, the kernel is asked, in every second look.
-        if self.silent >= 2 {
-            self.silent = 0;
-            self.link.ask();
-        }
+        self.link.ask_in_silence(self.rx.stats.received);
         let (before, now, events) = (self.events.len(), self.now, &mut self.events);
-        self.link.look(&self.interface.name, |kind| {
+        self.link.look(|kind| {
             events.push_back(RailEvent {
                 at: now,
                 scope: Scope::Rail,
@@ -325,6 +308,7 @@ impl XdpRail {
                 life: Life::FIRST,
             });
         });
+        self.look_at_own_mac();
         self.events.len() - before
     }
 }
