@@ -38,6 +38,8 @@ pub struct Details {
     pub kind: String,
     /// The most receive queues that it can have.
     pub queues: u32,
+    /// The most queues to send by that it can have.
+    pub send_queues: u32,
     /// The XDP program on it.
     pub program: Option<Program>,
 }
@@ -49,6 +51,7 @@ const LINK: usize = 16;
 const ADDRESS: u16 = 1;
 const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
+const TX_QUEUES: u16 = 31;
 const RX_QUEUES: u16 = 32;
 const XDP: u16 = 43;
 const XDP_ATTACHED: u16 = 2;
@@ -67,11 +70,20 @@ impl Details {
     }
 }
 
-/// How many queues frames come in by now: at most this many can have a program's sockets.
+/// How many queues there are by now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// Queues that frames come in by: at most this many can have a program's sockets.
+    pub receive: u32,
+    /// Queues that frames go out by.
+    pub send: u32,
+}
+
+/// The queues of the interface `name`.
 ///
 /// # Errors
 /// When the interface does not tell, which those with one queue mostly do not.
-pub fn channels(name: &str) -> io::Result<u32> {
+pub fn channels(name: &str) -> io::Result<Channels> {
     sys::channels(name)
 }
 
@@ -82,6 +94,7 @@ fn read(body: &[u8]) -> Details {
             ADDRESS => details.mac = Mac::try_from(value).ok(),
             LINK_INFO => details.kind = kind(value).unwrap_or_default(),
             RX_QUEUES => details.queues = number(value).unwrap_or(0),
+            TX_QUEUES => details.send_queues = number(value).unwrap_or(0),
             XDP => details.program = program(value),
             _ => {}
         }
@@ -142,10 +155,12 @@ mod tests {
         attribute(&mut link, LINK_INFO, &info);
         attribute(&mut link, XDP, &xdp);
         attribute(&mut link, RX_QUEUES, &4u32.to_ne_bytes());
+        attribute(&mut link, TX_QUEUES, &2u32.to_ne_bytes());
         let expected = Details {
             mac: Some([2, 0, 0, 0, 0, 9]),
             kind: "veth".to_owned(),
             queues: 4,
+            send_queues: 2,
             program: Some(Program {
                 how: Attached::Generic,
                 id: 77,

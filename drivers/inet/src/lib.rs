@@ -32,7 +32,7 @@ mod sys;
 mod wanted;
 
 pub use capture::{CaptureWriter, Other, Tap};
-pub use details::{Attached, Details, Program, channels};
+pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};
 pub use interface::{Interface, headers, is_up, looks_like_address, scoped, system};
 pub use link::Link;

@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use crate::details::Channels;
+
 /// What the kernel says of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -67,7 +69,7 @@ fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::
 /// `struct ethtool_channels` (linux/ethtool.h).
 #[derive(Default)]
 #[repr(C)]
-struct Channels {
+struct Told {
     command: u32,
     most: [u32; 4],
     receive: u32,
@@ -76,14 +78,14 @@ struct Channels {
     combined: u32,
 }
 
-/// How many queues of the interface `name` frames come in by.
-pub(crate) fn channels(name: &str) -> io::Result<u32> {
+/// The queues of the interface `name`.
+pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     /// ETHTOOL_GCHANNELS.
     const GET: u32 = 0x3c;
     let socket = crate::interface::probe_socket()?;
-    let mut channels = Channels {
+    let mut channels = Told {
         command: GET,
-        ..Channels::default()
+        ..Told::default()
     };
     let mut request = named_request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
@@ -93,7 +95,11 @@ pub(crate) fn channels(name: &str) -> io::Result<u32> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(channels.receive + channels.combined)
+    let with = |own: u32| own.saturating_add(channels.combined);
+    Ok(Channels {
+        receive: with(channels.receive),
+        send: with(channels.send),
+    })
 }
 
 /// One address of one interface.

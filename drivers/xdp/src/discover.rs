@@ -5,10 +5,10 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{Attached, Details, Interface, is_by_address, is_up, rails, rejected};
 
+use crate::check::check;
 use crate::config::XdpConfig;
-use crate::open::{modes, queues};
+use crate::open::modes;
 use crate::rail::{capabilities, in_words};
-use crate::{rights, sys};
 
 /// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
 /// address that is named. All are used only when named: an open rail attaches a program to its interface.
@@ -25,22 +25,19 @@ impl XdpDriver {
             Ok(found) => found,
             Err(error) => return rejected(name, error).only_when_named(REASON),
         };
-        let candidate = match found.clone().require(&name, &wanted) {
-            Err(error) => rejected(name, error),
-            Ok(_) if found.is_loopback() => Candidate::rejected(
-                name,
-                "the loopback has one queue, which serves one process",
-                "name `shm` for ranks of one host, or `udp:lo`",
+        let usable = found.clone().require(&name, &wanted);
+        let checked = usable.and_then(|usable| check(&name, &usable, &self.config));
+        let (candidate, queues) = match checked {
+            Err(error) => (rejected(name, error), 0),
+            Ok(checked) => (
+                Candidate::usable(name, capabilities(&found, &self.config)),
+                checked.queues.len(),
             ),
-            Ok(usable) => match unusable_here() {
-                Some((reason, remedy)) => Candidate::rejected(name, reason, remedy),
-                None => Candidate::usable(name, capabilities(&usable, &self.config)),
-            },
         };
-        self.facts(candidate, &found).only_when_named(REASON)
+        self.facts(candidate, &found, queues).only_when_named(REASON)
     }
 
-    fn facts(&self, candidate: Candidate, found: &Interface) -> Candidate {
+    fn facts(&self, candidate: Candidate, found: &Interface, queues: usize) -> Candidate {
         let state = if is_up(found.seen.flags) { "up" } else { "down" };
         let mut facts = candidate
             .fact("interface", &found.name)
@@ -61,7 +58,6 @@ impl XdpDriver {
         }
         if let (Verdict::Usable, Some(can)) = (&facts.verdict, &facts.capabilities) {
             let longest = format!("{} bytes", can.limits.message);
-            let queues = queues(found, &self.config, &details).len();
             facts = facts
                 .fact("longest frame", longest)
                 .fact("queues", queues.to_string())
@@ -72,17 +68,6 @@ impl XdpDriver {
 }
 
 const REASON: &str = "an open rail attaches a program to its interface";
-
-/// Why no xdp rail can be opened by this process, if that is so whatever the interface.
-fn unusable_here() -> Option<(String, &'static str)> {
-    match sys::socket() {
-        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Some((
-            "this kernel has no AF_XDP".to_owned(),
-            "use one with CONFIG_XDP_SOCKETS, or name udp",
-        )),
-        _ => rights::missing(),
-    }
-}
 
 impl Driver for XdpDriver {
     fn kind(&self) -> &'static str {

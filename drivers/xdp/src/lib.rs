@@ -23,10 +23,13 @@
 //! | file | job |
 //! |---|---|
 //! | `config` | sizes, switches, modes |
+//! | `check` | whether a rail can be had, before anything is made |
+//! | `layout` | how the memory of frames is cut up |
 //! | `open` | memory, sockets and program, in the mode that is wanted |
 //! | `rights` | which capability is missing |
 //! | `program` | the program that steers frames |
 //! | `attach` | attaching it, and making sure |
+//! | `holder` | who else has a program on the interface |
 //! | `queue` | a socket and its rings |
 //! | `rail` | peers, neighbours, link, and the `Rail` contract |
 //! | `tx`, `rx`, `inbox` | the two halves, and received frames until they are given back |
@@ -53,9 +56,12 @@
 #![deny(unsafe_code)]
 
 mod attach;
+mod check;
 mod config;
 mod discover;
+mod holder;
 mod inbox;
+mod layout;
 mod open;
 mod program;
 mod queue;

@@ -8,6 +8,7 @@
 //!
 //! All queues use one memory of frames; each has a fill and a completion ring of its own, because the kernel wants it so.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -78,10 +79,10 @@ pub(crate) struct Sizes {
 }
 
 /// A step that the system refused.
-pub(crate) type Refusal = (&'static str, io::Error);
+pub(crate) type Refusal = (Cow<'static, str>, io::Error);
 
 fn at<T>(step: &'static str, result: io::Result<T>) -> Result<T, Refusal> {
-    result.map_err(|error| (step, error))
+    result.map_err(|error| (step.into(), error))
 }
 
 impl Queue {
@@ -105,7 +106,8 @@ impl Queue {
         let frames = |entries: usize, count| bytes_of::<Descriptor, DESCRIPTOR>(entries, count);
         let chunks = |entries: usize, count| bytes_of::<Chunk, ADDRESS>(entries, count);
         let map = |which, length| at("map a ring", sys::map(fd, which, length));
-        let wrong = |error: doorbell_ring::RingError| ("lay out a ring", io::Error::other(error.to_string()));
+        let wrong =
+            |error: doorbell_ring::RingError| ("lay out a ring".into(), io::Error::other(error.to_string()));
         let area = map(RingOf::Receive, frames(offsets.receive.entries, sizes.receive))?;
         let receive = Frames::new(area, sizes.receive, offsets.receive).map_err(wrong)?;
         let area = map(RingOf::Send, frames(offsets.send.entries, sizes.send))?;

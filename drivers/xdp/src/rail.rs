@@ -25,8 +25,10 @@ use rustix::event::epoll;
 use rustix::net::RecvFlags;
 
 use crate::attach::Steering;
+use crate::check::check;
 use crate::config::{Mode, XdpConfig};
-use crate::open::{self, Granted, chunk_and_limit};
+use crate::layout::chunk_and_limit;
+use crate::open::{self, Granted};
 use crate::rx::XdpRx;
 use crate::stats::XdpStats;
 use crate::tx::{PARTS_MAX, Way, XdpTx};
@@ -98,12 +100,13 @@ impl XdpRail {
         }
         config.check(name)?;
         let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
+        let checked = check(name, &interface, config)?;
         let refused = |errno: rustix::io::Errno| system(name, "watch the queues", errno.into());
         let link = Link::watch(&interface).map_err(refused)?;
         let neighbours = Neighbours::watch(interface.index).map_err(refused)?;
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
-        let opened = open::open(name, &interface, config)?;
+        let opened = open::open(name, &interface, config, checked)?;
         let rx = XdpRx::new(opened.rx);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
         let none = epoll::EventData::new_u64(0);

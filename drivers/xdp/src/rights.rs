@@ -6,7 +6,8 @@
 //! | `CAP_BPF` (before Linux 5.8 `CAP_SYS_ADMIN`) | the map and the program |
 //! | `CAP_NET_ADMIN` | attaching the program, and asking for neighbours |
 //!
-//! and `CAP_IPC_LOCK`, or a `ulimit -l` of some 12 MiB, for the memory of frames.
+//! and `CAP_IPC_LOCK`, or a `ulimit -l` that the memory of frames fits into: 12 MiB with all defaults, up to 140 MiB with many
+//! queues and long frames.
 
 use std::io;
 
@@ -17,25 +18,66 @@ use doorbell_inet::unusable;
 /// Numbers of capabilities (linux/capability.h).
 const NEEDED: [(&str, u32); 3] = [("CAP_NET_RAW", 13), ("CAP_NET_ADMIN", 12), ("CAP_BPF", 39)];
 const SYS_ADMIN: u32 = 21;
+const IPC_LOCK: u32 = 14;
 
-/// The needed capabilities that this process does not have; `None` where that cannot be found out.
-pub(crate) fn lacking() -> Option<Vec<&'static str>> {
-    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
-    lacking_in(&status)
+/// The capabilities of this process, one bit each; `None` where that cannot be found out.
+fn capabilities() -> Option<u64> {
+    capabilities_in(&std::fs::read_to_string("/proc/thread-self/status").ok()?)
 }
 
-fn lacking_in(status: &str) -> Option<Vec<&'static str>> {
+fn capabilities_in(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    let has = u64::from_str_radix(line.trim(), 16).ok()?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// The needed ones that are not among them.
+fn lacking(has: u64) -> Vec<&'static str> {
     let has = |number: u32| has & 1 << number != 0;
     // All of what CAP_BPF allows was CAP_SYS_ADMIN's before, and still is.
     let lacks = |number: u32| !(has(number) || number == 39 && has(SYS_ADMIN));
-    Some(
-        NEEDED
-            .iter()
-            .filter(|(_, number)| lacks(*number))
-            .map(|(name, _)| *name)
-            .collect(),
+    NEEDED
+        .iter()
+        .filter(|(_, number)| lacks(*number))
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+/// Why so many bytes of memory for frames cannot be had, where that is so: the kernel locks them.
+pub(crate) fn too_much(bytes: usize) -> Option<(String, String)> {
+    let has = capabilities()?;
+    let may = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    too_much_for(has, may, bytes)
+}
+
+fn too_much_for(has: u64, may: Option<u64>, bytes: usize) -> Option<(String, String)> {
+    let may = may.filter(|&may| has & 1 << IPC_LOCK == 0 && may < bytes as u64)?;
+    Some((
+        format!(
+            "its frames need {} KiB of locked memory, this process may lock {} KiB (`ulimit -l`), and it lacks CAP_IPC_LOCK",
+            bytes >> 10,
+            may >> 10
+        ),
+        format!(
+            "`ulimit -l {}`, or `setcap` with cap_ipc_lock, or make xdp.receive_ring and xdp.send_ring smaller",
+            bytes.div_ceil(1 << 10)
+        ),
+    ))
+}
+
+/// A step for which there was no memory: what the user's other processes have locked counts too.
+pub(crate) fn no_memory(step: &str, error: &io::Error, bytes: usize) -> (String, String) {
+    let locks = capabilities().is_some_and(|has| has & 1 << IPC_LOCK == 0);
+    let why = if locks {
+        ", of what all processes of this user may lock together, and it lacks CAP_IPC_LOCK"
+    } else {
+        ""
+    };
+    (
+        format!(
+            "no memory to {step}: {error}; the frames need {} KiB{why}",
+            bytes >> 10
+        ),
+        "raise `ulimit -l`, or make xdp.receive_ring and xdp.send_ring smaller".to_owned(),
     )
 }
 
@@ -45,7 +87,10 @@ const REMEDY: &str =
 
 /// The reason that the rights are not there, or `None` when they all are.
 pub(crate) fn missing() -> Option<(String, &'static str)> {
-    let lacking = lacking().filter(|lacking| !lacking.is_empty())?;
+    let lacking = lacking(capabilities()?);
+    if lacking.is_empty() {
+        return None;
+    }
     Some((format!("this process lacks {}", lacking.join(", ")), REMEDY))
 }
 
@@ -69,12 +114,26 @@ mod tests {
     fn the_missing_ones_are_named() {
         let status = |bits: u64| format!("Name:\tx\nCapEff:\t{bits:016x}\nSeccomp:\t0\n");
         let all = 1 << 13 | 1 << 12 | 1 << 39;
-        assert_eq!(lacking_in(&status(all)), Some(vec![]));
-        assert_eq!(lacking_in(&status(1 << 13 | 1 << 12 | 1 << 21)), Some(vec![]));
-        assert_eq!(lacking_in(&status(1 << 12 | 1 << 39)), Some(vec!["CAP_NET_RAW"]));
-        assert_eq!(lacking_in(&status(0)).map(|all| all.len()), Some(3));
-        assert_eq!(lacking_in("Name: x\n"), None);
-        assert_eq!(lacking_in("CapEff:\tzz\n"), None);
-        assert!(lacking().is_some());
+        let lacking_in = |bits: u64| lacking(capabilities_in(&status(bits)).unwrap());
+        assert!(lacking_in(all).is_empty());
+        assert!(lacking_in(1 << 13 | 1 << 12 | 1 << 21).is_empty());
+        assert_eq!(lacking_in(1 << 12 | 1 << 39), ["CAP_NET_RAW"]);
+        assert_eq!(lacking_in(0).len(), 3);
+        assert_eq!(capabilities_in("Name: x\n"), None);
+        assert_eq!(capabilities_in("CapEff:\tzz\n"), None);
+        assert!(capabilities().is_some());
+    }
+
+    #[test]
+    fn memory_that_may_not_be_locked_is_told_with_its_size() {
+        let (reason, remedy) = too_much_for(0, Some(8 << 20), 12 << 20).unwrap();
+        assert!(
+            reason.contains("12288 KiB") && reason.contains("8192 KiB") && reason.contains("CAP_IPC_LOCK"),
+            "{reason}"
+        );
+        assert!(remedy.contains("ulimit -l 12288"), "{remedy}");
+        assert_eq!(too_much_for(0, Some(12 << 20), 12 << 20), None);
+        assert_eq!(too_much_for(0, None, 12 << 20), None, "no limit");
+        assert_eq!(too_much_for(1 << IPC_LOCK, Some(0), 12 << 20), None);
     }
 }

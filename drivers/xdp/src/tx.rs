@@ -89,7 +89,7 @@ pub(crate) struct Line {
 
 /// What a sending half is made of.
 pub(crate) struct Parts {
-    pub(crate) line: Line,
+    pub(crate) line: Option<Line>,
     pub(crate) memory: RegionSlice,
     pub(crate) chunk: usize,
     /// The chunks that are for sending.
@@ -102,7 +102,7 @@ impl XdpTx {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
             ways: Vec::new(),
-            line: Some(parts.line),
+            line: parts.line,
             published: 0,
             refused: false,
             nonsense: 0,

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::discover::Driver;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::EventKind;
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
-use doorbell_xdp::{Mode, XdpConfig, XdpRail};
+use doorbell_xdp::{Mode, XdpConfig, XdpDriver, XdpRail};
 use netns::Lab;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -139,6 +140,8 @@ fn a_queue_serves_one_rail_at_a_time() {
         error.contains("another XDP program") && error.contains("xdp:v0"),
         "{error}"
     );
+    let own = format!("of process {} (", std::process::id());
+    assert!(error.contains(&own), "{error}");
     // A child that another test has just made still has copies of everything, until it runs its own program.
     let gone = || watch().until("the program is gone", |_| !programs());
     drop(rail);
@@ -231,6 +234,8 @@ fn a_mode_is_had_or_refused() {
         error.contains("no such queue") && error.contains("xdp.queue"),
         "{error}"
     );
+    // Named in the step as it is, whatever the number.
+    assert!(error.contains("xdp.queue is 7"), "{error}");
     let error = lab.inside(0, || {
         XdpRail::open(&"xdp:lo".parse().unwrap(), &XdpConfig::default())
     });
@@ -276,6 +281,44 @@ fn all_queues_of_an_interface_are_served() {
         assert_eq!(take(&mut other, Channel::Priority).1, b"from anywhere");
     }
     assert_eq!(other.stats().astray, 0);
+}
+
+/// A queue that receives and cannot send, or the other way round, is refused at once, by name; nobody waits for it.
+#[test]
+fn a_queue_that_serves_one_way_only_is_refused() {
+    let Some(lab) = Lab::pair("a_queue_that_serves_one_way_only_is_refused", 1500) else {
+        return;
+    };
+    lab.ip(0, "link del v0");
+    let queues = "numrxqueues 4 numtxqueues 1";
+    let (b, other) = (lab.name(1), "numrxqueues 1 numtxqueues 4");
+    lab.ip(
+        0,
+        &format!("link add v0 {queues} type veth peer name v0 netns {b} {other}"),
+    );
+    for side in 0..2 {
+        lab.ip(side, &format!("address add 10.77.0.{}/24 dev v0", side + 1));
+        lab.ip(side, "link set v0 up");
+    }
+    (0..2).for_each(|side| lab.wait_until_up(side, "v0"));
+    let config = XdpConfig {
+        queue: Some(2),
+        ..XdpConfig::default()
+    };
+    for (side, way) in [(0, "go out by queue 0 only"), (1, "come in by queue 0 only")] {
+        let error = open(&lab, side, &config).unwrap_err().to_string();
+        assert!(
+            error.contains("no such queue") && error.contains(way) && error.contains("ethtool -l v0"),
+            "{error}"
+        );
+        let found = lab.inside(side, || {
+            XdpDriver { config }.probe().map(|found| {
+                let found = found.into_iter().find(|one| one.rail.as_str() == "xdp:v0");
+                format!("{:?}", found.unwrap().verdict)
+            })
+        });
+        assert!(found.unwrap().contains(way), "discovery says the same");
+    }
 }
 
 /// More frames than the rings hold: what does not fit is dropped and counted, the rest is whole, and it goes on.

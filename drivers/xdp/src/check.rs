@@ -1,0 +1,190 @@
+//! Whether a rail can be had on an interface, by what can be found out before anything is made: the same for discovery as for
+//! opening.
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::{Channels, Details, FRAME_MIN, Interface, channels, system, unusable};
+
+use crate::config::{Mode, XdpConfig};
+use crate::layout::{Layout, chunk_and_limit};
+use crate::rights;
+use crate::sys;
+
+/// Most queues that one rail serves.
+const QUEUES_MAX: u32 = 64;
+
+/// What was found out on the way.
+pub(crate) struct Checked {
+    pub(crate) mac: Mac,
+    /// The queues to serve: at least one.
+    pub(crate) queues: Vec<u32>,
+    pub(crate) layout: Layout,
+    /// Longest frame of the layer above.
+    pub(crate) limit: usize,
+}
+
+/// Checks everything that is known of the interface and of this process. Makes nothing.
+pub(crate) fn check(
+    name: &RailName,
+    interface: &Interface,
+    config: &XdpConfig,
+) -> Result<Checked, RailError> {
+    if interface.is_loopback() {
+        return Err(unusable(
+            name,
+            "the loopback has one queue, which serves one process, and never sends to another one",
+            "name `shm` for ranks of one host, or `udp:lo`",
+        ));
+    }
+    if let Some((reason, remedy)) = unusable_here() {
+        return Err(unusable(name, reason, remedy));
+    }
+    let details = Details::of(interface.index)
+        .map_err(|error| system(name, "ask for the interface's queues", error))?;
+    let Some(mac) = details.mac else {
+        let reason = format!("{} has no Ethernet address", interface.name);
+        return Err(unusable(name, reason, "name an Ethernet interface, or udp"));
+    };
+    let (chunk, limit) = chunk_and_limit(interface, config);
+    if limit < FRAME_MIN {
+        return Err(unusable(
+            name,
+            "its MTU leaves no room for messages",
+            "raise the MTU, and udp.mtu where it is set",
+        ));
+    }
+    if is_bundle(&details) && config.mode.is_some_and(|mode| mode != Mode::Generic) {
+        return Err(unusable(
+            name,
+            format!(
+                "{} is several interfaces in one, whose frames do not come to its own sockets in that mode",
+                interface.name
+            ),
+            "set xdp.mode to generic or best, or name one of its members",
+        ));
+    }
+    let queues = queues(name, interface, config, &details)?;
+    let layout = Layout::of(config, chunk, queues.len() as u32);
+    if let Some((reason, remedy)) = rights::too_much(layout.bytes()) {
+        return Err(unusable(name, reason, remedy));
+    }
+    Ok(Checked {
+        mac,
+        queues,
+        layout,
+        limit,
+    })
+}
+
+/// Why no xdp rail can be opened by this process, if that is so whatever the interface.
+fn unusable_here() -> Option<(String, &'static str)> {
+    match sys::socket() {
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Some((
+            "this kernel has no AF_XDP".to_owned(),
+            "use one with CONFIG_XDP_SOCKETS, or name udp",
+        )),
+        _ => rights::missing(),
+    }
+}
+
+/// Whether it is several interfaces in one.
+fn is_bundle(details: &Details) -> bool {
+    matches!(details.kind.as_str(), "bond" | "team")
+}
+
+/// The queues to serve: those that are there now, or by what the interface was made with where its driver does not tell.
+fn queues(
+    name: &RailName,
+    interface: &Interface,
+    config: &XdpConfig,
+    details: &Details,
+) -> Result<Vec<u32>, RailError> {
+    let told = channels(&interface.name).unwrap_or_default();
+    let there = Channels {
+        receive: if told.receive > 0 {
+            told.receive
+        } else {
+            details.queues.max(1)
+        },
+        send: if told.send > 0 {
+            told.send
+        } else {
+            details.send_queues.max(1)
+        },
+    };
+    match chosen(there, config.queue) {
+        Ok(queues) => Ok(queues),
+        Err(NotThere { way, count }) if config.queue.is_some() => Err(unusable(
+            name,
+            format!(
+                "{} has no such queue: xdp.queue is {}, and frames {way} by {}",
+                interface.name,
+                config.queue.unwrap_or(0),
+                in_words(count)
+            ),
+            format!(
+                "set xdp.queue to one that `ethtool -l {}` shows for both ways, or leave it to be chosen",
+                interface.name
+            ),
+        )),
+        Err(NotThere { count, .. }) => Err(unusable(
+            name,
+            format!(
+                "{} has {count} queues, and a rail serves {QUEUES_MAX} at most",
+                interface.name
+            ),
+            format!(
+                "`ethtool -L {} combined {QUEUES_MAX}`, or steer its ports to one queue and name that (xdp.queue)",
+                interface.name
+            ),
+        )),
+    }
+}
+
+fn in_words(count: u32) -> String {
+    match count {
+        1 => "queue 0 only".to_owned(),
+        count => format!("queues 0 to {}", count - 1),
+    }
+}
+
+/// Queues that are not there, or too many: how many there are of which way.
+#[derive(Debug, PartialEq, Eq)]
+struct NotThere {
+    way: &'static str,
+    count: u32,
+}
+
+/// All queues, or the one that is named, which has to serve both ways: its socket receives and sends.
+fn chosen(there: Channels, named: Option<u32>) -> Result<Vec<u32>, NotThere> {
+    let no = |way, count| Err(NotThere { way, count });
+    match named {
+        Some(queue) if queue >= there.receive => no("come in", there.receive),
+        Some(queue) if queue >= there.send => no("go out", there.send),
+        Some(queue) => Ok(vec![queue]),
+        None if there.receive > QUEUES_MAX => no("come in", there.receive),
+        None => Ok((0..there.receive).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_serves_both_ways_or_none() {
+        let of = |receive, send, named| chosen(Channels { receive, send }, named);
+        assert_eq!(of(4, 1, None), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(of(4, 4, Some(2)), Ok(vec![2]));
+        let no = |way, count| Err(NotThere { way, count });
+        assert_eq!(of(4, 1, Some(2)), no("go out", 1));
+        assert_eq!(of(1, 4, Some(2)), no("come in", 1));
+        assert_eq!(of(65, 65, None), no("come in", 65));
+        assert_eq!(of(65, 65, Some(64)), Ok(vec![64]));
+        assert_eq!(
+            (in_words(1), in_words(4)),
+            ("queue 0 only".to_owned(), "queues 0 to 3".to_owned())
+        );
+    }
+}
