@@ -225,13 +225,22 @@ pub fn differs(a: &Report, b: &Report) -> Option<String> {
         })
         .to_owned()
     };
+    let memory = |report: &Report| {
+        (if report.plain {
+            "ordinary memory"
+        } else {
+            "regions from 64 KiB on"
+        })
+        .to_owned()
+    };
     type Condition<'a> = (&'static str, &'a dyn Fn(&Report) -> String);
-    let conditions: [Condition<'_>; 9] = [
+    let conditions: [Condition<'_>; 10] = [
         ("the loads", &|report| report.kind.to_string()),
         ("the rails", &|report| report.rail.clone()),
         ("the sizes", &sizes),
         ("the windows", &|report| report.window.to_string()),
         ("the calls", &calls),
+        ("the kinds of memory", &memory),
         ("the modes of progress", &|report| report.environment.mode.clone()),
         ("the cores", &cores),
         ("the processors", &model),

@@ -86,6 +86,7 @@ pub fn measure(
         rail,
         window: plan.window,
         posted: plan.posted,
+        plain: plan.plain,
         started_unix_ms: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),

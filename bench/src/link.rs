@@ -16,6 +16,9 @@ pub struct Flow {
     pub window: usize,
     /// Whether each message is a request, however short: where not, short ones are blocking calls.
     pub posted: bool,
+    /// Whether long messages, too, are sent out of ordinary memory and received into it, instead of regions.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// One rank's side of a pair. The two sides never speak at once except where a method says so.

@@ -70,6 +70,8 @@ pub struct Plan {
     pub window: usize,
     /// Whether short messages of streams are non-blocking requests, too.
     pub posted: bool,
+    /// Whether long messages of streams, too, are sent out of ordinary memory and received into it, instead of regions.
+    pub plain: bool,
     /// Whether the bare exchange is measured beside the load.
     pub reference: bool,
     /// Whether every message carries a stamp that its receiver checks.
@@ -113,6 +115,7 @@ impl Plan {
             samples: None,
             window: kind.default_window(),
             posted: false,
+            plain: false,
             reference: true,
             verify: false,
             spoil: None,

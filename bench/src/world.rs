@@ -163,16 +163,12 @@ impl Link for WorldLink<'_> {
         }
     }
 
-    fn stream_out(
-        &mut self,
-        body: &[u8],
-        count: u64,
-        Flow { window, posted }: Flow,
-    ) -> Result<(), BenchError> {
-        if body.len() <= TAKEN_AT_ONCE && !posted {
+    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError> {
+        let window = flow.window;
+        if is_blocking(body.len(), flow) {
             return blocking_out(self.world, self.peer, body, count, window);
         }
-        if body.len() >= REGIONS_FROM {
+        if in_regions(body.len(), flow) {
             return self.regions_out(body, count, window);
         }
         let (world, peer) = (self.world, self.peer);
@@ -185,14 +181,9 @@ impl Link for WorldLink<'_> {
         Ok(())
     }
 
-    fn stream_in(
-        &mut self,
-        sinks: &mut Sinks,
-        count: u64,
-        Flow { window, posted }: Flow,
-    ) -> Result<(), BenchError> {
-        let (world, peer) = (self.world, self.peer);
-        if sinks.bytes() <= TAKEN_AT_ONCE && !posted {
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<(), BenchError> {
+        let (world, peer, window) = (self.world, self.peer, flow.window);
+        if is_blocking(sinks.bytes(), flow) {
             let many = sinks.count();
             let mut at = 0;
             return (0..count).try_for_each(|_| {
@@ -201,7 +192,7 @@ impl Link for WorldLink<'_> {
                 Ok(())
             });
         }
-        if sinks.bytes() >= REGIONS_FROM {
+        if in_regions(sinks.bytes(), flow) {
             return self.regions_in(sinks, count, window);
         }
         for batch in batches(count, window.min(sinks.count())) {
@@ -220,22 +211,22 @@ impl Link for WorldLink<'_> {
         &mut self,
         bodies: &mut Sinks,
         count: u64,
-        Flow { window, posted }: Flow,
+        flow: Flow,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), BenchError> {
         let (world, peer, bytes) = (self.world, self.peer, bodies.bytes());
-        if bytes <= TAKEN_AT_ONCE && !posted {
+        if is_blocking(bytes, flow) {
             return (0..count).try_for_each(|_| {
                 let body = &mut bodies.buffers()[0];
                 fill(body);
                 Ok(world.send(peer, DATA, body)?)
             });
         }
-        let many = window.min(bodies.count());
+        let many = flow.window.min(bodies.count());
         for batch in batches(count, many) {
             let bodies = &mut bodies.buffers()[..batch];
             bodies.iter_mut().for_each(|body| fill(body));
-            if bytes >= REGIONS_FROM {
+            if in_regions(bytes, flow) {
                 let regions = self.regions(many, bytes)?;
                 let sends: Result<Vec<_>, _> = std::iter::zip(regions, bodies)
                     .map(|(region, body)| {
@@ -259,13 +250,13 @@ impl Link for WorldLink<'_> {
         &mut self,
         sinks: &mut Sinks,
         count: u64,
-        Flow { window, posted }: Flow,
+        flow: Flow,
         look: &mut dyn FnMut(&[u8]),
     ) -> Result<(), BenchError> {
         let bytes = sinks.bytes();
-        if bytes > TAKEN_AT_ONCE || posted {
-            for batch in batches(count, window.min(sinks.count())) {
-                let ended = if bytes >= REGIONS_FROM {
+        if !is_blocking(bytes, flow) {
+            for batch in batches(count, flow.window.min(sinks.count())) {
+                let ended = if in_regions(bytes, flow) {
                     self.batch_of_regions(sinks, batch, look)?
                 } else {
                     self.batch(sinks, batch, look)?
@@ -379,6 +370,16 @@ impl Link for WorldLink<'_> {
     fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
         hear_within(self.world, self.peer, limit)
     }
+}
+
+/// Whether messages of a stream are blocking calls.
+fn is_blocking(bytes: usize, flow: Flow) -> bool {
+    bytes <= TAKEN_AT_ONCE && !flow.posted
+}
+
+/// Whether messages of a stream go out of regions and into them.
+fn in_regions(bytes: usize, flow: Flow) -> bool {
+    bytes >= REGIONS_FROM && !flow.plain
 }
 
 /// Blocking sends; all but the last of each window say that more follows.

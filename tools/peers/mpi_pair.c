@@ -2,8 +2,13 @@
  * Two processes of MPI, measured as doorbell measures its own: `doorbell compare-peers` compiles this with the compiler
  * of each MPI that is installed, and reads what rank 0 prints.
  *
- *   mpi_pair KIND SECONDS WINDOW ROUND BYTES...       KIND: latency, stream, blocking, overlap; ROUND: its most exchanges
+ *   mpi_pair KIND SECONDS WINDOW ROUND HZ BYTES[:STEPS]...
  *
+ * KIND: latency, stream, blocking, overlap. ROUND: its most exchanges. HZ: ticks a second of the processor's counter, which
+ * is read instead of the system's clock, as doorbell does; 0 where it cannot be trusted. STEPS: of the computation that
+ * overlap is measured with, the same for every stack.
+ *
+ * What is sent never changes, and is received into other memory: what a rank sends has not just been written by it.
  * Rank 0 gives bounded orders, rank 1 follows them. One line is printed for each size: "row KIND bytes=8 mean_ns=...".
  * Half of the rounds of `latency` read the clock once a round: they make the mean. The others stamp every exchange:
  * they make the percentiles, and each sample has one clock reading in it (read_ns of the first line).
@@ -14,6 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 enum order { END, BOUNCE, SINK_WINDOW, SINK_BLOCKING, FEED };
 
@@ -28,16 +36,36 @@ enum order { END, BOUNCE, SINK_WINDOW, SINK_BLOCKING, FEED };
 #define ROUND_NS 20e6
 /* Times that a computation, a receive and both at once are measured. */
 #define REPEATS 9
+/*
+ * The warm-up is doorbell's own (bench/src/load/warm.rs): blocks of so many nanoseconds, until so many of them in a row
+ * were not this much better than the best one, with caps.
+ */
+#define WARM_BLOCK_NS 4e6
+#define WARM_STEADY 4
+#define WARM_BETTER 0.02
+#define WARM_BLOCKS_MAX 60
+#define WARM_NS_MAX 400e6
+#define WARM_FIRST 4
+#define WARM_MOST 100000
 
-/* Rank 0 sends out of the first buffer; rank 1 receives into all of them in turn. */
+/* What is sent, which never changes; and what is received into: several buffers in turn where messages stream. */
+static char *ours;
 static char *buffers;
 static size_t bytes;
 static int window, sinks;
 static long round_most;
 static MPI_Request requests[WINDOW_MAX];
 
+/* Of the processor's counter: nanoseconds of a tick, or 0 where it is not read, and where it began. */
+static double tick_ns;
+static uint64_t first_tick;
+
 static double now_ns(void)
 {
+#if defined(__x86_64__)
+    if (tick_ns > 0)
+        return (double)(__rdtsc() - first_tick) * tick_ns;
+#endif
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
@@ -69,7 +97,7 @@ static void send_windows(long count)
     for (long sent = 0; sent < count; sent += window) {
         int batch = count - sent < window ? (int)(count - sent) : window;
         for (int i = 0; i < batch; i++)
-            MPI_Isend(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[i]);
+            MPI_Isend(ours, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[i]);
         MPI_Waitall(batch, requests, MPI_STATUSES_IGNORE);
     }
 }
@@ -95,7 +123,7 @@ static void follow(void)
         case BOUNCE:
             for (long i = 0; i < order[1]; i++) {
                 MPI_Recv(buffers, (int)bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-                MPI_Send(buffers, (int)bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
+                MPI_Send(ours, (int)bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
             }
             break;
         case SINK_WINDOW:
@@ -108,7 +136,7 @@ static void follow(void)
             MPI_Send(&answer, 1, MPI_CHAR, 0, ANSWER, MPI_COMM_WORLD);
             break;
         case FEED:
-            MPI_Send(buffers, (int)bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
+            MPI_Send(ours, (int)bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
             break;
         default:
             return;
@@ -137,7 +165,7 @@ static double bounce(long count, double *stamps)
     give(BOUNCE, count);
     double begun = now_ns(), last = begun;
     for (long i = 0; i < count; i++) {
-        MPI_Send(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
+        MPI_Send(ours, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
         MPI_Recv(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (stamps) {
             double now = now_ns();
@@ -155,15 +183,37 @@ static long fitting(double each_ns, long most)
     return count < 1 ? 1 : count > (double)most ? most : (long)count;
 }
 
+/* Blocks until they stop getting better; nanoseconds of an exchange or message in the best one. */
+static double warmed(double (*block)(long), long least, long most)
+{
+    double best = 0, each = 0, spent = 0;
+    int blocks = 0, idle = 0;
+    while (idle < WARM_STEADY && blocks < WARM_BLOCKS_MAX && spent < WARM_NS_MAX) {
+        long count = least;
+        if (blocks > 0 && WARM_BLOCK_NS / (each > 1 ? each : 1) > (double)least)
+            count = (long)(WARM_BLOCK_NS / (each > 1 ? each : 1));
+        count = count > most ? most : count;
+        double took = block(count);
+        each = took / (double)count;
+        int better = blocks == 0 || each < best * (1 - WARM_BETTER);
+        idle = better ? 0 : idle + 1;
+        best = better ? each : best;
+        spent += took;
+        blocks++;
+    }
+    return best;
+}
+
+static double bounce_block(long count)
+{
+    return bounce(count, NULL);
+}
+
 static void latency(double seconds)
 {
     double *samples = must_have(SAMPLES_MAX * sizeof *samples);
-    double each = bounce(1, NULL), begun = now_ns(), total = 0;
-    /* Until a fifth of the time is over, nothing counts. */
-    do {
-        long count = fitting(each, round_most);
-        each = bounce(count, NULL) / (double)count;
-    } while (now_ns() - begun < seconds * 0.2e9);
+    long most = round_most < WARM_MOST ? round_most : WARM_MOST;
+    double each = warmed(bounce_block, WARM_FIRST < most ? WARM_FIRST : most, most), begun, total = 0;
     size_t taken = 0;
     long exchanges = 0, rounds = 0;
     begun = now_ns();
@@ -200,22 +250,26 @@ static double block(enum order how, long count)
         send_windows(count);
     else
         for (long i = 0; i < count; i++)
-            MPI_Send(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
+            MPI_Send(ours, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
     MPI_Recv(&answer, 1, MPI_CHAR, 1, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return now_ns() - begun;
 }
 
+static double window_block(long count)
+{
+    return block(SINK_WINDOW, count);
+}
+
+static double blocking_block(long count)
+{
+    return block(SINK_BLOCKING, count);
+}
+
 static void stream(enum order how, double seconds, const char *name)
 {
-    double each = block(how, window) / window, begun = now_ns(), total = 0;
-    long messages = 0, rounds = 0;
     /* Whole windows, and two of them at least: the answer at the end is to be nothing beside them. */
-    long least = 2L * window;
-    do {
-        long count = fitting(each, 1000000);
-        count = count < least ? least : count;
-        each = block(how, count) / (double)count;
-    } while (now_ns() - begun < seconds * 0.2e9);
+    long messages = 0, rounds = 0, least = 2L * window;
+    double each = warmed(how == SINK_WINDOW ? window_block : blocking_block, window, WARM_MOST), begun, total = 0;
     begun = now_ns();
     do {
         long count = fitting(each, 1000000);
@@ -262,16 +316,12 @@ static double middle(double *values)
     return values[REPEATS / 2];
 }
 
-static void overlap(void)
+static void overlap(unsigned long steps)
 {
-    enum { PROBE = 200000 };
     double alone[REPEATS], computing[REPEATS], both[REPEATS];
-    receive(0);
-    double each = timed_compute(PROBE) / PROBE, warm = 0;
+    /* The first ones connect and fault pages in. */
     for (int i = 0; i < REPEATS; i++)
-        alone[i] = receive(0);
-    warm = middle(alone);
-    unsigned long steps = (unsigned long)(warm / (each > 0.01 ? each : 0.01));
+        receive(0);
     for (int i = 0; i < REPEATS; i++) {
         alone[i] = receive(0);
         computing[i] = timed_compute(steps);
@@ -291,7 +341,7 @@ static double read_cost(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: mpi_pair latency|stream|blocking|overlap SECONDS WINDOW ROUND BYTES...\n");
+    fprintf(stderr, "usage: mpi_pair latency|stream|blocking|overlap SECONDS WINDOW ROUND HZ BYTES[:STEPS]...\n");
     return 2;
 }
 
@@ -299,12 +349,19 @@ int main(int argc, char **argv)
 {
     int rank, ranks, length;
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    if (argc < 6)
+    if (argc < 7)
         return usage();
     const char *kind = argv[1];
     double seconds = atof(argv[2]);
     window = atoi(argv[3]);
     round_most = atol(argv[4]);
+    double ticks_a_second = atof(argv[5]);
+#if defined(__x86_64__)
+    if (ticks_a_second > 0) {
+        tick_ns = 1e9 / ticks_a_second;
+        first_tick = __rdtsc();
+    }
+#endif
     if (seconds <= 0 || window < 1 || window > WINDOW_MAX || round_most < 1)
         return usage();
     MPI_Init(&argc, &argv);
@@ -316,15 +373,21 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (rank == 0) {
-        library[strcspn(library, "\r\n")] = 0;
+        for (char *at = library; *at; at++)
+            if ((unsigned char)*at <= ' ')
+                *at = ' ';
         printf("library %s\nread_ns %.1f\n", library, read_cost());
     }
-    for (int i = 5; i < argc; i++) {
-        size_t size = strtoull(argv[i], NULL, 10);
+    for (int i = 6; i < argc; i++) {
+        char *end;
+        size_t size = strtoull(argv[i], &end, 10);
+        unsigned long steps = *end == ':' ? strtoul(end + 1, NULL, 10) : 0;
         size_t fit = SINKS_BYTES / (size ? size : 1);
         sinks = fit < 2 ? 2 : fit > (size_t)window ? window : (int)fit;
         buffers = must_have(size * (size_t)sinks);
-        memset(buffers, rank + 1, size * (size_t)sinks);
+        memset(buffers, 0, size * (size_t)sinks);
+        ours = must_have(size);
+        memset(ours, rank + 1, size);
         bytes = size;
         if (rank == 1) {
             follow();
@@ -336,13 +399,14 @@ int main(int argc, char **argv)
             else if (strcmp(kind, "blocking") == 0)
                 stream(SINK_BLOCKING, seconds, "blocking");
             else if (strcmp(kind, "overlap") == 0)
-                overlap();
+                overlap(steps);
             else
                 fprintf(stderr, "mpi_pair: there is no kind \"%s\"\n", kind);
             give(END, 0);
             fflush(stdout);
         }
         free(buffers);
+        free(ours);
     }
     MPI_Finalize();
     return 0;

@@ -356,6 +356,9 @@ pub(crate) struct StreamArgs {
     /// Messages outstanding
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=65_536))]
     pub(crate) window: u32,
+    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64 KiB on
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// `doorbell rate`.
@@ -369,6 +372,9 @@ pub(crate) struct RateArgs {
     /// Have N non-blocking sends and receives outstanding instead of blocking calls
     #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "window", value_parser = whole::<u32>(1..=65_536))]
     pub(crate) posted: Option<u32>,
+    /// Send out of ordinary memory and receive into it at every size; without it, regions are used from 64 KiB on
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// Measure what the sockets below a udp or xdp rail take by themselves
@@ -651,6 +657,12 @@ pub(crate) struct OverlapArgs {
     /// Message sizes
     #[arg(long, value_delimiter = ',', num_args = 1, required = true)]
     pub(crate) sizes: Vec<Size>,
+    /// Steps of the computation, for each size
+    #[arg(long, value_delimiter = ',', num_args = 1, required = true)]
+    pub(crate) steps: Vec<u64>,
+    /// Where the receiver's progress is made
+    #[arg(long, value_enum)]
+    pub(crate) mode: ModeArg,
     /// The cores of the two ranks
     #[arg(long, value_delimiter = ',', num_args = 1, required = true, value_parser = core)]
     pub(crate) cores: Vec<usize>,

@@ -98,6 +98,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, ToolError> {
 pub(crate) fn stream(args: &StreamArgs) -> Result<ExitCode, ToolError> {
     let plan = Plan {
         window: args.window as usize,
+        plain: args.plain,
         ..plan(Kind::Stream, &args.all)
     };
     measure(&one_way(plan, &args.all))
@@ -108,6 +109,7 @@ pub(crate) fn rate(args: &RateArgs) -> Result<ExitCode, ToolError> {
     let plan = Plan {
         window: args.posted.unwrap_or(args.window) as usize,
         posted: args.posted.is_some(),
+        plain: args.plain,
         ..plan(Kind::Rate, &args.all)
     };
     measure(&one_way(plan, &args.all))

@@ -22,7 +22,7 @@ pub use hotel::hotel_nanos;
 pub use idle::{IDLE_PEERS, Idle, idle_peer_bytes};
 pub use local::{pml_nanos, ring_ratios};
 pub use matching::{Asked, Queue, matching_nanos, matching_ratio};
-pub use overlap::{Overlap, overlap, overlap_serve, overlap_share};
+pub use overlap::{Computation, Overlap, overlap, overlap_serve, overlap_share};
 pub use raw_udp::{
     Answered, Line, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket, raw_xdp_queues,
 };

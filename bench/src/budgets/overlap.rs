@@ -13,6 +13,8 @@ use std::time::Duration;
 use doorbell::{Config, World};
 use doorbell_fabric::clock::Clock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::BenchError;
 use crate::stats::median;
 
@@ -27,7 +29,7 @@ const NEXT: u64 = 0x0f;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a receive and a computation take, alone and together, in nanoseconds: medians.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overlap {
     /// The receive alone.
     pub alone: f64,
@@ -35,6 +37,15 @@ pub struct Overlap {
     pub computing: f64,
     /// The computation between posting the receive and waiting for it.
     pub both: f64,
+}
+
+/// How long the computation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computation {
+    /// About as long as a receive alone takes here.
+    AsTheReceive,
+    /// So many steps, the same for everybody who is compared.
+    Steps(u64),
 }
 
 impl Overlap {
@@ -58,7 +69,7 @@ pub fn overlap_share() -> Result<f64, BenchError> {
     };
     thread::scope(|scope| {
         let sending = scope.spawn(move || overlap_serve(&sender, BYTES));
-        let receiving = scope.spawn(move || overlap(&receiver, BYTES));
+        let receiving = scope.spawn(move || overlap(&receiver, BYTES, Computation::AsTheReceive));
         let share = receiving.join().map_err(|_| ended("the receiver panicked"))?;
         sending.join().map_err(|_| ended("the sender panicked"))??;
         share.map(Overlap::hidden)
@@ -93,7 +104,7 @@ pub fn overlap_serve(world: &World, bytes: usize) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// When rank 1 is lost or falls silent.
-pub fn overlap(world: &World, bytes: usize) -> Result<Overlap, BenchError> {
+pub fn overlap(world: &World, bytes: usize, computation: Computation) -> Result<Overlap, BenchError> {
     let clock = Clock::start();
     let mut into = vec![0; bytes];
     let mut alone = Vec::with_capacity(REPEATS);
@@ -104,7 +115,10 @@ pub fn overlap(world: &World, bytes: usize) -> Result<Overlap, BenchError> {
         alone.push(one(world, &clock, &mut into, 0)?);
     }
     let warm = alone.drain(..).fold(f64::INFINITY, f64::min);
-    let steps = steps_for(&clock, warm);
+    let steps = match computation {
+        Computation::AsTheReceive => steps_for(&clock, warm),
+        Computation::Steps(steps) => steps,
+    };
     for _ in 0..REPEATS {
         alone.push(one(world, &clock, &mut into, 0)?);
         let start = clock.ticks();

@@ -181,13 +181,14 @@ fn streams_are_compared_by_the_time_for_each_message() {
 #[test]
 fn unlike_things_are_refused_with_what_differs() {
     type Change = fn(&mut Report);
-    let changes: [(&str, Change); 9] = [
+    let changes: [(&str, Change); 10] = [
         ("the rails differ (shm and udp:lo)", |r| {
             r.rail = "udp:lo".to_owned()
         }),
         ("the sizes differ", |r| r.results[1].bytes = 16),
         ("the windows differ", |r| r.window = 7),
         ("the calls differ", |r| r.posted = true),
+        ("the kinds of memory differ", |r| r.plain = true),
         ("the modes of progress differ", |r| {
             r.environment.mode = "dedicated".to_owned()
         }),

@@ -56,6 +56,7 @@ fn one_size<L: Link>(
             let flow = Flow {
                 window: plan.window,
                 posted: plan.posted,
+                plain: plan.plain,
             };
             Load::Stream(Stream::new(session.link, bytes, flow, plan.verify)?)
         }

@@ -43,6 +43,9 @@ pub struct Report {
     /// Whether short messages were non-blocking requests, that many at once, instead of blocking calls.
     #[serde(default)]
     pub posted: bool,
+    /// Whether long messages, too, went out of ordinary memory and into it, instead of regions.
+    #[serde(default)]
+    pub plain: bool,
     /// Milliseconds since 1970 when the run began.
     pub started_unix_ms: u64,
     /// Where and how it ran, with the doubts.

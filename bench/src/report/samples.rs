@@ -41,6 +41,7 @@ fn report(kind: Kind, results: Vec<Row>) -> Report {
         rail: "shm".to_owned(),
         window: kind.default_window(),
         posted: false,
+        plain: false,
         started_unix_ms: 1_700_000_000_123,
         reference: Overall::of(&results),
         environment: Environment {

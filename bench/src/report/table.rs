@@ -282,6 +282,9 @@ fn notes(report: &Report, width: usize, text: &mut String) {
             "half round trips in µs: means over whole rounds, percentiles over single exchanges (the clock's step and \
              cost, above, are in them); `-`: too few samples; closed loop, so this is service time"
         }
+        Kind::Stream | Kind::Rate if report.plain => {
+            "one direction; the last message of each round is answered; out of and into ordinary memory"
+        }
         Kind::Stream | Kind::Rate => {
             "one direction; the last message of each round is answered; from 64 KiB on, out of and into regions"
         }

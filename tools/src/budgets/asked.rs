@@ -10,9 +10,9 @@ use doorbell_bench::report::Report;
 use doorbell_fabric::error::Exit;
 
 use crate::error::ToolError;
-use crate::place::Place;
 use crate::place::ours::Ours;
 use crate::place::process::{Ended, Runner, Stop};
+use crate::place::{Place, without_settings};
 
 /// A measurement takes seconds; after this time it hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,20 +34,22 @@ impl Asker<'_> {
     pub(super) fn here(&self, words: &[&str]) -> Result<Told, Stop> {
         let words = with(words, self.seconds);
         let mut command = Command::new(self.program);
-        command.args(&words).env_remove("DOORBELL_RANK");
+        without_settings(&mut command);
+        command.args(&words);
         let name = name(&words);
         told(&name, self.runner.run(&name, command, LIMIT))
     }
 
     /// The same over shared memory, which is always there.
     pub(super) fn shm(&self, words: &[&str]) -> Result<Row, Stop> {
-        self.here(words)?.map_err(|why| unread(&words.join(" "), why))
+        self.here(&[words, &["--rail", "shm"]].concat())?
+            .map_err(|why| unread(&words.join(" "), why))
     }
 
     /// A measurement between the two hosts of a place.
     pub(super) fn between(
         &self,
-        place: &Place,
+        place: &Place<'_>,
         rail: &str,
         words: &[&str],
         seconds: f64,
@@ -58,7 +60,7 @@ impl Asker<'_> {
     }
 
     /// The raw ping-pong between them: half a round trip in nanoseconds, or why there is none.
-    pub(super) fn raw(&self, place: &Place, xdp: bool) -> Result<Result<f64, String>, Stop> {
+    pub(super) fn raw(&self, place: &Place<'_>, xdp: bool) -> Result<Result<f64, String>, Stop> {
         let ended = self.ours(place).raw(RAW_BYTES, self.seconds, xdp, LIMIT);
         let text = match ended.and_then(|ended| ended.good("doorbell raw-udp")) {
             Ok(text) => text,
@@ -66,7 +68,7 @@ impl Asker<'_> {
             Err(stop) => return Err(stop),
         };
         let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let half = report["results"][0]["half_rtt_ns"]["p50"].as_f64();
+        let half = report["results"][0]["half_rtt_ns"]["mean"].as_f64();
         half.filter(|half| *half > 0.0)
             .map(Ok)
             .ok_or_else(|| unread("doorbell raw-udp", "it told no time".to_owned()))
@@ -76,6 +78,7 @@ impl Asker<'_> {
     pub(super) fn idle(&self) -> Result<f64, Stop> {
         const NAME: &str = "doorbell measure-idle";
         let mut command = Command::new(self.program);
+        without_settings(&mut command);
         command.arg("measure-idle");
         let ended = self.runner.run(NAME, command, LIMIT).map_err(stopped)?;
         text(NAME, ended)?
@@ -84,7 +87,7 @@ impl Asker<'_> {
             .map_err(|_| unread(NAME, "it told no number".to_owned()))
     }
 
-    fn ours<'a>(&'a self, place: &'a Place) -> Ours<'a> {
+    fn ours<'a>(&'a self, place: &'a Place<'a>) -> Ours<'a> {
         Ours {
             runner: self.runner,
             place,

@@ -104,7 +104,7 @@ fn measure(runner: &Runner, args: &BudgetsArgs, parts: &Parts, cores: &[usize]) 
             program: &program,
             seconds,
         },
-        places: Places::new(cores, parts.has(Part::Network), parts.has(Part::Loss))?,
+        places: Places::new(runner, cores, parts.has(Part::Network), parts.has(Part::Loss))?,
         parts,
         cores,
         clock: Clock::start(),
@@ -124,7 +124,7 @@ fn measure(runner: &Runner, args: &BudgetsArgs, parts: &Parts, cores: &[usize]) 
 /// What all repetitions have in common.
 struct Run<'a> {
     asker: Asker<'a>,
-    places: Places,
+    places: Places<'a>,
     parts: &'a Parts,
     cores: &'a [usize],
     clock: Clock,

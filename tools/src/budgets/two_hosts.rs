@@ -11,7 +11,7 @@ use doorbell_bench::load::Row;
 use super::asked::Asker;
 use super::base::Base;
 use super::rows::LOSSES;
-use crate::place::process::Stop;
+use crate::place::process::{Runner, Stop};
 use crate::place::{INTERFACE, Place, Way};
 
 /// Losses are rare: a rail is measured so long beside and under them at least, in seconds.
@@ -69,23 +69,23 @@ pub(super) struct TwoHosts {
 }
 
 /// Two places: with a link, and with a switch in it; or why there is none.
-pub(super) struct Places {
-    pub(super) direct: Result<Place, String>,
-    pub(super) switched: Result<Place, String>,
+pub(super) struct Places<'r> {
+    pub(super) direct: Result<Place<'r>, String>,
+    pub(super) switched: Result<Place<'r>, String>,
 }
 
-impl Places {
+impl<'r> Places<'r> {
     /// Those that are wanted.
-    pub(super) fn new(cores: &[usize], network: bool, loss: bool) -> Result<Self, Stop> {
-        let make = |way, wanted: bool| -> Result<Result<Place, String>, Stop> {
+    pub(super) fn new(runner: &'r Runner, cores: &[usize], network: bool, loss: bool) -> Result<Self, Stop> {
+        let make = |way, wanted: bool| -> Result<Result<Place<'r>, String>, Stop> {
             let &[one, two, ..] = cores else {
                 return Ok(Err("there is one core only".to_owned()));
             };
             if !wanted {
                 return Ok(Err("it was not asked for".to_owned()));
             }
-            let mut place = Place::new([one, two])?;
-            Ok(place.lay(way).map(|()| place))
+            let mut place = Place::new(runner, [one, two])?;
+            Ok(place.lay(way)?.map(|()| place))
         };
         Ok(Self {
             direct: make(Way::Direct, network)?,
@@ -105,7 +105,7 @@ impl TwoHosts {
     }
 
     /// One repetition over the link.
-    pub(super) fn direct(&mut self, asker: &Asker<'_>, place: &Place) -> Result<(), Stop> {
+    pub(super) fn direct(&mut self, asker: &Asker<'_>, place: &Place<'_>) -> Result<(), Stop> {
         for (kind, over) in Kind::ALL.into_iter().zip(&mut self.over) {
             let at = At { asker, place, kind };
             let seconds = asker.seconds;
@@ -119,17 +119,21 @@ impl TwoHosts {
     }
 
     /// One repetition through the switch. The reason when nothing can be lost here.
-    pub(super) fn switched(&mut self, asker: &Asker<'_>, place: &Place) -> Result<Result<(), String>, Stop> {
+    pub(super) fn switched(
+        &mut self,
+        asker: &Asker<'_>,
+        place: &Place<'_>,
+    ) -> Result<Result<(), String>, Stop> {
         let before = self.figures(asker, place)?;
         let mut lossy = [[Figures::default(); Kind::ALL.len()]; LOSSES.len()];
         for (figures, percent) in lossy.iter_mut().zip(LOSSES) {
-            if let Err(why) = place.lose(percent) {
+            if let Err(why) = place.lose(percent)? {
                 return Ok(Err(why));
             }
             *figures = self.figures(asker, place)?;
         }
         // What follows is without losses, or not at all.
-        if let Err(why) = place.lose(0.0) {
+        if let Err(why) = place.lose(0.0)? {
             return Ok(Err(why));
         }
         let after = self.figures(asker, place)?;
@@ -139,7 +143,7 @@ impl TwoHosts {
         Ok(Ok(()))
     }
 
-    fn figures(&mut self, asker: &Asker<'_>, place: &Place) -> Result<[Figures; Kind::ALL.len()], Stop> {
+    fn figures(&mut self, asker: &Asker<'_>, place: &Place<'_>) -> Result<[Figures; Kind::ALL.len()], Stop> {
         let mut all = [Figures::default(); Kind::ALL.len()];
         for (kind, (over, figures)) in Kind::ALL.into_iter().zip(self.over.iter_mut().zip(&mut all)) {
             *figures = over.figures(&At { asker, place, kind })?;
@@ -151,7 +155,7 @@ impl TwoHosts {
 /// A rail between the two hosts of a place.
 struct At<'a> {
     asker: &'a Asker<'a>,
-    place: &'a Place,
+    place: &'a Place<'a>,
     kind: Kind,
 }
 

@@ -1,15 +1,18 @@
 //! Which peers are here: their programs by name on the PATH, their versions by asking them, and the Debian packages that
 //! bring those that are missing.
 
+use std::cell::OnceCell;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::cli::Family;
-use crate::place::on_path;
 use crate::place::process::{Runner, Stop};
+use crate::place::{on_path, without_settings};
 
 /// A peer, found or not.
 #[derive(Clone, Debug, Serialize)]
@@ -25,9 +28,24 @@ pub(crate) struct Peer {
     /// The compiler of an MPI.
     #[serde(skip)]
     pub(crate) compiler: Option<PathBuf>,
+    /// Its benchmark.
+    #[serde(skip)]
+    pub(crate) built: Built,
     /// Why it cannot be measured, and what to do.
     pub(crate) missing: Option<String>,
 }
+
+/// What is found out about an MPI once, for all loads and ways.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The benchmark that its compiler built, or why there is none.
+    pub(crate) program: OnceCell<Result<PathBuf, String>>,
+    /// What its library says that it is.
+    pub(crate) library: OnceCell<String>,
+}
+
+/// All ways of one MPI have one.
+pub(crate) type Built = Rc<Known>;
 
 /// A program that tells its version does so within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +59,8 @@ struct Mpi {
     /// A word that its launcher says of itself.
     word: &'static str,
     compilers: &'static [&'static str],
-    /// A word in the line that its compiler would run.
+    /// What its compiler is asked, and a word of its answer: where it was installed says nothing.
+    asked: &'static str,
     compiles: &'static str,
     packages: [&'static str; 2],
 }
@@ -53,7 +72,8 @@ const MPIS: [Mpi; 2] = [
         launchers: &["mpirun.openmpi", "mpirun"],
         word: "Open",
         compilers: &["mpicc.openmpi", "mpicc"],
-        compiles: "openmpi",
+        asked: "--showme:version",
+        compiles: "Open MPI",
         packages: ["openmpi-bin", "libopenmpi-dev"],
     },
     Mpi {
@@ -62,7 +82,8 @@ const MPIS: [Mpi; 2] = [
         launchers: &["mpiexec.hydra", "mpiexec.mpich", "mpiexec"],
         word: "HYDRA",
         compilers: &["mpicc.mpich", "mpicc"],
-        compiles: "mpich",
+        asked: "-v",
+        compiles: "MPICH version",
         packages: ["mpich", "libmpich-dev"],
     },
 ];
@@ -89,7 +110,9 @@ pub(crate) fn peers(runner: &Runner, osu: Option<&Path>) -> Result<Vec<Peer>, St
     };
     peers.push(ucx.find(runner)?);
     peers.push(libfabric.find(runner)?);
-    peers.extend(osu.map(find_osu));
+    if let Some(osu) = osu {
+        peers.push(find_osu(runner, osu)?);
+    }
     Ok(peers)
 }
 
@@ -122,6 +145,7 @@ impl Plain {
             version: version.as_deref().and_then(number),
             path,
             compiler: None,
+            built: Built::default(),
             missing,
         })
     }
@@ -138,7 +162,7 @@ fn find_mpi(runner: &Runner, mpi: &Mpi) -> Result<Peer, Stop> {
     }
     let mut compiler = None;
     for path in mpi.compilers.iter().filter_map(|name| on_path(name)) {
-        let line = said(runner, &path, &["-show"])?.unwrap_or_default();
+        let line = said(runner, &path, &[mpi.asked])?.unwrap_or_default();
         if line.contains(mpi.compiles) {
             compiler = Some(path);
             break;
@@ -163,54 +187,83 @@ fn find_mpi(runner: &Runner, mpi: &Mpi) -> Result<Peer, Stop> {
         version: version.flatten(),
         path,
         compiler,
+        built: Built::default(),
         missing,
     })
 }
 
 /// The folder below `osu` that has its benchmarks of two processes.
-fn find_osu(osu: &Path) -> Peer {
-    const DEEP: usize = 6;
-    let path = folder_with(osu, "osu_latency", DEEP);
-    let missing = path.is_none().then(|| {
-        format!(
-            "no osu_latency below `{}`: name the folder where they were built",
-            osu.display()
-        )
-    });
-    Peer {
+fn find_osu(runner: &Runner, osu: &Path) -> Result<Peer, Stop> {
+    let found = folder_with(osu, "osu_latency", || runner.check())?;
+    let missing = found.as_ref().err().cloned();
+    let path = found.ok();
+    Ok(Peer {
         family: Family::Osu,
         name: "OSU",
         version: None,
         path,
         compiler: None,
+        built: Built::default(),
         missing,
-    }
+    })
 }
 
-fn folder_with(folder: &Path, program: &str, deep: usize) -> Option<PathBuf> {
-    let folder = std::fs::canonicalize(folder).ok()?;
-    if folder.join(program).is_file() {
-        return Some(folder);
+/// The first folder at or below one that has a program, those near the top first; or why there is none. A tree that is too
+/// large for a folder of benchmarks is not searched to its end.
+fn folder_with(
+    top: &Path,
+    program: &str,
+    check: impl Fn() -> Result<(), Stop>,
+) -> Result<Result<PathBuf, String>, Stop> {
+    const DEEP: usize = 5;
+    const FOLDERS_MOST: usize = 5_000;
+    let named = top.display();
+    let mut open = match std::fs::canonicalize(top) {
+        Ok(top) => VecDeque::from([(top, 0)]),
+        Err(error) => return Ok(Err(format!("`{named}` cannot be opened: {error}"))),
+    };
+    let (mut seen, mut unread) = (0, None);
+    while let Some((folder, deep)) = open.pop_front() {
+        check()?;
+        if folder.join(program).is_file() {
+            return Ok(Ok(folder));
+        }
+        seen += 1;
+        if seen == FOLDERS_MOST {
+            return Ok(Err(format!(
+                "no {program} in the first {FOLDERS_MOST} folders below `{named}`: name a folder nearer to where they were built"
+            )));
+        }
+        match inner(&folder) {
+            Ok(inner) if deep < DEEP => open.extend(inner.into_iter().map(|folder| (folder, deep + 1))),
+            Ok(_) => {}
+            Err(error) => {
+                _ = unread.get_or_insert(format!("; `{}` cannot be read: {error}", folder.display()))
+            }
+        }
     }
-    if deep == 0 {
-        return None;
-    }
-    let mut inner: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .ok()?
+    Ok(Err(format!(
+        "no {program} below `{named}`: name the folder where they were built{}",
+        unread.unwrap_or_default()
+    )))
+}
+
+/// The folders in a folder, by name; links are not followed.
+fn inner(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut inner: Vec<PathBuf> = std::fs::read_dir(folder)?
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
         .collect();
     inner.sort();
-    inner
-        .into_iter()
-        .find_map(|folder| folder_with(&folder, program, deep - 1))
+    Ok(inner)
 }
 
 /// What a program says when it is asked of itself; nothing when it cannot.
 fn said(runner: &Runner, program: &Path, arguments: &[&str]) -> Result<Option<String>, Stop> {
     let mut command = Command::new(program);
     command.args(arguments);
+    without_settings(&mut command);
     match runner.run(&program.to_string_lossy(), command, PATIENCE) {
         Ok(ended) => Ok(Some(ended.out + &ended.err)),
         Err(Stop::Failed(_)) => Ok(None),
@@ -268,16 +321,29 @@ mod tests {
     #[test]
     fn a_folder_of_benchmarks_is_found_where_it_was_built() {
         let root = tempfile::tempdir().unwrap();
+        let find = || folder_with(root.path(), "osu_latency", || Ok(())).unwrap();
         let folder = root.path().join("libexec/osu/mpi/pt2pt");
         std::fs::create_dir_all(&folder).unwrap();
-        assert!(
-            find_osu(root.path())
-                .missing
-                .unwrap()
-                .contains("no osu_latency below")
-        );
+        assert!(find().unwrap_err().contains("no osu_latency below"));
         std::fs::write(folder.join("osu_latency"), "").unwrap();
-        let found = find_osu(root.path());
-        assert_eq!(found.path, Some(std::fs::canonicalize(&folder).unwrap()));
+        assert_eq!(find().unwrap(), std::fs::canonicalize(&folder).unwrap());
+        let nowhere = folder_with(&root.path().join("not there"), "osu_latency", || Ok(()));
+        assert!(nowhere.unwrap().unwrap_err().contains("cannot be opened"));
+    }
+
+    #[test]
+    fn a_search_for_benchmarks_ends_when_somebody_wants_it_to() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("a/b/c")).unwrap();
+        let looks = std::cell::Cell::new(0);
+        let found = folder_with(root.path(), "osu_latency", || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 3 {
+                Err(Stop::Failed("enough".to_owned()))
+            } else {
+                Ok(())
+            }
+        });
+        assert!(found.is_err() && looks.get() == 3);
     }
 }

@@ -77,6 +77,10 @@ fn head(report: &Report, body: &mut String) {
     if !behind.is_empty() {
         list(body, "Where a peer is ahead", &behind);
     }
+    let best: Vec<String> = report.best.iter().map(table::beside).collect();
+    if !best.is_empty() {
+        list(body, "Beside the best peer of each", &best);
+    }
 }
 
 fn list(body: &mut String, title: &str, lines: &[String]) {
@@ -150,7 +154,8 @@ fn drawn(report: &Report, block: &Block<'_>) -> Figure {
         up: match (block.show, block.kind) {
             (Show::Bytes, _) => Up::Bandwidth,
             (_, Kind::Latency) => Up::HalfRoundTrip,
-            (_, Kind::Overlap) => Up::Share,
+            (Show::Hidden, _) => Up::Share,
+            (_, Kind::Overlap) => Up::Time("time"),
             _ => Up::Rate,
         },
         // A stack without a point would be a line in the legend alone.
@@ -165,10 +170,17 @@ fn of_size(line: &Line, show: Show) -> Point {
         1.0
     };
     let over = line.figure;
+    let times = line.overlap_ns;
+    let alone = match show {
+        Show::Alone => times.map(|times| times.alone),
+        Show::Computing => times.map(|times| times.computing),
+        Show::Hidden => line.hidden,
+        _ => None,
+    };
     Point {
         x: line.bytes as f64,
-        y: over.median * by,
-        spread: Some([over.least * by, over.most * by]),
+        y: alone.unwrap_or(over.median * by),
+        spread: alone.is_none().then_some([over.least * by, over.most * by]),
     }
 }
 
@@ -248,10 +260,9 @@ fn cell(block: &Block<'_>, line: &Line) -> String {
         Some(Finding::Open) => "open",
         None => "",
     };
-    let mut small = line.ratio.map_or_else(String::new, |ratio| {
-        format!("<small>{}</small>", compared(line.kind, ratio))
-    });
-    if let Some(share) = line.against_lossless {
+    let ratio = line.ratio.filter(|_| block.show.is_compared());
+    let mut small = ratio.map_or_else(String::new, |ratio| format!("<small>{}</small>", compared(ratio)));
+    if let Some(share) = line.against_lossless.filter(|_| block.show.is_compared()) {
         let _ = write!(small, "<small>{}</small>", against(line.kind, share));
     }
     format!(
@@ -290,21 +301,22 @@ fn how(report: &Report, body: &mut String) {
     let _ = write!(
         body,
         "<h2>How it was measured</h2>\n<p>Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
-         that each began with another one; {} s for each size, after a warm-up; {} messages under way where it says window. \
+         that each began with another one; {} s for each size (losses, and what they are told against: 1 s at least), after a warm-up; {} messages under way where it says window. \
          Half round trips are means over whole rounds. A turn counts when the bare cache-line exchange was in the same band \
-         before and after it{}: {} did, {} were repeated because the cores moved and {} because other work took them; {} \
-         failed. × is how many times as good doorbell is in the same round and band (time over time, rate over rate): the \
+         before and after it{}: {} did, {} of them despite other work; {} were repeated because the cores moved and {} because \
+         other work took them; {} failed. × is how many times as good doorbell is in the same round and band (time over time, rate over rate): the \
          median, the least and the most. A dash is what a peer does not tell, or what too few samples know. Lines show medians \
          of the rounds, bars the least and the most.</p>\n",
         report.rounds,
         report.seconds,
         report.window,
         if report.real_time {
-            "; all ran at real-time priority, before other work"
+            "; all ran at real-time priority, before other programs"
         } else {
-            ", and other work took less than a tenth of the cores"
+            ", and other work took less than a tenth of the cores, or did not leave them in three tries"
         },
         turns.counted,
+        turns.despite,
         turns.moved,
         turns.others,
         turns.failed

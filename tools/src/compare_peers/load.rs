@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use doorbell_bench::budgets::Overlap;
 use doorbell_bench::stats::Percentiles;
 use serde::Serialize;
 
@@ -66,6 +67,13 @@ pub(crate) struct Figure {
     pub(crate) half_rtt_ns: Percentiles,
     /// Messages in one direction.
     pub(crate) messages_per_second: Option<f64>,
-    /// Share of the shorter one of a receive and a computation that is hidden behind the other.
-    pub(crate) hidden: Option<f64>,
+    /// A receive alone, a computation alone, and both at once.
+    pub(crate) overlap: Option<Overlap>,
+}
+
+/// Steps of the computation that a receive of so many bytes is put behind: the same for every stack, so that what both
+/// take together can be compared. About as long as a copy of them takes.
+pub(crate) fn steps(bytes: u64) -> u64 {
+    const LEAST: u64 = 1_000;
+    LEAST + bytes / 8
 }

@@ -2,18 +2,19 @@
 //!
 //! Over the network the launcher reaches the other namespace by a script in the place of ssh.
 
-use std::cell::OnceCell;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_bench::budgets::Overlap;
 use doorbell_bench::stats::Percentiles;
+use doorbell_fabric::clock::{Clock, Source};
 
 use super::doorbell::BLOCKING_MOST;
-use super::find::Peer;
-use super::load::{Figure, Kind, Load};
+use super::find::{Built, Peer};
+use super::load::{Figure, Kind, Load, steps};
 use super::stack::{Lab, Stack, complete};
 use crate::cli::Family;
 use crate::place::process::Stop;
@@ -31,7 +32,7 @@ pub(crate) enum Way {
     Ob1,
     /// Open MPI over UCX.
     OverUcx,
-    /// MPICH over UCX, which Debian's is built for.
+    /// MPICH over what it was built for: in Debian's, UCX.
     Hydra,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Mpi {
     name: String,
     launcher: PathBuf,
     compiler: PathBuf,
-    built: OnceCell<Result<PathBuf, String>>,
+    built: Built,
 }
 
 impl Mpi {
@@ -56,7 +57,7 @@ impl Mpi {
                 (Way::Ob1, "Open MPI vader", "Open MPI tcp"),
                 (Way::OverUcx, "Open MPI UCX", "Open MPI UCX"),
             ],
-            _ => &[(Way::Hydra, "MPICH", "MPICH UCX tcp")],
+            _ => &[(Way::Hydra, "MPICH", "MPICH tcp")],
         };
         let ways = ways.iter().filter(|(way, ..)| !(network && *way == Way::OverUcx));
         ways.map(|(way, shm, net)| Self {
@@ -65,7 +66,7 @@ impl Mpi {
             name: if network { *net } else { *shm }.to_owned(),
             launcher: launcher.clone(),
             compiler: compiler.clone(),
-            built: OnceCell::new(),
+            built: Rc::clone(&peer.built),
         })
         .collect()
     }
@@ -80,31 +81,31 @@ impl Mpi {
         &self.name
     }
 
-    /// The benchmark of this MPI; compiled when it is first wanted.
+    /// The benchmark of this MPI; compiled when it is first wanted, once for all its ways and loads, and when that fails
+    /// it is not tried again.
     fn program(&self, lab: &Lab<'_>) -> Result<PathBuf, Stop> {
-        if let Some(built) = self.built.get() {
+        if let Some(built) = self.built.program.get() {
             return built.clone().map_err(Stop::Failed);
         }
+        let built = match self.compile(lab) {
+            Err(Stop::Failed(why)) => Err(why),
+            Err(stop) => return Err(stop),
+            Ok(program) => Ok(program),
+        };
+        let built = self.built.program.get_or_init(|| built);
+        built.clone().map_err(Stop::Failed)
+    }
+
+    fn compile(&self, lab: &Lab<'_>) -> Result<PathBuf, Stop> {
         let folder = lab.place.folder.path();
         let source = folder.join("mpi_pair.c");
         let program = folder.join(format!("mpi_pair.{:?}", self.family));
-        let built = if program.exists() {
-            Ok(program)
-        } else {
-            write(&source, SOURCE)?;
-            let mut command = Command::new(&self.compiler);
-            command.args(["-O2", "-w", "-o"]).arg(&program).arg(&source);
-            match lab
-                .runner
-                .run("its compiler", command, COMPILES)?
-                .good("its compiler")
-            {
-                Ok(_) => Ok(program),
-                Err(Stop::Failed(why)) => Err(why),
-                Err(stop) => return Err(stop),
-            }
-        };
-        self.built.get_or_init(|| built).clone().map_err(Stop::Failed)
+        write(&source, SOURCE)?;
+        let mut command = lab.place.command(lab.setting, Side::One, &self.compiler);
+        command.args(["-O2", "-w", "-o"]).arg(&program).arg(&source);
+        let name = format!("its compiler, {},", self.compiler.display());
+        lab.runner.run(&name, command, COMPILES)?.good(&name)?;
+        Ok(program)
     }
 
     /// The launcher with what says how messages go and where processes run.
@@ -188,14 +189,18 @@ impl Stack for Mpi {
     }
 
     fn how(&self) -> String {
+        let library = self.built.library.get();
         let way = match self.way {
-            Way::Ob1 => "pml ob1 over its own btl",
-            Way::OverUcx => "pml ucx",
-            Way::Hydra => "ch4:ucx",
+            Way::Ob1 => "pml ob1 over its own btl".to_owned(),
+            Way::OverUcx => "pml ucx".to_owned(),
+            Way::Hydra => library
+                .and_then(|said| device(said))
+                .unwrap_or("its own device")
+                .to_owned(),
         };
         format!(
-            "MPI_Send and MPI_Recv, MPI_Isend and MPI_Irecv in windows, out of one buffer and into several, tag-matched; \
-             {way}; our own benchmark"
+            "MPI_Send and MPI_Recv, MPI_Isend and MPI_Irecv in windows, tag-matched; {way}; our own benchmark, which sends out \
+             of one buffer that never changes, receives into others, and warms up and reads the clock as doorbell does"
         )
     }
 
@@ -210,16 +215,29 @@ impl Stack for Mpi {
             load.seconds.to_string(),
             load.window.to_string(),
             round(lab.setting).to_string(),
+            counter().to_string(),
         ];
-        arguments.extend(load.sizes.iter().map(u64::to_string));
+        arguments.extend(load.sizes.iter().map(|bytes| match load.kind {
+            Kind::Overlap => format!("{bytes}:{}", steps(*bytes)),
+            _ => bytes.to_string(),
+        }));
         let command = self.both(lab, &program, &arguments)?;
         let ended = lab.runner.run(&self.name, command, load.deadline());
         // Its daemons may outlive a launcher that was killed.
         if ended.is_err() {
             lab.runner.sweep();
         }
-        complete(&self.name, load, read(&ended?.good(&self.name)?))
+        let text = ended?.good(&self.name)?;
+        if let Some(library) = text.lines().find_map(|line| line.strip_prefix("library ")) {
+            self.built.library.get_or_init(|| library.to_owned());
+        }
+        complete(&self.name, load, read(&text))
     }
+}
+
+/// What MPICH was built for, out of its own words.
+fn device(library: &str) -> Option<&str> {
+    library.split("MPICH Device:").nth(1)?.split_whitespace().next()
 }
 
 /// Most exchanges of a round. Under losses many of them take a fifth of a second, whatever the one before took, and a round
@@ -228,6 +246,15 @@ fn round(setting: Setting) -> u32 {
     match setting {
         Setting::Loss(_) => 50,
         Setting::Shm | Setting::Network => 1_000,
+    }
+}
+
+/// Ticks a second of the processor's counter, which doorbell reads as its clock; 0 where it does not.
+fn counter() -> f64 {
+    let of = Clock::start().calibration();
+    match of.source {
+        Source::Tsc => of.frequency_hz,
+        Source::Monotonic => 0.0,
     }
 }
 
@@ -297,7 +324,7 @@ fn row(line: &str) -> Option<Figure> {
             computing: number("compute_ns")?,
             both: number("both_ns")?,
         };
-        Some(times.hidden())
+        Some(times)
     };
     Some(Figure {
         bytes: value("bytes")?.parse().ok()?,
@@ -312,7 +339,7 @@ fn row(line: &str) -> Option<Figure> {
             min: None,
         },
         messages_per_second: number("per_second"),
-        hidden: overlap(),
+        overlap: overlap(),
     })
 }
 
@@ -351,7 +378,15 @@ row latency bytes=1048576 mean_ns=183081.74 p50_ns=185014.5 p90_ns=199542.5 p99_
                     row overlap bytes=65536 alone_ns=100.0 compute_ns=100.0 both_ns=150.0\n";
         let figures = read(text);
         assert_eq!(figures[0].messages_per_second, Some(82_691.76));
-        assert_eq!(figures[1].hidden, Some(0.5));
+        let times = figures[1].overlap.unwrap();
+        assert_eq!((times.alone, times.both, times.hidden()), (100.0, 150.0, 0.5));
+    }
+
+    #[test]
+    fn what_mpich_was_built_for_is_what_it_says() {
+        let said = "MPICH Version: 4.0.2 MPICH Release date: Thu Apr  7 12:34:45 CDT 2022 MPICH ABI: 14:2:2 MPICH Device: ch4:ofi";
+        assert_eq!(device(said), Some("ch4:ofi"));
+        assert_eq!(device("Open MPI v4.1.4"), None);
     }
 
     proptest! {

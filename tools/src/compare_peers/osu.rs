@@ -30,9 +30,25 @@ impl Osu {
         let Some(folder) = peer.path.as_ref().filter(|_| peer.missing.is_none()) else {
             return Ok(Vec::new());
         };
+        let program = folder.join("osu_latency");
         let mut command = Command::new("ldd");
-        command.arg(folder.join("osu_latency"));
-        let needs = runner.run("ldd", command, PATIENCE)?.good("ldd")?;
+        command.arg(&program);
+        let unfit = |what: String| {
+            Stop::Ended(ToolError::Usage(format!(
+                "`--osu`: {what}: name the folder of the programs that the benchmarks' `make` built, for an MPI that is here \
+                 (`doorbell compare-peers --list`)"
+            )))
+        };
+        let needs = match runner.run("ldd", command, PATIENCE)?.good("ldd") {
+            Ok(needs) => needs,
+            Err(Stop::Failed(why)) => {
+                return Err(unfit(format!(
+                    "what `{}` needs is not known: {why}",
+                    program.display()
+                )));
+            }
+            Err(stop) => return Err(stop),
+        };
         let wanted = library(&needs);
         let ours = mpis.into_iter().filter(|mpi| mpi.family() == wanted);
         let ways: Vec<Self> = ours
@@ -43,11 +59,10 @@ impl Osu {
             })
             .collect();
         if ways.is_empty() {
-            return Err(Stop::Ended(ToolError::Usage(format!(
-                "`--osu`: the benchmarks in `{}` were built with an MPI that is not here: `doorbell compare-peers --list` \
-                 tells which are",
+            return Err(unfit(format!(
+                "the benchmarks in `{}` were built with an MPI that is not here",
                 folder.display()
-            ))));
+            )));
         }
         Ok(ways)
     }
@@ -74,7 +89,7 @@ impl Stack for Osu {
     }
 
     fn how(&self) -> String {
-        "osu_latency and osu_bw with their own numbers of iterations".to_owned()
+        "osu_latency and osu_bw with their own buffers, warm-ups and numbers of iterations; they tell means alone".to_owned()
     }
 
     fn untold(&self, kind: Kind) -> Option<&'static str> {
@@ -128,7 +143,7 @@ fn read(text: &str, kind: Kind) -> Vec<Figure> {
                 ..Percentiles::default()
             },
             messages_per_second: (!latency).then_some(value * 1e6 / bytes as f64),
-            hidden: None,
+            overlap: None,
         })
     })
     .collect()

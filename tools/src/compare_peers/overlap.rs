@@ -1,17 +1,18 @@
 //! `measure-overlap`: doorbell's side of the comparison of overlap, with two ranks of its own as the peers have.
 //!
-//! Rank 0 receives in dedicated mode: its progress thread has a core that the computation has not. Where there are two
-//! cores only, that is the core of rank 1, which waits for most of the time.
+//! Rank 0 receives: inline, where progress is made by the calls of the program, or in dedicated mode, where its progress
+//! thread has a core that neither rank has. On a rank's core it would take the time that is measured: without a third core
+//! there is no dedicated mode.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use doorbell_bench::budgets::{overlap, overlap_serve};
+use doorbell_bench::budgets::{Computation, overlap, overlap_serve};
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::OverlapArgs;
+use crate::cli::{ModeArg, OverlapArgs};
 use crate::error::ToolError;
 use crate::out;
 use crate::run::{Launch, Output, launch};
@@ -41,8 +42,10 @@ fn be_rank(args: &OverlapArgs) -> Result<ExitCode, ToolError> {
     };
     let core = if receives { first } else { second };
     let builder = doorbell::Builder::new().set("rails.list", "shm");
-    let builder = if receives {
-        let progress = progress_core([first, second], &pin::allowed());
+    let builder = if receives && args.mode == ModeArg::Dedicated {
+        let Some(progress) = free_core([first, second], &pin::allowed()) else {
+            return Err(ToolError::Usage(NO_FREE_CORE.to_owned()));
+        };
         builder
             .set("progress.mode", "dedicated")
             .set("progress.core", &progress.to_string())
@@ -51,9 +54,9 @@ fn be_rank(args: &OverlapArgs) -> Result<ExitCode, ToolError> {
     };
     let world = builder.build()?;
     pin::bind(core)?;
-    for size in &args.sizes {
+    for (size, steps) in args.sizes.iter().zip(&args.steps) {
         if receives {
-            let times = overlap(&world, size.bytes())?;
+            let times = overlap(&world, size.bytes(), Computation::Steps(*steps))?;
             // The line of the benchmark for the MPIs.
             out::print(&format!(
                 "row overlap bytes={} alone_ns={:.1} compute_ns={:.1} both_ns={:.1}\n",
@@ -70,10 +73,13 @@ fn be_rank(args: &OverlapArgs) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// A core that nobody computes on, where there is one; else that of the side that waits.
-fn progress_core(cores: [usize; 2], allowed: &[usize]) -> usize {
-    let free = allowed.iter().copied().find(|core| !cores.contains(core));
-    free.unwrap_or(cores[1])
+/// Why dedicated mode is not measured.
+pub(crate) const NO_FREE_CORE: &str = "the receiver's progress thread needs a core that neither rank is on, and there are \
+                                       only two here: measure it on a machine with three";
+
+/// A core that neither rank is on, if there is one.
+pub(crate) fn free_core(cores: [usize; 2], allowed: &[usize]) -> Option<usize> {
+    allowed.iter().copied().find(|core| !cores.contains(core))
 }
 
 #[cfg(test)]
@@ -81,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_has_a_core_on_which_nobody_computes() {
-        assert_eq!(progress_core([0, 1], &[0, 1, 2, 3]), 2);
-        assert_eq!(progress_core([2, 3], &[2, 3]), 3);
+    fn progress_has_a_core_of_its_own_or_there_is_none() {
+        assert_eq!(free_core([0, 1], &[0, 1, 2, 3]), Some(2));
+        assert_eq!(free_core([2, 3], &[2, 3]), None);
     }
 }

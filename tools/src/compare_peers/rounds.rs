@@ -37,8 +37,17 @@ pub(crate) struct Turn {
     pub(crate) outcome: Outcome,
     /// The bare exchange before and after it.
     pub(crate) bare_ns: [f64; 2],
-    /// The share of the two cores that other work took.
+    /// What the two cores did beside it.
+    pub(crate) taken: Taken,
+}
+
+/// Shares of the two cores during a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Taken {
+    /// That other work took, the hypervisor's included.
     pub(crate) others: f64,
+    /// That the hypervisor took.
+    pub(crate) stolen: f64,
 }
 
 impl Turn {
@@ -85,48 +94,26 @@ pub(crate) trait Progress {
 /// All rounds.
 pub(crate) fn run(
     runner: &Runner,
-    place: &Place,
+    place: &Place<'_>,
     events: &[Event],
     rounds: u32,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Turn>, Stop> {
-    let clock = Clock::start();
-    let mut turns: Vec<Turn> = Vec::new();
+    let mut all = Rounds {
+        clock: Clock::start(),
+        runner,
+        place,
+        turns: Vec::new(),
+    };
     for round in 0..rounds {
-        for (event_at, event) in events.iter().enumerate() {
+        for (at, event) in events.iter().enumerate() {
             if let Setting::Loss(percent) = event.setting {
                 lose(place, percent)?;
             }
-            for stack_at in order(event.stacks.len(), round) {
-                let stack = &*event.stacks[stack_at];
-                progress.turn(event.setting, &event.load, stack.name(), round);
-                let failures = turns.iter().filter(|turn| {
-                    (turn.event, turn.stack) == (event_at, stack_at)
-                        && matches!(turn.outcome, Outcome::Failed(_))
-                });
-                if stack.untold(event.load.kind).is_none() && (failures.count() as u32) < FAILURES_MAX {
-                    let lab = Lab {
-                        runner,
-                        place,
-                        setting: event.setting,
-                    };
-                    let of = |outcome: Watched| Turn {
-                        event: event_at,
-                        stack: stack_at,
-                        round,
-                        outcome: outcome.outcome,
-                        bare_ns: outcome.bare_ns,
-                        others: outcome.others,
-                    };
-                    for left in (0..TRIES).rev() {
-                        let turn = of(watched(&clock, &lab, stack, &event.load, left == 0)?);
-                        let again = matches!(turn.outcome, Outcome::Disturbed(_));
-                        turns.push(turn);
-                        if !again {
-                            break;
-                        }
-                    }
-                }
+            for stack in order(event.stacks.len(), round) {
+                let name = event.stacks[stack].name();
+                progress.turn(event.setting, &event.load, name, round);
+                all.stack(event, [at, stack], round)?;
                 progress.done();
             }
             if let Setting::Loss(_) = event.setting {
@@ -134,11 +121,53 @@ pub(crate) fn run(
             }
         }
     }
-    Ok(turns)
+    Ok(all.turns)
 }
 
-fn lose(place: &Place, percent: f64) -> Result<(), Stop> {
-    place.lose(percent).map_err(|why| {
+/// The rounds so far.
+struct Rounds<'a> {
+    clock: Clock,
+    runner: &'a Runner,
+    place: &'a Place<'a>,
+    turns: Vec<Turn>,
+}
+
+impl Rounds<'_> {
+    /// A stack's turn in a round, repeated while it does not count.
+    fn stack(&mut self, event: &Event, [event_at, stack_at]: [usize; 2], round: u32) -> Result<(), Stop> {
+        let stack = &*event.stacks[stack_at];
+        let failures = self.turns.iter().filter(|turn| {
+            (turn.event, turn.stack) == (event_at, stack_at) && matches!(turn.outcome, Outcome::Failed(_))
+        });
+        if stack.untold(event.load.kind).is_some() || failures.count() as u32 >= FAILURES_MAX {
+            return Ok(());
+        }
+        let lab = Lab {
+            runner: self.runner,
+            place: self.place,
+            setting: event.setting,
+        };
+        for left in (0..TRIES).rev() {
+            let watched = watched(&self.clock, &lab, stack, &event.load, left == 0)?;
+            let again = matches!(watched.outcome, Outcome::Disturbed(_));
+            self.turns.push(Turn {
+                event: event_at,
+                stack: stack_at,
+                round,
+                outcome: watched.outcome,
+                bare_ns: watched.bare_ns,
+                taken: watched.taken,
+            });
+            if !again {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lose(place: &Place<'_>, percent: f64) -> Result<(), Stop> {
+    place.lose(percent)?.map_err(|why| {
         let text = format!("`--loss` needs a rule of nftables, and that failed: {why}");
         Stop::Ended(ToolError::Usage(text))
     })
@@ -152,7 +181,7 @@ fn order(stacks: usize, round: u32) -> impl Iterator<Item = usize> {
 struct Watched {
     outcome: Outcome,
     bare_ns: [f64; 2],
-    others: f64,
+    taken: Taken,
 }
 
 /// One turn between two looks at the machine; the last one that it gets in this round counts despite other work.
@@ -172,27 +201,30 @@ fn watched(
     let measured = stack.measure(lab, load);
     // What it left behind is to be in nobody else's turn, and its time is its own.
     lab.runner.sweep();
-    let others = work
+    let taken = work
         .zip(Work::now(lab.place.cores))
-        .map_or(0.0, |(before, after)| before.others(after));
+        .map_or_else(Taken::default, |(before, after)| before.taken(after));
     let after = bare()?;
     let outcome = match measured {
-        Ok(figures) => {
-            // At real-time priority the others take what is left.
-            let others = if lab.runner.first { 0.0 } else { others };
-            match judged([before, after], others) {
-                Ok(band) => Outcome::Counts(band, figures),
-                Err(Disturbed::Others) if last => Outcome::CountsDespite(Band::of(before), figures),
-                Err(disturbed) => Outcome::Disturbed(disturbed),
+        Ok(figures) => match judged([before, after], taken.others) {
+            Ok(band) => Outcome::Counts(band, figures),
+            // At real-time priority, other programs take what is left, and no repetition changes that.
+            Err(Disturbed::Others) if last || lab.runner.first => {
+                Outcome::CountsDespite(Band::of(before), figures)
             }
+            Err(disturbed) => Outcome::Disturbed(disturbed),
+        },
+        Err(Stop::Failed(why)) => {
+            // What was killed may have left shared memory behind, which would be in the next one's way.
+            lab.place.tidy(lab.setting)?;
+            Outcome::Failed(why)
         }
-        Err(Stop::Failed(why)) => Outcome::Failed(why),
         Err(stop) => return Err(stop),
     };
     Ok(Watched {
         outcome,
         bare_ns: [before, after],
-        others,
+        taken,
     })
 }
 
@@ -213,6 +245,8 @@ fn judged(bare_ns: [f64; 2], others: f64) -> Result<Band, Disturbed> {
 struct Work {
     /// Of both cores together: programs, and time that the hypervisor took.
     busy: u64,
+    /// What the hypervisor took of it.
+    stolen: u64,
     /// Everything, idle included.
     all: u64,
     /// Ours, and that of our children that have ended.
@@ -221,23 +255,32 @@ struct Work {
 
 impl Work {
     fn now(cores: [usize; 2]) -> Option<Self> {
-        let (busy, all) = of_cores(&fs::read_to_string("/proc/stat").ok()?, cores)?;
+        let [busy, stolen, all] = of_cores(&fs::read_to_string("/proc/stat").ok()?, cores)?;
         let ours = of_process(&fs::read_to_string("/proc/self/stat").ok()?)?;
-        Some(Self { busy, all, ours })
+        Some(Self {
+            busy,
+            stolen,
+            all,
+            ours,
+        })
     }
 
-    /// The share of the cores that others took from here to there.
-    fn others(self, later: Self) -> f64 {
+    /// The shares of the cores that others took from here to there.
+    fn taken(self, later: Self) -> Taken {
         let busy = later.busy.saturating_sub(self.busy);
+        let stolen = later.stolen.saturating_sub(self.stolen);
         let ours = later.ours.saturating_sub(self.ours);
-        let all = later.all.saturating_sub(self.all).max(1);
-        busy.saturating_sub(ours) as f64 / all as f64
+        let all = later.all.saturating_sub(self.all).max(1) as f64;
+        Taken {
+            others: busy.saturating_sub(ours) as f64 / all,
+            stolen: stolen as f64 / all,
+        }
     }
 }
 
-/// Programs' and stolen ticks, and all ticks, of two cores: `cpuN user nice system idle iowait irq softirq steal ...`.
-fn of_cores(stat: &str, cores: [usize; 2]) -> Option<(u64, u64)> {
-    let mut sums = (0, 0);
+/// Programs' ticks with the stolen ones, the stolen ones, and all ticks, of two cores: `cpuN user nice system idle iowait irq softirq steal ...`.
+fn of_cores(stat: &str, cores: [usize; 2]) -> Option<[u64; 3]> {
+    let mut sums = [0; 3];
     for core in cores {
         let name = format!("cpu{core}");
         let mut lines = stat.lines().map(str::split_whitespace);
@@ -247,8 +290,9 @@ fn of_cores(stat: &str, cores: [usize; 2]) -> Option<(u64, u64)> {
             .collect();
         // The frames of a network are work of the kernel's for us; guests' time is in that of programs.
         let [user, nice, system, _, _, _, _, steal] = *ticks.first_chunk::<8>()?;
-        sums.0 += user + nice + system + steal;
-        sums.1 += ticks[..8].iter().sum::<u64>();
+        sums[0] += user + nice + system + steal;
+        sums[1] += steal;
+        sums[2] += ticks[..8].iter().sum::<u64>();
     }
     Some(sums)
 }
@@ -280,7 +324,7 @@ mod tests {
     #[test]
     fn the_kernel_s_ticks_are_read() {
         let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 100 0 3 4 2 0 0\ncpu1 20 0 5 50 0 0 0 0 0 0\ncpu10 1 1 1 1 1 1 1 1\n";
-        assert_eq!(of_cores(stat, [0, 1]), Some((18 + 25, 125 + 75)));
+        assert_eq!(of_cores(stat, [0, 1]), Some([18 + 25, 2, 125 + 75]));
         assert_eq!(of_cores(stat, [0, 7]), None);
         let own = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16";
         assert_eq!(of_process(own), Some(11 + 12 + 13 + 14));
@@ -289,10 +333,17 @@ mod tests {
 
     #[test]
     fn others_are_what_is_not_ours() {
-        let work = |busy, all, ours| Work { busy, all, ours };
-        assert_eq!(work(0, 0, 0).others(work(150, 200, 100)), 0.25);
-        assert_eq!(work(0, 0, 0).others(work(100, 200, 120)), 0.0);
-        assert_eq!(work(5, 5, 5).others(work(5, 5, 5)), 0.0);
+        let work = |busy, stolen, all, ours| Work {
+            busy,
+            stolen,
+            all,
+            ours,
+        };
+        let taken = |others, stolen| Taken { others, stolen };
+        let none = work(0, 0, 0, 0);
+        assert_eq!(none.taken(work(150, 20, 200, 100)), taken(0.25, 0.1));
+        assert_eq!(none.taken(work(100, 0, 200, 120)), taken(0.0, 0.0));
+        assert_eq!(work(5, 1, 5, 5).taken(work(5, 1, 5, 5)), taken(0.0, 0.0));
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use crate::place::{Place, Setting};
 /// What a stack is measured with.
 pub(crate) struct Lab<'a> {
     pub(crate) runner: &'a Runner,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Place<'a>,
     pub(crate) setting: Setting,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn complete(name: &str, load: &Load, mut figures: Vec<Figure>) -> Res
     let told = |figure: &Figure| match load.kind {
         Kind::Latency => figure.half_rtt_ns.mean.is_some_and(is_sane),
         Kind::Stream | Kind::Blocking => figure.messages_per_second.is_some_and(is_sane),
-        Kind::Overlap => figure.hidden.is_some_and(f64::is_finite),
+        Kind::Overlap => figure.overlap.is_some_and(|times| is_sane(times.both)),
     };
     let lacks = load.sizes.iter().find(|bytes| {
         !figures

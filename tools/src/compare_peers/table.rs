@@ -7,6 +7,7 @@ use std::fmt::Write;
 use doorbell_bench::bare::Band;
 use doorbell_bench::size::Size;
 
+use super::best::{Best, Kept};
 use super::load::Kind;
 use super::report::{Line, Report};
 use super::verdict::{Finding, Over};
@@ -47,6 +48,19 @@ pub(crate) enum Show {
     Bytes,
     /// The percentiles of one size.
     Percentiles,
+    /// Of overlap: the receive by itself.
+    Alone,
+    /// Of overlap: the computation by itself.
+    Computing,
+    /// Of overlap: how much of the shorter of them is hidden.
+    Hidden,
+}
+
+impl Show {
+    /// Whether what is shown is what is compared.
+    pub(crate) fn is_compared(self) -> bool {
+        matches!(self, Self::Figure | Self::Bytes)
+    }
 }
 
 /// The blocks of a report, in the order in which they were measured.
@@ -72,10 +86,12 @@ pub(crate) fn blocks(report: &Report) -> Vec<Block<'_>> {
                 ("bytes per second, non-blocking, in a window", Show::Bytes),
             ],
             Kind::Blocking => &[("messages per second, blocking calls", Show::Figure)],
-            Kind::Overlap => &[(
-                "share of a receive that is hidden behind computation",
-                Show::Figure,
-            )],
+            Kind::Overlap => &[
+                ("a receive and the same computation together, µs", Show::Figure),
+                ("the receive alone, µs", Show::Alone),
+                ("the computation alone, µs", Show::Computing),
+                ("share of the shorter of them that is hidden", Show::Hidden),
+            ],
         };
         for (what, show) in shown {
             let lines = match show {
@@ -171,8 +187,12 @@ impl Block<'_> {
             (Show::Bytes, _) => line
                 .bytes_per_second
                 .map_or_else(|| "-".to_owned(), |rate| short(rate, "B/s")),
-            (_, Kind::Latency) => micros(Some(line.figure.median)),
-            (_, Kind::Overlap) => format!("{:.0} %", line.figure.median * 100.0),
+            (Show::Alone, _) => micros(line.overlap_ns.map(|times| times.alone)),
+            (Show::Computing, _) => micros(line.overlap_ns.map(|times| times.computing)),
+            (Show::Hidden, _) => line
+                .hidden
+                .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+            (_, Kind::Latency | Kind::Overlap) => micros(Some(line.figure.median)),
             _ => short(line.figure.median, "/s"),
         }
     }
@@ -186,11 +206,8 @@ impl Block<'_> {
         };
         let _ = writeln!(text, "{stack:NAME$}{}", cell(&|line| self.figure(line)));
         let any = |has: fn(&Line) -> bool| sizes.iter().filter_map(|bytes| self.line(stack, *bytes)).any(has);
-        if any(|line| line.ratio.is_some()) {
-            let ratios = cell(&|line| {
-                line.ratio
-                    .map_or_else(String::new, |ratio| compared(self.kind, ratio))
-            });
+        if any(|line| line.ratio.is_some()) && self.show.is_compared() {
+            let ratios = cell(&|line| line.ratio.map_or_else(String::new, compared));
             let _ = writeln!(text, "{:NAME$}{}", "", ratios.trim_end());
         }
         if any(|line| line.against_lossless.is_some()) && self.show == Show::Figure {
@@ -232,11 +249,7 @@ pub(crate) const PERCENTILES: [(&str, Pick); 6] = [
 ];
 
 /// `×1.51 1.4–1.6`: the median, the least and the most.
-pub(crate) fn compared(kind: Kind, ratio: Over) -> String {
-    if kind == Kind::Overlap {
-        let points = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
-        return format!("{} points", points(ratio.median));
-    }
+pub(crate) fn compared(ratio: Over) -> String {
     let (least, most) = (times(ratio.least), times(ratio.most));
     format!("×{} {least}–{most}", times(ratio.median))
 }
@@ -364,13 +377,43 @@ fn foot(report: &Report, width: usize, text: &mut String) {
          most; above 1 doorbell is ahead. Figures are medians of the rounds; `-` is what a peer does not tell, or what too \
          few samples know",
     );
+    for told in &report.stacks {
+        paragraph(text, width, "how", &format!("{}: {}", told.name, told.how));
+    }
     for skipped in &report.skipped {
         let label = if skipped.failed { "failed" } else { "without" };
         paragraph(text, width, label, &format!("{}: {}", skipped.what, skipped.why));
     }
+    for best in &report.best {
+        paragraph(text, width, "best", &beside(best));
+    }
     for words in summary(report) {
         paragraph(text, width, "verdict", &words);
     }
+}
+
+/// doorbell beside the best peer of a comparison.
+pub(crate) fn beside(best: &Best) -> String {
+    let verdict = match (best.promise, best.verdict) {
+        (Some(promise), Some(verdict)) => {
+            let verdict = match verdict {
+                Kept::Met => "met",
+                Kept::Missed => "MISSED",
+                Kept::Open => "open",
+            };
+            format!("promised {}: {verdict}", promise.words())
+        }
+        _ => "nothing is promised".to_owned(),
+    };
+    format!(
+        "{}, {}, {}, cores {}: {} beside {}, {verdict}",
+        best.place.name(),
+        best.kind.name(),
+        size(best.bytes),
+        best.band.name(),
+        compared(best.ratio),
+        best.peer
+    )
 }
 
 /// Who is ahead, in sentences.
@@ -397,7 +440,7 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
             line.kind.name(),
             size(line.bytes),
             line.band.name(),
-            compared(line.kind, ratio)
+            compared(ratio)
         ));
     }
     words
@@ -418,6 +461,8 @@ mod tests {
             "6.55 GB/s",
             "without MPICH: mpiexec.hydra is not on the PATH: apt-get install mpich",
             "UCX <&> is ahead: shared memory, latency, 64 KiB, cores far (×0.70 0.63–0.73)",
+            "how     doorbell: as it is",
+            "best    shared memory, latency, 8 B, cores far: ×2.00 1.80–2.10 beside UCX <&>, promised above 1:",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
@@ -451,8 +496,7 @@ mod tests {
             most: 20.0,
             count: 3,
         };
-        assert_eq!(compared(Kind::Latency, over), "×1.50 1.25–20.0");
-        assert_eq!(compared(Kind::Overlap, over), "+50 points");
+        assert_eq!(compared(over), "×1.50 1.25–20.0");
         assert_eq!(against(Kind::Latency, 2.0), "2.00 × as long");
         assert_eq!(against(Kind::Stream, 0.8), "80 % left");
     }

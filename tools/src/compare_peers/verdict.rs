@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use doorbell_bench::bare::Band;
+use doorbell_bench::budgets::Overlap;
 use doorbell_bench::stats::{Percentiles, median};
 use serde::Serialize;
 
@@ -67,10 +68,12 @@ pub(crate) struct Row {
     pub(crate) kind: Kind,
     pub(crate) bytes: u64,
     pub(crate) band: Band,
-    /// Mean half round trip, messages per second, or the share that is hidden.
+    /// Mean half round trip, messages per second, or what a receive and a computation take together.
     pub(crate) figure: Over,
     /// Medians over the turns, of half round trips.
     pub(crate) half_rtt_ns: Percentiles,
+    /// Medians over the turns.
+    pub(crate) overlap: Option<Overlap>,
     /// How many times as good doorbell is; none for doorbell's own first rail.
     pub(crate) ratio: Option<Over>,
     /// The same of the p50, where both tell one.
@@ -87,17 +90,15 @@ fn number(kind: Kind, figure: &Figure) -> Option<f64> {
     match kind {
         Kind::Latency => figure.half_rtt_ns.mean,
         Kind::Stream | Kind::Blocking => figure.messages_per_second,
-        Kind::Overlap => figure.hidden,
+        Kind::Overlap => figure.overlap.map(|times| times.both),
     }
 }
 
 /// How many times as good the base is.
 fn times(kind: Kind, base: f64, other: f64) -> f64 {
     match kind {
-        Kind::Latency => other / base,
+        Kind::Latency | Kind::Overlap => other / base,
         Kind::Stream | Kind::Blocking => base / other,
-        // Shares from nothing to all have no ratio: 1 and their difference takes its place.
-        Kind::Overlap => 1.0 + base - other,
     }
 }
 
@@ -156,6 +157,13 @@ fn row(event: &Event, key: Key, mine: &[(u32, &Figure)], base: Option<&Vec<(u32,
             .collect();
         median(&values)
     };
+    let overlap = |of: fn(Overlap) -> f64| {
+        let values: Vec<f64> = mine
+            .iter()
+            .filter_map(|(_, figure)| figure.overlap.map(of))
+            .collect();
+        median(&values)
+    };
     Some(Row {
         event: event_at,
         stack,
@@ -174,6 +182,14 @@ fn row(event: &Event, key: Key, mine: &[(u32, &Figure)], base: Option<&Vec<(u32,
             max: middle(|it| it.max),
             mean: middle(|it| it.mean),
         },
+        overlap: overlap(|it| it.alone)
+            .zip(overlap(|it| it.computing))
+            .zip(overlap(|it| it.both))
+            .map(|((alone, computing), both)| Overlap {
+                alone,
+                computing,
+                both,
+            }),
         ratio: ratio.filter(|_| stack != 0),
         ratio_p50: ratio_p50.filter(|_| stack != 0),
         finding: ratio.filter(|_| stack != 0).map(Finding::of),
@@ -211,7 +227,7 @@ fn lossless(events: &[Event], rows: &[Row], row: &Row) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::load::Load;
-    use super::super::rounds::Outcome;
+    use super::super::rounds::{Outcome, Taken};
     use super::super::stack::{Lab, Stack};
     use super::*;
     use crate::cli::Family;
@@ -260,7 +276,11 @@ mod tests {
                 ..Percentiles::default()
             },
             messages_per_second: Some(value),
-            hidden: None,
+            overlap: Some(Overlap {
+                alone: value,
+                computing: value,
+                both: value,
+            }),
         };
         Turn {
             event,
@@ -268,7 +288,7 @@ mod tests {
             round,
             outcome: Outcome::Counts(band, vec![figure]),
             bare_ns: [50.0, 50.0],
-            others: 0.0,
+            taken: Taken::default(),
         }
     }
 
@@ -320,6 +340,15 @@ mod tests {
             (rows[1].ratio.unwrap().median, rows[1].finding),
             (0.5, Some(Finding::Peer))
         );
+    }
+
+    #[test]
+    fn of_overlap_the_time_of_both_together_is_compared() {
+        let events = [event(Setting::Shm, Kind::Overlap)];
+        let turns = [0, 1].map(|stack| turn(0, stack, 0, Band::Far, [200.0, 300.0][stack]));
+        let rows = rows(&events, &turns);
+        assert_eq!(rows[1].ratio.unwrap().median, 1.5);
+        assert_eq!(rows[1].overlap.unwrap().both, 300.0);
     }
 
     #[test]

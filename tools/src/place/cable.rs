@@ -13,7 +13,8 @@
 use std::time::{Duration, Instant};
 
 use super::Side;
-use super::holder::{Holder, must};
+use super::holder::Holder;
+use super::process::{Runner, Stop};
 
 /// The interface at both ends.
 pub(crate) const INTERFACE: &str = "v0";
@@ -35,20 +36,19 @@ pub(crate) enum Way {
 }
 
 /// Two hosts, and what is between them.
-#[derive(Debug)]
-pub(super) struct Cable {
-    hosts: [Holder; 2],
-    switch: Option<Holder>,
+pub(super) struct Cable<'r> {
+    hosts: [Holder<'r>; 2],
+    switch: Option<Holder<'r>>,
 }
 
-impl Cable {
+impl<'r> Cable<'r> {
     /// Makes the namespaces and waits until the link is up at both ends.
-    pub(super) fn lay(way: Way) -> Result<Self, String> {
-        let one = Holder::new(None)?;
-        let two = Holder::new(Some(&one))?;
+    pub(super) fn lay(runner: &'r Runner, way: Way) -> Result<Self, Stop> {
+        let one = Holder::new(runner, None)?;
+        let two = Holder::new(runner, Some(&one))?;
         let switch = match way {
             Way::Direct => None,
-            Way::Switched => Some(Holder::new(Some(&one))?),
+            Way::Switched => Some(Holder::new(runner, Some(&one))?),
         };
         let cable = Self {
             hosts: [one, two],
@@ -71,11 +71,11 @@ impl Cable {
     }
 
     /// The namespace of a side.
-    pub(super) fn host(&self, side: Side) -> &Holder {
+    pub(super) fn host(&self, side: Side) -> &Holder<'r> {
         &self.hosts[side as usize]
     }
 
-    fn connect(&self) -> Result<(), String> {
+    fn connect(&self) -> Result<(), Stop> {
         let [one, two] = &self.hosts;
         one.ip(&format!(
             "link add {INTERFACE} mtu {MTU} type veth peer name {INTERFACE} mtu {MTU} netns {}",
@@ -84,7 +84,7 @@ impl Cable {
         .map(drop)
     }
 
-    fn connect_through(&self, switch: &Holder) -> Result<(), String> {
+    fn connect_through(&self, switch: &Holder<'r>) -> Result<(), Stop> {
         switch.ip(&format!("link add {BRIDGE} type bridge"))?;
         for (port, host) in PORTS.into_iter().zip(&self.hosts) {
             switch.ip(&format!(
@@ -98,7 +98,7 @@ impl Cable {
         self.lose(0.0)
     }
 
-    fn wait_until_up(&self, side: Side) -> Result<(), String> {
+    fn wait_until_up(&self, side: Side) -> Result<(), Stop> {
         let begun = Instant::now();
         while !self
             .host(side)
@@ -106,7 +106,9 @@ impl Cable {
             .contains("state UP")
         {
             if begun.elapsed() > PATIENCE {
-                return Err(format!("{INTERFACE} did not come up within {PATIENCE:?}"));
+                return Err(Stop::Failed(format!(
+                    "{INTERFACE} did not come up within {PATIENCE:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -114,13 +116,19 @@ impl Cable {
     }
 
     /// Drops so many percent of what goes either way, whatever it is; 0 ends it. On a direct way nothing can be lost.
-    pub(super) fn lose(&self, percent: f64) -> Result<(), String> {
+    pub(super) fn lose(&self, percent: f64) -> Result<(), Stop> {
         let Some(switch) = &self.switch else {
-            return Err("there is no switch between the two namespaces".to_owned());
+            return Err(Stop::Failed(
+                "there is no switch between the two namespaces".to_owned(),
+            ));
         };
-        must(switch.enter().arg("nft").arg(rules(percent)))
+        switch
+            .must("nft", &[&rules(percent)])
             .map(drop)
-            .map_err(|why| format!("{why}; install the package nftables"))
+            .map_err(|stop| match stop {
+                Stop::Failed(why) => Stop::Failed(format!("{why}; install the package nftables")),
+                stop => stop,
+            })
     }
 }
 

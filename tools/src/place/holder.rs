@@ -1,28 +1,31 @@
 //! A network namespace without a name.
 //!
 //! It lives as long as the process that holds it, and that one as long as our end of a pipe, so that nothing is left
-//! behind, however we end. The holder's own mount of /sys shows the interfaces of its namespace.
+//! behind, however we end. The holder's own mount of /sys shows the interfaces of its namespace, and its own /dev/shm ends
+//! with it: what a peer that was killed leaves there fills nobody's memory.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
-use doorbell_bench::report::printable;
+use crate::place::process::{Held, Runner, Stop};
 
 /// The process that keeps a namespace.
-#[derive(Debug)]
-pub(super) struct Holder {
-    child: Child,
+pub(super) struct Holder<'r> {
+    runner: &'r Runner,
+    held: Held,
     /// Whether it has a user namespace as well, because we are not root.
     user: bool,
 }
 
 /// Holds until its standard input ends: with us, or when we want it.
-const HOLD: &str = "mount -t sysfs sysfs /sys && ip link set lo up && echo up && exec cat >/dev/null";
+const HOLD: &str = "mount -t sysfs sysfs /sys && { [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 shm /dev/shm; } && \
+                    ip link set lo up && echo up && exec cat >/dev/null";
+/// A namespace is made, and an interface set, within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Holder {
+impl<'r> Holder<'r> {
     /// A new namespace; inside the user namespace of another one, if there is one.
-    pub(super) fn new(beside: Option<&Self>) -> Result<Self, String> {
+    pub(super) fn new(runner: &'r Runner, beside: Option<&Self>) -> Result<Self, Stop> {
         let root = rustix::process::geteuid().is_root();
         let mut command = match beside.filter(|other| other.user) {
             Some(other) => {
@@ -43,33 +46,18 @@ impl Holder {
         if !root && beside.is_none() {
             command.args(["--user", "--map-root-user"]);
         }
-        let mut child = command
-            .args(["--net", "--mount", "--", "sh", "-c", HOLD])
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("unshare could not be started: {error}"))?;
-        let mut line = String::new();
-        // It says one line or ends.
-        if let Some(out) = child.stdout.take() {
-            let _ = BufReader::new(out).read_line(&mut line);
-        }
-        if line.trim() != "up" {
-            let mut said = String::new();
-            let _ = child.wait();
-            if let Some(err) = &mut child.stderr {
-                let _ = err.take(4096).read_to_string(&mut said);
-            }
-            return Err(printable(said.trim()));
-        }
-        Ok(Self { child, user: !root })
+        command.args(["--net", "--mount", "--", "sh", "-c", HOLD]);
+        let held = runner.hold("unshare", command, PATIENCE)?;
+        Ok(Self {
+            runner,
+            held,
+            user: !root,
+        })
     }
 
     /// The process, by whose number others find the namespace.
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.held.id()
     }
 
     /// The words that enter it; `user` from outside its user namespace, and not from inside: none can be entered twice.
@@ -90,26 +78,25 @@ impl Holder {
         command
     }
 
+    /// What a program in it, that always succeeds, has to say.
+    pub(super) fn must(&self, program: &str, arguments: &[&str]) -> Result<String, Stop> {
+        let mut command = self.enter();
+        command.arg(program).args(arguments);
+        self.runner.run(program, command, PATIENCE)?.good(program)
+    }
+
     /// `ip` in it, with arguments that have no spaces in them.
-    pub(super) fn ip(&self, arguments: &str) -> Result<String, String> {
-        must(self.enter().arg("ip").args(arguments.split(' ')))
+    pub(super) fn ip(&self, arguments: &str) -> Result<String, Stop> {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        self.must("ip", &arguments)
     }
-}
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // The end of its standard input is its end.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// What a program that always succeeds has to say.
-pub(super) fn must(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    match command.stdin(Stdio::null()).process_group(0).output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Ok(output) => Err(printable(String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("{name}: {error}")),
+    /// Removes what programs that were killed left in its shared memory.
+    pub(super) fn tidy(&self) -> Result<(), Stop> {
+        match self.must("find", &["/dev/shm", "-mindepth", "1", "-delete"]) {
+            // It ends with the namespace, whatever is in it.
+            Ok(_) | Err(Stop::Failed(_)) => Ok(()),
+            Err(stop) => Err(stop),
+        }
     }
 }

@@ -22,9 +22,13 @@ use tempfile::TempDir;
 
 use self::cable::Cable;
 use self::holder::Holder;
+use self::process::{Runner, Stop};
 use crate::error::ToolError;
 
 pub(crate) use self::cable::{INTERFACE, Way};
+
+/// What the names of our folders begin with.
+pub(crate) const FOLDER: &str = "doorbell-place-";
 
 /// Which of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,27 +87,29 @@ impl Setting {
 }
 
 /// A place to measure at.
-#[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Place<'r> {
+    runner: &'r Runner,
     /// The core of each side.
     pub(crate) cores: [usize; 2],
     /// For what is compiled and written on the way.
     pub(crate) folder: TempDir,
     /// The namespace of shared memory, once it is wanted; none where the system allows none.
-    alone: Option<Result<Holder, String>>,
+    alone: Option<Result<Holder<'r>, String>>,
     /// The two of the network, once they are wanted.
-    cable: Option<Cable>,
+    cable: Option<Cable<'r>>,
 }
 
-impl Place {
-    /// Two cores and a folder.
-    pub(crate) fn new(cores: [usize; 2]) -> Result<Self, ToolError> {
-        let folder = tempfile::Builder::new().prefix("doorbell-place-").tempdir();
+impl<'r> Place<'r> {
+    /// Two cores and a folder, which ends with us, however we end.
+    pub(crate) fn new(runner: &'r Runner, cores: [usize; 2]) -> Result<Self, ToolError> {
+        let folder = tempfile::Builder::new().prefix(FOLDER).tempdir();
         let folder = folder.map_err(|source| ToolError::System {
             what: "make a folder for temporary files (`TMPDIR` names where)",
             source,
         })?;
+        runner.watch_folder(folder.path());
         Ok(Self {
+            runner,
             cores,
             folder,
             alone: None,
@@ -112,20 +118,26 @@ impl Place {
     }
 
     /// From here on programs of [`Setting::Shm`] are in a namespace of their own, where one can be had.
-    pub(crate) fn seclude(&mut self) {
-        self.alone = Some(Holder::new(None));
+    pub(crate) fn seclude(&mut self) -> Result<(), Stop> {
+        self.alone = Some(had(Holder::new(self.runner, None))?);
+        Ok(())
     }
 
     /// Makes the two hosts of the network, or says why that cannot be.
-    pub(crate) fn lay(&mut self, way: Way) -> Result<(), String> {
-        let laid = Cable::lay(way).map_err(|why| {
+    pub(crate) fn lay(&mut self, way: Way) -> Result<Result<(), String>, Stop> {
+        let laid = had(Cable::lay(self.runner, way))?.map_err(|why| {
             format!(
                 "two network namespaces could not be made ({why}); it takes root, or a kernel that lets users make \
                  namespaces, and the packages iproute2, util-linux and, for losses, nftables"
             )
-        })?;
-        self.cable = Some(laid);
-        Ok(())
+        });
+        Ok(laid.map(|cable| self.cable = Some(cable)))
+    }
+
+    /// Removes what programs that were killed left in shared memory, in namespaces of our own.
+    pub(crate) fn tidy(&self, setting: Setting) -> Result<(), Stop> {
+        let holders = Side::BOTH.map(|side| self.holder(setting, side));
+        holders.into_iter().flatten().try_for_each(Holder::tidy)
     }
 
     /// Why whoever listens would be heard by others; `None` where it is not.
@@ -146,23 +158,7 @@ impl Place {
             }
             None => Command::new(program),
         };
-        for (name, _) in std::env::vars_os() {
-            // What they are told to do is what the table says, and nothing else.
-            let name = name.to_string_lossy();
-            let ours = [
-                "DOORBELL_",
-                "UCX_",
-                "OMPI_",
-                "PMIX_",
-                "FI_",
-                "MPIR_",
-                "MPICH_",
-                "HYDRA_",
-            ];
-            if ours.iter().any(|start| name.starts_with(start)) {
-                command.env_remove(&*name);
-            }
-        }
+        without_settings(&mut command);
         command
     }
 
@@ -196,17 +192,47 @@ impl Place {
     }
 
     /// Drops so many percent of what goes either way over a switched cable, whatever it is; 0 ends it.
-    pub(crate) fn lose(&self, percent: f64) -> Result<(), String> {
+    pub(crate) fn lose(&self, percent: f64) -> Result<Result<(), String>, Stop> {
         match &self.cable {
-            Some(cable) => cable.lose(percent),
-            None => Err("there is no cable".to_owned()),
+            Some(cable) => had(cable.lose(percent)),
+            None => Ok(Err("there is no cable".to_owned())),
         }
     }
 
-    fn holder(&self, setting: Setting, side: Side) -> Option<&Holder> {
+    fn holder(&self, setting: Setting, side: Side) -> Option<&Holder<'r>> {
         match setting {
             Setting::Shm => self.alone.as_ref()?.as_ref().ok(),
             _ => Some(self.cable.as_ref()?.host(side)),
+        }
+    }
+}
+
+/// What cannot be had here is told; somebody who wants us to end is heard.
+fn had<T>(result: Result<T, Stop>) -> Result<Result<T, String>, Stop> {
+    match result {
+        Ok(it) => Ok(Ok(it)),
+        Err(Stop::Failed(why)) => Ok(Err(why)),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Leaves out what whoever calls us set for doorbell, MPIs, UCX and libfabric: what is measured is what the report says, and
+/// nothing else.
+pub(crate) fn without_settings(command: &mut Command) {
+    const STARTS: [&str; 8] = [
+        "DOORBELL_",
+        "UCX_",
+        "OMPI_",
+        "PMIX_",
+        "FI_",
+        "MPIR_",
+        "MPICH_",
+        "HYDRA_",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if STARTS.iter().any(|start| text.starts_with(start)) {
+            command.env_remove(&name);
         }
     }
 }

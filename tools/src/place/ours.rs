@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::process::{Ended, Ready, Runner, Stop};
-use super::{Place, Setting, Side};
+use super::{Place, Setting, Side, without_settings};
 
 /// The port of `--serve`.
 const PORT: u16 = 7117;
@@ -17,7 +17,7 @@ const KEY_PATIENCE: Duration = Duration::from_secs(20);
 /// This program, and the two hosts.
 pub(crate) struct Ours<'a> {
     pub(crate) runner: &'a Runner,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Place<'a>,
     pub(crate) program: &'a Path,
 }
 
@@ -92,6 +92,7 @@ impl Ours<'_> {
         let key = self.place.folder.path().join("key");
         if !key.exists() {
             let mut command = Command::new(self.program);
+            without_settings(&mut command);
             command.arg("key").arg(&key);
             self.runner.run(name, command, KEY_PATIENCE)?.good(name)?;
         }

@@ -6,7 +6,8 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -130,6 +131,12 @@ pub(crate) struct Runner {
     pub(crate) first: bool,
 }
 
+/// A program that stays as long as its standard input is open; dropped, it ends.
+pub(crate) struct Held {
+    running: Running,
+    stdin: Option<ChildStdin>,
+}
+
 /// A program that runs; dropped, it is ended with its group.
 struct Running {
     child: Child,
@@ -161,7 +168,7 @@ impl Runner {
                     .map_err(system("start the process that ends what peers leave behind"))?,
             ),
             root,
-            signals: RefCell::new(Signals::catch().map_err(system("catch signals"))?),
+            signals: RefCell::new(Signals::catch_ends().map_err(system("catch signals"))?),
             interrupted: Cell::new(None),
             first: fs::read_to_string("/proc/self/stat").is_ok_and(|stat| is_real_time(&stat)),
         })
@@ -199,8 +206,8 @@ impl Runner {
                     Ready::Speaks => "say that it can be asked".to_owned(),
                 };
                 return Err(Stop::Failed(format!(
-                    "{name}'s server did not {what} within {} s: {}",
-                    listening.as_secs(),
+                    "{name}'s server did not {what} within {}: {}",
+                    seconds(listening),
                     self.kill(&mut serving)
                 )));
             }
@@ -226,11 +233,44 @@ impl Runner {
             .map_or(Ok(()), |signal| Err(Stop::Interrupted(signal)))
     }
 
+    /// Starts a program that stays until it is dropped, and waits until it says that it is ready. No sweep ends it; the
+    /// keeper does where we cannot.
+    pub(crate) fn hold(&self, name: &str, mut command: Command, limit: Duration) -> Result<Held, Stop> {
+        command.env_remove(MARK).stdin(Stdio::piped());
+        let mut running = self.spawn(name, command)?;
+        let stdin = running.child.stdin.take();
+        let begun = Instant::now();
+        while !running.is_ready(Ready::Speaks) {
+            if running.has_ended() {
+                let ended = running.take_leave(name)?;
+                return Err(Stop::Failed(ended.last_words()));
+            }
+            if begun.elapsed() > limit {
+                return Err(Stop::Failed(format!(
+                    "{name} was not ready within {} and was killed: {}",
+                    seconds(limit),
+                    self.kill(&mut running)
+                )));
+            }
+            self.check()?;
+            std::thread::sleep(LOOK);
+        }
+        Ok(Held { running, stdin })
+    }
+
+    /// From now on a folder is removed when we are killed.
+    pub(crate) fn watch_folder(&self, folder: &Path) {
+        self.keeper.borrow_mut().watch_folder(folder);
+    }
+
     fn start(&self, name: &str, mut command: Command) -> Result<Running, Stop> {
+        command.env(MARK, &self.root).stdin(Stdio::null());
+        self.spawn(name, command)
+    }
+
+    fn spawn(&self, name: &str, mut command: Command) -> Result<Running, Stop> {
         self.check()?;
         command
-            .env(MARK, &self.root)
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Ctrl-C is for us, and we end it in our order.
@@ -277,8 +317,8 @@ impl Runner {
             if Instant::now() >= until {
                 let words = self.kill(running);
                 return Err(Stop::Failed(format!(
-                    "{name} did not end within {:.0} s and was killed: {words}",
-                    limit.as_secs_f64()
+                    "{name} did not end within {} and was killed: {words}",
+                    seconds(limit)
                 )));
             }
             let signals = self.signals.borrow();
@@ -361,6 +401,29 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+impl Held {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.running.child.id()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The end of its standard input is its end; what does not hear of it is ended with its group.
+        drop(self.stdin.take());
+        let begun = Instant::now();
+        while !self.running.has_ended() && begun.elapsed() < LEAVE {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// A time in words.
+fn seconds(time: Duration) -> String {
+    format!("{} s", (time.as_secs_f64() * 1e3).round() / 1e3)
 }
 
 fn nothing() -> Receiver<String> {
@@ -447,6 +510,12 @@ mod tests {
                      \x20  1: 0100007F:55F2 0100007F:9999 01 00000000:00000000\n";
         assert!(is_listed(table, 0x55f1));
         assert!(!is_listed(table, 0x55f2) && !is_listed(table, 0x5f1) && !is_listed("", 1));
+    }
+
+    #[test]
+    fn times_are_told_as_they_are() {
+        assert_eq!(seconds(Duration::from_secs_f64(2.5)), "2.5 s");
+        assert_eq!(seconds(Duration::from_secs(24)), "24 s");
     }
 
     #[test]

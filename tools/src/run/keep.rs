@@ -6,9 +6,11 @@
 //! is inherited over `fork`, `setsid` and daemons' double forks alike. Out of reach: a process that left both, one of
 //! another user, and a machine without /proc.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,10 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::cli::KeepArgs;
 use crate::error::ToolError;
+use crate::place::FOLDER;
 
+/// Before the name of a folder.
+const FOLDER_WORD: &str = "folder ";
 /// The launcher's last word when it looked after everything itself.
 const DONE: &str = "done";
 /// A process that cannot be ended, such as one in the middle of a system call, is given up after this time.
@@ -54,6 +59,14 @@ impl Keeper {
         self.tell(&group.as_raw_nonzero().to_string());
     }
 
+    /// From now on a folder belongs to the job: it is removed when the launcher is killed.
+    pub(crate) fn watch_folder(&mut self, folder: &Path) {
+        // A name that the keeper could misread is not told.
+        if let Some(name) = folder.to_str().filter(|name| !name.contains('\n')) {
+            self.tell(&format!("{FOLDER_WORD}{name}"));
+        }
+    }
+
     fn tell(&mut self, word: &str) {
         if let Some(pipe) = &mut self.pipe {
             // A keeper that was killed keeps nothing; the job itself does not need it.
@@ -72,19 +85,32 @@ impl Drop for Keeper {
 
 /// `keep-job`: waits for the launcher's end.
 pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
-    let mut groups = Vec::new();
+    let (mut groups, mut folders) = (Vec::new(), Vec::new());
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if line == DONE {
             return Ok(Exit::Done.into());
         }
-        groups.extend(number(&line));
+        match line.strip_prefix(FOLDER_WORD) {
+            Some(folder) => folders.push(PathBuf::from(folder)),
+            None => groups.extend(number(&line)),
+        }
     }
     let until = Instant::now() + PATIENCE;
     let kept = Kept::new(&args.root, groups);
     while kept.signal(Signal::KILL) > 0 && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
+    for folder in folders.iter().filter(|folder| is_temporary(folder)) {
+        // Nobody is left who could be told.
+        let _ = fs::remove_dir_all(folder);
+    }
     Ok(Exit::Done.into())
+}
+
+/// Whether a folder is one that the launcher makes for itself.
+fn is_temporary(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(OsStr::to_str);
+    folder.is_absolute() && name.is_some_and(|name| name.starts_with(FOLDER))
 }
 
 /// What tells the processes of a job from others.
@@ -191,6 +217,20 @@ mod tests {
         assert_eq!(found, Some(('S', Pid::from_raw(42), Pid::from_raw(41))));
         assert_eq!(fields("7 (sh"), None);
         assert_eq!(fields("7 (sh) X 1 -1 -1 0"), Some(('X', None, None)));
+    }
+
+    #[test]
+    fn only_folders_of_our_own_are_removed() {
+        assert!(is_temporary(Path::new("/tmp/doorbell-place-x1")));
+        for other in [
+            "/tmp",
+            "/",
+            "doorbell-place-x1",
+            "/home/doorbell-place-x1/..",
+            "/tmp/doorbell",
+        ] {
+            assert!(!is_temporary(Path::new(other)), "{other}");
+        }
     }
 
     #[test]

@@ -9,6 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
+/// Signals that want us to end.
+const ENDS: [(i32, Signal); 4] = [
+    (SIGINT, Signal::INT),
+    (SIGTERM, Signal::TERM),
+    (SIGHUP, Signal::HUP),
+    (SIGQUIT, Signal::QUIT),
+];
+
 /// The signals that the launcher passes on.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, UnixStream)>);
@@ -17,16 +25,18 @@ impl Signals {
     /// From now on the signals are caught. The first two are, even when whoever started us ignores them: a job can be
     /// ended. The others stay ignored then, as `nohup` and shells without job control want it.
     pub(crate) fn catch() -> io::Result<Self> {
+        let stop = [(SIGTSTP, Signal::TSTP)];
+        Self::catch_all(ENDS.into_iter().chain(stop))
+    }
+
+    /// The same without the one that stops and does not end (Ctrl-Z): it does what it always does.
+    pub(crate) fn catch_ends() -> io::Result<Self> {
+        Self::catch_all(ENDS.into_iter())
+    }
+
+    fn catch_all(all: impl Iterator<Item = (i32, Signal)>) -> io::Result<Self> {
         let ignored = ignored();
-        let all = [
-            (SIGINT, Signal::INT),
-            (SIGTERM, Signal::TERM),
-            (SIGHUP, Signal::HUP),
-            (SIGQUIT, Signal::QUIT),
-            (SIGTSTP, Signal::TSTP),
-        ];
-        all.into_iter()
-            .filter(|(number, _)| matches!(*number, SIGINT | SIGTERM) || ignored >> (number - 1) & 1 == 0)
+        all.filter(|(number, _)| matches!(*number, SIGINT | SIGTERM) || ignored >> (number - 1) & 1 == 0)
             .map(|(number, signal)| Ok((signal, caught(number)?)))
             .collect::<io::Result<_>>()
             .map(Self)

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod hosts;
 mod links;
+mod mpi_pair;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
 mod peers;
