@@ -1,6 +1,6 @@
 //! The hand-over of dedicated mode by itself: a command through the mailbox, its completion by one cache line.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use doorbell_fabric::clock::Clock;
@@ -51,26 +51,33 @@ pub fn hand_over(cores: [usize; 2]) -> Result<HandOver, BenchError> {
     };
     let (sender, mut receiver) = mpsc::mailbox::<u64>(SLOTS).map_err(|error| ended(&error.to_string()))?;
     let done = Line::default();
+    let over = AtomicBool::new(false);
     let mut near = Bare::make()?;
     let mut far = Bare::open(near.place())?;
     thread::scope(|scope| {
         let engine = scope.spawn(|| {
+            let _over = Over(&over);
             pin::bind(cores[1])?;
             far.pong(ROUNDS)?;
             for n in 1..=COMMANDS {
-                until(|| receiver.recv() == Some(n));
+                if !until(&over, || receiver.recv() == Some(n)) {
+                    return Err(ended("its caller ended before it"));
+                }
                 done.0.store(n, Ordering::Release);
             }
             far.pong(ROUNDS)
         });
         let caller = scope.spawn(|| {
+            let _over = Over(&over);
             pin::bind(cores[0])?;
             let clock = Clock::start();
             let before = near.ping(&clock, ROUNDS)?;
             let start = clock.ticks();
             for n in 1..=COMMANDS {
-                until(|| sender.send(n).is_ok());
-                until(|| done.0.load(Ordering::Acquire) == n);
+                let taken = until(&over, || sender.send(n).is_ok());
+                if !taken || !until(&over, || done.0.load(Ordering::Acquire) == n) {
+                    return Err(ended("its other side ended before it"));
+                }
             }
             let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / COMMANDS as f64;
             let after = near.ping(&clock, ROUNDS)?;
@@ -85,15 +92,30 @@ pub fn hand_over(cores: [usize; 2]) -> Result<HandOver, BenchError> {
     })
 }
 
-fn until(mut ready: impl FnMut() -> bool) {
+/// Says that a side has ended, however it ends: the other one waits for nothing then.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Waits; `false` when it never will be, because the other side is over.
+fn until(over: &AtomicBool, mut ready: impl FnMut() -> bool) -> bool {
     let mut spins = 0;
     while !ready() {
         spins += 1;
         if spins == SPINS {
+            if over.load(Ordering::Acquire) {
+                // What it did last may have been what is waited for.
+                return ready();
+            }
             thread::yield_now();
             spins = 0;
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -107,5 +129,16 @@ mod tests {
         assert!(measured.nanos > 0.0 && measured.bare_ns > 0.0);
         assert!(measured.exchanges() > 0.1, "{measured:?}");
         assert!(hand_over([100_000, 0]).is_err());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_side_that_has_ended() {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| until(&over, || false));
+            drop(Over(&over));
+            assert!(!waiting.join().unwrap());
+        });
+        assert!(until(&over, || true));
     }
 }

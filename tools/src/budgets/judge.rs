@@ -77,8 +77,15 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
                 " ({bad} repetitions had a bare exchange above {BAD_BASE_NS} ns)"
             ));
         }
+        if shm.unsteady > 0 {
+            let unsteady = shm.unsteady;
+            other.push_str(&format!(
+                " ({unsteady} measurements were left out, as the cores moved under them)"
+            ));
+        }
         alone().or_else(|| values.is_empty().then_some(other))
     };
+    let beside = |why: Option<String>| why.or_else(|| Some(rows::BESIDE_PEERS.to_owned()));
     let mailbox = parts.lacks(Part::Process).or_else(|| machine.alone.clone());
     let mailbox = mailbox.or_else(|| {
         let bad = inside.mailbox.is_empty() && inside.bad_bases > 0;
@@ -93,10 +100,11 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         rows::SIBLING.judge(&shm.sibling, band(&shm.sibling, "threads of one core")),
         rows::DEDICATED.judge(&shm.dedicated, left().or_else(|| machine.few.clone())),
         rows::MAILBOX.judge(&inside.mailbox, mailbox),
-        rows::RATE_NEAR.judge(&shm.rate_near, band(&shm.rate_near, "near")),
-        rows::RATE_FAR.judge(&shm.rate_far, band(&shm.rate_far, "far")),
-        rows::RATE_POSTED.judge(&shm.rate_posted, alone()),
+        rows::RATE_NEAR.judge(&shm.rate_near, beside(band(&shm.rate_near, "near"))),
+        rows::RATE_FAR.judge(&shm.rate_far, beside(band(&shm.rate_far, "far"))),
+        rows::RATE_POSTED.judge(&shm.rate_posted, beside(alone())),
         rows::BANDWIDTH.judge(&shm.bandwidth, alone()),
+        rows::BANDWIDTH_REGIONS.judge(&shm.bandwidth_regions, alone()),
     ]
 }
 
@@ -221,6 +229,8 @@ fn of_inside(inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<Judged> {
         rows::RING_SLICE.judge(&inside.ring_slice, left()),
         rows::POSTED.judge(&inside.posted, left()),
         rows::UNEXPECTED.judge(&inside.unexpected, left()),
+        rows::POSTED_ALL.judge(&inside.posted_all, left()),
+        rows::UNEXPECTED_ALL.judge(&inside.unexpected_all, left()),
         rows::OVERLAP.judge(&inside.overlap, left().or_else(|| machine.few.clone())),
     ]
 }

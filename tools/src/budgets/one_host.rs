@@ -2,8 +2,8 @@
 
 use doorbell_bench::bare::Band;
 use doorbell_bench::budgets::{
-    Queue, Way, hand_over, hotel_nanos, matching_ratio, overlap_share, pml_nanos, raw_udp_nanos, ring_ratios,
-    stack_nanos,
+    Asked, Queue, Way, hand_over, hotel_nanos, matching_ratio, overlap_share, pml_nanos, raw_udp_nanos,
+    ring_ratios, stack_nanos,
 };
 use doorbell_bench::error::BenchError;
 use doorbell_fabric::clock::Clock;
@@ -27,9 +27,12 @@ pub(super) struct Shm {
     pub(super) rate_far: Vec<f64>,
     pub(super) rate_posted: Vec<f64>,
     pub(super) bandwidth: Vec<f64>,
+    pub(super) bandwidth_regions: Vec<f64>,
     pub(super) dedicated: Vec<f64>,
     /// Repetitions whose bare exchange was too slow to compare with.
     pub(super) bad_bases: u32,
+    /// Measurements during which the cores did not stay near or far.
+    pub(super) unsteady: u32,
 }
 
 /// What they measured over the loopback.
@@ -56,6 +59,8 @@ pub(super) struct Inside {
     pub(super) ring_slice: Vec<f64>,
     pub(super) posted: Vec<f64>,
     pub(super) unexpected: Vec<f64>,
+    pub(super) posted_all: Vec<f64>,
+    pub(super) unexpected_all: Vec<f64>,
     pub(super) overlap: Vec<f64>,
 }
 
@@ -69,6 +74,7 @@ impl Shm {
         let base = inline.cache_line_half_rtt_ns.unwrap_or(f64::INFINITY);
         match (inline.band, inline.ratio) {
             _ if base > BAD_BASE_NS => self.bad_bases += 1,
+            _ if inline.unsteady => self.unsteady += 1,
             (Some(Band::Near), Some(ratio)) => self.near.push(ratio),
             (Some(Band::Far), Some(ratio)) => self.far.push(ratio),
             (Some(Band::Sibling), Some(ratio)) => self.sibling.push(ratio),
@@ -76,18 +82,22 @@ impl Shm {
         }
         let rate = asker.shm(&["rate", "--sizes", "8"])?;
         match (rate.reference.band, rate.messages_per_second) {
+            _ if rate.reference.unsteady => self.unsteady += 1,
             (Some(Band::Near), Some(rate)) => self.rate_near.push(rate),
             (Some(Band::Far), Some(rate)) => self.rate_far.push(rate),
             _ => {}
         }
         let posted = asker.shm(&["rate", "--posted", "512", "--sizes", "8"])?;
         self.rate_posted.extend(posted.messages_per_second);
-        let stream = asker.shm(&["stream", "--sizes", "1Mi"])?;
+        let stream = asker.shm(&["stream", "--sizes", "1Mi", "--plain"])?;
         self.bandwidth.extend(stream.reference.memcpy_share);
+        let stream = asker.shm(&["stream", "--sizes", "1Mi"])?;
+        self.bandwidth_regions.extend(stream.reference.memcpy_share);
         if cores.len() >= DEDICATED_CORES {
             let words = ["pingpong", "--sizes", "8", "--mode", "dedicated"];
-            let dedicated = asker.shm(&words)?.reference.ratio;
-            let more = dedicated.zip(inline.ratio);
+            let dedicated = asker.shm(&words)?.reference;
+            let steady = !dedicated.unsteady && !inline.unsteady && dedicated.band == inline.band;
+            let more = dedicated.ratio.zip(inline.ratio).filter(|_| steady);
             self.dedicated
                 .extend(more.map(|(dedicated, inline)| dedicated - inline));
         }
@@ -144,8 +154,14 @@ impl Inside {
         self.hotel_tick.push(tick);
         self.pml.push(pml_nanos(clock).map_err(ended)?);
         check()?;
-        self.posted.push(matching_ratio(clock, Queue::Posted));
-        self.unexpected.push(matching_ratio(clock, Queue::Unexpected));
+        for (queue, asked, samples) in [
+            (Queue::Posted, Asked::Few, &mut self.posted),
+            (Queue::Unexpected, Asked::Few, &mut self.unexpected),
+            (Queue::Posted, Asked::All, &mut self.posted_all),
+            (Queue::Unexpected, Asked::All, &mut self.unexpected_all),
+        ] {
+            samples.push(matching_ratio(clock, queue, asked));
+        }
         check()?;
         self.overlap.push(overlap_share().map_err(ended)?);
         if let [first, second, ..] = *cores {

@@ -42,18 +42,19 @@ pub(super) const MAILBOX: Budget = Budget {
 pub(super) const RATE_NEAR: Budget = Budget {
     name: "message rate, 8 B, near",
     unit: "msg/s",
-    limit: 29e6,
-    bound: Bound::Above,
-    how: "shm, one pair, one direction, blocking sends and receives; the best installed peer reaches 25 to 29 million",
+    limit: 0.0,
+    bound: Bound::None,
+    how: "shm, one pair, one direction, blocking sends and receives",
 };
+/// Why rates and bandwidths that are promised beside the peers are not judged here.
+pub(super) const BESIDE_PEERS: &str = "what is promised is more than the best installed peer carries in the same way and run: \
+                                       `doorbell compare-peers` measures both and judges it";
 pub(super) const RATE_FAR: Budget = Budget {
     name: "message rate, 8 B, far",
-    bound: Bound::None,
     ..RATE_NEAR
 };
 pub(super) const RATE_POSTED: Budget = Budget {
     name: "message rate, 8 B, posted",
-    bound: Bound::None,
     how: "the same with 512 non-blocking sends and receives outstanding and waited for together, near or far",
     ..RATE_NEAR
 };
@@ -62,8 +63,13 @@ pub(super) const BANDWIDTH: Budget = Budget {
     unit: "x",
     limit: 0.9,
     bound: Bound::AtLeast,
-    how: "64 outstanding, as a share of what one memcpy per message of that size allows on one core, measured before \
-          and after each slice",
+    how: "64 outstanding, out of ordinary memory and into it, as a share of what one memcpy per message of that size allows \
+          on one core, measured before and after each slice",
+};
+pub(super) const BANDWIDTH_REGIONS: Budget = Budget {
+    name: "bandwidth, 1 MiB, shm, regions",
+    how: "the same out of regions and into them",
+    ..BANDWIDTH
 };
 pub(super) const PML: Budget = Budget {
     name: "PML, one 8 B message",
@@ -75,13 +81,12 @@ pub(super) const PML: Budget = Budget {
 pub(super) const STACK: Budget = Budget {
     name: "BTL + PML, one 8 B message",
     how: "ping-pong by calls that wait, two ranks on one thread over a datagram rail that only copies frames: sent, \
-          received, matched and acknowledged; what that rail takes by itself for as many frames is subtracted; best of \
+          received, matched and acknowledged; what that rail takes by itself for the same frames is subtracted; best of \
           thirty rounds of 20,000",
     ..PML
 };
 pub(super) const STACK_POSTED: Budget = Budget {
     name: "BTL + PML, 8 B, posted",
-    bound: Bound::None,
     how: "the same in one direction, received by requests that are posted, completed and tested",
     ..STACK
 };
@@ -126,13 +131,25 @@ pub(super) const POSTED: Budget = Budget {
     limit: 2.0,
     bound: Bound::AtMost,
     how: "a message with a fully given tag finds its entry, and the entry is posted again: time with 100,000 entries \
-          over time with one",
+          over time with one; 16 of the tags are asked for, again and again, so that what takes time is the search",
 };
 pub(super) const UNEXPECTED: Budget = Budget {
     name: "matching, 100,000 unexpected",
     how: "a receive with a fully given tag finds its kept message, and the message is kept again: time with 100,000 \
-          over time with one",
+          over time with one; 16 of the tags are asked for",
     ..POSTED
+};
+pub(super) const POSTED_ALL: Budget = Budget {
+    name: "matching, 100,000 posted, all",
+    bound: Bound::None,
+    how: "the same for posted entries with all tags asked for, in an order that no cache can guess: the misses of touching \
+          every entry are in it",
+    ..POSTED
+};
+pub(super) const UNEXPECTED_ALL: Budget = Budget {
+    name: "matching, 100,000 unexpected, all",
+    how: "the same for kept messages with all tags asked for",
+    ..POSTED_ALL
 };
 pub(super) const OVERLAP: Budget = Budget {
     name: "overlap, 4 MiB, dedicated",

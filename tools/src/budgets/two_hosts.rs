@@ -263,7 +263,7 @@ mod tests {
         };
         let mut over = Over::default();
         let lossy = [figures(6_000.0, 1.5e9), figures(12_000.0, 0.5e9)];
-        over.compare([figures(3_000.0, 2e9), figures(5_000.0, 2e9)], lossy);
+        over.compare([figures(3_000.0, 2e9), figures(3_400.0, 2e9)], lossy);
         assert!(over.mean.iter().all(Vec::is_empty), "{over:?}");
         assert_eq!(
             (over.goodput[0][0], over.goodput[1][0], over.unsteady),

@@ -1,5 +1,5 @@
 //! PML and BTL with their driver taken out: two ranks on one thread, over a datagram rail that only copies frames from
-//! one array to another. What that rail takes by itself, for the same number of frames of the same length, is measured
+//! one array to another. What that rail takes by itself, for as many frames of the same channels, heads and bodies, is measured
 //! in turn and subtracted: what is left is fragments, window, acknowledgements and matching, of both ends together.
 //!
 //! Twice: as a ping-pong of calls that wait, which is what a latency is made of, and as a stream of messages in one
@@ -18,8 +18,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{Body, PeerIndex};
 
 use crate::error::BenchError;
-use pair::{PAYLOAD, failed};
-use wire::End;
+use pair::failed;
+use wire::{End, Shape};
 
 pub use pair::Pair;
 
@@ -58,24 +58,16 @@ pub enum Way {
 /// When either refuses what it must not refuse.
 pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
     let mut pair = Pair::over(&[LATENCY])?;
+    // What is posted for these is what is posted for all that follow: nothing depends on the time that passes outside.
+    messages(&mut pair, way)?;
+    let shapes = pair.shapes(|pair| messages(pair, way))?;
     let (mut all, mut driver) = (f64::INFINITY, f64::INFINITY);
     let before = pair.frames()[0];
     for _ in 0..LOOKS {
         let start = clock.ticks();
-        match way {
-            Way::Waiting => {
-                for _ in 0..MESSAGES / 2 {
-                    pair.there_and_back()?;
-                }
-            }
-            Way::Posted => {
-                for _ in 0..MESSAGES {
-                    pair.exchange()?;
-                }
-            }
-        }
+        messages(&mut pair, way)?;
         all = all.min(clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / MESSAGES as f64);
-        driver = driver.min(driver_nanos(clock).map_err(failed)?);
+        driver = driver.min(driver_nanos(clock, &shapes).map_err(failed)?);
     }
     let frames = (pair.frames()[0] - before) as f64 / (MESSAGES * u64::from(LOOKS)) as f64;
     // The best of each by itself: a slow look at the driver must not be taken from a fast one at all of it.
@@ -85,6 +77,14 @@ pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
         driver_nanos,
         frames,
     })
+}
+
+/// As many as for one look.
+fn messages(pair: &mut Pair, way: Way) -> Result<(), BenchError> {
+    match way {
+        Way::Waiting => (0..MESSAGES / 2).try_for_each(|_| pair.there_and_back()),
+        Way::Posted => (0..MESSAGES).try_for_each(|_| pair.exchange()),
+    }
 }
 
 /// A pair of ranks with idle peers.
@@ -135,32 +135,34 @@ fn resident_bytes() -> Option<f64> {
     Some(pages * rustix::param::page_size() as f64)
 }
 
-/// What the copying rail takes for one frame by itself, in nanoseconds: posted, shown, and its head copied once.
-fn driver_nanos(clock: &Clock) -> Result<f64, RailError> {
-    const HEAD: [u8; 48] = [7; 48];
+/// What the copying rail takes for one of these frames by itself, in nanoseconds: posted, shown, and looked at.
+fn driver_nanos(clock: &Clock, shapes: &[Shape]) -> Result<f64, RailError> {
+    const BYTES: [u8; 256] = [7; 256];
     let [mut near, mut far] = End::pair(0, LATENCY)?;
     let mut seen = 0u32;
     let start = clock.ticks();
-    for _ in 0..MESSAGES {
+    for shape in shapes {
         let (tx, _) = near.split();
-        if tx.reserve(Channel::Priority, 1) == 1 {
-            let posted = tx.post(
-                Channel::Priority,
-                PeerIndex(0),
-                black_box(&HEAD),
-                Body::Bytes(&[7; PAYLOAD]),
-            );
+        if tx.reserve(shape.channel, 1) == 1 {
+            let (head, body) = (black_box(&BYTES[..shape.head]), &BYTES[..shape.body]);
+            let body = if body.is_empty() {
+                Body::Empty
+            } else {
+                Body::Bytes(body)
+            };
+            let posted = tx.post(shape.channel, PeerIndex(0), head, body);
             black_box(posted.is_ok());
         }
         tx.doorbell();
         let (_, rx) = far.split();
-        for i in 0..rx.poll(Channel::Priority, 16) {
-            if let Some(frame) = rx.frame(Channel::Priority, i) {
-                black_box(frame.bytes.len());
-                seen += 1;
+        for channel in [Channel::Priority, Channel::Data] {
+            for i in 0..rx.poll(channel, 16) {
+                if let Some(frame) = rx.frame(channel, i) {
+                    black_box(frame.bytes.len());
+                    seen += 1;
+                }
             }
         }
-        black_box(rx.poll(Channel::Data, 16));
     }
     let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
     Ok(nanos / f64::from(seen.max(1)))
@@ -178,6 +180,24 @@ mod tests {
             assert!(stack.driver_nanos > 0.0, "{way:?}: {stack:?}");
             // One frame for each message, and at most an acknowledgement for each second one.
             assert!((1.0..=1.6).contains(&stack.frames), "{way:?}: {stack:?}");
+        }
+    }
+
+    #[test]
+    fn frames_are_charged_as_they_are() {
+        for way in [Way::Waiting, Way::Posted] {
+            let mut pair = Pair::over(&[LATENCY]).unwrap();
+            let before = pair.frames()[0];
+            let shapes = pair.shapes(|pair| messages(pair, way)).unwrap();
+            assert_eq!(shapes.len() as u64, pair.frames()[0] - before, "{way:?}");
+            // Each message is a frame with its eight bytes in it; the others carry none.
+            let bodies = shapes.iter().filter(|shape| shape.body > 0).count() as u64;
+            assert!(bodies >= MESSAGES, "{way:?}: {bodies} of {}", shapes.len());
+            assert!(
+                shapes.iter().all(|shape| shape.head + shape.body <= 128),
+                "{way:?}"
+            );
+            assert!(pair.shapes(|_| Ok(())).unwrap().is_empty());
         }
     }
 

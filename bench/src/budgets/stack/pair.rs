@@ -9,7 +9,7 @@ use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, PmlConfig, Rank, Sent};
 
-use super::wire::End;
+use super::wire::{End, Shape};
 use crate::error::BenchError;
 
 const TAG: u64 = 7;
@@ -130,6 +130,22 @@ impl Pair {
                 end.progress(Time::from_nanos(self.now));
             }
         }
+    }
+
+    /// The frames of an exchange, one by one and of both ends, over as many messages as are exchanged by `exchange`.
+    pub(super) fn shapes(
+        &mut self,
+        exchange: impl FnOnce(&mut Self) -> Result<(), BenchError>,
+    ) -> Result<Vec<Shape>, BenchError> {
+        let rails = |pair: &mut Self, each: &mut dyn FnMut(&mut End)| {
+            let rails = pair.ends.iter_mut().flat_map(|end| end.rails_mut());
+            rails.for_each(|(_, rail)| each(rail.driver_mut()));
+        };
+        rails(self, &mut End::remember);
+        exchange(self)?;
+        let mut shapes = Vec::new();
+        rails(self, &mut |end| shapes.extend(end.remembered()));
+        Ok(shapes)
     }
 
     /// Frames that both ends posted so far, rail by rail.

@@ -48,10 +48,20 @@ const fn index(channel: Channel) -> usize {
     }
 }
 
+/// Frames of one kind: where they went, and how long they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) channel: Channel,
+    pub(super) head: usize,
+    pub(super) body: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Tx {
     wire: Wire,
     posted: [u64; 2],
+    /// The frames posted, one by one, while somebody wants to know.
+    seen: Option<Vec<Shape>>,
 }
 
 impl Transmit for Tx {
@@ -91,6 +101,13 @@ impl Transmit for Tx {
         }
         batch.filled += 1;
         self.posted[at] += 1;
+        if let Some(seen) = &mut self.seen {
+            seen.push(Shape {
+                channel,
+                head: head.len(),
+                body: body.len(),
+            });
+        }
         Ok(FrameId(self.posted[at]))
     }
 
@@ -189,6 +206,7 @@ impl End {
             tx: Tx {
                 wire: out.clone(),
                 posted: [0; 2],
+                seen: None,
             },
             rx: Rx {
                 wire: into.clone(),
@@ -198,6 +216,16 @@ impl End {
             },
         };
         Ok([end(1, &there, &back), end(2, &back, &there)])
+    }
+
+    /// From now on what is posted is remembered.
+    pub(super) fn remember(&mut self) {
+        self.tx.seen = Some(Vec::new());
+    }
+
+    /// What was posted since then; no more is remembered.
+    pub(super) fn remembered(&mut self) -> Vec<Shape> {
+        self.tx.seen.take().unwrap_or_default()
     }
 
     /// Frames posted so far.
