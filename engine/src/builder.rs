@@ -1,7 +1,6 @@
 //! Bringing a world up: configuration, rails, the meeting of the ranks, the choice of rails per peer.
 
 use std::path::PathBuf;
-use std::thread;
 
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Incarnation, Message};
@@ -16,6 +15,7 @@ use doorbell_sim::SimNet;
 use crate::bootstrap::remote::{Life, RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol, Resume};
+use crate::cores;
 use crate::error::{Error, Waiting};
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all, reason_of};
@@ -494,13 +494,12 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
 
 /// Whether the host has fewer cores for us than threads that want to spin.
 fn crowded(rank: u32, table: &[Hello], dedicated: bool) -> bool {
-    let host = table.get(rank as usize).map(|own| own.host.as_str());
-    let here = table
-        .iter()
-        .filter(|hello| Some(hello.host.as_str()) == host)
-        .count();
-    let threads = if dedicated { here * 2 } else { here };
-    thread::available_parallelism().map_or(1, usize::from) < threads
+    let Some(own) = table.get(rank as usize) else {
+        return false;
+    };
+    let here = table.iter().filter(|hello| hello.host == own.host);
+    let threads = if dedicated { 2 } else { 1 };
+    cores::are_crowded(&own.cores, here.map(|hello| hello.cores.as_str()), threads)
 }
 
 /// Chooses the rails to every peer, and opens it over them.

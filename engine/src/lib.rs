@@ -25,6 +25,7 @@ mod builder;
 mod collect;
 pub mod config;
 mod convert;
+mod cores;
 pub mod error;
 mod message;
 mod progress;

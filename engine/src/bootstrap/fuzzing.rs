@@ -73,6 +73,7 @@ fn own(rank: u32) -> Hello {
         incarnation: 1,
         pid: 1,
         host: "here".to_owned(),
+        cores: String::new(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::new(),
         agreed: BTreeMap::from([("pml.unexpected".to_owned(), "1".to_owned())]),

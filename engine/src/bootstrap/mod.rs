@@ -75,6 +75,9 @@ pub struct Hello {
     pub pid: u32,
     /// Which host it runs on: the kernel's boot id.
     pub host: String,
+    /// The cores that it may use there, as `0-3,8`; empty when it does not know.
+    #[serde(default)]
+    pub cores: String,
     /// The library's version there.
     pub version: String,
     /// The program's path there.
@@ -99,6 +102,7 @@ impl Hello {
             incarnation: random::number()?,
             pid: std::process::id(),
             host: host_id(),
+            cores: crate::cores::allowed(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             program: std::env::current_exe()
                 .map_or_else(|_| String::new(), |path| path.display().to_string()),
