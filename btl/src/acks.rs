@@ -8,6 +8,7 @@
 //!
 //! Sources: RFC 2018 (selective acknowledgement), RFC 8985 (loss by later transmissions); reference: vic, section 6.4.
 
+use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::memory::SharedBytes;
 
 use crate::core::Core;
@@ -18,19 +19,60 @@ use crate::seq::Seq;
 use crate::transmit::place;
 use crate::wire::Kind;
 
-impl Peer {
-    /// A segment has arrived: what its transmission tells about the channel, and its round trip. Of one that was made
-    /// twice nobody knows which has arrived; but it was not the second when the answer came far sooner than any before
-    /// (those may have waited for something to ride on, what goes again asks for an answer at once).
+/// By so many delays of acknowledgements round trips are longer although no queue stands on the way: the peer's and ours, and
+/// what the bursts of one pass take (two flows that share a link become equal: `tests/rates.rs`).
+const NOISE: u64 = 4;
+
+/// A peer that takes so many times as long to answer as one that looks all the time was busy.
+const BUSY: u64 = 3;
+
+/// What one acknowledgement tells of the segments that it is about.
+#[derive(Default)]
+struct Told {
+    /// How many are news.
+    newly: u32,
+    /// The round trip of the last of those that went once.
+    trip: Option<u64>,
+    /// The latest that went again: channel, transmission, when that was.
+    again: Option<(Channel, u64, u64)>,
+}
+
+impl Told {
     #[inline]
-    fn saw(&mut self, segment: &Segment, now: u64) -> Option<u64> {
-        let trip = now.saturating_sub(segment.sent_at);
-        if !segment.again || trip >= self.rtt.least() / 4 {
-            let at = place(segment.channel);
-            self.seen[at] = self.seen[at].max(segment.order);
-            self.newest[at] = self.newest[at].max(segment.sent_at);
+    fn add(&mut self, segment: &Segment, peer: &mut Peer, now: u64) {
+        self.newly += 1;
+        if segment.again {
+            let known = self.again.map_or(0, |(_, order, _)| order);
+            if segment.order > known {
+                self.again = Some((segment.channel, segment.order, segment.sent_at));
+            }
+        } else {
+            peer.saw(segment.channel, segment.order, segment.sent_at);
+            self.trip = Some(now.saturating_sub(segment.sent_at));
         }
-        (!segment.again).then_some(trip)
+    }
+
+    /// Of a segment that went twice nobody knows which has arrived. It was not the second when others have arrived with
+    /// it that went once (the peer was away, and looks at all of it now), nor when the answer came far sooner than any
+    /// before (those may have waited for something to ride on; what goes again asks for an answer at once).
+    #[inline]
+    fn judge(&self, peer: &mut Peer, now: u64) {
+        let Some((channel, order, sent_at)) = self.again.filter(|_| self.trip.is_none()) else {
+            return;
+        };
+        if now.saturating_sub(sent_at) >= peer.rtt.least() / 4 {
+            peer.saw(channel, order, sent_at);
+        }
+    }
+}
+
+impl Peer {
+    /// A transmission has arrived: what that tells about its channel.
+    #[inline]
+    fn saw(&mut self, channel: Channel, order: u64, sent_at: u64) {
+        let at = place(channel);
+        self.seen[at] = self.seen[at].max(order);
+        self.newest[at] = self.newest[at].max(sent_at);
     }
 }
 
@@ -93,17 +135,17 @@ impl Core {
     fn acknowledge(&mut self, peer: u32, n: u32) {
         let now = self.now;
         let state = &mut self.peers[peer as usize];
-        let (mut newly, mut sample) = (0, None);
+        let (mut told, mut again) = (Told::default(), false);
         let mut index = state.una;
         let mut left = n;
         while left > 0 {
             left -= 1;
             let segment = &mut self.segments[index];
             if segment.state != State::Sacked {
-                newly += 1;
                 state.flight -= u32::from(segment.state == State::Posted);
-                sample = state.saw(segment, now);
+                told.add(segment, state, now);
             }
+            again |= segment.again;
             segment.state = State::Acked;
             let (next, ends, part) = (segment.next, segment.ends, segment.kind == Kind::Chunk);
             if ends != 0 {
@@ -131,10 +173,12 @@ impl Core {
         if state.head == NONE {
             state.tail = NONE;
         }
-        if let Some(sample) = sample {
-            state.rtt.sample(sample);
+        told.judge(state, now);
+        // Where a gap was closed, what came behind it may have arrived long ago.
+        if let Some(trip) = told.trip.filter(|_| !again) {
+            state.rtt.sample(trip);
         }
-        self.progressed(peer, newly);
+        self.progressed(peer, told.newly);
         self.make_ready(peer);
     }
 
@@ -142,10 +186,11 @@ impl Core {
     #[inline(always)]
     fn progressed(&mut self, peer: u32, n: u32) {
         let (now, attended, most) = (self.now, self.attended, self.config.window);
-        let noise = 2 * self.ack_delay;
+        let (noise, bounds) = (NOISE * self.ack_delay, &self.bounds);
         let state = &mut self.peers[peer as usize];
         (state.waiting, state.progressed) = (attended, now);
         state.rtt.answered();
+        state.resends.answered(now, || BUSY * state.rtt.prompt(bounds));
         let (rtt, suspect) = (&state.rtt, state.is(about::SUSPECT));
         let queueing = || rtt.queueing(noise);
         let shrunk = state.congestion.acknowledged(n, state.flight, queueing, most);
@@ -164,7 +209,7 @@ impl Core {
         let state = &mut self.peers[peer as usize];
         let mut bytes = [0; 512];
         let length = bitmap.copy_to(0, &mut bytes);
-        let (mut index, mut marked, mut sample) = (state.una, 0, None);
+        let (mut index, mut told) = (state.una, Told::default());
         for bit in 0..8 * length {
             if index == NONE || index == state.unsent {
                 break;
@@ -173,20 +218,20 @@ impl Core {
             let news = matches!(segment.state, State::Posted | State::Resend);
             // Bit 0 would be the number that the acknowledgement says is missing.
             if news && bit > 0 && bytes[bit / 8] >> (bit % 8) & 1 == 1 {
-                marked += 1;
                 state.flight -= u32::from(segment.state == State::Posted);
                 segment.state = State::Sacked;
-                sample = state.saw(segment, now);
+                told.add(segment, state, now);
             }
             index = segment.next;
         }
-        if let Some(sample) = sample {
-            state.rtt.sample(sample);
+        told.judge(state, now);
+        if let Some(trip) = told.trip {
+            state.rtt.sample(trip);
         }
-        if marked > 0 {
-            self.progressed(peer, marked);
+        if told.newly > 0 {
+            self.progressed(peer, told.newly);
         }
-        marked
+        told.newly
     }
 
     /// Takes for lost what later transmissions have overtaken, at most so many. Without a gap, those behind the first
@@ -255,7 +300,9 @@ impl Core {
 
     /// Whether resends were in vain: then nothing was lost, and what was concluded from the loss is taken back.
     fn judge_resends(&mut self, peer: u32, duplicates: u32) {
+        let (now, bounds) = (self.now, &self.bounds);
         let state = &mut self.peers[peer as usize];
+        state.resends.answered(now, || BUSY * state.rtt.prompt(bounds));
         let vain = state.resends.told(duplicates);
         if vain > 0 {
             state.congestion.undo();
@@ -263,6 +310,48 @@ impl Core {
             self.record(peer, Event::Vain { segments: vain });
         } else if state.una == NONE {
             state.resends.settle();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_fabric::message::PeerIndex;
+
+    use super::*;
+    use crate::key::Link;
+
+    fn peer() -> Peer {
+        let link = || Link {
+            connection: 1,
+            first: Seq(0),
+        };
+        let mut peer = Peer::new(PeerIndex(0), link(), link(), 32, None);
+        peer.rtt.shortest(40_000);
+        peer
+    }
+
+    #[test]
+    fn of_what_went_twice_the_second_is_seen_unless_others_came_with_it_or_it_was_too_soon() {
+        let again = Some((Channel::Data, 7, 100_000));
+        for (trip, now, seen) in [
+            (None, 140_000, 7),
+            (None, 110_000, 7),
+            (None, 109_999, 0),
+            (Some(300_000), 140_000, 0),
+        ] {
+            let (told, mut peer) = (
+                Told {
+                    newly: 2,
+                    trip,
+                    again,
+                },
+                peer(),
+            );
+            told.judge(&mut peer, now);
+            let newest = if seen > 0 { 100_000 } else { 0 };
+            let at = place(Channel::Data);
+            assert_eq!((peer.seen[at], peer.newest[at]), (seen, newest), "{trip:?} {now}");
         }
     }
 }

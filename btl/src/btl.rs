@@ -79,6 +79,7 @@ impl<D: Datagram> Btl<D> {
         let core = Core {
             bounds: Bounds {
                 first: nanos(config.retrans_timeout),
+                tail: nanos(config.retrans_tail),
                 least: nanos(config.retrans_least),
                 most: nanos(config.retrans_most),
             },
@@ -108,6 +109,8 @@ impl<D: Datagram> Btl<D> {
             now: 0,
             attended: 0,
             timers: Hotel::new(config.max_peers, 0)?,
+            moved: 0,
+            pass_weight: crate::rail::weight(driver.poll_cost()),
             unstamped: Vec::with_capacity(256),
             ready: VecDeque::new(),
             resends: VecDeque::new(),

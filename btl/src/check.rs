@@ -106,6 +106,7 @@ impl Why {
 /// Probes of one peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Check {
+    /// The number of the last probe: each has one of its own.
     token: u32,
     probes: u32,
     /// When the next probe is due (ns), and since when we probe (attended ns).
@@ -137,6 +138,16 @@ impl Check {
         self.small || self.large
     }
 
+    /// Whether a probe of this check, or since the link came back, has this number.
+    fn has_sent(&self, token: u32) -> bool {
+        self.token.wrapping_sub(token) < self.probes
+    }
+
+    /// The time between the last probe and the next (ns).
+    fn wait(&self, most: u64) -> u64 {
+        FIRST.saturating_mul(1 << (self.probes - 1).min(30)).min(most)
+    }
+
     /// Begins again with the quick probes: there is news of the link.
     pub(crate) fn hurry(&mut self, now: u64) {
         (self.probes, self.at) = (0, now);
@@ -156,11 +167,10 @@ impl Core {
         self.record(peer, Event::Probing(why));
         let state = self.peer(peer);
         state.check = Check {
-            token: state.check.token.wrapping_add(1),
             at: now,
             since: attended,
             result: state.check.result,
-            ..Check::new(0)
+            ..Check::new(state.check.token)
         };
         if !state.is(about::PROBE) {
             state.flags |= about::PROBE;
@@ -264,12 +274,11 @@ impl Core {
     }
 
     fn probe<T: Transmit>(&mut self, tx: &mut T, peer: u32) {
-        let most = self.config.connectivity_ack_timeout.as_nanos() as u64;
-        let now = self.now;
+        let (now, most) = (self.now, self.most_between_probes());
         let check = &mut self.peer(peer).check;
-        let wait = FIRST.saturating_mul(1 << check.probes.min(30)).min(most);
         check.probes += 1;
-        check.at = now.saturating_add(wait);
+        check.token = check.token.wrapping_add(1);
+        check.at = now.saturating_add(check.wait(most));
         let Check {
             token,
             small,
@@ -284,6 +293,10 @@ impl Core {
                 self.counters.pings_sent += 1;
             }
         }
+    }
+
+    fn most_between_probes(&self) -> u64 {
+        self.config.connectivity_ack_timeout.as_nanos() as u64
     }
 
     /// Bytes of a small probe's frame.
@@ -347,9 +360,14 @@ impl Core {
             return;
         }
         let (small, large) = (size == self.small_probe(), size == self.mtu);
+        let (now, most) = (self.now, self.most_between_probes());
         let state = self.peer(peer);
-        if !state.is(about::PROBING) || token != state.check.token {
+        if !state.is(about::PROBING) || !state.check.has_sent(token) {
             return;
+        }
+        if small && token == state.check.token {
+            let sent = state.check.at.saturating_sub(state.check.wait(most));
+            state.rtt.shortest(now.saturating_sub(sent));
         }
         state.check.small |= small;
         state.check.large |= large;

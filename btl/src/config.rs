@@ -37,9 +37,14 @@ pub struct BtlConfig {
     pub retrans_timeout: Duration,
     /// Least retransmission time-out (200 µs).
     pub retrans_least: Duration,
+    /// The first of the segments that wait for an answer goes again after two round trips already, at least this (20 µs;
+    /// `retrans_least` turns it off): what was the last of a burst has nothing behind it that would tell of its loss. It
+    /// is no sign of congestion. The next wait is twice as long, and so are those after it when the peer was busy.
+    pub retrans_tail: Duration,
     /// Most, which also bounds the back-off (250 ms).
     pub retrans_most: Duration,
-    /// Resends of one pass (usNIC: 16).
+    /// Resends of one pass (usNIC: 16; default 64: a device that takes a run of frames in one piece may lose all of it,
+    /// and shorter runs would be lost as easily).
     pub max_resends_per_iteration: usize,
     /// How long an acknowledgement waits for a frame to ride on (50 µs); the time is that of `progress`.
     pub ack_delay: Duration,
@@ -48,7 +53,8 @@ pub struct BtlConfig {
     pub ack_every: u32,
     /// Segments under way at the beginning (32).
     pub initial_window: u32,
-    /// Segments that one peer may send before it is the next one's turn (16).
+    /// Segments that one peer may send before it is the next one's turn (44: at an MTU of 1500, the
+    /// longest run that a socket takes in one piece).
     pub quantum: u32,
     /// Nothing was acknowledged for so long although something was due: the peer is down, and everything outstanding
     /// fails. A peer that computes and does not poll is silent as well, so this is the longest time that a program may
@@ -95,12 +101,13 @@ impl Default for BtlConfig {
             priority_limit: 768,
             retrans_timeout: Duration::from_millis(5),
             retrans_least: Duration::from_micros(200),
+            retrans_tail: Duration::from_micros(20),
             retrans_most: Duration::from_millis(250),
-            max_resends_per_iteration: 16,
+            max_resends_per_iteration: 64,
             ack_delay: Duration::from_micros(50),
             ack_every: 16,
             initial_window: 32,
-            quantum: 16,
+            quantum: 44,
             give_up: Duration::from_secs(60),
             silence: Duration::from_secs(1),
             keep_alive: Duration::from_secs(10),
@@ -209,6 +216,14 @@ impl BtlConfig {
             HOUR,
             "from 1 µs to 1 h",
         )?;
+        let below = "from 1 µs to `retrans_least`";
+        time(
+            "retrans_tail",
+            self.retrans_tail,
+            MICRO,
+            self.retrans_least,
+            below,
+        )?;
         let above = "from `retrans_least` to 1 h";
         time("retrans_most", self.retrans_most, self.retrans_least, HOUR, above)?;
         let between = "from `retrans_least` to `retrans_most`";
@@ -266,11 +281,12 @@ mod tests {
     fn defaults_are_valid_and_errors_name_the_setting() {
         BtlConfig::default().validate().unwrap();
         type Change = fn(&mut BtlConfig);
-        let wrong: [(&str, Change); 7] = [
+        let wrong: [(&str, Change); 8] = [
             ("window", |c| c.window = 1000),
             ("segments", |c| c.segments = 1),
             ("eager_limit", |c| c.eager_limit = 1),
             ("retrans_timeout", |c| c.retrans_timeout = Duration::from_secs(9)),
+            ("retrans_tail", |c| c.retrans_tail = Duration::from_millis(1)),
             ("retrans_most", |c| c.retrans_most = Duration::ZERO),
             ("ack_delay", |c| c.ack_delay = Duration::from_millis(1)),
             ("give_up", |c| c.give_up = Duration::ZERO),

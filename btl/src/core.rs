@@ -93,6 +93,9 @@ pub(crate) struct Core {
     pub(crate) now: u64,
     pub(crate) attended: u64,
     pub(crate) timers: Hotel<u32>,
+    /// Frames sent and received since the last `progress`, and what its empty passes cost, in frames; and one of those.
+    pub(crate) moved: u32,
+    pub(crate) pass_weight: u32,
     /// Segments posted since the last `progress`: when that was, it will know better.
     pub(crate) unstamped: Vec<u32>,
 
@@ -140,6 +143,7 @@ impl Core {
             None => u64::MAX,
         };
         self.attended += passed.min(in_time);
+        self.moved = 0;
         if passed > 0 {
             self.stamp(now);
             self.now = now;

@@ -32,6 +32,8 @@ counters! {
     resends_fast,
     /// Resends because nothing was acknowledged in time.
     resends_timeout,
+    /// Resends because the last of a burst was not acknowledged after two round trips.
+    resends_tail,
     /// Resends that arrived a second time: the first had not been lost.
     resends_vain,
     /// Acknowledgements that were frames of their own.

@@ -130,6 +130,7 @@ impl Core {
         budget: usize,
         sink: &mut S,
     ) -> usize {
+        self.moved = self.moved.saturating_add(self.pass_weight);
         let mut shown = self.complete(budget, sink);
         let mut priority = true;
         if !self.short && shown < budget {

@@ -13,6 +13,20 @@ use crate::btl::Btl;
 use crate::peer::NOBODY;
 use crate::record::Event;
 
+/// So many frames, or looks that cost as much, are some ten microseconds: more makes round trips look longer than they are.
+const TIMELY: u32 = 32;
+
+/// What a pass that finds nothing costs, in frames.
+pub(crate) fn weight(cost: PollCost) -> u32 {
+    match cost {
+        PollCost::Memory => 0,
+        PollCost::SystemCall(nanos) => (nanos / FRAME).clamp(1, TIMELY / 4),
+    }
+}
+
+/// About what a frame takes (ns).
+const FRAME: u32 = 150;
+
 impl<D: Datagram> Rail for Btl<D> {
     /// The driver's: a rail has one name.
     fn name(&self) -> &RailName {
@@ -40,6 +54,11 @@ impl<D: Datagram> Rail for Btl<D> {
         let ours = self.core.timers.next_deadline().map(Time::from_nanos);
         let both = [self.driver.next_deadline(), ours];
         both.into_iter().flatten().min()
+    }
+
+    #[inline]
+    fn wants_time(&self) -> bool {
+        self.core.moved >= TIMELY
     }
 
     /// Sends the acknowledgements that wait for company: nobody will come by for a while.

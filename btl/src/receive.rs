@@ -38,6 +38,7 @@ impl Core {
                 }
             }
             left -= n;
+            self.moved += n as u32;
             if n < asked {
                 break;
             }

@@ -5,8 +5,10 @@
 
 /// Most patience with later transmissions.
 const PATIENCE: u16 = 512;
+/// Most doublings of the wait before a tail goes again.
+const DOUBLINGS: u8 = 8;
 /// Resends in a row, none of them in vain, after which there is less patience.
-const USEFUL: u16 = 32;
+const USEFUL: u8 = 32;
 
 /// Resends to one peer.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +20,15 @@ pub(crate) struct Resends {
     timed: u16,
     /// Duplicates that the peer told of so far.
     told: u32,
-    useful: u16,
+    useful: u8,
     patience: u16,
+    /// How many times the wait before a tail goes again is doubled.
+    doublings: u8,
+    /// When the first was made since something was answered (the low bits of the ns: idle peers are many), if any was, and
+    /// whether that answer took long.
+    first: u32,
+    open: bool,
+    slow: bool,
 }
 
 impl Resends {
@@ -31,6 +40,10 @@ impl Resends {
             told: 0,
             useful: 0,
             patience: 1,
+            doublings: 0,
+            first: 0,
+            open: false,
+            slow: false,
         }
     }
 
@@ -40,9 +53,31 @@ impl Resends {
         u64::from(self.patience)
     }
 
+    /// How many times the wait before a tail goes again is doubled.
+    #[inline]
+    pub(crate) fn doublings(&self) -> u8 {
+        self.doublings
+    }
+
     /// A segment is sent again.
-    pub(crate) fn made(&mut self) {
+    pub(crate) fn made(&mut self, now: u64) {
         self.made = self.made.saturating_add(1);
+        if !self.open {
+            (self.first, self.open) = (now as u32, true);
+        }
+    }
+
+    /// Something was answered. A peer that does so at once after a resend was there all the time: something was lost, and
+    /// the next tail need not wait so long.
+    #[inline]
+    pub(crate) fn answered(&mut self, now: u64, prompt: impl FnOnce() -> u64) {
+        if self.open {
+            self.open = false;
+            self.slow = u64::from((now as u32).wrapping_sub(self.first)) > prompt();
+            if !self.slow {
+                self.doublings = self.doublings.saturating_sub(1);
+            }
+        }
     }
 
     /// A segment will be sent again because nothing was answered in time.
@@ -50,7 +85,8 @@ impl Resends {
         self.timed = self.timed.saturating_add(1);
     }
 
-    /// The peer has told how many duplicates it got so far; how many of our resends these show to be in vain.
+    /// The peer has told how many duplicates it got so far; how many of our resends these show to be in vain. One that
+    /// was busy meanwhile makes the next tail wait longer.
     #[inline]
     pub(crate) fn told(&mut self, duplicates: u32) -> u32 {
         let more = duplicates.wrapping_sub(self.told) as i32;
@@ -64,6 +100,9 @@ impl Resends {
         self.made -= vain - old;
         let timed = vain.min(self.timed);
         self.timed -= timed;
+        if timed > 0 && self.slow {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS);
+        }
         if vain > timed {
             self.patience = (self.patience * 2).min(PATIENCE);
             self.useful = 0;
@@ -77,7 +116,7 @@ impl Resends {
         if self.made == 0 {
             return;
         }
-        self.useful = self.useful.saturating_add(self.made.min(1000));
+        self.useful = self.useful.saturating_add(self.made.min(u8::MAX.into()) as u8);
         (self.earlier, self.made) = (self.made, 0);
         self.timed = self.timed.min(self.earlier);
         if self.useful >= USEFUL && self.patience > 1 {
@@ -93,7 +132,7 @@ mod tests {
 
     fn resends(made: u32, timed: u32) -> Resends {
         let mut resends = Resends::new();
-        (0..made).for_each(|_| resends.made());
+        (0..made).for_each(|_| resends.made(1000));
         (0..timed).for_each(|_| resends.timed_out());
         resends
     }
@@ -104,8 +143,15 @@ mod tests {
         assert_eq!((hasty.told(2), hasty.patience()), (2, 2));
         assert_eq!((hasty.told(2), hasty.told(1)), (0, 0), "told already");
         let mut timed = resends(1, 1);
+        timed.answered(1051, || 50);
         assert_eq!((timed.told(1), timed.patience()), (1, 1));
-        assert_eq!(timed.told(2), 0, "no more were made: the network duplicates");
+        assert_eq!(timed.doublings(), 1, "it was busy");
+        timed.timed_out();
+        timed.made(2000);
+        timed.answered(2050, || 50);
+        timed.answered(3000, || 50);
+        assert_eq!((timed.told(2), timed.doublings()), (1, 0), "its answer was lost");
+        assert_eq!(timed.told(3), 0, "no more were made: the network duplicates");
     }
 
     #[test]
@@ -121,7 +167,7 @@ mod tests {
         let mut resends = resends(1, 0);
         assert_eq!((resends.told(1), resends.patience()), (1, 2));
         for _ in 0..USEFUL {
-            resends.made();
+            resends.made(1000);
             resends.settle();
         }
         assert_eq!(resends.patience(), 1);

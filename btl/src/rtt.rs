@@ -14,6 +14,8 @@ pub(crate) struct Rtt {
     recent: u32,
     samples: u16,
     backoff: u16,
+    /// How often the oldest segment went again after the short time, since something was answered last.
+    hurried: u8,
 }
 
 /// Samples of a round.
@@ -23,6 +25,7 @@ const ROUND: u16 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) first: u64,
+    pub(crate) tail: u64,
     pub(crate) least: u64,
     pub(crate) most: u64,
 }
@@ -37,6 +40,7 @@ impl Rtt {
             recent: 0,
             samples: 0,
             backoff: 0,
+            hurried: 0,
         }
     }
 
@@ -67,10 +71,20 @@ impl Rtt {
         }
     }
 
+    /// What a probe took, which its peer answers at once.
+    pub(crate) fn shortest(&mut self, trip: u64) {
+        self.least = self.least.min(trip.max(1));
+    }
+
     /// Something was answered, which ends the back-off.
     #[inline]
     pub(crate) fn answered(&mut self) {
-        self.backoff = 0;
+        (self.backoff, self.hurried) = (0, 0);
+    }
+
+    /// The oldest segment goes again after the short time, which is twice as long the next time.
+    pub(crate) fn hurry(&mut self) {
+        self.hurried += 1;
     }
 
     /// A time-out passed: the next one is twice as long.
@@ -98,6 +112,24 @@ impl Rtt {
     pub(crate) fn timeout(&self, bounds: &Bounds) -> u64 {
         let base = self.settled(bounds);
         base.saturating_mul(1 << self.backoff.min(20)).min(bounds.most)
+    }
+
+    /// How long the oldest segment waits before it goes again although nothing tells of a loss (RFC 8985, section 7.2):
+    /// two round trips, `doublings` times doubled, and once more whenever it went again so. `None` when the time-out is no
+    /// later.
+    #[inline]
+    pub(crate) fn tail(&self, bounds: &Bounds, doublings: u8) -> Option<u64> {
+        if self.backoff > 0 || self.smooth == 0 {
+            return None;
+        }
+        let wait = self.prompt(bounds) << (doublings + self.hurried).min(32);
+        (wait < self.settled(bounds)).then_some(wait)
+    }
+
+    /// What a peer that looks all the time takes to answer: two round trips, and no less than the floor.
+    #[inline]
+    pub(crate) fn prompt(&self, bounds: &Bounds) -> u64 {
+        (2 * self.smooth).max(bounds.tail)
     }
 
     /// By how much a later transmission must have been made for its arrival to tell that an earlier one is lost.
@@ -132,6 +164,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds {
         first: 5_000_000,
+        tail: 30_000,
         least: 200_000,
         most: 250_000_000,
     };
@@ -157,5 +190,24 @@ mod tests {
         assert_eq!(rtt.timeout(&BOUNDS), 250_000_000, "the ceiling");
         rtt.answered();
         assert_eq!(rtt.timeout(&BOUNDS), 200_000);
+    }
+
+    #[test]
+    fn the_tail_is_hurried_while_the_time_out_is_farther() {
+        let mut rtt = Rtt::new();
+        assert_eq!(rtt.tail(&BOUNDS, 0), None, "nothing is known");
+        rtt.sample(10_000);
+        assert_eq!(rtt.tail(&BOUNDS, 0), Some(30_000), "the floor");
+        assert_eq!(rtt.tail(&BOUNDS, 2), Some(120_000), "it was in vain twice");
+        assert_eq!(rtt.tail(&BOUNDS, 3), None, "the time-out comes first");
+        rtt.hurry();
+        assert_eq!(rtt.tail(&BOUNDS, 0), Some(60_000), "twice as long the next time");
+        (0..2).for_each(|_| rtt.hurry());
+        assert_eq!(rtt.tail(&BOUNDS, 0), None);
+        rtt.answered();
+        (0..50).for_each(|_| rtt.sample(60_000));
+        assert_eq!(rtt.tail(&BOUNDS, 0).map(|wait| wait / 1000), Some(119));
+        (0..50).for_each(|_| rtt.sample(150_000));
+        assert_eq!(rtt.tail(&BOUNDS, 0), None);
     }
 }

@@ -14,8 +14,9 @@ use doorbell_fabric::rail::Work;
 
 use crate::check::{Notice, Why};
 use crate::core::Core;
-use crate::peer::about;
+use crate::peer::{Peer, about};
 use crate::record::Event;
+use crate::rtt::Bounds;
 use crate::segment::{NONE, State};
 use crate::transmit::place;
 
@@ -52,7 +53,7 @@ impl Core {
             }
         }
         let state = &mut self.peers[peer as usize];
-        if let Some(due) = due(state, &self.segments, state.rtt.timeout(&self.bounds)) {
+        if let Some(due) = due(state, &self.segments, wait(state, &self.bounds)) {
             if due > now {
                 next = next.min(due);
             } else if !state.is(about::TIMEOUT) {
@@ -106,8 +107,7 @@ impl Core {
             return self.fail_silent(peer);
         }
         let state = &mut self.peers[peer as usize];
-        let timeout = state.rtt.timeout(&self.bounds);
-        let due = due(state, &self.segments, timeout);
+        let due = due(state, &self.segments, wait(state, &self.bounds));
         match due {
             None => return,
             Some(due) if due > self.now => return self.arm(peer, due),
@@ -117,9 +117,13 @@ impl Core {
             return self.fail_silent(peer);
         }
         let state = &mut self.peers[peer as usize];
+        let timeout = state.rtt.timeout(&self.bounds);
         if self.segments[state.una].state != State::Posted {
             // The device has no room for it yet.
             return self.arm(peer, self.now.saturating_add(timeout));
+        }
+        if state.rtt.tail(&self.bounds, state.resends.doublings()).is_some() {
+            return self.hurry(peer);
         }
         state.rtt.back_off();
         let from = state.congestion.window();
@@ -149,6 +153,18 @@ impl Core {
                 self.start_check(peer, Why::Suspect);
             }
         }
+    }
+
+    /// Two round trips have passed and nothing was answered: the oldest segment goes again, which means nothing yet.
+    fn hurry(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        state.rtt.hurry();
+        state.resends.timed_out();
+        let una = state.una;
+        self.lose(una);
+        self.counters.resends_tail += 1;
+        let timeout = self.peers[peer as usize].rtt.timeout(&self.bounds);
+        self.arm(peer, self.now.saturating_add(timeout));
     }
 
     /// A time-out has passed: the oldest segment under way is taken for lost, and with it all that are as late, which
@@ -313,8 +329,15 @@ impl Core {
     }
 }
 
+/// How long the oldest segment under way waits for an answer: the short time, once, then the time-out.
+#[inline]
+pub(crate) fn wait(state: &Peer, bounds: &Bounds) -> u64 {
+    let tail = state.rtt.tail(bounds, state.resends.doublings());
+    tail.unwrap_or_else(|| state.rtt.timeout(bounds))
+}
+
 /// When the oldest segment under way is to be sent again: while others are answered, what later ones tell is quicker.
-fn due(state: &crate::peer::Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
+fn due(state: &Peer, segments: &crate::segment::Segments, timeout: u64) -> Option<u64> {
     if state.una == NONE {
         return None;
     }

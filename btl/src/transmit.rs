@@ -11,6 +11,7 @@ use crate::core::{BASIC, Core, LIGHT};
 use crate::key::FrameMac;
 use crate::peer::about;
 use crate::segment::{NONE, State};
+use crate::timers::wait;
 use crate::wire::{Basic, Kind, MAC, VERSION, flag};
 
 /// Room that is asked for at a time, in frames.
@@ -20,7 +21,7 @@ const BATCH: usize = 32;
 const FOR_ACKS: usize = 2;
 
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
-const TURNS: u32 = 4;
+const TURNS: u32 = 2;
 
 /// The channel's place in tables.
 #[inline]
@@ -123,7 +124,8 @@ impl Core {
             self.segments[index].channel = Channel::Data;
             self.segments[index].again = true;
             self.counters.resends += 1;
-            self.peer(peer).resends.made();
+            let now = self.now;
+            self.peer(peer).resends.made(now);
             self.post_segment(tx, peer, index);
             sent += 1;
         }
@@ -231,6 +233,7 @@ impl Core {
             Body::Bytes(&frame[BASIC..]),
         );
         segment.post = posted.unwrap_or_default();
+        self.moved += 1;
         self.credit[at] = self.credit[at].saturating_sub(1);
         self.posted = true;
         if self.unstamped.len() < self.unstamped.capacity() {
@@ -244,8 +247,8 @@ impl Core {
     fn arm_timeout(&mut self, peer: u32) {
         let state = &self.peers[peer as usize];
         // A look that comes before the shortest time-out sees to the rest.
-        if state.timer.is_none() || state.booked > self.now.saturating_add(self.bounds.least) {
-            let due = self.now.saturating_add(state.rtt.timeout(&self.bounds));
+        if state.timer.is_none() || state.booked > self.now.saturating_add(self.bounds.tail) {
+            let due = self.now.saturating_add(wait(state, &self.bounds));
             self.arm(peer, due);
         }
     }

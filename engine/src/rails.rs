@@ -355,6 +355,11 @@ impl Rail for AnyRail {
         each!(self, rail => rail.next_deadline())
     }
 
+    #[inline]
+    fn wants_time(&self) -> bool {
+        each!(self, rail => rail.wants_time())
+    }
+
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         each!(self, rail => rail.arm())
     }

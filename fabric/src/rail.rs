@@ -56,6 +56,14 @@ pub trait Rail {
     /// The next time at which [`Rail::progress`] has something to do, or `None`.
     fn next_deadline(&self) -> Option<Time>;
 
+    /// Whether so much happened since the last [`Rail::progress`] that its time is old: much was sent or received, or
+    /// many polls were dear. An owner that polls without reading the clock calls `progress` soon then, or what the rail
+    /// measures (round trips) and what it waits for (losses) is coarse. Most rails measure nothing.
+    #[inline]
+    fn wants_time(&self) -> bool {
+        false
+    }
+
     /// Prepares to sleep. After `Sleep(fd)`, every later arrival makes `fd` readable: the check for work that
     /// came in between is made by this call, after arming, so no wake-up can be lost.
     ///

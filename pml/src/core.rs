@@ -69,8 +69,9 @@ pub(crate) struct Core {
     pub(crate) stirred: bool,
     /// Peers to whom fragments of striped messages are under way.
     pub(crate) flowing: Vec<u32>,
-    /// The time of the last housekeeping.
+    /// The time of the last housekeeping, and whether a rail finds it old.
     pub(crate) now: Time,
+    pub(crate) wants_time: bool,
     pub(crate) config: PmlConfig,
 }
 
@@ -117,6 +118,7 @@ impl Core {
             stirred: false,
             flowing: Vec::new(),
             now: Time::ZERO,
+            wants_time: false,
             config,
         }
     }

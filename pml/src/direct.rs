@@ -123,6 +123,9 @@ impl<M: Message> Pml<M> {
             if direct.length.is_some() {
                 return direct.length;
             }
+            if self.core.wants_time {
+                return None;
+            }
             if let Look::Taken(length) = self.look_directly(from, context, tag, room)? {
                 return Some(length);
             }

@@ -223,6 +223,7 @@ impl<M: Message> Pml<M> {
                 rail: rail as u16,
             };
             let found = slot.rail.poll(budget, &mut sink);
+            self.core.wants_time |= slot.rail.wants_time();
             self.paces.polled(rail, found);
             work += found;
         }
@@ -250,6 +251,7 @@ impl<M: Message> Pml<M> {
         }
         self.core.excuse(now);
         self.core.now = now;
+        self.core.wants_time = false;
         for rail in 0..self.rails.len() {
             work += self.rails[rail].rail.progress(now);
             while let Some(event) = self.rails[rail].rail.event() {
@@ -264,6 +266,16 @@ impl<M: Message> Pml<M> {
             self.tick(now);
         }
         work
+    }
+
+    /// Whether a rail finds the time of the last housekeeping old ([`Rail::wants_time`]): who polls without reading the
+    /// clock calls [`Pml::housekeep`] or [`Pml::progress`] then.
+    ///
+    /// [`Rail::wants_time`]: doorbell_fabric::rail::Rail::wants_time
+    #[must_use]
+    #[inline]
+    pub fn wants_time(&self) -> bool {
+        self.core.wants_time
     }
 
     /// The next time at which [`Pml::progress`] has something to do.

@@ -226,6 +226,8 @@ settings! {
             "When a segment is sent again before the round trip has been measured.";
         retrans_least: Duration = BtlConfig::default().retrans_least, "DOORBELL_BTL_RETRANS_LEAST",
             "Least time before a segment is sent again.";
+        retrans_tail: Duration = BtlConfig::default().retrans_tail, "DOORBELL_BTL_RETRANS_TAIL",
+            "Least time before the oldest segment is sent again, once, when nothing tells of its loss.";
         retrans_most: Duration = BtlConfig::default().retrans_most, "DOORBELL_BTL_RETRANS_MOST",
             "Most time before a segment is sent again; it doubles up to here.";
         max_resends_per_iteration: u32 = BtlConfig::default().max_resends_per_iteration as u32,

@@ -281,6 +281,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["60 us", "5 ms"],
             &["", "100 ns", "6 ms", "7200 s"],
         ),
+        ("btl.retrans_tail", &["1 us", "200 us"], &["", "100 ns", "201 us"]),
         ("btl.retrans_most", &["5 ms", "60 s"], &["", "1 ms", "7200 s"]),
         (
             "btl.max_resends_per_iteration",

@@ -97,6 +97,10 @@ impl Rail for Drill {
         self.rail.next_deadline()
     }
 
+    fn wants_time(&self) -> bool {
+        self.rail.wants_time()
+    }
+
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.rail.arm()
     }

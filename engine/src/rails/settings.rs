@@ -77,6 +77,7 @@ pub(crate) fn btl_config(config: &Config) -> BtlConfig {
         priority_limit: btl.priority_limit.get().0,
         retrans_timeout: *btl.retrans_timeout.get(),
         retrans_least: *btl.retrans_least.get(),
+        retrans_tail: *btl.retrans_tail.get(),
         retrans_most: *btl.retrans_most.get(),
         max_resends_per_iteration: *btl.max_resends_per_iteration.get() as usize,
         ack_delay: *btl.ack_delay.get(),
