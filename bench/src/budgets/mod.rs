@@ -96,6 +96,50 @@ pub struct Judged {
     pub repetitions: usize,
     /// Their spread.
     pub spread: Spread,
+    /// Repetitions that were left out, because what they are compared with was bad or did not stay as it was.
+    #[serde(default)]
+    pub bad_bases: u32,
+}
+
+impl Judged {
+    /// With so many repetitions left out for what they are compared with.
+    #[must_use]
+    pub fn without(self, bad_bases: u32) -> Self {
+        Self { bad_bases, ..self }
+    }
+
+    /// How often it was measured, and from where to where, in words.
+    fn told(&self) -> String {
+        let times = match self.repetitions {
+            0 => return String::new(),
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let spread = self.spread.min.zip(self.spread.max);
+        let spread = spread.map_or_else(String::new, |(least, most)| {
+            format!(", {} to {}", number(least, &self.unit), number(most, &self.unit))
+        });
+        let bad = match self.bad_bases {
+            0 => String::new(),
+            bad => format!(", and {bad} left out for a bad base"),
+        };
+        format!("measured {times}{spread}{bad}; ")
+    }
+}
+
+/// How all of it was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Repetitions that were asked for.
+    pub repetitions: u32,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// Whether it was a first look, and not more.
+    pub quick: bool,
+    /// Whether everything ran at real-time priority.
+    pub real_time: bool,
+    /// Why the figures may be worth less than they look.
+    pub doubts: Vec<String>,
 }
 
 impl Budget {
@@ -135,6 +179,7 @@ impl Budget {
             how: self.how.to_owned(),
             repetitions: values.iter().filter(|value| value.is_finite()).count(),
             spread: Spread::of(values),
+            bad_bases: 0,
         }
     }
 }
@@ -148,19 +193,27 @@ pub struct Verdicts {
     pub version: String,
     /// The machine.
     pub host: crate::env::Host,
+    /// How all of it was measured.
+    pub run: Run,
     /// The rows.
     pub budgets: Vec<Judged>,
 }
 
 impl Verdicts {
     /// Of rows, on this machine.
-    pub fn new(budgets: Vec<Judged>) -> Self {
+    pub fn new(run: Run, budgets: Vec<Judged>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: crate::env::Host::read(&crate::pin::allowed()),
+            run,
             budgets,
         }
+    }
+
+    /// Whether anything was measured at all.
+    pub fn measured(&self) -> bool {
+        self.budgets.iter().any(|row| row.measured.is_some())
     }
 
     /// Whether any budget was missed.
@@ -209,8 +262,29 @@ impl Verdicts {
                 .reason
                 .as_ref()
                 .map_or_else(String::new, |reason| format!("not judged: {reason}; "));
-            for line in wrap(&format!("{why}{}", row.how), 76) {
+            for line in wrap(&format!("{why}{}{}", row.told(), row.how), 76) {
                 text.push_str(&format!("    {line}\n"));
+            }
+        }
+        let run = &self.run;
+        text.push_str(&format!(
+            "\n{} repetitions of {} s for each measurement{}{}\n",
+            run.repetitions,
+            run.seconds,
+            if run.quick {
+                ", a first look and not more"
+            } else {
+                ""
+            },
+            if run.real_time {
+                ", at real-time priority"
+            } else {
+                ""
+            }
+        ));
+        for doubt in &run.doubts {
+            for line in wrap(&format!("doubt: {doubt}"), 80) {
+                text.push_str(&format!("{line}\n"));
             }
         }
         text
@@ -274,7 +348,7 @@ mod tests {
     fn an_excuse_is_shown_and_never_counts_as_met() {
         let judged = budget(Bound::AtMost).judge(&[1.0], Some("there is one core only".to_owned()));
         assert_eq!(judged.verdict, Verdict::NotJudged);
-        let verdicts = Verdicts::new(vec![judged]);
+        let verdicts = Verdicts::new(Run::default(), vec![judged]);
         assert!(!verdicts.missed());
         let table = verdicts.table();
         assert!(table.contains("not judged: there is one core only"), "{table}");
@@ -283,8 +357,11 @@ mod tests {
 
     #[test]
     fn a_missed_budget_is_a_missed_run() {
-        let verdicts = Verdicts::new(vec![budget(Bound::AtMost).judge(&[3.0], None)]);
+        let verdicts = Verdicts::new(Run::default(), vec![budget(Bound::AtMost).judge(&[3.0], None)]);
         assert!(verdicts.missed() && verdicts.table().contains("MISSED"));
+        assert!(verdicts.measured() && verdicts.table().contains("measured once, 3.00 x to 3.00 x"));
+        let none = Verdicts::new(Run::default(), vec![budget(Bound::AtMost).judge(&[], None)]);
+        assert!(!none.measured());
         let back: Verdicts = serde_json::from_str(&verdicts.json()).unwrap();
         assert_eq!(back.budgets[0].measured, Some(3.0));
     }

@@ -85,6 +85,7 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         }
         alone().or_else(|| values.is_empty().then_some(other))
     };
+    let bad = shm.bad_bases + shm.unsteady;
     let beside = |why: Option<String>| why.or_else(|| Some(rows::BESIDE_PEERS.to_owned()));
     let mailbox = parts.lacks(Part::Process).or_else(|| machine.alone.clone());
     let mailbox = mailbox.or_else(|| {
@@ -95,11 +96,15 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         })
     });
     vec![
-        rows::NEAR.judge(&shm.near, band(&shm.near, "near")),
-        rows::FAR.judge(&shm.far, band(&shm.far, "far")),
-        rows::SIBLING.judge(&shm.sibling, band(&shm.sibling, "threads of one core")),
+        rows::NEAR.judge(&shm.near, band(&shm.near, "near")).without(bad),
+        rows::FAR.judge(&shm.far, band(&shm.far, "far")).without(bad),
+        rows::SIBLING
+            .judge(&shm.sibling, band(&shm.sibling, "threads of one core"))
+            .without(bad),
         rows::DEDICATED.judge(&shm.dedicated, left().or_else(|| machine.few.clone())),
-        rows::MAILBOX.judge(&inside.mailbox, mailbox),
+        rows::MAILBOX
+            .judge(&inside.mailbox, mailbox)
+            .without(inside.bad_bases),
         rows::RATE_NEAR.judge(&shm.rate_near, beside(band(&shm.rate_near, "near"))),
         rows::RATE_FAR.judge(&shm.rate_far, beside(band(&shm.rate_far, "far"))),
         rows::RATE_POSTED.judge(&shm.rate_posted, beside(alone())),
@@ -114,7 +119,7 @@ fn of_loopback(loopback: &Loopback, parts: &Parts, machine: &Machine) -> Judged 
         let never = loopback.half.is_empty();
         never.then(|| Base::never(loopback.bad_bases))
     });
-    rows::UDP.judge(&loopback.half, why)
+    rows::UDP.judge(&loopback.half, why).without(loopback.bad_bases)
 }
 
 fn of_network(samples: &Samples, parts: &Parts) -> Vec<Judged> {
@@ -126,7 +131,8 @@ fn of_network(samples: &Samples, parts: &Parts) -> Vec<Judged> {
             reason.unwrap_or_else(|| Base::never(over.bad_bases))
         };
         let why = missing.clone();
-        budget.judge(&over.half, why.or_else(|| over.half.is_empty().then(never)))
+        let why = why.or_else(|| over.half.is_empty().then(never));
+        budget.judge(&over.half, why).without(over.bad_bases)
     };
     let bandwidth = |budget: &Budget, over: &Over| {
         let why = missing.clone().or_else(|| unusable(&over.bandwidth, over));
@@ -151,7 +157,8 @@ fn of_loss(samples: &Samples, parts: &Parts) -> Vec<Judged> {
     let [udp, xdp] = Kind::ALL.map(|kind| samples.hosts.over(kind));
     let mean = |budget: &Budget, over: &Over, loss: usize| {
         let values = &over.mean[loss];
-        budget.judge(values, missing.clone().or_else(|| unusable(values, over)))
+        let why = missing.clone().or_else(|| unusable(values, over));
+        budget.judge(values, why).without(over.unsteady)
     };
     let goodput = |loss: usize| {
         let values: [&[f64]; Kind::ALL.len()] = [&udp.goodput[loss], &xdp.goodput[loss]];

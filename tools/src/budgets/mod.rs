@@ -18,7 +18,7 @@ mod two_hosts;
 
 use std::process::ExitCode;
 
-use doorbell_bench::budgets::{Verdicts, idle_peer_bytes};
+use doorbell_bench::budgets::{Run as RunTold, Verdicts, idle_peer_bytes};
 use doorbell_bench::pin;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
@@ -29,6 +29,7 @@ use self::one_host::{Inside, Loopback, Shm};
 use self::two_hosts::{Places, TwoHosts};
 use crate::cli::{BudgetsArgs, Part};
 use crate::error::ToolError;
+use crate::place::doubts;
 use crate::place::process::{Runner, Stop};
 use crate::{out, outputs};
 
@@ -72,7 +73,7 @@ pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
         .and_then(|runner| measure(&runner, args, &parts, &cores));
     out::pass("");
     match measured {
-        Ok(samples) => show(&Verdicts::new(judge(&samples, &parts, &cores)), args),
+        Ok((run, samples)) => show(&Verdicts::new(run, judge(&samples, &parts, &cores)), args),
         Err(stop) => stop.end(),
     }
 }
@@ -84,6 +85,10 @@ fn show(verdicts: &Verdicts, args: &BudgetsArgs) -> Result<ExitCode, ToolError> 
     if let Some(name) = &args.json {
         outputs::write(name, &verdicts.json(), &mut std::io::stdout().lock())?;
     }
+    if !verdicts.measured() {
+        out::say("doorbell: nothing could be measured: each row says why");
+        return Ok(Exit::System.into());
+    }
     let exit = if verdicts.missed() {
         Exit::Verdict
     } else {
@@ -92,7 +97,12 @@ fn show(verdicts: &Verdicts, args: &BudgetsArgs) -> Result<ExitCode, ToolError> 
     Ok(exit.into())
 }
 
-fn measure(runner: &Runner, args: &BudgetsArgs, parts: &Parts, cores: &[usize]) -> Result<Samples, Stop> {
+fn measure(
+    runner: &Runner,
+    args: &BudgetsArgs,
+    parts: &Parts,
+    cores: &[usize],
+) -> Result<(RunTold, Samples), Stop> {
     let program = std::env::current_exe().map_err(|source| ToolError::System {
         what: "find this program",
         source,
@@ -118,7 +128,14 @@ fn measure(runner: &Runner, args: &BudgetsArgs, parts: &Parts, cores: &[usize]) 
     for repetition in 0..run.repetitions {
         run.repeat(repetition, &mut samples)?;
     }
-    Ok(samples)
+    let told = RunTold {
+        repetitions: run.repetitions,
+        seconds,
+        quick: args.quick,
+        real_time: runner.first,
+        doubts: doubts(cores),
+    };
+    Ok((told, samples))
 }
 
 /// What all repetitions have in common.

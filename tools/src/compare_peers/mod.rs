@@ -176,15 +176,7 @@ fn doubts(place: &Place<'_>) -> Vec<String> {
             "no network namespace could be made ({why}): peers that listen were left out over shared memory"
         ));
     }
-    let host = doorbell_bench::env::Host::read(&place.cores);
-    if let Some(hypervisor) = &host.virtualised {
-        doubts.push(format!(
-            "this is a virtual machine ({hypervisor}): the host moves its cores and its time"
-        ));
-    }
-    if !place.cores.iter().all(|core| host.is_isolated(*core)) {
-        doubts.push("the cores are not isolated: other work runs there too".to_owned());
-    }
+    doubts.extend(crate::place::doubts(&place.cores));
     doubts
 }
 

@@ -237,6 +237,21 @@ pub(crate) fn without_settings(command: &mut Command) {
     }
 }
 
+/// Why figures from this machine's cores may be worth less than they look.
+pub(crate) fn doubts(cores: &[usize]) -> Vec<String> {
+    let host = doorbell_bench::env::Host::read(cores);
+    let mut doubts = Vec::new();
+    if let Some(hypervisor) = &host.virtualised {
+        doubts.push(format!(
+            "this is a virtual machine ({hypervisor}): the host moves its cores and its time"
+        ));
+    }
+    if !cores.iter().all(|core| host.is_isolated(*core)) {
+        doubts.push("the cores are not isolated: other work runs there too".to_owned());
+    }
+    doubts
+}
+
 /// The program of a name on the PATH.
 pub(crate) fn on_path(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;

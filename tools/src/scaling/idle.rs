@@ -1,6 +1,7 @@
 //! Idle peers: each count in a process of its own, so that memory of one is not taken for that of the next.
 
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use doorbell_bench::budgets::among;
 use doorbell_fabric::clock::Clock;
@@ -10,13 +11,16 @@ use super::measure::{Given, number, own, said};
 use super::report::Key;
 use crate::error::ToolError;
 use crate::out;
+use crate::place::process::{Runner, Stop};
+
+/// Tens of thousands of peers take seconds; after this time it hangs.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Starts a measurement with so many idle peers.
-pub(super) fn ask(peers: u32) -> Result<Given, ToolError> {
+pub(super) fn ask(runner: &Runner, peers: u32) -> Result<Given, Stop> {
     let mut command = Command::new(own()?);
-    let out = said(command.args(["measure-scaling", "--idle", &peers.to_string()]))?;
-    Ok(out.and_then(|out| {
-        let line = String::from_utf8_lossy(&out);
+    command.args(["measure-scaling", "--idle", &peers.to_string()]);
+    Ok(said(runner, command, LIMIT)?.and_then(|line| {
         let figures = [
             (Key::IdleHalf, "half_ns"),
             (Key::IdleLook, "look_ns"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use doorbell_bench::budgets::{Asked, Queue, matching_nanos};
 use doorbell_fabric::clock::Clock;
@@ -10,6 +11,8 @@ use doorbell_fabric::clock::Clock;
 use super::report::Key;
 use super::{idle, ranks};
 use crate::error::ToolError;
+use crate::place::process::{Runner, Stop};
+use crate::place::without_settings;
 
 /// Figures of a point, one for each round; and why points are missing.
 #[derive(Debug, Default)]
@@ -30,8 +33,8 @@ impl Samples {
     }
 
     /// Ranks with so many idle peers, in a process of their own.
-    pub(super) fn idle(&mut self, peers: u32) -> Result<(), ToolError> {
-        match idle::ask(peers)? {
+    pub(super) fn idle(&mut self, runner: &Runner, peers: u32) -> Result<(), Stop> {
+        match idle::ask(runner, peers)? {
             Ok(figures) => figures
                 .into_iter()
                 .for_each(|(key, figure)| self.add(key, peers, figure)),
@@ -57,8 +60,8 @@ impl Samples {
     }
 
     /// Jobs of so many ranks.
-    pub(super) fn ranks(&mut self, count: u32) -> Result<(), ToolError> {
-        for asked in [ranks::pairs(count)?, ranks::world(count)?] {
+    pub(super) fn ranks(&mut self, runner: &Runner, count: u32) -> Result<(), Stop> {
+        for asked in [ranks::pairs(runner, count)?, ranks::world(runner, count)?] {
             match asked {
                 Ok(figures) => figures
                     .into_iter()
@@ -85,28 +88,26 @@ pub(super) fn own() -> Result<PathBuf, ToolError> {
     })
 }
 
-/// What a command of ours says on its standard output, or in one sentence why it failed.
-pub(super) fn said(command: &mut Command) -> Result<Result<Vec<u8>, String>, ToolError> {
+/// What a command of ours says on its standard output, or in one sentence why it failed; it is ended after `limit`, and with
+/// us.
+pub(super) fn said(
+    runner: &Runner,
+    mut command: Command,
+    limit: Duration,
+) -> Result<Result<String, String>, Stop> {
     // Under a launcher of ours, a measurement is not a rank of that job.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("DOORBELL_") {
-            command.env_remove(&name);
-        }
-    }
-    let ended = command
-        .stdin(std::process::Stdio::null())
-        .output()
-        .map_err(|source| ToolError::System {
-            what: "start a measurement",
-            source,
-        })?;
-    if ended.status.success() {
-        return Ok(Ok(ended.stdout));
-    }
-    let words = String::from_utf8_lossy(&ended.stderr);
-    let last = words.lines().map(str::trim).rfind(|line| !line.is_empty());
+    without_settings(&mut command);
+    let ended = match runner.run("a measurement", command, limit) {
+        Ok(ended) => ended,
+        Err(Stop::Failed(why)) => return Ok(Err(why)),
+        Err(stop) => return Err(stop),
+    };
+    let Some(how) = ended.failure() else {
+        return Ok(Ok(ended.out));
+    };
+    let last = ended.err.lines().map(str::trim).rfind(|line| !line.is_empty());
     Ok(Err(last.map_or_else(
-        || format!("it ended with {} and said nothing", ended.status),
+        || format!("it ended with {how} and said nothing"),
         |line| line.trim_start_matches("doorbell: ").to_owned(),
     )))
 }
@@ -128,14 +129,5 @@ mod tests {
         assert_eq!(number("idle half_ns=1.5 look_ns=2", "look_ns"), Some(2.0));
         assert_eq!(number("idle half_ns=1.5", "half"), None);
         assert_eq!(number("idle half_ns=NaN", "half_ns"), None);
-    }
-
-    #[test]
-    fn what_fails_is_told_in_its_last_line() {
-        let mut command = Command::new("sh");
-        let out = said(command.args(["-c", "echo doorbell: no room >&2; exit 3"])).unwrap();
-        assert_eq!(out, Err("no room".to_owned()));
-        let out = said(Command::new("sh").args(["-c", "exit 3"])).unwrap();
-        assert!(out.unwrap_err().contains("said nothing"));
     }
 }

@@ -22,6 +22,7 @@ use self::measure::Samples;
 use self::report::Report;
 use crate::cli::{Grows, MeasureScalingArgs, ScalingArgs};
 use crate::error::ToolError;
+use crate::place::process::{Runner, Stop};
 use crate::{out, outputs};
 
 /// Points of a curve at a first look.
@@ -35,9 +36,17 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
         .collect();
     outputs::check(&named)?;
     let plan = Plan::of(args)?;
-    let samples = plan.measure()?;
+    let measured = Runner::new()
+        .map_err(Stop::Ended)
+        .and_then(|runner| plan.measure(&runner));
+    out::pass("");
+    let samples = match measured {
+        Ok(samples) => samples,
+        Err(stop) => return stop.end(),
+    };
     let report = Report::new(&plan, &samples);
-    if !args.json.as_deref().is_some_and(outputs::is_stdout) {
+    let shown = [&args.json, &args.html];
+    if !shown.into_iter().flatten().any(|name| outputs::is_stdout(name)) {
         out::print(&table::table(&report))?;
     }
     let write = |name: &Path, text: &str| outputs::write(name, text, &mut std::io::stdout().lock());
@@ -46,6 +55,10 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
     }
     if let Some(name) = &args.html {
         write(name, &html::html(&report)?)?;
+    }
+    if report.curves.is_empty() {
+        out::say("doorbell: nothing could be measured: the report says why of each point");
+        return Ok(Exit::System.into());
     }
     Ok(Exit::Done.into())
 }
@@ -91,7 +104,7 @@ impl Plan {
     }
 
     /// Everything in turn, as often as there are rounds, so that the machine's moods meet all points alike.
-    fn measure(&self) -> Result<Samples, ToolError> {
+    fn measure(&self, runner: &Runner) -> Result<Samples, Stop> {
         let clock = Clock::start();
         let mut samples = Samples::default();
         for round in 1..=self.rounds {
@@ -100,18 +113,18 @@ impl Plan {
             };
             for &peers in &self.peers {
                 pass("idle peers", peers);
-                samples.idle(peers)?;
+                samples.idle(runner, peers)?;
             }
             for &entries in &self.entries {
                 pass("queued", entries);
+                runner.check()?;
                 samples.queues(&clock, entries);
             }
             for &ranks in &self.ranks {
                 pass("ranks", ranks);
-                samples.ranks(ranks)?;
+                samples.ranks(runner, ranks)?;
             }
         }
-        out::pass("");
         Ok(samples)
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs of many ranks on this machine, more than it has cores.
 
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doorbell_bench::report::Report;
 use doorbell_bench::stats::mean;
@@ -11,9 +11,12 @@ use super::measure::{Given, number, own, said};
 use super::report::Key;
 use crate::error::ToolError;
 use crate::out;
+use crate::place::process::{Runner, Stop};
 
 /// A job may take so long, in seconds: far more than any takes, so that each ends.
 const LIMIT: &str = "120";
+/// And its launcher ends soon after it.
+const PATIENCE: Duration = Duration::from_secs(130);
 /// Exchanges are measured for so long, in seconds.
 const SECONDS: &str = "0.3";
 /// Barriers for one figure.
@@ -38,12 +41,12 @@ fn job(ranks: u32) -> Result<Command, ToolError> {
 }
 
 /// Ping-pongs in pairs, all at the same time: the mean of their means.
-pub(super) fn pairs(ranks: u32) -> Result<Given, ToolError> {
+pub(super) fn pairs(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     let mut command = job(ranks)?;
     command.args(["pingpong", "--sizes", "8", "--seconds", SECONDS, "--json", "-"]);
-    Ok(said(&mut command)?.and_then(|out| {
+    Ok(said(runner, command, PATIENCE)?.and_then(|out| {
         let report: Report =
-            serde_json::from_slice(&out).map_err(|error| format!("its report is none: {error}"))?;
+            serde_json::from_str(&out).map_err(|error| format!("its report is none: {error}"))?;
         let halves: Vec<f64> = report
             .results
             .iter()
@@ -55,13 +58,13 @@ pub(super) fn pairs(ranks: u32) -> Result<Given, ToolError> {
 }
 
 /// A world of so many: made, used and left.
-pub(super) fn world(ranks: u32) -> Result<Given, ToolError> {
+pub(super) fn world(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     let mut command = job(ranks)?;
     let start = Instant::now();
-    let out = said(command.arg("measure-scaling"))?;
+    command.arg("measure-scaling");
+    let out = said(runner, command, PATIENCE)?;
     let whole = start.elapsed().as_nanos() as f64;
-    Ok(out.and_then(|out| {
-        let line = String::from_utf8_lossy(&out);
+    Ok(out.and_then(|line| {
         let built = number(&line, "built_ns").ok_or("it gave no figures")?;
         let barrier = number(&line, "barrier_ns").ok_or("it gave no figures")?;
         Ok(vec![

@@ -1,6 +1,7 @@
 //! `doorbell budgets` from outside: every row has a verdict or a reason, and nothing is left behind.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,17 +15,29 @@ use crate::peers::{alone, cores};
 fn budgets(words: &[&str], path: Option<&str>) -> Vec<Value> {
     let mut command = doorbell();
     command.args(["budgets", "--quick", "--json", "-"]).args(words);
+    // What the caller set for itself is nothing to what is measured.
+    command
+        .env("DOORBELL_RAILS", "nosuch")
+        .env("DOORBELL_DEADLINE", "nonsense");
     if let Some(path) = path {
         command.env("PATH", path);
     }
     let out = command.output().unwrap();
     let said = sentence(&out.stderr);
     let code = out.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{code:?}: {said}");
+    assert!(matches!(code, Some(0 | 1 | 6)), "{code:?}: {said}");
     let verdicts: Value = serde_json::from_slice(&out.stdout).unwrap();
     let rows = verdicts["budgets"].as_array().unwrap().clone();
     let missed = rows.iter().any(|row| row["verdict"] == "missed");
-    assert_eq!(code, Some(i32::from(missed)));
+    let none = rows.iter().all(|row| row["measured"].is_null());
+    assert_eq!(code, Some(if none { 6 } else { i32::from(missed) }), "{said}");
+    let schema = include_str!("../../../bench/schema/budgets-1.schema.json");
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let faults: Vec<String> = schema
+        .iter_errors(&verdicts)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:?}");
     for row in &rows {
         let judged = row["verdict"] != "not-judged";
         assert!(judged != row["reason"].is_string(), "{row}");
@@ -98,7 +111,8 @@ fn an_interrupted_or_killed_run_leaves_no_process_and_so_no_namespace() {
     }
     for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
         let mark = format!("BUDGETS_TEST={}-{}", std::process::id(), signal.as_raw());
-        let mut child = start(&mark);
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = start(&mark, folder.path());
         // The holders of the namespaces, the keeper, a server and a client are there.
         until("it measures between its hosts", || {
             marked(&mark).iter().any(|words| words.contains("--serve"))
@@ -106,14 +120,19 @@ fn an_interrupted_or_killed_run_leaves_no_process_and_so_no_namespace() {
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().code(), code);
         until("all of it has ended", || marked(&mark).is_empty());
+        // The key of the job was in one of them.
+        until("its folders are removed", || {
+            fs::read_dir(folder.path()).unwrap().next().is_none()
+        });
     }
 }
 
-fn start(mark: &str) -> Child {
+fn start(mark: &str, temporary: &Path) -> Child {
     let (name, value) = mark.split_once('=').unwrap();
     Command::new(assert_cmd::cargo::cargo_bin("doorbell"))
         .args(["budgets", "--only", "network", "--only", "loss"])
         .env(name, value)
+        .env("TMPDIR", temporary)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
