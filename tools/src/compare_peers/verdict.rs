@@ -102,6 +102,16 @@ fn times(kind: Kind, base: f64, other: f64) -> f64 {
     }
 }
 
+/// Whether both computed as long, where they computed: the same steps may take another time in another compiler's code, as
+/// in a build without optimisation, and then what both take together says nothing about the receive.
+fn is_same_work(a: &Figure, b: &Figure) -> bool {
+    const ALIKE: f64 = 1.25;
+    a.overlap.zip(b.overlap).is_none_or(|(a, b)| {
+        let (a, b) = (a.computing, b.computing);
+        a.max(b) <= ALIKE * a.min(b)
+    })
+}
+
 type Key = (usize, u64, Band, usize);
 
 /// All rows, by event, size, band and stack. Doorbell's first rail is the first stack of its event.
@@ -144,6 +154,7 @@ fn row(event: &Event, key: Key, mine: &[(u32, &Figure)], base: Option<&Vec<(u32,
         let base = base.into_iter().flatten();
         base.filter_map(|(round, base)| {
             let (_, other) = mine.iter().find(|(mine, _)| mine == round)?;
+            is_same_work(base, other).then_some(())?;
             Some(times(kind, of(base)?, of(other)?))
         })
         .collect()
@@ -278,7 +289,7 @@ mod tests {
             messages_per_second: Some(value),
             overlap: Some(Overlap {
                 alone: value,
-                computing: value,
+                computing: 100.0,
                 both: value,
             }),
         };
@@ -349,6 +360,22 @@ mod tests {
         let rows = rows(&events, &turns);
         assert_eq!(rows[1].ratio.unwrap().median, 1.5);
         assert_eq!(rows[1].overlap.unwrap().both, 300.0);
+    }
+
+    #[test]
+    fn what_was_computed_in_another_time_is_not_compared() {
+        let times = |computing| Figure {
+            overlap: Some(Overlap {
+                alone: 1.0,
+                computing,
+                both: computing,
+            }),
+            ..Figure::default()
+        };
+        assert!(
+            is_same_work(&times(100.0), &times(120.0)) && is_same_work(&times(100.0), &Figure::default())
+        );
+        assert!(!is_same_work(&times(700.0), &times(100.0)));
     }
 
     #[test]
