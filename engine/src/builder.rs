@@ -678,6 +678,21 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
 }
 
+/// Why full packets of one of two rails would never arrive at the other: queues that are mapped take those that fit their
+/// chunks, whatever the link does. Both ends find the same, by what is published.
+fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<String> {
+    let ways = [(ours, theirs), (theirs, ours)];
+    ways.into_iter().find_map(|((sender, longest), (receiver, most))| {
+        let lost = receiver.kind() == "xdp" && most > 0 && longest > most;
+        lost.then(|| {
+            format!(
+                "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \
+                 (DOORBELL_UDP_MTU) on both sides"
+            )
+        })
+    })
+}
+
 /// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
 /// nothing.
 fn reach(pml: &mut Pml<AnyRail>, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
@@ -688,6 +703,9 @@ fn reach(pml: &mut Pml<AnyRail>, peer: &Hello, rail: &RailName, offer: &Offer) -
     let Some(rail) = pml.rail_mut(id) else {
         return no("the rail is not open".to_owned());
     };
+    if let Some(reason) = too_long((rail.name(), rail.place().mtu), (&offer.rail, offer.place.mtu)) {
+        return no(reason);
+    }
     match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
         Ok(_) => Reach::Yes {
             latency_ns: rail.capabilities().estimate.latency_ns,

@@ -218,6 +218,12 @@ impl AnyRail {
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
+        if let Self::Xdp(rail) = self {
+            let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
+            if let Some(trouble) = rail.driver().trouble(in_doubt) {
+                return Some(trouble);
+            }
+        }
         match diagnosis {
             Some(Diagnosis::Works) | None if suspect => {
                 Some("nothing has been acknowledged for several time-outs: it may compute without polling")
@@ -281,7 +287,7 @@ impl AnyRail {
     }
 
     /// Where it is, for its peers to judge.
-    fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         match self {
             Self::Shm(_) => Place {
                 network: doorbell_inet::network(),

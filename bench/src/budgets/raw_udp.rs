@@ -87,9 +87,9 @@ pub fn raw_udp_socket(own: SocketAddr, other: SocketAddr) -> Result<Line, BenchE
 /// # Errors
 /// When they cannot be had, or the neighbour is not found.
 pub fn raw_xdp_queues(own: SocketAddr, other: SocketAddr, mode: Option<Mode>) -> Result<Line, BenchError> {
-    let said = |error: RailError| BenchError::Thread {
-        what: "the raw ping-pong over AF_XDP",
-        reason: error.to_string(),
+    // What keeps a rail from being used does the same here.
+    let said = |error: RailError| BenchError::World {
+        source: doorbell::Error::Rail(error),
     };
     let config = XdpConfig {
         port: own.port(),
@@ -105,13 +105,12 @@ pub fn raw_xdp_queues(own: SocketAddr, other: SocketAddr, mode: Option<Mode>) ->
     while !rail.is_resolved(peer) {
         rail.progress(clock.now());
         if begun.elapsed().as_secs_f64() > PATIENCE {
-            return Err(BenchError::Thread {
-                what: "the raw ping-pong over AF_XDP",
-                reason: format!(
-                    "nobody on the link says to be {}, or the router to it",
-                    other.ip()
-                ),
-            });
+            return Err(said(RailError::Unreachable {
+                rail: rail.name().to_string(),
+                peer: other.to_string(),
+                reason: "nobody on the link says to be its next station".to_owned(),
+                remedy: "see `ip route get` and `ip neighbour` for its address, and whether that host is up",
+            }));
         }
         std::thread::yield_now();
     }

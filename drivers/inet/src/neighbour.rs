@@ -5,6 +5,7 @@
 //!   query(ip)   ──► RTM_GETNEIGH            what is known now: told before the call returns
 //!   find_out(ip)──► RTM_NEWNEIGH, NTF_USE   "somebody wants to send there": the kernel asks around
 //!   changes()   ◄── RTM_NEWNEIGH, RTNLGRP_NEIGH: what it knows, found out, or forgot
+//!               ◄── RTM_NEWROUTE and the like: stations may be others now
 //! ```
 //!
 //! All of it goes over one socket, which stays in the network namespace where it was made.
@@ -20,8 +21,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::netlink::{CREATE, REQUEST, attribute, attributes, message, messages};
 use crate::route::{ip_of, octets};
 
-/// The multicast group of changes to neighbours, `RTMGRP_NEIGH` (linux/rtnetlink.h).
+/// The multicast groups of changes to neighbours, and to routes and rules of both families (linux/rtnetlink.h).
 const GROUP_NEIGH: u32 = 4;
+const GROUPS_ROUTE: u32 = 1 << 6 | 1 << 7 | 1 << 10 | 1 << 18;
+/// New routes and rules, and those that were deleted.
+const ROUTES: [u16; 4] = [24, 25, 32, 33];
 const NEW_NEIGH: u16 = 28;
 const DEL_NEIGH: u16 = 29;
 const GET_NEIGH: u16 = 30;
@@ -37,8 +41,14 @@ const ADDRESS: u16 = 2;
 /// States in which an address may be used: `NUD_REACHABLE | STALE | DELAY | PROBE | NOARP | PERMANENT`.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
-/// One station of a link, and its hardware address while it is known.
-pub type Change = (IpAddr, Option<Mac>);
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// One station of the link, and its hardware address while it is known.
+    Neighbour(IpAddr, Option<Mac>),
+    /// Routes: the way to anybody may lead over another station.
+    Routes,
+}
 
 /// The neighbours on one interface.
 #[derive(Debug)]
@@ -55,7 +65,7 @@ impl Neighbours {
     pub fn watch(interface: u32) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP_NEIGH))?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP_NEIGH | GROUPS_ROUTE))?;
         Ok(Self { socket, interface })
     }
 
@@ -114,14 +124,15 @@ impl Neighbours {
 
 fn change(kind: u16, body: &[u8], interface: u32) -> Option<Change> {
     match kind {
-        NEW_NEIGH => read(body, interface),
-        DEL_NEIGH => read(body, interface).map(|(ip, _)| (ip, None)),
-        _ => None,
+        NEW_NEIGH => read(body, interface).map(|(ip, mac)| Change::Neighbour(ip, mac)),
+        DEL_NEIGH => read(body, interface).map(|(ip, _)| Change::Neighbour(ip, None)),
+        kind => ROUTES.contains(&kind).then_some(Change::Routes),
     }
 }
 
-/// What a message says of a neighbour on this interface.
-fn read(body: &[u8], interface: u32) -> Option<Change> {
+/// What a message says of a neighbour on this interface. Bridges tell of hardware addresses by the same messages, in a family
+/// of their own.
+fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
     let head = body.first_chunk::<NEIGH>()?;
     let about = u32::from_ne_bytes(*head[INTERFACE..].first_chunk()?);
     let state = u16::from_ne_bytes(*head[STATE..].first_chunk()?);
@@ -133,8 +144,14 @@ fn read(body: &[u8], interface: u32) -> Option<Change> {
             _ => {}
         }
     }
-    let usable = state & VALID != 0;
-    (about == interface).then_some((ip?, mac.filter(|_| usable)))
+    let (ip, usable) = (ip?, state & VALID != 0);
+    let family = if ip.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let ours = about == interface && i32::from(head[0]) == family;
+    ours.then_some((ip, mac.filter(|_| usable)))
 }
 
 #[cfg(test)]
@@ -143,6 +160,7 @@ mod tests {
 
     fn message(interface: u32, state: u16) -> Vec<u8> {
         let mut body = vec![0; NEIGH];
+        body[0] = libc::AF_INET as u8;
         body[INTERFACE..INTERFACE + 4].copy_from_slice(&interface.to_ne_bytes());
         body[STATE..STATE + 2].copy_from_slice(&state.to_ne_bytes());
         attribute(&mut body, DESTINATION, &[10, 0, 0, 7]);
@@ -154,33 +172,39 @@ mod tests {
     fn only_usable_addresses_of_this_interface_count() {
         let ip = IpAddr::from([10, 0, 0, 7]);
         let mac = Some([2, 1, 1, 1, 1, 1]);
-        assert_eq!(change(NEW_NEIGH, &message(3, 2), 3), Some((ip, mac)));
-        assert_eq!(change(NEW_NEIGH, &message(3, 0x80), 3), Some((ip, mac)));
-        assert_eq!(
-            change(NEW_NEIGH, &message(3, 0x20), 3),
-            Some((ip, None)),
-            "it failed"
-        );
-        assert_eq!(
-            change(NEW_NEIGH, &message(3, 1), 3),
-            Some((ip, None)),
-            "it is asked for"
-        );
-        assert_eq!(change(DEL_NEIGH, &message(3, 2), 3), Some((ip, None)));
-        assert_eq!(change(NEW_NEIGH, &message(4, 2), 3), None);
-        assert_eq!(change(16, &message(3, 2), 3), None);
+        let told = |kind, body: &[u8]| change(kind, body, 3);
+        let known = Some(Change::Neighbour(ip, mac));
+        let unknown = Some(Change::Neighbour(ip, None));
+        assert_eq!(told(NEW_NEIGH, &message(3, 2)), known);
+        assert_eq!(told(NEW_NEIGH, &message(3, 0x80)), known);
+        assert_eq!(told(NEW_NEIGH, &message(3, 0x20)), unknown, "it failed");
+        assert_eq!(told(NEW_NEIGH, &message(3, 1)), unknown, "it is asked for");
+        assert_eq!(told(DEL_NEIGH, &message(3, 2)), unknown);
+        assert_eq!(told(NEW_NEIGH, &message(4, 2)), None);
+        assert_eq!(told(16, &message(3, 2)), None);
+        for kind in ROUTES {
+            assert_eq!(told(kind, &[]), Some(Change::Routes));
+        }
+        // A bridge's entry, and one whose address is not of its family.
+        for family in [libc::AF_BRIDGE, libc::AF_INET6] {
+            let mut other = message(3, 2);
+            other[0] = family as u8;
+            assert_eq!(told(NEW_NEIGH, &other), None);
+        }
         let whole = message(3, 2);
         for cut in 0..whole.len() {
             let _ = read(&whole[..cut], 3);
         }
     }
 
+    /// That a question is answered at all is seen where there is an answer: the test of routes in the crate of `xdp`.
     #[test]
     fn the_kernel_knows_nobody_on_the_loopback() {
         let neighbours = Neighbours::watch(1).unwrap();
         neighbours.query([127, 0, 0, 9].into());
         let mut told = Vec::new();
         assert!(!neighbours.changes(|change| told.push(change)));
-        assert!(told.iter().all(|(_, mac)| mac.is_none()), "{told:?}");
+        let knows = |change: &Change| matches!(change, Change::Neighbour(_, Some(_)));
+        assert!(!told.iter().any(knows), "{told:?}");
     }
 }

@@ -31,7 +31,10 @@
 //! | `attach` | attaching it, and making sure |
 //! | `holder` | who else has a program on the interface |
 //! | `queue` | a socket and its rings |
-//! | `rail` | peers, neighbours, link, and the `Rail` contract |
+//! | `rail` | peers, link, and the `Rail` contract |
+//! | `hops` | the next station to each peer |
+//! | `sleep` | what wakes the owner |
+//! | `trouble` | what is wrong although the link is up |
 //! | `tx`, `rx`, `inbox` | the two halves, and received frames until they are given back |
 //! | `raw` | what the queues take by themselves |
 //! | `discover` | candidates for discovery |
@@ -60,6 +63,7 @@ mod check;
 mod config;
 mod discover;
 mod holder;
+mod hops;
 mod inbox;
 mod layout;
 mod open;
@@ -69,9 +73,11 @@ mod rail;
 mod raw;
 mod rights;
 mod rx;
+mod sleep;
 mod stats;
 #[allow(unsafe_code)]
 mod sys;
+mod trouble;
 mod tx;
 
 pub use config::{Mode, XdpConfig};

@@ -11,49 +11,35 @@ use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Datagram, Receive};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::{Headers, Mac};
-use doorbell_fabric::event::{Life, RailEvent, Scope};
+use doorbell_fabric::ether::Headers;
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    CaptureWriter, Interface, Link, Neighbours, No, Tap, Way as Route, headers, system, unusable,
+    Attached, CaptureWriter, Interface, Link, No, Program, Tap, Way as Route, headers, system, unusable,
 };
-use rustix::event::epoll;
 use rustix::net::RecvFlags;
 
 use crate::attach::Steering;
 use crate::check::check;
 use crate::config::{Mode, XdpConfig};
+use crate::hops::Hops;
 use crate::layout::chunk_and_limit;
 use crate::open::{self, Granted};
 use crate::rx::XdpRx;
+use crate::sleep::{News, Sleep};
 use crate::stats::XdpStats;
+use crate::trouble::Trouble;
 use crate::tx::{PARTS_MAX, Way, XdpTx};
 
 /// How often the link and the neighbours are looked at: a fifth of the bound within which a failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// In how many looks the kernel is asked again for a neighbour that it does not know, and has those that it knows confirmed:
-/// five times a second, and every five seconds. It does not send to them itself, so it would forget them.
-const ASK_EVERY: u32 = 10;
-const CONFIRM_EVERY: u32 = 250;
-
-/// Most peers that are asked for in one look.
-const PEERS_A_LOOK: usize = 16;
-
 /// The nanoseconds of a system call that has the device polled.
 const BUSY_POLL_COST: u32 = 500;
-
-/// A peer's next station, and whether its hardware address is known.
-struct Hop {
-    station: IpAddr,
-    mac: Option<Mac>,
-    /// The look in which it was last asked for.
-    asked: u32,
-}
 
 /// Datagrams over AF_XDP queues. See the crate's documentation.
 pub struct XdpRail {
@@ -64,22 +50,18 @@ pub struct XdpRail {
     config: XdpConfig,
     granted: Granted,
     port: u16,
-    mac: Mac,
     pub(crate) tx: XdpTx,
     pub(crate) rx: XdpRx,
-    hops: Vec<Hop>,
-    neighbours: Neighbours,
+    hops: Hops,
     link: Link,
-    /// Always has the link's and the neighbours' sockets; the queues' only while somebody sleeps on it.
-    epoll: OwnedFd,
-    armed: bool,
+    trouble: Trouble,
+    sleep: Sleep,
     /// `None` after the end.
     held: Option<([OwnedFd; 2], Steering)>,
     astray: u64,
     events: VecDeque<RailEvent>,
     now: Time,
     next_look: Time,
-    looks: u32,
 }
 
 impl XdpRail {
@@ -102,17 +84,16 @@ impl XdpRail {
         let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
         let checked = check(name, &interface, config)?;
         let refused = |errno: rustix::io::Errno| system(name, "watch the queues", errno.into());
-        let link = Link::watch(&interface).map_err(refused)?;
-        let neighbours = Neighbours::watch(interface.index).map_err(refused)?;
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
         let opened = open::open(name, &interface, config, checked)?;
         let rx = XdpRx::new(opened.rx);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
-        let none = epoll::EventData::new_u64(0);
-        for socket in [link.socket(), neighbours.socket()] {
-            epoll::add(&epoll, socket, none, epoll::EventFlags::IN).map_err(refused)?;
-        }
+        // Watched from after the program was attached on, so that no old news say that it is not; and asked for what changed
+        // in between.
+        let link = Link::watch(&interface).map_err(refused)?;
+        link.ask();
+        let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
+        let sleep = Sleep::new(link.socket(), hops.socket(), rx.sources.len()).map_err(refused)?;
         Ok(Self {
             capabilities: capabilities(&interface, config),
             name: name.clone(),
@@ -120,20 +101,17 @@ impl XdpRail {
             config: *config,
             granted: opened.granted,
             port: opened.port,
-            mac: opened.mac,
             tx: XdpTx::new(opened.tx),
             rx,
-            hops: Vec::new(),
-            neighbours,
+            hops,
             link,
-            epoll,
-            armed: false,
+            trouble: Trouble::default(),
+            sleep,
             held: Some((opened.held, opened.steering)),
             astray: 0,
             events: VecDeque::new(),
             now: Time::ZERO,
             next_look: Time::ZERO,
-            looks: 0,
             interface,
         })
     }
@@ -183,16 +161,23 @@ impl XdpRail {
         self.tx.tap.take()?.end()
     }
 
-    /// Whether the interface and its link are up, as far as `progress` has seen.
+    /// Whether the interface and its link are up and frames pass, as far as `progress` has seen.
     #[must_use]
     pub fn is_link_up(&self) -> bool {
-        self.link.is_up()
+        self.link.is_up() && !self.trouble.is_fatal()
+    }
+
+    /// What is wrong here, in words and with what to do, as far as the rail sees it; `in_doubt`: something is, on the way to a
+    /// peer at least.
+    #[must_use]
+    pub fn trouble(&self, in_doubt: bool) -> Option<&'static str> {
+        self.trouble.in_words(self.astray, in_doubt)
     }
 
     /// Whether the hardware address of the next station to `peer` is known.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
-        self.hops.get(peer.index()).is_some_and(|hop| hop.mac.is_some())
+        self.hops.is_resolved(peer.index())
     }
 
     /// Where it is, for its peers to judge: as it was opened, whatever has that name now.
@@ -219,74 +204,6 @@ impl XdpRail {
         }
     }
 
-    /// Asks the kernel for a peer's next station; has it find out, where it does not know.
-    fn resolve(&mut self, peer: usize) {
-        let station = self.hops[peer].station;
-        self.hops[peer].asked = self.looks;
-        self.neighbours.query(station);
-        self.read_neighbours();
-        if self.hops[peer].mac.is_none() {
-            self.neighbours.find_out(station);
-        }
-    }
-
-    fn set_mac(&mut self, peer: usize, mac: Option<Mac>) {
-        // What was known is used until something else is: the kernel forgets whom it does not send to itself.
-        if let Some(mac) = mac {
-            self.hops[peer].mac = Some(mac);
-            self.tx.ways[peer].set_macs(self.mac, mac);
-        }
-    }
-
-    /// Reads what the kernel tells of neighbours; returns whether it told more than could be read.
-    fn read_neighbours(&mut self) -> bool {
-        let mut found = Vec::new();
-        let lost = self.neighbours.changes(|change| found.push(change));
-        for (station, mac) in found {
-            for peer in 0..self.hops.len() {
-                if self.hops[peer].station == station {
-                    self.set_mac(peer, mac);
-                }
-            }
-        }
-        lost
-    }
-
-    /// Reads what is new, asks again for those that the kernel does not know, and has the others confirmed now and then. A few
-    /// at a time: the others' turn comes with the next looks.
-    fn look_at_neighbours(&mut self) {
-        let lost = self.read_neighbours();
-        let mut left = PEERS_A_LOOK;
-        for peer in 0..self.hops.len() {
-            let hop = &self.hops[peer];
-            let since = self.looks.wrapping_sub(hop.asked);
-            let due = if hop.mac.is_none() {
-                ASK_EVERY
-            } else {
-                CONFIRM_EVERY
-            };
-            if left == 0 || since < due && !lost {
-                continue;
-            }
-            left -= 1;
-            if hop.mac.is_some() {
-                // "Somebody uses it": a stale entry is made sure of, and one that was forgotten is found again.
-                self.neighbours.find_out(hop.station);
-            }
-            self.resolve(peer);
-        }
-    }
-
-    /// The interface may have been given another hardware address.
-    fn look_at_own_mac(&mut self) {
-        if let Some(now) = self.link.mac().filter(|now| *now != self.mac) {
-            self.mac = now;
-            for peer in 0..self.hops.len() {
-                self.set_mac(peer, self.hops[peer].mac);
-            }
-        }
-    }
-
     /// Counts what came by the kernel's own stack. Bounded: the rest is counted later.
     fn look_astray(&mut self) {
         let Some((held, _)) = &self.held else { return };
@@ -300,19 +217,45 @@ impl XdpRail {
         }
     }
 
-    fn look_at_link(&mut self) -> Work {
-        self.link.ask_in_silence(self.rx.stats.received);
-        let (before, now, events) = (self.events.len(), self.now, &mut self.events);
-        self.link.look(|kind| {
-            events.push_back(RailEvent {
-                at: now,
-                scope: Scope::Rail,
-                kind,
-                life: Life::FIRST,
-            });
+    /// Reads news of the link, and tells what they mean.
+    fn read_link(&mut self) {
+        let (mut told, fatal) = (Vec::new(), self.trouble.is_fatal());
+        self.link.look(|kind| told.push(kind));
+        if !told.is_empty() {
+            // The kernel drops routes with their link, and does not tell.
+            self.hops.doubt();
+        }
+        // Where nothing passes anyway, only the end of the device is news.
+        told.retain(|kind| !fatal || *kind == EventKind::DeviceGone);
+        told.into_iter().for_each(|kind| self.tell(kind));
+        if let Some(mac) = self.link.mac() {
+            self.hops.set_own(mac, &mut self.tx);
+        }
+        self.trouble.shrunk =
+            self.link.mtu() < self.capabilities.limits.message + headers(self.interface.address);
+        let ours = |program: Program| program.id == self.granted.program || program.how == Attached::Several;
+        self.trouble.no_program = self
+            .link
+            .program()
+            .is_some_and(|program| !program.is_some_and(ours));
+    }
+
+    fn tell(&mut self, kind: EventKind) {
+        self.events.push_back(RailEvent {
+            at: self.now,
+            scope: Scope::Rail,
+            kind,
+            life: Life::FIRST,
         });
-        self.look_at_own_mac();
-        self.events.len() - before
+    }
+
+    /// What waits to be sent is tried again; what never moves is told as a link that is down, with a reason of its own.
+    fn look_at_sends(&mut self) -> Work {
+        // An interface that was down may be up again, which only a new attempt shows.
+        let sent = self.tx.retry();
+        let waits = self.link.is_up() && self.tx.is_backed_up();
+        self.trouble.look_at_sends(self.now, self.tx.counts().0, waits);
+        sent
     }
 }
 
@@ -373,34 +316,55 @@ impl Rail for XdpRail {
 
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
-        if now < self.next_look {
+        let due = now >= self.next_look;
+        if !due && self.sleep.news == News::default() {
             return 0;
         }
-        self.next_look = now + LOOK;
-        self.looks = self.looks.wrapping_add(1);
-        self.look_at_neighbours();
-        self.look_astray();
-        let events = self.look_at_link();
-        // An interface that was down may be up again, which only a new attempt shows.
-        events + self.tx.retry()
+        if due {
+            self.next_look = now + LOOK;
+            self.sleep.look();
+            self.link.ask_in_silence(self.rx.stats.received);
+        }
+        let (news, before, was_up) = (
+            std::mem::take(&mut self.sleep.news),
+            self.events.len(),
+            self.is_link_up(),
+        );
+        let fatal = self.trouble.is_fatal();
+        if due || news.link {
+            self.read_link();
+        }
+        if due {
+            self.hops.look(now, &self.interface, &mut self.tx);
+            self.look_astray();
+        } else if news.neighbours {
+            self.hops.read(&mut self.tx);
+        }
+        let sent = self.look_at_sends();
+        if self.trouble.is_fatal() != fatal && self.is_link_up() != was_up {
+            self.tell(if was_up {
+                EventKind::LinkDown
+            } else {
+                EventKind::LinkUp
+            });
+        }
+        self.events.len() - before + sent
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        Some(self.next_look)
+        Some(if self.sleep.news == News::default() {
+            self.next_look
+        } else {
+            Time::ZERO
+        })
     }
 
-    /// All sockets are in one epoll set, by level: what came before the call is found by a look at the rings, what comes
-    /// later makes it readable. The queues are in it only from here to `disarm`: the kernel tells the set of each frame, at
-    /// the sender's cost where that is on the same machine.
+    /// All sockets are in one epoll set: what came before the call is found by a look at the rings, what comes later makes it
+    /// readable.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        if !self.armed {
-            self.armed = true;
-            let none = epoll::EventData::new_u64(0);
-            for socket in self.rx.sockets() {
-                epoll::add(&self.epoll, socket, none, epoll::EventFlags::IN)
-                    .map_err(|errno| system(&self.name, "watch the queues", errno.into()))?;
-            }
-        }
+        self.sleep
+            .arm(self.rx.sockets())
+            .map_err(|errno| system(&self.name, "watch the queues", errno.into()))?;
         if self.tx.is_backed_up() {
             self.tx.flush();
         }
@@ -410,20 +374,13 @@ impl Rail for XdpRail {
         Ok(if busy {
             Armed::Ready
         } else {
-            Armed::Sleep(std::os::fd::AsFd::as_fd(&self.epoll))
+            Armed::Sleep(self.sleep.fd())
         })
     }
 
+    /// What woke the sleeper is read by the next `progress`: news would keep the set readable.
     fn disarm(&mut self) {
-        if self.armed {
-            self.armed = false;
-            for socket in self.rx.sockets() {
-                // One that was never added is not there.
-                let _ = epoll::delete(&self.epoll, socket);
-            }
-        }
-        // Announcements of links and neighbours would keep it readable.
-        self.next_look = Time::ZERO;
+        self.sleep.look();
     }
 
     fn poll_cost(&self) -> PollCost {
@@ -467,11 +424,6 @@ impl Datagram for XdpRail {
         let station = self.station(to[0], address)?;
         let peer = self.hops.len() as u32;
         let own = |channel: u16| self.interface.socket_address(self.port + channel);
-        self.hops.push(Hop {
-            station,
-            mac: None,
-            asked: 0,
-        });
         self.tx.ways.push(Way {
             headers: [Headers::new(own(0), to[0]), Headers::new(own(1), to[1])],
             is_known: false,
@@ -481,7 +433,7 @@ impl Datagram for XdpRail {
         if let Some(tap) = &self.tx.tap {
             tap.peer(to);
         }
-        self.resolve(peer as usize);
+        self.hops.add((to[0], station), self.now, &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

@@ -554,3 +554,65 @@ fn a_send_ring_that_is_full_goes_on_when_the_interface_is_up_again() {
     });
     assert!(a.stats().sent > 64);
 }
+
+/// A route that changes is followed at once: frames go by the new station, and not by that which the table had at the opening.
+#[test]
+fn a_route_that_changes_is_followed() {
+    let Some(lab) = Lab::pair("a_route_that_changes_is_followed", 1500) else {
+        return;
+    };
+    lab.ip(1, "address add 10.99.0.1/32 dev v0");
+    lab.ip(1, "route add 10.77.0.1 dev v0 src 10.99.0.1");
+    // A station that is nowhere, which the table leads to at first.
+    lab.ip(
+        0,
+        "neighbour add 10.77.0.4 lladdr 02:00:00:00:00:99 dev v0 nud permanent",
+    );
+    lab.ip(0, "route add 10.99.0.1 via 10.77.0.4");
+    let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    let far = RailAddress::inet("xdp", "10.99.0.1:4000".parse().unwrap());
+    let peer = meet(&lab, 0, &mut rail, &far);
+    resolved(&mut rail, peer);
+    let other = lab.inside(1, || UdpSocket::bind("10.99.0.1:4001")).unwrap();
+    other.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(post(&mut rail, Channel::Data, peer, b"astray"));
+    let mut bytes = [0; 16];
+    assert!(other.recv(&mut bytes).is_err(), "it goes to nobody");
+    lab.ip(0, "route replace 10.99.0.1 via 10.77.0.2");
+    let watch = watch();
+    watch.until("frames go by the new station", |now| {
+        lab.inside(0, || rail.progress(now));
+        post(&mut rail, Channel::Data, peer, b"moved");
+        other.recv(&mut bytes).is_ok_and(|n| n == 5)
+    });
+    assert!(
+        watch.0.elapsed() < Duration::from_secs(2),
+        "it was told, and not found by chance"
+    );
+}
+
+/// What is wrong although the link is up has words: an MTU that was lowered, frames past the rail.
+#[test]
+fn trouble_behind_a_link_that_is_up_has_words() {
+    let Some(lab) = Lab::pair("trouble_behind_a_link_that_is_up_has_words", 1500) else {
+        return;
+    };
+    let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
+    let port = rail.address().inet_of("xdp").unwrap().port();
+    let told = |rail: &mut XdpRail, what: &str| {
+        watch().until(what, |now| {
+            rail.progress(now);
+            rail.trouble(true).is_some_and(|words| words.contains(what))
+        });
+    };
+    rail.progress(watch().now());
+    assert_eq!((rail.trouble(true), rail.is_link_up()), (None, true));
+    let stranger = lab.inside(1, || UdpSocket::bind("10.77.0.2:0")).unwrap();
+    stranger.send_to(&[7; 4000], ("10.77.0.1", port)).unwrap();
+    told(&mut rail, "astray");
+    assert_eq!(rail.trouble(false), None, "where all is well, it is none");
+    lab.ip(0, "link set v0 mtu 1400");
+    told(&mut rail, "MTU was made smaller");
+    lab.ip(0, "link set v0 mtu 1500");
+    told(&mut rail, "astray");
+}

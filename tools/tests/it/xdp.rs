@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 
 use crate::common::sentence;
-use crate::hosts::{LONG, Running, SHORT, SOON, at, fails, finish, key_in, serve_at, two_hosts};
+use crate::hosts::{LONG, Running, SHORT, SOON, Server, at, fails, finish, key_in, serve_at, two_hosts};
 use crate::netns::Lab;
 
 /// What `ip link` shows of a host's interface.
@@ -191,4 +191,55 @@ fn the_mode_that_is_had_is_shown_and_one_that_is_not_is_refused() {
         "{said}"
     );
     server.process.signal(Signal::INT);
+}
+
+/// Queues that are mapped take frames of a page at most. Where the other end sends longer ones, both are told at once what to
+/// set, and with that set they understand each other.
+#[test]
+fn frames_that_are_too_long_for_the_other_end_are_refused_at_once() {
+    const TEST: &str = "doorbell::it::xdp::frames_that_are_too_long_for_the_other_end_are_refused_at_once";
+    let Some(lab) = Lab::pair(TEST, 9000) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let key = key_in(folder.path(), "key");
+    for (serving, calling) in [("udp:v0", "xdp:v0"), ("xdp:v0", "udp:v0")] {
+        let serve = |mtu: &str| {
+            let words = ["pingpong", "--serve", "--bind", "10.77.0.1:0", "--rail", serving];
+            let mut command = at(Some(lab.name(0)), &[&words[..], &["--key-file", &key]].concat());
+            command.env("DOORBELL_UDP_MTU", mtu);
+            Server::start(command)
+        };
+        let words = ["--rail", calling, "--key-file", &key, "--verify"];
+        let server = serve("auto");
+        let begun = Instant::now();
+        let client = server.client(Some(lab.name(1)), "pingpong", &[&words[..], &SHORT].concat());
+        let (code, said) = fails(client);
+        assert!(
+            code == Some(3) && said.contains("udp.mtu=3826") && said.contains("9000 bytes"),
+            "{code:?} {said}"
+        );
+        assert!(begun.elapsed() < SOON, "at once");
+        server.process.signal(Signal::INT);
+        let server = serve("3826");
+        let mut client = server.client(Some(lab.name(1)), "pingpong", &[&words[..], &SHORT].concat());
+        client.env("DOORBELL_UDP_MTU", "3826");
+        let out = finish(client);
+        assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+        server.process.signal(Signal::INT);
+    }
+}
+
+#[test]
+fn the_bare_queues_that_cannot_be_had_end_as_any_rail_does() {
+    let words = [
+        "raw-udp",
+        "--from",
+        "127.0.0.1:7118",
+        "--to",
+        "127.0.0.1:7120",
+        "--xdp",
+    ];
+    let (code, said) = fails(at(None, &words));
+    assert!(code == Some(3) && said.contains("loopback"), "{code:?} {said}");
 }

@@ -1,0 +1,178 @@
+//! The next station on the way to each peer: which one it is, by the routing table, and its hardware address, by the table of
+//! neighbours. Both change, and both are followed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::time::Time;
+use doorbell_inet::{Change, Interface, Neighbours, Way as Route, network};
+use rustix::io::Errno;
+
+use crate::tx::XdpTx;
+
+/// After how long the kernel is asked again for a neighbour that it does not know, and has those that it knows confirmed: it
+/// does not send to them itself, so it would forget them.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+const CONFIRM_EVERY: Duration = Duration::from_secs(5);
+
+/// Most peers that are asked for at a time.
+const AT_A_TIME: usize = 16;
+
+/// The way to one peer.
+struct Hop {
+    to: SocketAddr,
+    station: IpAddr,
+    mac: Option<Mac>,
+    /// The kernel does not find it (any more).
+    failed: bool,
+    asked: Time,
+    /// The routing table may say something else by now.
+    doubted: bool,
+}
+
+/// The ways to all peers, by their numbers.
+pub(crate) struct Hops {
+    list: Vec<Hop>,
+    neighbours: Neighbours,
+    own: Mac,
+}
+
+impl Hops {
+    /// No ways yet, over the interface with this index and hardware address.
+    pub(crate) fn watch(interface: u32, own: Mac) -> Result<Self, Errno> {
+        Ok(Self {
+            list: Vec::new(),
+            neighbours: Neighbours::watch(interface)?,
+            own,
+        })
+    }
+
+    /// Readable when there is something to read.
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        self.neighbours.socket()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Whether the hardware address of the next station to a peer is known.
+    pub(crate) fn is_resolved(&self, peer: usize) -> bool {
+        self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
+    }
+
+    /// The next peer, its first station, and who it is there.
+    pub(crate) fn add(&mut self, (to, station): (SocketAddr, IpAddr), now: Time, tx: &mut XdpTx) {
+        self.list.push(Hop {
+            to,
+            station,
+            mac: None,
+            failed: false,
+            asked: now,
+            doubted: false,
+        });
+        self.resolve(self.list.len() - 1, now, tx);
+    }
+
+    /// Asks the kernel for a peer's next station; has it find out, where it does not know.
+    fn resolve(&mut self, peer: usize, now: Time, tx: &mut XdpTx) {
+        let station = self.list[peer].station;
+        self.list[peer].asked = now;
+        self.neighbours.query(station);
+        self.read(tx);
+        if self.list[peer].mac.is_none() {
+            self.neighbours.find_out(station);
+        }
+    }
+
+    fn set(&mut self, peer: usize, mac: Option<Mac>, tx: &mut XdpTx) {
+        // What was known is used until something else is: the kernel forgets whom it does not send to itself.
+        self.list[peer].failed = mac.is_none();
+        if let Some(mac) = mac {
+            self.list[peer].mac = Some(mac);
+            tx.ways[peer].set_macs(self.own, mac);
+        }
+    }
+
+    /// Reads what the kernel tells of neighbours and routes.
+    pub(crate) fn read(&mut self, tx: &mut XdpTx) {
+        let mut found = Vec::new();
+        let lost = self.neighbours.changes(|change| found.push(change));
+        for change in found {
+            match change {
+                Change::Neighbour(station, mac) => {
+                    for peer in 0..self.list.len() {
+                        if self.list[peer].station == station {
+                            self.set(peer, mac, tx);
+                        }
+                    }
+                }
+                Change::Routes => self.doubt(),
+            }
+        }
+        if lost {
+            self.doubt();
+        }
+    }
+
+    /// Every way may be another one by now.
+    pub(crate) fn doubt(&mut self) {
+        self.list.iter_mut().for_each(|hop| hop.doubted = true);
+    }
+
+    /// Reads what is new, asks again for what is doubted or not known, and has the rest confirmed now and then. A few at a time:
+    /// the others' turn comes with the next looks.
+    pub(crate) fn look(&mut self, now: Time, interface: &Interface, tx: &mut XdpTx) {
+        self.read(tx);
+        let mut left = AT_A_TIME;
+        for peer in 0..self.list.len() {
+            let hop = &self.list[peer];
+            let is_known = hop.mac.is_some() && !hop.failed;
+            let period = if is_known { CONFIRM_EVERY } else { ASK_EVERY };
+            let confirms = hop.mac.is_some() && now >= hop.asked + CONFIRM_EVERY;
+            if left == 0 || !hop.doubted && now < hop.asked + period {
+                continue;
+            }
+            left -= 1;
+            if confirms {
+                // "Somebody uses it": a stale entry is made sure of, and one that was forgotten is found again.
+                self.neighbours.find_out(hop.station);
+            }
+            self.look_up(peer, interface);
+            self.resolve(peer, now, tx);
+        }
+    }
+
+    /// Asks the routing table anew. Where it has no answer, the last one stands: who knows better tells so soon.
+    fn look_up(&mut self, peer: usize, interface: &Interface) {
+        let hop = &mut self.list[peer];
+        hop.doubted = false;
+        // A thread that is in another network namespace by now would be told of that one.
+        if network() != interface.network {
+            return;
+        }
+        let station = match interface.way(hop.to) {
+            Ok(Route::Neighbour) => hop.to.ip(),
+            Ok(Route::Gateway(gateway)) => gateway,
+            Ok(Route::Here) | Err(_) => return,
+        };
+        if station != hop.station {
+            (hop.station, hop.mac) = (station, None);
+        }
+    }
+
+    /// The interface may have been given another hardware address.
+    pub(crate) fn set_own(&mut self, own: Mac, tx: &mut XdpTx) {
+        if std::mem::replace(&mut self.own, own) != own {
+            for peer in 0..self.list.len() {
+                self.set(peer, self.list[peer].mac, tx);
+            }
+        }
+    }
+}
