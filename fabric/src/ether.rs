@@ -7,7 +7,7 @@
 //!
 //! Sources: RFC 791 (IPv4), RFC 8200 (IPv6), RFC 768 (UDP), RFC 1071 (the checksum).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -127,7 +127,7 @@ pub(crate) const fn told(sum: u64) -> u16 {
 /// let headers = Headers::new(from, to);
 /// let mut packet = headers.before(4, Some(sum(b"ping"))).to_vec();
 /// packet.extend_from_slice(b"ping");
-/// let arrived = Arrived::read(&packet).unwrap();
+/// let arrived = Arrived::read(&packet, packet.len()).unwrap();
 /// assert_eq!((arrived.from, arrived.to), (from, to));
 /// assert_eq!(&packet[arrived.at..][..arrived.length], b"ping");
 /// assert!(arrived.is_intact(sum(b"ping")) && !arrived.is_intact(sum(b"pong")));
@@ -302,17 +302,18 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Reads the headers at the start of `packet`, which may be cut off behind them; `None` when they are not those of a whole
-    /// UDP datagram without options, extension headers or fragments.
+    /// Reads the headers of a packet of `whole` bytes, which `packet` begins with; `None` when they are not those of a whole UDP
+    /// datagram without options, extension headers or fragments, of one host that can be answered.
     #[inline]
     #[must_use]
-    pub fn read(packet: &[u8]) -> Option<Self> {
+    pub fn read(packet: &[u8], whole: usize) -> Option<Self> {
         let (ethernet, rest) = Ethernet::ref_from_prefix(packet).ok()?;
         let (from, to, room, addresses, at, rest): (IpAddr, IpAddr, _, _, _, _) = match ethernet.kind.get() {
             KIND_4 => {
                 let (ip, rest) = Ipv4::ref_from_prefix(rest).ok()?;
-                let whole = ip.version == VERSION_4 && ip.fragment.get() & FRAGMENT == 0;
-                if !whole || ip.protocol != UDP_NUMBER {
+                let plain = ip.version == VERSION_4 && ip.fragment.get() & FRAGMENT == 0;
+                // Of bytes with their checksum among them the sum is all ones.
+                if !plain || ip.protocol != UDP_NUMBER || fold(sum(ip.as_bytes())) != u16::MAX {
                     return None;
                 }
                 let room = usize::from(ip.length.get()).checked_sub(size_of::<Ipv4>())?;
@@ -332,7 +333,8 @@ impl Arrived {
         };
         let (udp, _) = Udp::ref_from_prefix(rest).ok()?;
         let length = usize::from(udp.length.get());
-        if length < UDP || length > room {
+        let ends = at - UDP + room;
+        if length < UDP || length > room || ends > whole || !is_host(from) {
             return None;
         }
         let told = u64::from(udp.length.get());
@@ -354,11 +356,11 @@ impl Arrived {
         self.checksum != 0
     }
 
-    /// Whether the checksum is right for a frame of this [`sum`].
+    /// Whether there is a checksum, and it is right for a frame of this [`sum`].
     #[inline]
     #[must_use]
     pub fn is_intact(&self, of_frame: u64) -> bool {
-        fold(self.pseudo + self.head + u64::from(self.checksum) + of_frame) == u16::MAX
+        self.has_checksum() && fold(self.pseudo + self.head + u64::from(self.checksum) + of_frame) == u16::MAX
     }
 
     /// Whether the checksum is that of the pseudo header alone: the sending kernel left the rest to its device, and the packet
@@ -368,6 +370,13 @@ impl Arrived {
     pub fn was_never_sent(&self) -> bool {
         self.checksum == fold(self.pseudo)
     }
+}
+
+/// Whether a datagram can come from there: from one host, and over a network.
+#[inline]
+fn is_host(from: IpAddr) -> bool {
+    let nobody = from.is_unspecified() || from.is_multicast() || from.is_loopback();
+    !nobody && from != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 #[cfg(test)]
@@ -412,7 +421,7 @@ mod tests {
                 let frame: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
                 let mut bytes = packet(from, to, &frame, true);
                 bytes.resize(bytes.len().max(60), 0);
-                let arrived = Arrived::read(&bytes).unwrap();
+                let arrived = Arrived::read(&bytes, bytes.len()).unwrap();
                 assert_eq!(
                     (arrived.from.to_string(), arrived.to.to_string()),
                     (from.into(), to.into())
@@ -426,7 +435,7 @@ mod tests {
                     assert!(!arrived.is_intact(sum(&other)));
                 }
                 let plain = packet(from, to, &frame, false);
-                assert!(!Arrived::read(&plain).unwrap().has_checksum());
+                assert!(!Arrived::read(&plain, plain.len()).unwrap().has_checksum());
             }
         }
     }
@@ -436,20 +445,33 @@ mod tests {
         let mut bytes = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
         let pseudo = fold(sum(&bytes[26..34]) + 17 + 12);
         bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
-        let arrived = Arrived::read(&bytes).unwrap();
+        let arrived = Arrived::read(&bytes, bytes.len()).unwrap();
         assert!(arrived.was_never_sent() && !arrived.is_intact(sum(b"four")));
+    }
+
+    /// The same packet with `value` at `at`, and the header's checksum of IPv4 right again.
+    fn changed(packet: &[u8], at: usize, value: &[u8]) -> Vec<u8> {
+        let mut bytes = packet.to_vec();
+        bytes[at..at + value.len()].copy_from_slice(value);
+        if bytes[12] == 8 {
+            bytes[24..26].fill(0);
+            let right = !fold(sum(&bytes[14..34]));
+            bytes[24..26].copy_from_slice(&right.to_be_bytes());
+        }
+        bytes
     }
 
     #[test]
     fn what_is_no_whole_datagram_is_refused() {
+        let read = |bytes: &[u8]| Arrived::read(bytes, bytes.len());
         let good = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
-        assert!(Arrived::read(&good).is_some());
+        assert!(read(&good).is_some() && read(&changed(&good, 0, &[])).is_some());
         for cut in 0..HEADERS_4 {
-            assert!(Arrived::read(&good[..cut]).is_none(), "{cut}");
+            assert!(read(&good[..cut]).is_none(), "{cut}");
         }
         // kind, version, fragment, protocol, IP length, UDP length
         for (at, value) in [
-            (12, 0x81),
+            (13, 0x81),
             (14, 0x46),
             (20, 0x20),
             (21, 1),
@@ -458,15 +480,55 @@ mod tests {
             (39, 7),
             (39, 13),
         ] {
-            let mut bad = good.clone();
-            bad[at] = value;
-            assert!(Arrived::read(&bad).is_none(), "byte {at}");
+            assert!(read(&changed(&good, at, &[value])).is_none(), "byte {at}");
         }
         let six = packet("[fd00::1]:1", "[fd00::2]:2", b"abc", true);
         for (at, value) in [(14, 0x40), (20, 44), (19, 10), (59, 20)] {
-            let mut bad = six.clone();
-            bad[at] = value;
-            assert!(Arrived::read(&bad).is_none(), "byte {at}");
+            assert!(read(&changed(&six, at, &[value])).is_none(), "byte {at}");
         }
+    }
+
+    /// As RFC 1122 and RFC 8200 have it, whatever has let it pass before.
+    #[test]
+    fn what_lies_about_itself_is_refused() {
+        let good = packet("10.0.0.1:9", "10.0.0.2:10", b"four", true);
+        // One bit of the header: its checksum is wrong.
+        for at in [15, 22, 24, 26, 33] {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert!(Arrived::read(&bad, bad.len()).is_none(), "byte {at}");
+        }
+        // Longer than what came; what is padded is longer than what is told.
+        assert!(Arrived::read(&good, good.len() + 18).is_some());
+        assert!(Arrived::read(&good[..HEADERS_4], good.len()).is_some(), "cut off behind the headers");
+        assert!(Arrived::read(&good, good.len() - 1).is_none());
+        let six = packet("[fd00::1]:1", "[fd00::2]:2", b"abc", true);
+        assert!(Arrived::read(&six, six.len() - 1).is_none());
+        for from in [[0, 0, 0, 0], [255, 255, 255, 255], [224, 0, 0, 1], [127, 0, 0, 1]] {
+            let bad = changed(&good, 26, &from);
+            assert!(Arrived::read(&bad, bad.len()).is_none(), "{from:?}");
+        }
+        for first in [[0; 16], [0xff; 16]] {
+            let bad = changed(&six, 22, &first);
+            assert!(Arrived::read(&bad, bad.len()).is_none(), "{first:?}");
+        }
+    }
+
+    /// Zero says that there is none, also where zero is what the sum comes to.
+    #[test]
+    fn no_checksum_is_never_right() {
+        let frame = (0..=u16::MAX)
+            .map(u16::to_be_bytes)
+            .find(|frame| {
+                let bytes = packet("[fd00::1]:1", "[fd00::2]:2", frame, true);
+                bytes[60..62] == [0xff, 0xff]
+            })
+            .unwrap();
+        let mut bytes = packet("[fd00::1]:1", "[fd00::2]:2", &frame, true);
+        let right = Arrived::read(&bytes, bytes.len()).unwrap();
+        assert!(right.is_intact(sum(&frame)));
+        bytes[60..62].fill(0);
+        let none = Arrived::read(&bytes, bytes.len()).unwrap();
+        assert!(!none.has_checksum() && !none.is_intact(sum(&frame)));
     }
 }

@@ -40,6 +40,8 @@ pub struct Details {
     pub queues: u32,
     /// The most queues to send by that it can have.
     pub send_queues: u32,
+    /// The interface below it, in the same network namespace.
+    pub lower: Option<u32>,
     /// The XDP program on it.
     pub program: Option<Program>,
 }
@@ -49,6 +51,8 @@ const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
 const LINK: usize = 16;
 const ADDRESS: u16 = 1;
+const LOWER: u16 = 5;
+const LOWER_ELSEWHERE: u16 = 37;
 const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const TX_QUEUES: u16 = 31;
@@ -88,10 +92,12 @@ pub fn channels(name: &str) -> io::Result<Channels> {
 }
 
 fn read(body: &[u8]) -> Details {
-    let mut details = Details::default();
+    let (mut details, mut elsewhere) = (Details::default(), false);
     for (what, value) in attributes(body.get(LINK..).unwrap_or(&[])) {
         match what {
             ADDRESS => details.mac = Mac::try_from(value).ok(),
+            LOWER => details.lower = number(value),
+            LOWER_ELSEWHERE => elsewhere = true,
             LINK_INFO => details.kind = kind(value).unwrap_or_default(),
             RX_QUEUES => details.queues = number(value).unwrap_or(0),
             TX_QUEUES => details.send_queues = number(value).unwrap_or(0),
@@ -99,6 +105,8 @@ fn read(body: &[u8]) -> Details {
             _ => {}
         }
     }
+    // A number of another namespace means nothing here.
+    details.lower = details.lower.filter(|_| !elsewhere);
     details
 }
 
@@ -156,17 +164,22 @@ mod tests {
         attribute(&mut link, XDP, &xdp);
         attribute(&mut link, RX_QUEUES, &4u32.to_ne_bytes());
         attribute(&mut link, TX_QUEUES, &2u32.to_ne_bytes());
+        attribute(&mut link, LOWER, &9u32.to_ne_bytes());
         let expected = Details {
             mac: Some([2, 0, 0, 0, 0, 9]),
             kind: "veth".to_owned(),
             queues: 4,
             send_queues: 2,
+            lower: Some(9),
             program: Some(Program {
                 how: Attached::Generic,
                 id: 77,
             }),
         };
         assert_eq!(read(&link), expected);
+        let mut away = link.clone();
+        attribute(&mut away, LOWER_ELSEWHERE, &0u32.to_ne_bytes());
+        assert_eq!(read(&away).lower, None);
         (0..link.len()).for_each(|cut| drop(read(&link[..cut])));
     }
 }

@@ -35,6 +35,7 @@ pub fn claim(
         };
         match pair(interface, one) {
             Err(Errno::ADDRINUSE) => {}
+            Err(Errno::ACCESS) if u32::from(one) < unprivileged() => return Err(privileged(name, one)),
             other => return other.map_err(|errno| system(name, "bind a pair of ports", errno.into())),
         }
     }
@@ -52,6 +53,21 @@ pub fn claim(
         ),
         "`ss -ulnp` shows who has them; set another udp.port, or 0",
     ))
+}
+
+/// The first port that everybody may have (ip(7), `ip_unprivileged_port_start`).
+fn unprivileged() -> u32 {
+    let told = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
+    told.and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
+}
+
+fn privileged(name: &RailName, port: u16) -> RailError {
+    let first = unprivileged();
+    unusable(
+        name,
+        format!("ports below {first}, as {port} is, need CAP_NET_BIND_SERVICE, which this process lacks"),
+        format!("set udp.port to {first} or more, or to 0"),
+    )
 }
 
 fn pair(interface: &Interface, port: u16) -> Result<([OwnedFd; 2], u16), Errno> {

@@ -263,6 +263,26 @@ impl Interface {
         (kind, told)
     }
 
+    /// Whether a device of its own is behind it, which cuts up runs of frames, and makes the checksums that were left to it,
+    /// before anything is on a wire. Virtual links hand over what the sender's kernel left undone; so do the devices that a
+    /// machine without hardware has. Of what is not known to be one, it is not said.
+    pub fn is_wire(&self) -> bool {
+        let mut index = self.index;
+        // Of links upon links, a few are looked through.
+        for _ in 0..4 {
+            let Ok(details) = Details::of(index) else { break };
+            match (details.kind.as_str(), details.lower) {
+                ("", _) => {
+                    let driver = sys::driver(&name_of(index)).unwrap_or_default();
+                    return !self.is_loopback() && is_hardware(&driver);
+                }
+                ("vlan", Some(lower)) => index = lower,
+                _ => break,
+            }
+        }
+        false
+    }
+
     /// Why a rail over it is used only when it is named.
     pub fn only_when_named(&self) -> String {
         match self.kind() {
@@ -272,6 +292,20 @@ impl Interface {
             (Kind::Plain, _) => "an open rail listens on its network".to_owned(),
         }
     }
+}
+
+/// Whether a driver of this name is that of hardware; those that are not hand frames to another machine's kernel.
+fn is_hardware(driver: &str) -> bool {
+    const PARAVIRTUAL: [&str; 7] = [
+        "virtio_net",
+        "vif",
+        "vmxnet3",
+        "hv_netvsc",
+        "netvsc",
+        "ibmveth",
+        "netdevsim",
+    ];
+    !driver.is_empty() && !PARAVIRTUAL.contains(&driver)
 }
 
 fn name_of(index: u32) -> String {
@@ -408,6 +442,15 @@ mod tests {
         assert_eq!(lo.kind().0, Kind::Loopback);
         assert_eq!(name_of(lo.index), "lo");
         assert!(network() > 0);
+    }
+
+    #[test]
+    fn only_hardware_is_a_wire() {
+        let lo = Interface::find(&"udp:lo".parse().unwrap(), &Wanted::default()).unwrap();
+        assert!(!lo.is_wire());
+        for (driver, is) in [("ice", true), ("igb", true), ("virtio_net", false), ("", false)] {
+            assert_eq!(is_hardware(driver), is, "{driver}");
+        }
     }
 
     #[test]

@@ -102,6 +102,37 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     })
 }
 
+/// `struct ethtool_drvinfo` (linux/ethtool.h), as far as it is read.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+
+/// The name of the driver behind the interface `name`.
+pub(crate) fn driver(name: &str) -> io::Result<String> {
+    /// ETHTOOL_GDRVINFO.
+    const GET: u32 = 0x3;
+    let socket = crate::interface::probe_socket()?;
+    let mut info = DriverInfo {
+        command: GET,
+        driver: [0; 32],
+        rest: [0; 160],
+    };
+    let mut request = named_request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_drvinfo`, to which the request points; both live
+    // for the call.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let text = info.driver.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {

@@ -15,7 +15,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::pairs::{Kind, Place};
+use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{CaptureWriter, Interface, Link, No, Tap, headers, system, unusable};
@@ -420,10 +420,9 @@ impl Datagram for UdpRail {
             tap.peer(to);
         }
         let names = to.map(Name::of);
-        // On a virtual link nothing cuts a run up before it is there, and a rail that takes frames before the peer's kernel
-        // does would get the run as one frame, which is too long for it.
-        let virtual_link = matches!(self.interface.kind().0, Kind::Virtual | Kind::Bridge);
-        if virtual_link && address.kind == "xdp" {
+        // But for hardware nothing cuts a run up before it is there, and a rail that takes frames before the peer's kernel does
+        // would get the run as one frame, which is too long for it.
+        if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
         self.tx.ways.push(Way { names, sockets });

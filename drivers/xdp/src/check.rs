@@ -22,6 +22,8 @@ pub(crate) struct Checked {
     pub(crate) layout: Layout,
     /// Longest frame of the layer above.
     pub(crate) limit: usize,
+    /// What comes in was on a wire, and has its checksums.
+    pub(crate) is_wire: bool,
 }
 
 /// Checks everything that is known of the interface and of this process. Makes nothing.
@@ -74,6 +76,7 @@ pub(crate) fn check(
         queues,
         layout,
         limit,
+        is_wire: interface.is_wire(),
     })
 }
 

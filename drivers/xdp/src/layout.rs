@@ -37,6 +37,11 @@ impl Layout {
         }
     }
 
+    /// Entries of the ring by which one queue's chunks are given back: twice the chunks (see [`Source`](crate::rx::Source)).
+    pub(crate) fn fill(&self) -> usize {
+        2 * self.ring
+    }
+
     pub(crate) fn received(&self) -> usize {
         self.ring * self.queues as usize
     }

@@ -173,7 +173,7 @@ fn in_mode(
         notes: Vec::new(),
     };
     let own = interface.socket_address(port);
-    let (tx, rx) = halves(made, layout, memory, own, (checked.limit, &granted));
+    let (tx, rx) = halves(made, layout, memory, own, (checked.limit, &granted, checked.is_wire));
     Ok((tx, rx, granted, steering))
 }
 
@@ -188,6 +188,7 @@ fn make_queues(
     for &queue in queues {
         let sizes = Sizes {
             receive: layout.ring,
+            fill: layout.fill(),
             send: if made.is_empty() {
                 layout.sends
             } else {
@@ -232,7 +233,7 @@ fn halves(
     layout: &Layout,
     memory: RegionSlice,
     own: std::net::SocketAddr,
-    (limit, granted): (usize, &Granted),
+    (limit, granted, is_wire): (usize, &Granted, bool),
 ) -> (tx::Parts, rx::Parts) {
     let received = layout.received() as u32;
     let sends = received..received + layout.sends as u32;
@@ -272,6 +273,7 @@ fn halves(
         filled,
         spares,
         own,
+        may_be_unfinished: !is_wire,
         busy_poll: granted.busy_poll,
     };
     (tx, rx)

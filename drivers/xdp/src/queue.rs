@@ -75,6 +75,7 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) receive: usize,
+    pub(crate) fill: usize,
     pub(crate) send: usize,
 }
 
@@ -95,7 +96,7 @@ impl Queue {
         }
         let (receive, send) = (sizes.receive as u32, sizes.send as u32);
         for (option, entries) in [
-            (libc::XDP_UMEM_FILL_RING, receive),
+            (libc::XDP_UMEM_FILL_RING, sizes.fill as u32),
             (libc::XDP_UMEM_COMPLETION_RING, send),
             (libc::XDP_RX_RING, receive),
             (libc::XDP_TX_RING, send),
@@ -112,8 +113,8 @@ impl Queue {
         let receive = Frames::new(area, sizes.receive, offsets.receive).map_err(wrong)?;
         let area = map(RingOf::Send, frames(offsets.send.entries, sizes.send))?;
         let send = Sends::new(area, sizes.send, offsets.send).map_err(wrong)?;
-        let area = map(RingOf::Fill, chunks(offsets.fill.entries, sizes.receive))?;
-        let fill = Fills::new(area, sizes.receive, offsets.fill).map_err(wrong)?;
+        let area = map(RingOf::Fill, chunks(offsets.fill.entries, sizes.fill))?;
+        let fill = Fills::new(area, sizes.fill, offsets.fill).map_err(wrong)?;
         let area = map(RingOf::Completion, chunks(offsets.completion.entries, sizes.send))?;
         let completion = Completions::new(area, sizes.send, offsets.completion).map_err(wrong)?;
         Ok(Self {

@@ -48,12 +48,14 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Gives a chunk back; the ring has room for all chunks that its queue has.
+    /// Gives a chunk back. The ring has room for twice the chunks that its queue has: the kernel shows frames before it says
+    /// that it has taken their chunks off this ring, so that each may be in it a second time.
     #[inline]
     fn give(&mut self, chunk: u32, size: usize) -> bool {
         let address = u64::from(chunk) * size as u64;
-        self.unpublished += 1;
-        self.fill.push(address.to_ne_bytes()).is_ok()
+        let given = self.fill.push(address.to_ne_bytes()).is_ok();
+        self.unpublished += u32::from(given);
+        given
     }
 
     /// Tells the kernel what was taken and given back.
@@ -93,6 +95,8 @@ pub struct XdpRx {
     /// Who sent the last frame: mostly the sender of the next one.
     last: (SocketAddr, u32),
     own: SocketAddr,
+    /// Frames may come that were never on a wire, so that nobody has made their checksum.
+    may_be_unfinished: bool,
     /// Each empty poll has the device looked at.
     busy_poll: bool,
     /// Chunks that are given back before the kernel is told of them.
@@ -116,6 +120,8 @@ pub(crate) struct Parts {
     pub(crate) spares: std::ops::Range<u32>,
     /// The rail's address with its first port.
     pub(crate) own: SocketAddr,
+    /// Frames may come that were never on a wire.
+    pub(crate) may_be_unfinished: bool,
     pub(crate) busy_poll: bool,
 }
 
@@ -144,6 +150,7 @@ impl XdpRx {
             names: FxHashMap::default(),
             last: (parts.own, NOBODY),
             own: parts.own,
+            may_be_unfinished: parts.may_be_unfinished,
             busy_poll: parts.busy_poll,
             give_back: GIVE_BACK.min(least / 8),
             turn: 0,
@@ -269,7 +276,7 @@ impl XdpRx {
         std::hint::black_box(packet.read::<1>(LINE));
         let mut headers = [0; HEADERS_6];
         let n = packet.copy_to(0, &mut headers);
-        let Some(arrived) = Arrived::read(&headers[..n]) else {
+        let Some(arrived) = Arrived::read(&headers[..n], length) else {
             self.stats.malformed += 1;
             return None;
         };
@@ -279,7 +286,7 @@ impl XdpRx {
             return None;
         }
         let frame = packet.skip(arrived.at).take(arrived.length);
-        match judge(&arrived, frame, self.own.is_ipv4()) {
+        match judge(&arrived, frame, self.own.is_ipv4(), self.may_be_unfinished) {
             Sum::Right => {}
             Sum::Unfinished => self.stats.unfinished += 1,
             Sum::Wrong => {
@@ -374,12 +381,12 @@ enum Sum {
 }
 
 #[inline]
-fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool) -> Sum {
+fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool, may_be_unfinished: bool) -> Sum {
     // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
     let none_is_right = is_ipv4 && !arrived.has_checksum();
     if none_is_right || arrived.is_intact(frame.sum().into()) {
         Sum::Right
-    } else if arrived.has_checksum() && arrived.was_never_sent() {
+    } else if may_be_unfinished && arrived.has_checksum() && arrived.was_never_sent() {
         Sum::Unfinished
     } else {
         Sum::Wrong
