@@ -500,7 +500,10 @@ mod tests {
         }
         // Longer than what came; what is padded is longer than what is told.
         assert!(Arrived::read(&good, good.len() + 18).is_some());
-        assert!(Arrived::read(&good[..HEADERS_4], good.len()).is_some(), "cut off behind the headers");
+        assert!(
+            Arrived::read(&good[..HEADERS_4], good.len()).is_some(),
+            "cut off behind the headers"
+        );
         assert!(Arrived::read(&good, good.len() - 1).is_none());
         let six = packet("[fd00::1]:1", "[fd00::2]:2", b"abc", true);
         assert!(Arrived::read(&six, six.len() - 1).is_none());

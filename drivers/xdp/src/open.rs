@@ -173,7 +173,13 @@ fn in_mode(
         notes: Vec::new(),
     };
     let own = interface.socket_address(port);
-    let (tx, rx) = halves(made, layout, memory, own, (checked.limit, &granted, checked.is_wire));
+    let (tx, rx) = halves(
+        made,
+        layout,
+        memory,
+        own,
+        (checked.limit, &granted, checked.is_wire),
+    );
     Ok((tx, rx, granted, steering))
 }
 

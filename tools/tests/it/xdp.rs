@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::common::sentence;
 use crate::hosts::{LONG, Running, SHORT, SOON, Server, at, fails, finish, key_in, serve_at, two_hosts};
-use crate::netns::Lab;
+use crate::netns::{Lab, skipped};
 
 /// What `ip link` shows of a host's interface.
 fn link(lab: &Lab, host: usize) -> String {
@@ -242,4 +242,43 @@ fn the_bare_queues_that_cannot_be_had_end_as_any_rail_does() {
     ];
     let (code, said) = fails(at(None, &words));
     assert!(code == Some(3) && said.contains("loopback"), "{code:?} {said}");
+}
+
+/// A link upon a virtual link is no hardware either: nothing cuts runs of frames up on the way to a peer past the kernel, so the
+/// sender does not make them.
+#[test]
+fn a_peer_over_sockets_sends_no_runs_over_links_upon_virtual_links() {
+    let Some((lab, _folder, key)) =
+        two_hosts("xdp::a_peer_over_sockets_sends_no_runs_over_links_upon_virtual_links")
+    else {
+        return;
+    };
+    for (name, kind, network) in [("l0", "vlan id 5", 78), ("m0", "macvlan mode bridge", 79)] {
+        for host in 0..2 {
+            if !lab.can(host, &format!("link add link v0 name {name} type {kind}")) {
+                return skipped(
+                    "a_peer_over_sockets_sends_no_runs_over_links_upon_virtual_links",
+                    "no such links here",
+                );
+            }
+            lab.ip(
+                host,
+                &format!("address add 10.{network}.0.{}/24 dev {name}", host + 1),
+            );
+            lab.ip(host, &format!("link set {name} up"));
+            lab.wait_until_up(host, name);
+        }
+        let (bind, serving, calling) = (
+            format!("10.{network}.0.1:0"),
+            format!("xdp:{name}"),
+            format!("udp:{name}"),
+        );
+        let words = ["--bind", &bind, "--rail", &serving, "--key-file", &key];
+        let server = serve_at(Some(lab.name(0)), &words);
+        let words = ["--rail", &calling, "--key-file", &key, "--verify"];
+        let long = ["--sizes", "64Ki", "--samples", "50"];
+        let out = finish(server.client(Some(lab.name(1)), "stream", &[&words[..], &long].concat()));
+        assert_eq!(out.status.code(), Some(0), "{name}: {}", sentence(&out.stderr));
+        server.process.signal(Signal::INT);
+    }
 }
