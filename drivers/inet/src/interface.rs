@@ -230,8 +230,11 @@ fn first_address(name: &RailName, all: &[Assigned], family: Family) -> Result<Ip
     // Stable: the kernel's order stands among equals.
     wanted.sort_by_key(link_local);
     wanted.first().copied().ok_or_else(|| {
-        let what = if family == Family::V4 { "IPv4" } else { "IPv6" };
-        let remedy = format!("`ip address add … dev {object}`, or choose the other family");
+        let (what, other) = match family {
+            Family::V4 => ("IPv4", "ipv6"),
+            Family::V6 => ("IPv6", "ipv4"),
+        };
+        let remedy = format!("`ip address add … dev {object}`, or set udp.family={other}");
         unusable(
             name,
             format!("the interface {object} has no {what} address"),

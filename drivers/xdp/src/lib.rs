@@ -16,7 +16,7 @@
 //! refused; unasked, the best one that the interface has is taken, and told.
 //!
 //! Frames are as long as fits a page with the kernel's headroom: about 3,800 bytes, whatever the MTU. A peer over sockets on a
-//! link with a larger one has to keep to that (`udp.mtu`).
+//! link with a larger one has to keep to that (`udp.mtu`), and is refused by the engine where it does not.
 //!
 //! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's instructions).
 //!

@@ -26,6 +26,8 @@ use crate::tx;
 const RING_UNUSED: usize = 64;
 /// `XDP_MAX_TX_SKB_BUDGET`, from Linux 6.18 on: frames sent by one call, where there is no zero-copy.
 const SEND_BUDGET: i32 = 9;
+/// Bytes that the kernel counts around the bytes of a frame that it copies, at most.
+const SKB_AROUND: usize = 1024;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
@@ -38,7 +40,9 @@ pub struct Granted {
     pub queues: Vec<u32>,
     /// The number of the program on the interface, as `bpftool prog` shows it.
     pub program: u32,
-    /// The device is polled by receives.
+    /// That the device is polled by receives was asked for.
+    pub busy_poll_asked: bool,
+    /// It is: the kernel knows a queue to poll. Where it copies, it knows after the first frame.
     pub busy_poll: bool,
     /// Bytes of the memory of frames.
     pub memory: usize,
@@ -48,7 +52,11 @@ pub struct Granted {
 
 impl std::fmt::Display for Granted {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let polled = if self.busy_poll { ", polled busily" } else { "" };
+        let polled = match (self.busy_poll_asked, self.busy_poll) {
+            (_, true) => ", polled busily",
+            (true, false) => ", not polled busily: the driver names no queue to poll",
+            (false, false) => "",
+        };
         let queues: Vec<String> = self.queues.iter().map(u32::to_string).collect();
         let (noun, queues) = (
             if queues.len() == 1 { "queue" } else { "queues" },
@@ -168,7 +176,8 @@ fn in_mode(
         mode,
         queues: queues.to_vec(),
         program: steering.program,
-        busy_poll: config.busy_poll.is_some(),
+        busy_poll_asked: config.busy_poll.is_some(),
+        busy_poll: false,
         memory: memory.len(),
         notes: Vec::new(),
     };
@@ -210,6 +219,12 @@ fn make_queues(
         };
         // The kernel of before does not know it, and sends a few frames at a time.
         let _ = sys::set_number(one.socket.as_fd(), SEND_BUDGET, sizes.send as u32);
+        if made.is_empty() {
+            // A kernel that copies charges the socket for what is under way; what it grants by itself is a part of a ring. Where
+            // it gives no more, it sends the rest later.
+            let room = layout.sends * (layout.chunk + SKB_AROUND);
+            let _ = sys::set_int(one.socket.as_fd(), libc::SO_SNDBUFFORCE, room as i32);
+        }
         if let Some(time) = config.busy_poll {
             poll_busily(&one, time)
                 .map_err(|error| ("have the device polled (SO_PREFER_BUSY_POLL)".into(), error))?;
@@ -280,7 +295,6 @@ fn halves(
         spares,
         own,
         may_be_unfinished: !is_wire,
-        busy_poll: granted.busy_poll,
     };
     (tx, rx)
 }

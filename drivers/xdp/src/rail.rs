@@ -130,7 +130,7 @@ impl XdpRail {
     #[must_use]
     pub fn stats(&self) -> XdpStats {
         let (sent, received) = (self.tx.stats, self.rx.stats);
-        let (overrun, invalid) = self.rx.kernel_counts();
+        let kernel = self.rx.kernel_counts();
         let (taken, nonsense) = self.tx.counts();
         XdpStats {
             sent: taken,
@@ -138,8 +138,9 @@ impl XdpRail {
             send_full: sent.send_full,
             unresolved: sent.unresolved,
             unsendable: sent.unsendable,
-            nonsense: sent.nonsense + nonsense + received.nonsense + invalid,
-            overrun,
+            nonsense: sent.nonsense + nonsense + received.nonsense + kernel.nonsense,
+            overrun: kernel.drops,
+            starved: kernel.starved,
             astray: self.astray,
             ..received
         }
@@ -337,6 +338,9 @@ impl Rail for XdpRail {
         if due {
             self.hops.look(now, &self.interface, &mut self.tx);
             self.look_astray();
+            if self.granted.busy_poll_asked && !self.granted.busy_poll {
+                self.granted.busy_poll = self.rx.polls_busily();
+            }
         } else if news.neighbours {
             self.hops.read(&mut self.tx);
         }

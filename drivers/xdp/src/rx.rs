@@ -106,7 +106,7 @@ pub struct XdpRx {
     idle: u32,
     pub(crate) stats: XdpStats,
     /// What the kernel and the rings had counted at the end.
-    ended: (u64, u64),
+    ended: KernelCounts,
     pub(crate) tap: Option<Tap>,
 }
 
@@ -122,7 +122,17 @@ pub(crate) struct Parts {
     pub(crate) own: SocketAddr,
     /// Frames may come that were never on a wire.
     pub(crate) may_be_unfinished: bool,
-    pub(crate) busy_poll: bool,
+}
+
+/// What the kernel and the rings count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KernelCounts {
+    /// Frames that were dropped for want of room, or because they are too long.
+    pub(crate) drops: u64,
+    /// What could not be true: entries that the kernel refused, and indices.
+    pub(crate) nonsense: u64,
+    /// How often a zero-copy device found no chunk to fill.
+    pub(crate) starved: u64,
 }
 
 impl XdpRx {
@@ -151,12 +161,12 @@ impl XdpRx {
             last: (parts.own, NOBODY),
             own: parts.own,
             may_be_unfinished: parts.may_be_unfinished,
-            busy_poll: parts.busy_poll,
+            busy_poll: false,
             give_back: GIVE_BACK.min(least / 8),
             turn: 0,
             idle: 0,
             stats: XdpStats::default(),
-            ended: (0, 0),
+            ended: KernelCounts::default(),
             tap: None,
         }
     }
@@ -178,15 +188,27 @@ impl XdpRx {
             || self.sources.iter_mut().any(|source| source.receive.is_ready())
     }
 
-    /// Frames that the kernel dropped for want of room, or because they are too long; and what could not be true: entries that
-    /// it refused, and indices. Asks every socket.
-    pub(crate) fn kernel_counts(&self) -> (u64, u64) {
-        self.sources.iter().fold(self.ended, |(drops, wrong), source| {
+    /// What the kernel and the rings have counted. Asks every socket.
+    pub(crate) fn kernel_counts(&self) -> KernelCounts {
+        self.sources.iter().fold(self.ended, |all, source| {
             let one = sys::counted(source.socket.as_fd()).unwrap_or_default();
             let rings = source.receive.nonsense() + source.fill.nonsense();
-            // Where no chunk was left, the frame is among the dropped ones.
-            (drops + one.dropped + one.ring_full, wrong + one.invalid + rings)
+            // Where the kernel copies and no chunk is left, the frame is among the dropped ones.
+            let starved = if source.may_sleep { one.starved } else { 0 };
+            KernelCounts {
+                drops: all.drops + one.dropped + one.ring_full,
+                nonsense: all.nonsense + one.invalid + rings,
+                starved: all.starved + starved,
+            }
         })
+    }
+
+    /// Whether receives have a queue of the device to poll; from then on each empty poll does. Where the kernel copies, it knows
+    /// only after the first frame.
+    pub(crate) fn polls_busily(&mut self) -> bool {
+        let mut sources = self.sources.iter();
+        self.busy_poll |= sources.any(|source| sys::has_queue_to_poll(source.socket.as_fd()));
+        self.busy_poll
     }
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

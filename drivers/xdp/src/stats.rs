@@ -29,6 +29,8 @@ pub struct XdpStats {
     pub overrun: u64,
     /// Frames that came by the kernel's own stack instead: fragments, or frames of queues that have no socket.
     pub astray: u64,
+    /// How often a zero-copy device found no chunk to fill: what it dropped for that, its own counters tell (`ethtool -S`).
+    pub starved: u64,
 }
 
 impl XdpStats {
@@ -48,6 +50,7 @@ impl XdpStats {
             ("nonsense", self.nonsense),
             ("overrun", self.overrun),
             ("astray", self.astray),
+            ("starved", self.starved),
         ]
         .into_iter()
     }

@@ -50,12 +50,12 @@ fn set<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<
 ///
 /// # Safety
 /// Any bytes must be a `T`.
-unsafe fn get<T>(fd: BorrowedFd<'_>, option: i32, value: &mut T) -> io::Result<usize> {
+unsafe fn get<T>(fd: BorrowedFd<'_>, (level, option): (i32, i32), value: &mut T) -> io::Result<usize> {
     let mut length = size_of::<T>() as libc::socklen_t;
     let pointer = ptr::from_mut(value).cast();
     // SAFETY: the kernel writes at most `length` bytes to the value, which is borrowed for the call; they are a `T` by the
     // caller's promise.
-    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, option, pointer, &raw mut length) };
+    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, pointer, &raw mut length) };
     checked(done.into()).map(|_| length as usize)
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn offsets(fd: BorrowedFd<'_>) -> io::Result<Offsets> {
         cr: none,
     };
     // SAFETY: the offsets are numbers.
-    let length = unsafe { get(fd, libc::XDP_MMAP_OFFSETS, &mut told) }?;
+    let length = unsafe { get(fd, (libc::SOL_XDP, libc::XDP_MMAP_OFFSETS), &mut told) }?;
     if length != size_of_val(&told) {
         // Before Linux 5.4 they had no flags.
         return Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
@@ -203,8 +203,16 @@ pub(crate) fn bind(
 pub(crate) fn is_zero_copy(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut told = libc::xdp_options { flags: 0 };
     // SAFETY: the options are a number.
-    unsafe { get(fd, libc::XDP_OPTIONS, &mut told) }?;
+    unsafe { get(fd, (libc::SOL_XDP, libc::XDP_OPTIONS), &mut told) }?;
     Ok(told.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}
+
+/// Whether the kernel knows which of the device's queues a receive of this socket would poll (`SO_INCOMING_NAPI_ID`).
+pub(crate) fn has_queue_to_poll(fd: BorrowedFd<'_>) -> bool {
+    let mut number = 0u32;
+    // SAFETY: the option is a number.
+    let told = unsafe { get(fd, (libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID), &mut number) };
+    told.is_ok() && number != 0
 }
 
 /// What the kernel counts for a socket.
@@ -213,6 +221,8 @@ pub(crate) struct Counted {
     pub(crate) dropped: u64,
     pub(crate) ring_full: u64,
     pub(crate) invalid: u64,
+    /// How often there was no chunk to fill.
+    pub(crate) starved: u64,
 }
 
 pub(crate) fn counted(fd: BorrowedFd<'_>) -> io::Result<Counted> {
@@ -225,11 +235,12 @@ pub(crate) fn counted(fd: BorrowedFd<'_>) -> io::Result<Counted> {
         tx_ring_empty_descs: 0,
     };
     // SAFETY: the statistics are numbers.
-    unsafe { get(fd, libc::XDP_STATISTICS, &mut told) }?;
+    unsafe { get(fd, (libc::SOL_XDP, libc::XDP_STATISTICS), &mut told) }?;
     Ok(Counted {
         dropped: told.rx_dropped,
         ring_full: told.rx_ring_full,
         invalid: told.rx_invalid_descs + told.tx_invalid_descs,
+        starved: told.rx_fill_ring_empty_descs,
     })
 }
 

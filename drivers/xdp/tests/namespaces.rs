@@ -616,3 +616,37 @@ fn trouble_behind_a_link_that_is_up_has_words() {
     lab.ip(0, "link set v0 mtu 1500");
     told(&mut rail, "astray");
 }
+
+/// Busy polling is claimed only where the kernel knows what to poll, which it does not on such a link; and an interface of the
+/// other family alone is told with the setting that takes it.
+#[test]
+fn what_is_not_had_is_not_claimed() {
+    let Some(lab) = Lab::pair("what_is_not_had_is_not_claimed", 1500) else {
+        return;
+    };
+    let config = XdpConfig {
+        busy_poll: Some(50),
+        mode: Some(Mode::Generic),
+        ..XdpConfig::default()
+    };
+    let mut rail = open(&lab, 0, &config).unwrap();
+    let port = rail.address().inet_of("xdp").unwrap().port();
+    let stranger = lab.inside(1, || UdpSocket::bind("10.77.0.2:0")).unwrap();
+    stranger.send_to(b"a frame", ("10.77.0.1", port)).unwrap();
+    take(&mut rail, Channel::Priority);
+    rail.progress(watch().now());
+    let granted = rail.granted();
+    assert!(granted.busy_poll_asked && !granted.busy_poll, "{granted:?}");
+    assert!(granted.to_string().contains("not polled busily"), "{granted}");
+    assert!(matches!(
+        rail.poll_cost(),
+        doorbell_fabric::rail::PollCost::Memory
+    ));
+    drop(rail);
+    lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    let error = open(&lab, 0, &XdpConfig::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("no IPv4 address") && error.contains("udp.family=ipv6"),
+        "{error}"
+    );
+}
