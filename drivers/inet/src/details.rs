@@ -44,6 +44,8 @@ pub struct Details {
     pub lower: Option<u32>,
     /// The XDP program on it.
     pub program: Option<Program>,
+    /// The driver says at this moment that there is a link. What the kernel's flags say of it follows up to a second later.
+    pub has_carrier: bool,
 }
 
 // linux/rtnetlink.h, linux/if_link.h.
@@ -57,6 +59,7 @@ const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const TX_QUEUES: u16 = 31;
 const RX_QUEUES: u16 = 32;
+const CARRIER: u16 = 33;
 const XDP: u16 = 43;
 const XDP_ATTACHED: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
@@ -101,6 +104,7 @@ fn read(body: &[u8]) -> Details {
             LINK_INFO => details.kind = kind(value).unwrap_or_default(),
             RX_QUEUES => details.queues = number(value).unwrap_or(0),
             TX_QUEUES => details.send_queues = number(value).unwrap_or(0),
+            CARRIER => details.has_carrier = value == [1],
             XDP => details.program = program(value),
             _ => {}
         }
@@ -148,7 +152,7 @@ mod tests {
     fn the_loopback_has_an_address_of_zeroes_and_no_program() {
         let lo = Details::of(1).unwrap();
         assert_eq!((lo.mac, lo.program, lo.kind.as_str()), (Some([0; 6]), None, ""));
-        assert!(lo.queues >= 1);
+        assert!(lo.queues >= 1 && lo.has_carrier);
         assert!(Details::of(1 << 30).is_err());
         assert!(channels("nosuch0").is_err());
     }
@@ -165,6 +169,7 @@ mod tests {
         attribute(&mut link, RX_QUEUES, &4u32.to_ne_bytes());
         attribute(&mut link, TX_QUEUES, &2u32.to_ne_bytes());
         attribute(&mut link, LOWER, &9u32.to_ne_bytes());
+        attribute(&mut link, CARRIER, &[1]);
         let expected = Details {
             mac: Some([2, 0, 0, 0, 0, 9]),
             kind: "veth".to_owned(),
@@ -175,6 +180,7 @@ mod tests {
                 how: Attached::Generic,
                 id: 77,
             }),
+            has_carrier: true,
         };
         assert_eq!(read(&link), expected);
         let mut away = link.clone();

@@ -14,6 +14,7 @@
 //! | `discover` | names of rails over interfaces |
 //! | `capture` | frames as pcapng |
 //! | `netlink` | questions to the kernel |
+//! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
 //! | `sys` | the unsafe room: calls without safe wrappers |
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod route;
 #[allow(unsafe_code)]
 mod sys;
 mod wanted;
+mod zero_copy;
 
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
@@ -41,3 +43,4 @@ pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};
 pub use sys::{Assigned, Seen, assigned};
 pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
+pub use zero_copy::has_zero_copy;

@@ -1,4 +1,4 @@
-//! Questions to the kernel about its network, over rtnetlink(7): messages, attributes, answers.
+//! Questions to the kernel about its network, over netlink(7): messages, attributes, answers.
 
 use std::io;
 
@@ -46,16 +46,35 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 /// What follows the header of an answer, or the number of the refusal (`NLMSG_ERROR`).
 pub(crate) type Answer = Result<Vec<u8>, i32>;
 
+/// Which part of the kernel is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Routes, links, addresses.
+    Route,
+    /// Everything that has no number of its own.
+    Generic,
+}
+
 /// One question to the kernel.
 pub(crate) fn ask(question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
-    read_answer(&exchange(question, body)?, answer)
+    ask_in(Family::Route, question, answer, body)
+}
+
+/// One question to a part of the kernel.
+pub(crate) fn ask_in(family: Family, question: u16, answer: u16, body: &[u8]) -> io::Result<Answer> {
+    read_answer(&exchange(family, question, body)?, answer)
 }
 
 /// One message to the kernel, and its answer, which it gives before `send` returns.
-fn exchange(what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+fn exchange(family: Family, what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let how = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    // Protocol 0 is NETLINK_ROUTE; who is not bound sends to the kernel.
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, None)?;
+    let protocol = match family {
+        // Its number is 0.
+        Family::Route => None,
+        Family::Generic => Some(rustix::net::netlink::GENERIC),
+    };
+    // Who is not bound sends to the kernel.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, protocol)?;
     rustix::net::send(&socket, &message(what, REQUEST, body), SendFlags::empty())?;
     let mut bytes = vec![0; 16 << 10];
     let (length, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())?;

@@ -4,10 +4,11 @@
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Channels, Details, FRAME_MIN, Interface, channels, system, unusable};
+use doorbell_inet::{Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system, unusable};
 
 use crate::config::{Mode, XdpConfig};
 use crate::layout::{Layout, chunk_and_limit};
+use crate::open::{LACKS, in_no_mode, modes};
 use crate::rights;
 use crate::sys;
 
@@ -19,11 +20,19 @@ pub(crate) struct Checked {
     pub(crate) mac: Mac,
     /// The queues to serve: at least one.
     pub(crate) queues: Vec<u32>,
+    /// What to try, the best first: at least one.
+    pub(crate) plans: Vec<Plan>,
+    /// Modes that need no try, and why.
+    pub(crate) lacking: Vec<String>,
+}
+
+/// A mode, and how the memory is cut up for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) mode: Mode,
     pub(crate) layout: Layout,
     /// Longest frame of the layer above.
     pub(crate) limit: usize,
-    /// What comes in was on a wire, and has its checksums.
-    pub(crate) is_wire: bool,
 }
 
 /// Checks everything that is known of the interface and of this process. Makes nothing.
@@ -48,8 +57,7 @@ pub(crate) fn check(
         let reason = format!("{} has no Ethernet address", interface.name);
         return Err(unusable(name, reason, "name an Ethernet interface, or udp"));
     };
-    let (chunk, limit) = chunk_and_limit(interface, config);
-    if limit < FRAME_MIN {
+    if interface.limit(&config.wanted()) < FRAME_MIN {
         return Err(unusable(
             name,
             "its MTU leaves no room for messages",
@@ -67,17 +75,46 @@ pub(crate) fn check(
         ));
     }
     let queues = queues(name, interface, config, &details)?;
-    let layout = Layout::of(config, chunk, queues.len() as u32);
-    if let Some((reason, remedy)) = rights::too_much(layout.bytes()) {
-        return Err(unusable(name, reason, remedy));
-    }
+    let (plans, lacking) = plans(name, interface, config, queues.len() as u32)?;
     Ok(Checked {
         mac,
         queues,
-        layout,
-        limit,
-        is_wire: interface.is_wire(),
+        plans,
+        lacking,
     })
+}
+
+/// The modes to try, and those that need no try, with the reason.
+fn plans(
+    name: &RailName,
+    interface: &Interface,
+    config: &XdpConfig,
+    queues: u32,
+) -> Result<(Vec<Plan>, Vec<String>), RailError> {
+    let (mut plans, mut lacking, mut too_much) = (Vec::new(), Vec::new(), None);
+    for mode in modes(interface, config) {
+        let (chunk, limit) = chunk_and_limit(interface, config, mode);
+        let layout = Layout::of(config, chunk, queues);
+        if driver_lacks(interface, mode) {
+            lacking.push(format!("{mode}: {LACKS}"));
+        } else if let Some((reason, remedy)) = rights::too_much(layout.bytes()) {
+            lacking.push(format!("{mode}: {reason}"));
+            too_much = Some((reason, remedy));
+        } else {
+            plans.push(Plan { mode, layout, limit });
+        }
+    }
+    match too_much {
+        _ if !plans.is_empty() => Ok((plans, lacking)),
+        Some((reason, remedy)) => Err(unusable(name, reason, remedy)),
+        None => Err(in_no_mode(name, interface, &lacking)),
+    }
+}
+
+/// Whether the interface's driver says that it does not have this mode. Then it is not tried: many take their link down for a
+/// second when a program is attached.
+fn driver_lacks(interface: &Interface, mode: Mode) -> bool {
+    mode == Mode::ZeroCopy && matches!(has_zero_copy(interface.index), Ok(false))
 }
 
 /// Why no xdp rail can be opened by this process, if that is so whatever the interface.

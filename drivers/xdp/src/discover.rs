@@ -1,13 +1,12 @@
 //! Discovery: each interface of this machine as a candidate, with what was found out about it, without opening anything.
 
-use doorbell_fabric::discover::{Candidate, Driver, Verdict};
+use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{Attached, Details, Interface, is_by_address, is_up, rails, rejected};
 
-use crate::check::check;
-use crate::config::XdpConfig;
-use crate::open::modes;
+use crate::check::{Checked, check};
+use crate::config::{Mode, XdpConfig};
 use crate::rail::{capabilities, in_words};
 
 /// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
@@ -27,17 +26,19 @@ impl XdpDriver {
         };
         let usable = found.clone().require(&name, &wanted);
         let checked = usable.and_then(|usable| check(&name, &usable, &self.config));
-        let (candidate, queues) = match checked {
-            Err(error) => (rejected(name, error), 0),
-            Ok(checked) => (
-                Candidate::usable(name, capabilities(&found, &self.config)),
-                checked.queues.len(),
-            ),
-        };
-        self.facts(candidate, &found, queues).only_when_named(REASON)
+        match checked {
+            Err(error) => self.facts(rejected(name, error), &found, None),
+            Ok(checked) => {
+                // There is one at least.
+                let best = checked.plans.first().map_or(Mode::Generic, |plan| plan.mode);
+                let candidate = Candidate::usable(name, capabilities(&found, &self.config, best));
+                self.facts(candidate, &found, Some(checked))
+            }
+        }
+        .only_when_named(REASON)
     }
 
-    fn facts(&self, candidate: Candidate, found: &Interface, queues: usize) -> Candidate {
+    fn facts(&self, candidate: Candidate, found: &Interface, checked: Option<Checked>) -> Candidate {
         let state = if is_up(found.seen.flags) { "up" } else { "down" };
         let mut facts = candidate
             .fact("interface", &found.name)
@@ -56,12 +57,12 @@ impl XdpDriver {
             };
             facts = facts.fact("xdp program", format!("number {}, {how}", program.id));
         }
-        if let (Verdict::Usable, Some(can)) = (&facts.verdict, &facts.capabilities) {
+        if let (Some(checked), Some(can)) = (checked, &facts.capabilities) {
             let longest = format!("{} bytes", can.limits.message);
             facts = facts
                 .fact("longest frame", longest)
-                .fact("queues", queues.to_string())
-                .fact("mode", in_words(&modes(found, &self.config)));
+                .fact("queues", checked.queues.len().to_string())
+                .fact("mode", in_words(checked.plans.iter().map(|plan| plan.mode)));
         }
         facts
     }

@@ -15,8 +15,9 @@
 //! How frames get to the rail's memory is the mode: `zero-copy`, `native` or `generic`. One that is asked for is had or
 //! refused; unasked, the best one that the interface has is taken, and told.
 //!
-//! Frames are as long as fits a page with the kernel's headroom: about 3,800 bytes, whatever the MTU. A peer over sockets on a
-//! link with a larger one has to keep to that (`udp.mtu`), and is refused by the engine where it does not.
+//! Frames are as long as fits a page with the kernel's headroom: about 3,800 bytes, whatever the MTU, and 3,000 where a device
+//! that counts in units of 1 KiB may write them itself. A peer over sockets on a link with a larger one has to keep to that
+//! (`udp.mtu`), and is refused by the engine where it does not.
 //!
 //! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's instructions).
 //!

@@ -3,16 +3,17 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Kind;
-use doorbell_inet::{Interface, claim, unusable};
+use doorbell_inet::{Details, Interface, claim, is_up, unusable};
 
 use crate::attach::{self, Steering};
-use crate::check::Checked;
+use crate::check::{Checked, Plan};
 use crate::config::{Mode, XdpConfig};
 use crate::holder;
 use crate::layout::Layout;
@@ -24,6 +25,11 @@ use crate::tx;
 
 /// Entries of the rings that are made because they have to be, and never used.
 const RING_UNUSED: usize = 64;
+/// Within this time a link is back that was there before a program was attached: Ethernet agrees on its speed within three
+/// seconds.
+const LINK_BACK: Duration = Duration::from_secs(5);
+/// Why a mode is not to be had, where it is not this machine's fault.
+pub(crate) const LACKS: &str = "its driver does not have it";
 /// `XDP_MAX_TX_SKB_BUDGET`, from Linux 6.18 on: frames sent by one call, where there is no zero-copy.
 const SEND_BUDGET: i32 = 9;
 /// Bytes that the kernel counts around the bytes of a frame that it copies, at most.
@@ -113,9 +119,9 @@ pub(crate) fn open(
     checked: Checked,
 ) -> Result<Opened, RailError> {
     let (held, port) = claim(name, interface, config.port, config.pairs)?;
-    let mut refused = Vec::new();
-    for mode in modes(interface, config) {
-        match in_mode(name, interface, config, (port, &checked), mode) {
+    let mut refused = checked.lacking;
+    for plan in &checked.plans {
+        match in_mode(name, interface, config, (port, &checked.queues), plan) {
             Ok((tx, rx, mut granted, steering)) => {
                 granted.notes = refused;
                 return Ok(Opened {
@@ -129,15 +135,20 @@ pub(crate) fn open(
                 });
             }
             Err(No::Ends(error)) => return Err(error),
-            Err(No::NotThis(reason)) => refused.push(format!("{mode}: {reason}")),
+            Err(No::NotThis(reason)) => refused.push(format!("{}: {reason}", plan.mode)),
         }
     }
+    Err(in_no_mode(name, interface, &refused))
+}
+
+/// The error where no mode that may be had is.
+pub(crate) fn in_no_mode(name: &RailName, interface: &Interface, refused: &[String]) -> RailError {
     let what = if refused.len() == 1 {
         "that mode"
     } else {
         "any mode"
     };
-    Err(unusable(
+    unusable(
         name,
         format!(
             "{} cannot be used in {what} ({})",
@@ -145,7 +156,7 @@ pub(crate) fn open(
             refused.join("; ")
         ),
         "leave xdp.mode to be chosen, or name udp",
-    ))
+    )
 }
 
 type Made = (tx::Parts, rx::Parts, Granted, Steering);
@@ -154,14 +165,17 @@ fn in_mode(
     name: &RailName,
     interface: &Interface,
     config: &XdpConfig,
-    (port, checked): (u16, &Checked),
-    mode: Mode,
+    (port, queues): (u16, &[u32]),
+    Plan { mode, layout, limit }: &Plan,
 ) -> Result<Made, No> {
-    let (layout, queues) = (&checked.layout, checked.queues.as_slice());
+    let mode = *mode;
     let memory = Region::new(layout.bytes()).map_err(No::Ends)?.whole();
     let judge = |refusal| judge(name, interface, layout, refusal, mode);
     let most = queues.iter().max().map_or(1, |queue| queue + 1);
     let steering = attach::attach(interface, port, most, mode).map_err(|no| told(name, interface, no))?;
+    if mode == Mode::ZeroCopy && is_up(interface.seen.flags) {
+        wait_for_link(interface.index);
+    }
     let made = make_queues(interface, config, layout, (&memory, queues), mode).map_err(judge)?;
     for (queue, one) in queues.iter().zip(&made) {
         sys::put_socket(steering.map.as_fd(), *queue, one.socket.as_fd())
@@ -182,14 +196,18 @@ fn in_mode(
         notes: Vec::new(),
     };
     let own = interface.socket_address(port);
-    let (tx, rx) = halves(
-        made,
-        layout,
-        memory,
-        own,
-        (checked.limit, &granted, checked.is_wire),
-    );
+    let (tx, rx) = halves(made, layout, memory, own, (*limit, &granted, interface.is_wire()));
     Ok((tx, rx, granted, steering))
+}
+
+/// Devices that begin anew with a program take their link down for it, and restart a queue for each socket that is bound. The
+/// second is left until the first is over: igb loses interrupts for good where they meet (Linux 7.3). A link that does not come
+/// back is no reason not to open the rail.
+fn wait_for_link(interface: u32) {
+    let begun = Instant::now();
+    while begun.elapsed() < LINK_BACK && Details::of(interface).is_ok_and(|now| !now.has_carrier) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn make_queues(
@@ -346,7 +364,7 @@ fn judge(name: &RailName, interface: &Interface, layout: &Layout, (step, error):
             format!("the kernel refuses to {step} of {}: {error}", interface.name),
             "a rail needs Linux 5.9 or later, and 5.10 for several queues: name one (xdp.queue), or name udp",
         ),
-        Some(libc::EOPNOTSUPP) => No::NotThis("its driver does not have it".to_owned()),
+        Some(libc::EOPNOTSUPP) => No::NotThis(LACKS.to_owned()),
         _ => No::NotThis(format!("{step}: {error}")),
     }
 }

@@ -95,7 +95,7 @@ impl XdpRail {
         let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
         let sleep = Sleep::new(link.socket(), hops.socket(), rx.sources.len()).map_err(refused)?;
         Ok(Self {
-            capabilities: capabilities(&interface, config),
+            capabilities: capabilities(&interface, config, opened.granted.mode),
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
             config: *config,
@@ -274,8 +274,8 @@ impl fmt::Debug for XdpRail {
 }
 
 /// What discovery shows before a rail is opened, and what an open one has.
-pub(crate) fn capabilities(interface: &Interface, config: &XdpConfig) -> Capabilities {
-    let (_, limit) = chunk_and_limit(interface, config);
+pub(crate) fn capabilities(interface: &Interface, config: &XdpConfig, mode: Mode) -> Capabilities {
+    let (_, limit) = chunk_and_limit(interface, config, mode);
     Capabilities {
         features: Features {
             gather: true,
@@ -448,8 +448,8 @@ impl Datagram for XdpRail {
 }
 
 /// How frames get to the rail's memory, in words, for discovery.
-pub(crate) fn in_words(modes: &[Mode]) -> String {
-    let words: Vec<String> = modes.iter().map(Mode::to_string).collect();
+pub(crate) fn in_words(modes: impl Iterator<Item = Mode>) -> String {
+    let words: Vec<String> = modes.map(|mode| mode.to_string()).collect();
     words.join(", else ")
 }
 

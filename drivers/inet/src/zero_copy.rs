@@ -1,0 +1,92 @@
+//! Whether an interface's driver lets frames go straight to a process's memory, by the kernel's own list of what drivers can do
+//! (family `netdev` of generic netlink, linux/netdev.h, since Linux 6.3).
+
+use std::io;
+
+use crate::netlink::{Family, ask_in, attribute, attributes};
+
+// linux/genetlink.h: the family of families, its question for one, and the fields of both.
+const CONTROL: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+/// Bytes of `genlmsghdr`: command, version, nothing.
+const HEADER: usize = 4;
+
+// linux/netdev.h.
+const DEVICE_GET: u8 = 1;
+const DEVICE_INDEX: u16 = 1;
+const DEVICE_XDP: u16 = 3;
+/// What the kernel wants of a driver that it binds a socket to without a copy: programs, redirection, zero-copy.
+const ZERO_COPY: u64 = 1 | 1 << 1 | 1 << 3;
+
+/// Whether the driver of the interface with this index has it; the kernel refuses it to all others.
+///
+/// # Errors
+/// When there is no such interface, or the kernel does not tell.
+pub fn has_zero_copy(index: u32) -> io::Result<bool> {
+    let mut name = Vec::new();
+    attribute(&mut name, FAMILY_NAME, b"netdev\0");
+    let family = generic(CONTROL, GET_FAMILY, &name)?;
+    let family =
+        find(&family, FAMILY_ID).and_then(|value| value.first_chunk().map(|two| u16::from_ne_bytes(*two)));
+    let mut device = Vec::new();
+    attribute(&mut device, DEVICE_INDEX, &index.to_ne_bytes());
+    let told = generic(family.ok_or_else(untold)?, DEVICE_GET, &device)?;
+    judge(&told).ok_or_else(untold)
+}
+
+/// A question of a family, and the attributes of the answer.
+fn generic(family: u16, command: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+    let question = [&[command, 1, 0, 0], body].concat();
+    let answer = ask_in(Family::Generic, family, family, &question)?;
+    let answer = answer.map_err(io::Error::from_raw_os_error)?;
+    Ok(answer.get(HEADER..).unwrap_or(&[]).to_vec())
+}
+
+fn find(body: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut all = attributes(body);
+    all.find(|(what, _)| *what == wanted).map(|(_, value)| value)
+}
+
+fn judge(device: &[u8]) -> Option<bool> {
+    let can = find(device, DEVICE_XDP)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*can) & ZERO_COPY == ZERO_COPY)
+}
+
+fn untold() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the kernel does not tell what drivers can do",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_three_abilities_are_needed() {
+        let device = |can: u64| {
+            let mut body = Vec::new();
+            attribute(&mut body, DEVICE_INDEX, &7u32.to_ne_bytes());
+            attribute(&mut body, DEVICE_XDP, &can.to_ne_bytes());
+            body
+        };
+        assert_eq!(judge(&device(0b1111)), Some(true));
+        for lacking in [0, 0b0111, 0b1000, 0b1110] {
+            assert_eq!(judge(&device(lacking)), Some(false), "{lacking:b}");
+        }
+        let whole = device(0b1111);
+        for cut in 0..whole.len() {
+            assert_eq!(judge(&whole[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn the_loopback_has_none_and_what_is_not_there_is_an_error() {
+        // Before Linux 6.3 nothing is told of either.
+        assert!(!has_zero_copy(1).unwrap_or(false));
+        assert!(has_zero_copy(1 << 30).is_err());
+    }
+}
