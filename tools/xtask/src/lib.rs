@@ -4,7 +4,7 @@
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
 //! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `links` measures
 //! the udp rail between two hosts, `rails` breaks links under several of them, `instructions` counts what a message
-//! costs.
+//! costs, `lab` proves in emulated machines what needs other NICs and kernels.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -12,6 +12,7 @@ pub mod child;
 pub mod error;
 mod fuzz;
 mod instructions;
+mod lab;
 mod licences;
 mod links;
 mod lock;
@@ -55,6 +56,9 @@ enum Command {
     /// Count the instructions of a small message, with one rail and with several
     #[command(after_help = instructions::HELP)]
     Instructions(instructions::Options),
+    /// Prove in emulated machines what needs NICs and kernels that this one does not have
+    #[command(after_help = lab::HELP)]
+    Lab(lab::Options),
     /// Attack parsers and protocols with inputs that are made up
     #[command(after_help = fuzz::HELP)]
     Fuzz(fuzz::Options),
@@ -78,6 +82,7 @@ Examples:
   cargo xtask links                    as root: latency, bandwidth, loss between two hosts
   cargo xtask rails                    as root: links break at random, and every message arrives
   cargo xtask instructions             what a small message costs, with one rail and with three
+  cargo xtask lab                      emulated NICs and other kernels, in virtual machines
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
@@ -103,6 +108,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Links(options) => links::run(&workspace, &options),
         Command::Rails(options) => rails::run(&workspace, &options),
         Command::Instructions(options) => instructions::run(&workspace, &options),
+        Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
@@ -124,6 +130,7 @@ mod tests {
             "links",
             "rails",
             "instructions",
+            "lab",
             "fuzz",
             "simulate",
         ] {

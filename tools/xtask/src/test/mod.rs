@@ -24,7 +24,7 @@ use crate::child::{Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo};
-use crate::{arrows, fuzz, licences};
+use crate::{arrows, fuzz, lab, licences};
 
 /// What `cargo xtask test --help` ends with.
 pub(crate) const HELP: &str = "\
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Run only this step; may be given several times
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
-    /// Leave out the slow proofs: release, loom, asan, fuzz
+    /// Leave out the slow proofs: release, loom, asan, fuzz, instructions
     #[arg(long)]
     fast: bool,
     /// Name the steps and end
@@ -86,6 +86,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     for step in &chosen {
         let result = if options.fast && step.slow {
             Ok(Outcome::left_out(step.name, "left out by --fast"))
+        } else if options.only.is_empty() && matches!(step.work, Work::Lab) {
+            // Emulated machines are slow, and a busy host makes them slower than their drivers bear.
+            let reason = "boots emulated machines, which takes minutes: `cargo xtask test --only lab`";
+            Ok(Outcome::left_out(step.name, reason))
         } else {
             runner.step(step)
         };
@@ -137,6 +141,7 @@ impl Runner<'_> {
             Work::Lock => check_lock(self.workspace)?,
             Work::Fuzz(seconds) => self.fuzz(step, *seconds)?,
             Work::Instructions => self.instructions(step)?,
+            Work::Lab => self.lab(step)?,
             Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
         };
         outcome.name = step.name.to_owned();
@@ -220,6 +225,24 @@ impl Runner<'_> {
             failure.into_iter().collect(),
             text.lines().map(str::to_owned).collect(),
         ))
+    }
+
+    /// The same as `cargo xtask lab`; each check counts as a test.
+    fn lab(&self, step: &Step) -> Result<Outcome, Error> {
+        let json = self.logs.join(format!("{}.json", step.name));
+        File::create(&json).map_err(Error::file("create", &json))?;
+        let words = ["lab", "--json"].map(OsStr::new);
+        let (ended, text) = self.ourselves(step, words.into_iter().chain([json.as_os_str()]))?;
+        let report = serde_json::from_str(&read_lossy(&json)?);
+        let repeat = "cargo xtask lab".to_owned();
+        let badly = |ended| Failure {
+            what: ended_badly(ended, step),
+            repeat,
+        };
+        Ok(match (&ended, report) {
+            (Ended::Exit(_), Ok(report)) => count_guests(report),
+            (ended, _) => Outcome::check(vec![badly(ended)], report::telling_lines(&text)),
+        })
     }
 
     /// Runs this program with other words, in a process that can be ended with all that it started; how it ended, and
@@ -355,6 +378,37 @@ fn count_fuzzers(report: fuzz::Report, ci: bool) -> Outcome {
             None => outcome.skips.push(skip),
         }
     }
+    outcome
+}
+
+/// Each check in a guest counts as a test.
+fn count_guests(report: lab::Report) -> Outcome {
+    let mut outcome = Outcome::default();
+    for guest in report.guests {
+        let repeat = format!("cargo xtask lab {} --guest '{}'", guest.scenario, guest.guest);
+        let mut fail = |what: &str| {
+            let what = format!("{}, {}: {what}", guest.scenario, guest.guest);
+            outcome.failures.push(Failure {
+                what,
+                repeat: repeat.clone(),
+            });
+        };
+        for check in &guest.checks {
+            match &check.failure {
+                None => outcome.passed += 1,
+                Some(found) => fail(&format!("{}: {found}", check.what)),
+            }
+        }
+        guest.failure.iter().for_each(|failure| fail(failure));
+        if !guest.is_good() {
+            let console = format!("the console of {} is in {}", guest.guest, guest.console.display());
+            outcome.log.push(console);
+        }
+    }
+    outcome.skips.extend(report.skipped.map(|reason| Skip {
+        test: "the whole step lab".to_owned(),
+        reason,
+    }));
     outcome
 }
 

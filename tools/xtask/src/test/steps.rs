@@ -87,6 +87,8 @@ pub(super) enum Work {
     Fuzz(u64),
     /// `cargo xtask instructions`.
     Instructions,
+    /// `cargo xtask lab`.
+    Lab,
     /// Cargo, once or several times.
     Cargo {
         /// The calls, in order.
@@ -238,6 +240,14 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
                 "instructions",
                 "rails that carry nothing cost a small message next to nothing",
                 Work::Instructions,
+            )
+        },
+        Step {
+            slow: true,
+            ..own(
+                "lab",
+                "NICs and kernels that this machine does not have, emulated",
+                Work::Lab,
             )
         },
     ])
@@ -487,7 +497,7 @@ mod tests {
                 "{list}"
             );
         }
-        assert_eq!(list.matches("--fast").count(), 5);
+        assert_eq!(list.matches("--fast").count(), 6);
     }
 
     #[test]

@@ -136,3 +136,30 @@ fn each_fuzzer_counts_and_one_that_cannot_be_built_is_skipped_or_in_ci_a_failure
     assert_eq!(counts("package g++: no compiler", true), (0, 1, 0));
     assert_eq!(counts("no network", true), (0, 0, 1));
 }
+
+#[test]
+fn what_guests_checked_is_counted_and_a_machine_without_a_lab_is_skipped() {
+    let report = |guests: &str, skipped: &str| {
+        let text =
+            format!(r#"{{"schema": "s", "skipped": {skipped}, "accelerator": "", "guests": [{guests}]}}"#);
+        count_guests(serde_json::from_str(&text).unwrap())
+    };
+    let guest = r#"{"scenario": "s", "guest": "igb", "kernel": "7.2", "seconds": 1.0, "console": "/x",
+        "checks": [{"what": "a", "failure": null}, {"what": "b", "failure": "no"}], "failure": "it hung"}"#;
+    let outcome = report(guest, "null");
+    assert_eq!(
+        (outcome.passed, outcome.failures.len(), outcome.skips.len()),
+        (1, 2, 0)
+    );
+    assert!(
+        outcome.failures[0].what.contains("igb: b: no"),
+        "{:?}",
+        outcome.failures
+    );
+    assert!(outcome.failures[1].repeat.contains("--guest 'igb'"));
+    let outcome = report("", "\"no mirror\"");
+    assert_eq!(
+        (outcome.passed, outcome.failures.len(), outcome.skips.len()),
+        (0, 0, 1)
+    );
+}

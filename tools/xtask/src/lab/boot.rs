@@ -1,0 +1,222 @@
+//! A guest from its start to its verdict.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::first_root::{self, KernelFiles, Run};
+use super::images::{Image, Images};
+use super::programs::Programs;
+use super::qemu::{self, Accelerator, Machine};
+use super::scenarios::{Guest, Scenario};
+use super::stop::Stop;
+use super::verdict::{self, Check};
+
+/// By then a kernel on a real processor has started its first process many times over.
+const KVM_LIMIT: Duration = Duration::from_secs(15);
+
+/// What one guest came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) scenario: String,
+    pub(crate) guest: String,
+    /// The kernel that ran in it.
+    pub(crate) kernel: String,
+    pub(crate) seconds: f64,
+    pub(crate) checks: Vec<Check>,
+    /// Why the guest as a whole failed, if it did.
+    pub(crate) failure: Option<String>,
+    /// The console, whole.
+    pub(crate) console: PathBuf,
+}
+
+impl Verdict {
+    pub(crate) fn is_good(&self) -> bool {
+        self.failure.is_none() && self.checks.iter().all(|check| check.failure.is_none())
+    }
+}
+
+/// Boots guests.
+pub(super) struct Boots<'a> {
+    pub(super) programs: &'a Programs,
+    pub(super) images: Images<'a>,
+    /// Where the first roots are written.
+    pub(super) folder: PathBuf,
+    pub(super) accelerator: Accelerator,
+    /// The program that is tested.
+    pub(super) tested: PathBuf,
+}
+
+impl Boots<'_> {
+    /// Runs one guest.
+    pub(super) fn guest(&self, scenario: &Scenario, guest: &Guest) -> Result<Verdict, Stop> {
+        let kernel = KernelFiles::of(&self.images.get(Image::Kernel(guest.kernel))?)?;
+        let tested = [("doorbell", &*self.tested)];
+        let run = Run {
+            modules: guest.modules,
+            script: guest.script,
+            settings: guest.settings,
+            programs: &tested,
+        };
+        let begun = Instant::now();
+        let name = format!("{}, {}", scenario.name, guest.name);
+        let (said, console) = self.boot(&name, guest, &kernel, &run, self.accelerator)?;
+        let checks = verdict::checks(&said.text);
+        Ok(Verdict {
+            scenario: scenario.name.to_owned(),
+            guest: guest.name.to_owned(),
+            kernel: kernel.version,
+            seconds: begun.elapsed().as_secs_f64(),
+            failure: failure(said.code, &checks, &said.how(guest.limit)),
+            checks,
+            console,
+        })
+    }
+
+    /// Whether a guest of this machine's own processor gets as far as a script. One that only looks like it may hang for ever.
+    pub(super) fn try_kvm(&mut self, guest: &Guest) -> Result<bool, Stop> {
+        let kernel = KernelFiles::of(&self.images.get(Image::Kernel(guest.kernel))?)?;
+        let run = Run {
+            modules: &[],
+            script: "exit 0\n",
+            settings: &[],
+            programs: &[],
+        };
+        let bare = Guest {
+            devices: &[],
+            limit: KVM_LIMIT,
+            ..*guest
+        };
+        let (said, _) = self.boot("trying KVM", &bare, &kernel, &run, Accelerator::Kvm)?;
+        let works = said.code.and_then(qemu::status) == Some(0);
+        if works {
+            self.accelerator = Accelerator::Kvm;
+        }
+        Ok(works)
+    }
+
+    fn boot(
+        &self,
+        name: &str,
+        guest: &Guest,
+        kernel: &KernelFiles,
+        run: &Run<'_>,
+        accelerator: Accelerator,
+    ) -> Result<(super::programs::Said, PathBuf), Stop> {
+        let first_root = self.folder.join("first-root.cpio");
+        first_root::write(&first_root, &self.images.get(Image::Guest)?, kernel, run)?;
+        let machine = Machine {
+            accelerator,
+            processors: guest.processors,
+            memory_mib: guest.memory_mib,
+            devices: guest.devices,
+            kernel: &kernel.image,
+            first_root: &first_root,
+            append: guest.append,
+        };
+        let mut command = machine.command(&self.images.get(Image::Qemu(guest.qemu))?);
+        let said = self
+            .programs
+            .run(&file_name(name), name, &mut command, guest.limit)?;
+        let console = said.log.clone();
+        Ok((said, console))
+    }
+}
+
+/// A name of a file for a guest's console.
+fn file_name(name: &str) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || character == '.' {
+            character
+        } else {
+            '-'
+        }
+    };
+    name.replace(", ", "-").chars().map(plain).collect()
+}
+
+/// What is wrong with a guest as a whole.
+fn failure(code: Option<i32>, checks: &[Check], how: &str) -> Option<String> {
+    let bad = checks.iter().any(|check| check.failure.is_some());
+    match code.and_then(qemu::status) {
+        Some(0) if checks.is_empty() => Some("it ended well without a single check".to_owned()),
+        Some(0) => None,
+        Some(_) if bad => None,
+        Some(status) => Some(format!("its script ended with {status}, and no check says why")),
+        None => Some(format!("it ended before its script did: QEMU {how}")),
+    }
+}
+
+/// Whether trying KVM makes sense: the device is there, and a processor behind it that can do it.
+pub(super) fn may_have_kvm() -> bool {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let device = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(Path::new("/dev/kvm"));
+    has_virtual_machines(&flags) && device.is_ok()
+}
+
+fn has_virtual_machines(cpuinfo: &str) -> bool {
+    let mut flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    flags.any(|line| line.split_whitespace().any(|flag| ["vmx", "svm"].contains(&flag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(failure: Option<&str>) -> Check {
+        Check {
+            what: "x".to_owned(),
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_guest_that_ends_early_or_proves_nothing_has_failed() {
+        let ended = |status: i32| Some((status + 64) << 1 | 1);
+        let good = [check(None)];
+        assert_eq!(failure(ended(0), &good, ""), None);
+        assert!(failure(ended(0), &[], "").is_some(), "no check");
+        assert_eq!(
+            failure(ended(1), &[check(None), check(Some("no"))], ""),
+            None,
+            "the check says it"
+        );
+        assert!(failure(ended(2), &good, "").unwrap().contains('2'));
+        assert!(
+            failure(Some(0), &good, "ended with 0: panic")
+                .unwrap()
+                .contains("panic")
+        );
+        assert!(
+            failure(Some(1), &good, "ended with 1: bad device")
+                .unwrap()
+                .contains("bad device")
+        );
+        assert!(
+            failure(None, &good, "did not end")
+                .unwrap()
+                .contains("did not end")
+        );
+    }
+
+    #[test]
+    fn a_processor_without_virtual_machines_is_not_tried() {
+        assert!(has_virtual_machines("processor: 0\nflags\t\t: fpu vmx sse\n"));
+        assert!(has_virtual_machines("flags : svm\n"));
+        assert!(!has_virtual_machines(
+            "flags : fpu hypervisor\nmodel name : vmx\n"
+        ));
+    }
+
+    #[test]
+    fn consoles_have_plain_names() {
+        assert_eq!(
+            file_name("xdp-zero-copy, igb, Linux 6.12"),
+            "xdp-zero-copy-igb-Linux-6.12"
+        );
+    }
+}

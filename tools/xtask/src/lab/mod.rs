@@ -1,0 +1,374 @@
+//! `cargo xtask lab`: emulated machines with NICs, IOMMUs and kernels that this one does not have, and what is proved in them.
+//!
+//! QEMU, kernels and the guests' programs are fetched as Debian's packages with apt's ordinary client and unpacked into a
+//! cache; nothing is installed, and no guest has a network of the host. docs/lab.md says how to use it, and what it cannot say.
+//!
+//! | file | job |
+//! |---|---|
+//! | `scenarios` | the table: machine, kernel, devices, modules, script |
+//! | `guest/` | what runs inside: the first process, helpers, scripts |
+//! | `host` | what this machine must have, and its mirror |
+//! | `apt`, `images` | fetching and unpacking |
+//! | `modules`, `cpio`, `first_root` | what the guest's kernel unpacks |
+//! | `qemu`, `boot`, `verdict` | running it, and what came out |
+//! | `programs`, `stop` | programs with limits; reasons to stop |
+
+mod apt;
+mod boot;
+mod cpio;
+mod first_root;
+mod host;
+mod images;
+mod modules;
+mod programs;
+mod qemu;
+mod scenarios;
+mod stop;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::boot::Verdict;
+use self::boot::{Boots, may_have_kvm};
+use self::host::Host;
+use self::images::{Image, Images};
+use self::programs::Programs;
+use self::qemu::{Accelerator, with_own_loader};
+use self::scenarios::{SCENARIOS, Scenario};
+use self::stop::Stop;
+use crate::error::Error;
+use crate::workspace::{self, Workspace};
+
+pub(crate) const HELP: &str = "\
+Emulated machines are slow and their time means nothing: the lab proves behaviour, never speed. What it is made of is \
+fetched from the Debian mirror of this machine's apt and kept in target/lab, or in the folder that XTASK_LAB_CACHE names; \
+nothing is installed. Each guest's console is kept in target/xtask/lab. Exit status 1 when a check failed.
+
+Examples:
+  cargo xtask lab
+  cargo xtask lab --list
+  cargo xtask lab xdp-zero-copy --guest igb --json target/lab.json";
+
+/// The environment variable with the folder of the cache.
+const CACHE: &str = "XTASK_LAB_CACHE";
+/// The name and version of the JSON.
+const SCHEMA: &str = "doorbell.lab/1";
+/// What asking a program for its version may take.
+const QUESTION: Duration = Duration::from_secs(20);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Run only these scenarios
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Run only guests whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    guest: Option<String>,
+    /// Name the scenarios and their guests, and end
+    #[arg(long)]
+    list: bool,
+    /// Write everything as JSON, too; `-` is the standard output, instead of the lines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Keep the file that the last guest booted from, to look into it
+    #[arg(long)]
+    keep: bool,
+    /// The `doorbell` to test, instead of the one that the tests are built with
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// The most that all may take; what then still runs is killed
+    #[arg(long, value_name = "MINUTES", default_value_t = 30)]
+    limit: u64,
+}
+
+/// What all guests came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    schema: String,
+    /// Why there is no lab here, if so.
+    pub(crate) skipped: Option<String>,
+    /// Who executed the guests' instructions.
+    accelerator: String,
+    pub(crate) guests: Vec<Verdict>,
+}
+
+/// The command; true when nothing failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
+    let chosen = choose(&options.scenarios)?;
+    if options.list {
+        print!("{}", list(&chosen));
+        return Ok(true);
+    }
+    let quiet = options.json.as_deref() == Some(Path::new("-"));
+    let mut report = Report {
+        schema: SCHEMA.to_owned(),
+        ..Report::default()
+    };
+    match all(workspace, options, &chosen, &mut report, quiet) {
+        Ok(()) => {}
+        Err(Stop::Unable(reason)) => report.skipped = Some(reason),
+        Err(Stop::Failed(error)) => return Err(error),
+    }
+    if !quiet && let Some(reason) = &report.skipped {
+        println!("skipped: {reason}");
+    }
+    write(&report, options.json.as_deref())?;
+    Ok(report.guests.iter().all(Verdict::is_good))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, Error> {
+    let known = |name: &str| SCENARIOS.iter().find(|scenario| scenario.name == name);
+    if names.is_empty() {
+        return Ok(SCENARIOS.iter().collect());
+    }
+    let find = |name: &String| {
+        known(name).ok_or_else(|| {
+            let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+            Error::Lab(format!(
+                "there is no scenario {name:?}; the scenarios are: {}",
+                names.join(", ")
+            ))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn list(chosen: &[&Scenario]) -> String {
+    let mut text = String::new();
+    for scenario in chosen {
+        text += &format!("{}: {}\n", scenario.name, scenario.about);
+        for guest in scenario.guests {
+            text += &format!("    {}\n", guest.name);
+        }
+    }
+    text
+}
+
+/// Runs all that was chosen.
+fn all(
+    workspace: &Workspace,
+    options: &Options,
+    chosen: &[&Scenario],
+    report: &mut Report,
+    quiet: bool,
+) -> Result<(), Stop> {
+    let cache = std::env::var_os(CACHE).map_or_else(|| workspace.target.join("lab"), PathBuf::from);
+    std::fs::create_dir_all(&cache).map_err(Error::file("create", &cache))?;
+    let _alone = alone(&cache)?;
+    let logs = workspace.target.join("xtask/lab");
+    let programs = Programs::new(logs.clone(), Duration::from_secs(60 * options.limit))?;
+    let host = Host::ask(&programs)?;
+    let images = Images::new(&programs, &host, &cache);
+    let guest = images.get(Image::Guest)?;
+    let tested = match &options.program {
+        Some(program) => program.canonicalize().map_err(Error::file("find", program))?,
+        None => build(workspace)?,
+    };
+    fits(&programs, &guest, &tested, &host.suite)?;
+    let mut boots = Boots {
+        programs: &programs,
+        images,
+        folder: cache,
+        accelerator: Accelerator::Tcg,
+        tested,
+    };
+    let wanted = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
+    let mut first = true;
+    for scenario in chosen {
+        for guest in scenario.guests.iter().filter(|guest| wanted(guest.name)) {
+            if std::mem::take(&mut first) {
+                report.accelerator = accelerate(&mut boots, guest)?;
+            }
+            let verdict = boots.guest(scenario, guest)?;
+            if !quiet {
+                print!("{}", told(&verdict));
+            }
+            report.guests.push(verdict);
+        }
+    }
+    if !options.keep {
+        // It is made anew for each guest; where it cannot be removed, it is overwritten.
+        let _ = std::fs::remove_file(boots.folder.join("first-root.cpio"));
+    }
+    Ok(())
+}
+
+/// Waits until nobody else uses the cache, and keeps others from it as long as the file is open.
+fn alone(cache: &Path) -> Result<std::fs::File, Error> {
+    let path = cache.join("lock");
+    let file = std::fs::File::create(&path).map_err(Error::file("create", &path))?;
+    file.lock().map_err(Error::file("lock", &path))?;
+    Ok(file)
+}
+
+/// Takes the processor itself where that works; in words, what is taken.
+fn accelerate(boots: &mut Boots<'_>, guest: &scenarios::Guest) -> Result<String, Stop> {
+    let words = if !may_have_kvm() {
+        "emulation: no KVM with a processor for it"
+    } else if boots.try_kvm(guest)? {
+        "KVM"
+    } else {
+        "emulation: under KVM a kernel did not start within its time"
+    };
+    Ok(words.to_owned())
+}
+
+/// The program that the tests are built with. Built like this, it is the same as in `cargo xtask test`, and there already after it.
+fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
+    let mut command = Command::new(workspace::cargo());
+    command.args([
+        "test",
+        "--locked",
+        "--workspace",
+        "--no-run",
+        "--quiet",
+        "--test",
+        "it",
+    ]);
+    command
+        .current_dir(&workspace.root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        // `cargo run` describes us to us; what is built must not take that for a description of itself.
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    if std::env::var_os("CI").is_some_and(|value| value == "true") {
+        // As in `cargo xtask test`, whose programs are built already.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    let status = command.status().map_err(|source| Error::Start {
+        program: "cargo".to_owned(),
+        source,
+    })?;
+    if status.success() {
+        Ok(workspace.target.join("debug/doorbell"))
+    } else {
+        Err(Error::Lab(
+            "doorbell does not build; `cargo build` says why".to_owned(),
+        ))
+    }
+}
+
+/// Whether a program of this machine runs with the guests' C library.
+fn fits(programs: &Programs, guest: &Path, tested: &Path, suite: &str) -> Result<(), Stop> {
+    let mut command = with_own_loader(guest, tested);
+    command.arg("--version");
+    let said = programs.run(
+        "fits",
+        "trying the program with the guests' libraries",
+        &mut command,
+        QUESTION,
+    )?;
+    if said.code == Some(0) {
+        return Ok(());
+    }
+    let how = said.how(QUESTION);
+    Err(Stop::Unable(format!(
+        "{} does not run with the C library of the guests, which are Debian {suite}: it {how}; build it on that Debian",
+        tested.display()
+    )))
+}
+
+/// A guest's lines.
+fn told(verdict: &Verdict) -> String {
+    let good = if verdict.is_good() { "ok" } else { "FAILED" };
+    let passed = verdict
+        .checks
+        .iter()
+        .filter(|check| check.failure.is_none())
+        .count();
+    let mut text = format!(
+        "{}: {} (Linux {}): {good}, {passed} of {} checks, {:.0} s\n",
+        verdict.scenario,
+        verdict.guest,
+        verdict.kernel,
+        verdict.checks.len(),
+        verdict.seconds
+    );
+    for check in &verdict.checks {
+        match &check.failure {
+            None => text += &format!("    ok      {}\n", check.what),
+            Some(found) => text += &format!("    FAILED  {}: {found}\n", check.what),
+        }
+    }
+    if let Some(failure) = &verdict.failure {
+        text += &format!("    FAILED  {failure}\n");
+    }
+    if !verdict.is_good() {
+        text += &format!("    its console is in {}\n", verdict.console.display());
+    }
+    text
+}
+
+fn write(report: &Report, file: Option<&Path>) -> Result<(), Error> {
+    let Some(file) = file else { return Ok(()) };
+    // Strings and numbers only: writing them into memory cannot fail.
+    let text = serde_json::to_string_pretty(report).expect("a report is plain data") + "\n";
+    if file == Path::new("-") {
+        print!("{text}");
+        return Ok(());
+    }
+    std::fs::write(file, text).map_err(Error::file("write", file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict::Check;
+    use super::*;
+
+    #[test]
+    fn an_unknown_scenario_is_told_with_those_that_there_are() {
+        let error = choose(&["nosuch".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("nosuch") && error.contains("xdp-zero-copy"),
+            "{error}"
+        );
+        assert_eq!(choose(&[]).unwrap().len(), SCENARIOS.len());
+        assert!(list(&choose(&["xdp-zero-copy".to_owned()]).unwrap()).contains("igb"));
+    }
+
+    #[test]
+    fn what_failed_is_told_with_the_console() {
+        let mut verdict = Verdict {
+            scenario: "s".to_owned(),
+            guest: "g".to_owned(),
+            kernel: "7.2".to_owned(),
+            seconds: 12.0,
+            checks: vec![Check {
+                what: "it is up".to_owned(),
+                failure: None,
+            }],
+            failure: None,
+            console: PathBuf::from("/x/g.log"),
+        };
+        assert_eq!(
+            told(&verdict),
+            "s: g (Linux 7.2): ok, 1 of 1 checks, 12 s\n    ok      it is up\n"
+        );
+        verdict.checks[0].failure = Some("it is down".to_owned());
+        let text = told(&verdict);
+        assert!(
+            text.contains("FAILED, 0 of 1") && text.contains("it is down") && text.contains("/x/g.log"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_report_is_read_back() {
+        let report = Report {
+            schema: SCHEMA.to_owned(),
+            skipped: Some("no mirror".to_owned()),
+            ..Report::default()
+        };
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+}

@@ -1,0 +1,168 @@
+//! The table of scenarios: what machine is booted, with which kernel, devices and modules, and what runs in it.
+//!
+//! A new scenario is an entry here and a script in `guest/`.
+
+use std::time::Duration;
+
+use super::images::{Kernel, Qemu};
+
+/// Something that is proved in guests.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// What it proves, in one sentence.
+    pub(super) about: &'static str,
+    pub(super) guests: &'static [Guest],
+}
+
+/// One machine, from its start to its end.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) name: &'static str,
+    pub(super) qemu: Qemu,
+    pub(super) kernel: Kernel,
+    /// Arguments of QEMU.
+    pub(super) devices: &'static [&'static str],
+    /// Added to the kernel's command line.
+    pub(super) append: &'static str,
+    pub(super) modules: &'static [&'static str],
+    pub(super) processors: u32,
+    pub(super) memory_mib: u32,
+    pub(super) script: &'static str,
+    /// What the script finds set.
+    pub(super) settings: &'static [(&'static str, &'static str)],
+    /// Then it is killed.
+    pub(super) limit: Duration,
+}
+
+pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "xdp-zero-copy",
+    about: "rails past the kernel in every mode of emulated NICs with queues, and the refusal of what they lack",
+    guests: &[
+        Guest {
+            name: "igb, newest kernel",
+            kernel: Kernel::Newest,
+            settings: &[
+                IGB_QUEUES,
+                ("HAD", "zero-copy native"),
+                ("REFUSED", ""),
+                ("BEST", "zero-copy"),
+                ("SAID", "zero-copy"),
+            ],
+            ..XDP
+        },
+        Guest {
+            name: "igb, Linux 6.12",
+            kernel: Kernel::Stable,
+            settings: &[
+                IGB_QUEUES,
+                ("HAD", "generic"),
+                ("REFUSED", "zero-copy"),
+                ("REASON", "its driver does not have it"),
+                ("BEST", "native"),
+                ("SAID", "native"),
+            ],
+            ..XDP
+        },
+        Guest {
+            name: "virtio-net, newest kernel",
+            kernel: Kernel::Newest,
+            devices: VIRTIO_PAIR,
+            modules: &["virtio_net", "xsk_diag"],
+            settings: &[
+                ("QUEUES", ""),
+                ("HAD", "native generic"),
+                ("REFUSED", "zero-copy"),
+                // Its driver has it, and not for every device: which one is found out by trying.
+                ("REASON", "bind to queue 0: Invalid argument"),
+                ("BEST", "native"),
+                ("SAID", "zero-copy"),
+            ],
+            ..XDP
+        },
+    ],
+}];
+
+/// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
+const XDP: Guest = Guest {
+    name: "",
+    qemu: Qemu::Q10,
+    kernel: Kernel::Stable,
+    devices: IGB_PAIR,
+    append: "",
+    modules: &["igb", "xsk_diag"],
+    processors: 2,
+    memory_mib: 1024,
+    script: include_str!("guest/xdp.sh"),
+    settings: &[],
+    limit: Duration::from_secs(150),
+};
+
+/// With fewer than five, igb has an interrupt of its own for each direction of a queue, and loses it for good when the queue is
+/// restarted for a socket: then the kernel resets the whole NIC after five seconds, or nothing does.
+const IGB_QUEUES: (&str, &str) = ("QUEUES", "5");
+
+const IGB_PAIR: &[&str] = &[
+    "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1",
+    "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:00:01",
+    "-netdev hubport,id=n1,hubid=0 -device pcie-root-port,id=rp1,slot=2,chassis=2",
+    "-device igb,netdev=n1,bus=rp1,mac=52:54:00:00:00:02",
+];
+
+/// Without what a device may merge and leave unfinished: the kernel has no XDP beside it. A hub has one queue.
+const VIRTIO_PAIR: &[&str] = &[
+    "-netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0",
+    "-device virtio-net-pci,netdev=n0,mac=52:54:00:00:00:01,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
+     guest_ufo=off,guest_uso4=off,guest_uso6=off,host_uso=off",
+    "-device virtio-net-pci,netdev=n1,mac=52:54:00:00:00:02,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
+     guest_ufo=off,guest_uso4=off,guest_uso6=off,host_uso=off",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_every_guest_has_what_it_needs() {
+        let names: BTreeSet<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), SCENARIOS.len());
+        for scenario in SCENARIOS {
+            let guests: BTreeSet<_> = scenario.guests.iter().map(|guest| guest.name).collect();
+            assert_eq!(
+                (guests.len(), guests.contains("")),
+                (scenario.guests.len(), false)
+            );
+            for guest in scenario.guests {
+                assert!(
+                    guest.script.trim_end().ends_with("finish"),
+                    "{} tells its status",
+                    guest.name
+                );
+                assert!(
+                    guest.processors > 0 && guest.memory_mib >= 512 && guest.limit >= Duration::from_secs(30)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_guest_has_a_network_of_the_host() {
+        let devices = SCENARIOS
+            .iter()
+            .flat_map(|scenario| scenario.guests)
+            .flat_map(|guest| guest.devices);
+        for words in devices {
+            let mut words = words.split_whitespace();
+            while let Some(word) = words.next() {
+                let backend = words.next().filter(|_| word == "-netdev").unwrap_or("hubport");
+                assert!(
+                    ["hubport", "stream", "dgram"]
+                        .iter()
+                        .any(|kind| backend.starts_with(kind)),
+                    "{backend}"
+                );
+            }
+        }
+    }
+}
