@@ -201,8 +201,8 @@ fn in_mode(
 }
 
 /// Devices that begin anew with a program take their link down for it, and restart a queue for each socket that is bound. The
-/// second is left until the first is over: igb loses interrupts for good where they meet (Linux 7.3). A link that does not come
-/// back is no reason not to open the rail.
+/// second is left until the first is over: where both met, an emulated igb under Linux 7.3 stood still now and then, as if an interrupt were lost (the cause is not proved). A link
+/// that does not come back is no reason not to open the rail.
 fn wait_for_link(interface: u32) {
     let begun = Instant::now();
     while begun.elapsed() < LINK_BACK && Details::of(interface).is_ok_and(|now| !now.has_carrier) {
