@@ -227,7 +227,7 @@ settings! {
         retrans_least: Duration = BtlConfig::default().retrans_least, "DOORBELL_BTL_RETRANS_LEAST",
             "Least time before a segment is sent again.";
         retrans_tail: Duration = BtlConfig::default().retrans_tail, "DOORBELL_BTL_RETRANS_TAIL",
-            "Least time before the oldest segment is sent again, once, when nothing tells of its loss.";
+            "Least time before the oldest segment is sent again when nothing tells of its loss; it doubles from there.";
         retrans_most: Duration = BtlConfig::default().retrans_most, "DOORBELL_BTL_RETRANS_MOST",
             "Most time before a segment is sent again; it doubles up to here.";
         max_resends_per_iteration: u32 = BtlConfig::default().max_resends_per_iteration as u32,
