@@ -12,6 +12,7 @@ mod null;
 mod overlap;
 mod raw_udp;
 mod stack;
+mod still;
 mod threads;
 
 use serde::{Deserialize, Serialize};

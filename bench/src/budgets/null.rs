@@ -4,15 +4,12 @@
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
     OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
-use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, PmlConfig, Rank};
 
 #[derive(Debug)]
@@ -63,36 +60,7 @@ impl NullRail {
     }
 }
 
-impl Rail for NullRail {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.can
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", [0])
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+super::still::stands_still!(NullRail, |_| RailAddress::native("sim", [0]));
 
 impl Message for NullRail {
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
