@@ -1,5 +1,7 @@
 //! `doorbell raw-udp`: what the sockets below a udp rail take by themselves, between two hosts.
 
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::ExitCode;
 
 use doorbell_bench::budgets::{
@@ -39,16 +41,8 @@ struct Row {
 pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     let named: Vec<outputs::Named<'_>> = args.json.iter().map(|name| ("--json", &**name)).collect();
     outputs::check(&named)?;
-    if args.from == args.to {
-        return Err(ToolError::Usage(format!(
-            "`--from` and `--to` are both {}: it would measure itself; name the address and port of the other side",
-            args.from
-        )));
-    }
-    if args.from.port() == 0 || args.to.port() == 0 {
-        return Err(ToolError::Usage(
-            "port 0 is nobody's: name the same two ports on both sides, crosswise".to_owned(),
-        ));
+    if let Some(reason) = misused(args) {
+        return Err(ToolError::Usage(reason));
     }
     let allowed = pin::allowed();
     // The two sides may be on one machine after all.
@@ -73,6 +67,13 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     } else {
         args.sizes.clone()
     };
+    let longest = line.longest();
+    if let Some(size) = sizes.iter().find(|size| size.bytes() > longest) {
+        return Err(ToolError::Usage(format!(
+            "{} bytes (`--sizes`) do not fit one datagram here: {longest} are the most; name smaller sizes",
+            size.bytes()
+        )));
+    }
     let clock = Clock::start();
     let mut report = Report {
         schema: SCHEMA,
@@ -87,10 +88,44 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     }
     raw_udp_end(&mut line)?;
     match &args.json {
-        Some(name) => outputs::write(name, &json(&report), &mut std::io::stdout().lock())?,
+        Some(name) => outputs::write(name, &json(&report), &mut io::stdout().lock())?,
         None => out::print(&table(&report))?,
     }
     Ok(Exit::Done.into())
+}
+
+/// Why what was asked for can never be, whatever the system is like.
+fn misused(args: &RawUdpArgs) -> Option<String> {
+    let (from, to) = (args.from, args.to);
+    if from == to {
+        return Some(format!(
+            "`--from` and `--to` are both {from}: it would measure itself; name the address and port of the other side"
+        ));
+    }
+    if from.port() == 0 || to.port() == 0 {
+        return Some("port 0 is nobody's: name the same two ports on both sides, crosswise".to_owned());
+    }
+    if from.is_ipv4() != to.is_ipv4() {
+        return Some(format!(
+            "`--from` {from} and `--to` {to} are of two families of IP addresses: name two of one"
+        ));
+    }
+    for (option, ip) in [("--from", from.ip()), ("--to", to.ip())] {
+        if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return Some(format!(
+                "`{option}` {ip} is not the address of one host: name the address that `ip address` shows there"
+            ));
+        }
+    }
+    // Past the kernel, the rail says so itself.
+    let is_strange = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+    let strange = !args.xdp && UdpSocket::bind((from.ip(), 0)).is_err_and(is_strange);
+    strange.then(|| {
+        format!(
+            "`--from` {} is no address of this host: `ip address` shows which there are",
+            from.ip()
+        )
+    })
 }
 
 fn json(report: &Report) -> String {

@@ -29,6 +29,10 @@ const ROUND: u32 = 1_000;
 const ROUNDS: u32 = 9;
 /// Longest datagram that is answered.
 const LONGEST: usize = 1 << 16;
+/// The longest that UDP over IPv4 carries.
+const DATAGRAM: usize = 65_507;
+/// Bytes of an IP packet that fits one chunk past the kernel, in every mode.
+const IN_ONE_CHUNK: usize = 3000;
 /// How often the end is told.
 const FAREWELLS: u32 = 3;
 /// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback otherwise.
@@ -71,6 +75,17 @@ pub enum Line {
     Queues(Box<XdpRaw>),
 }
 
+impl Line {
+    /// The longest datagram that can be sent.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        match self {
+            Self::Socket(_) => DATAGRAM,
+            Self::Queues(raw) => raw.longest(),
+        }
+    }
+}
+
 /// A socket at `own` that takes datagrams from `other` only: the kernel drops those of strangers.
 ///
 /// # Errors
@@ -96,6 +111,8 @@ pub fn raw_xdp_queues(own: SocketAddr, other: SocketAddr, mode: Option<Mode>) ->
         pairs: 1,
         mode,
         family: if own.is_ipv4() { Family::V4 } else { Family::V6 },
+        // Of a frame in several chunks there is none here.
+        mtu: Some(IN_ONE_CHUNK),
         ..XdpConfig::default()
     };
     let name = format!("xdp:{}", own.ip()).parse().map_err(said)?;

@@ -34,12 +34,14 @@ pub enum Other {
 }
 
 impl Tap {
-    /// A capture of the rail `name`, `about` which something is told, between its two addresses and those of its peers.
+    /// A capture of the rail `name`, `about` which something is told, between its two addresses and those of its `peers`, by their
+    /// numbers.
     pub fn new(
         mut writer: CaptureWriter,
         clock: Clock,
         (name, about): (&str, &str),
         own: [SocketAddr; 2],
+        peers: impl Iterator<Item = [SocketAddr; 2]>,
     ) -> Self {
         let interface = writer.interface(name, about);
         Self(Arc::new(Mutex::new(Shared {
@@ -47,7 +49,7 @@ impl Tap {
             interface,
             clock,
             own,
-            peers: Vec::new(),
+            peers: peers.collect(),
         })))
     }
 

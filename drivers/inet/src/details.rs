@@ -143,6 +143,13 @@ pub(crate) fn program(xdp: &[u8]) -> Option<Program> {
     })
 }
 
+/// For the fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzzing(body: &[u8]) {
+    let details = read(body);
+    assert!(details.kind.len() <= 3 * body.len(), "a name out of nothing");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -111,6 +111,11 @@ impl Interface {
         scoped(SocketAddr::new(self.address, port), self.index)
     }
 
+    /// Its addresses with the two ports of a rail, of which this is the first.
+    pub fn both_sockets(&self, port: u16) -> [SocketAddr; 2] {
+        [port, port.saturating_add(1)].map(|port| self.socket_address(port))
+    }
+
     /// Whether it leads nowhere else.
     pub fn is_loopback(&self) -> bool {
         self.seen.flags & libc::IFF_LOOPBACK as u32 != 0

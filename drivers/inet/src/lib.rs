@@ -21,6 +21,8 @@
 mod capture;
 mod details;
 mod discover;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod interface;
 mod link;
 mod neighbour;
@@ -43,4 +45,4 @@ pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};
 pub use sys::{Assigned, Seen, assigned};
 pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
-pub use zero_copy::has_zero_copy;
+pub use zero_copy::{has_zero_copy, zero_copy_pieces};

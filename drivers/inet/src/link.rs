@@ -217,6 +217,14 @@ fn read((kind, body): (u16, &[u8]), index: u32) -> Option<News> {
     }
 }
 
+/// For the fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
+    for kind in [kind, NEW_LINK, DEL_LINK, ERROR] {
+        let _ = read((kind, body), 3);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -154,6 +154,14 @@ fn read(body: &[u8], interface: u32) -> Option<(IpAddr, Option<Mac>)> {
     ours.then_some((ip, mac.filter(|_| usable)))
 }
 
+/// For the fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzzing(kind: u16, body: &[u8]) {
+    for kind in [kind, NEW_NEIGH, DEL_NEIGH] {
+        let _ = change(kind, body, 3);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -429,6 +429,14 @@ pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
+/// For the fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzzing(body: &[u8]) {
+    let _ = judged(Ok(body.to_vec()));
+    let number = body.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
+    let _ = judged(Err(number));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

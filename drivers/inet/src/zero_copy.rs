@@ -17,6 +17,7 @@ const HEADER: usize = 4;
 const DEVICE_GET: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP: u16 = 3;
+const DEVICE_ZERO_COPY_PIECES: u16 = 4;
 /// What the kernel wants of a driver that it binds a socket to without a copy: programs, redirection, zero-copy.
 const ZERO_COPY: u64 = 1 | 1 << 1 | 1 << 3;
 
@@ -25,6 +26,19 @@ const ZERO_COPY: u64 = 1 | 1 << 1 | 1 << 3;
 /// # Errors
 /// When there is no such interface, or the kernel does not tell.
 pub fn has_zero_copy(index: u32) -> io::Result<bool> {
+    judge(&device(index)?).ok_or_else(untold)
+}
+
+/// In how many pieces of memory a frame may be that such a driver reads or writes itself: 1 unless it says more (Linux 6.6).
+///
+/// # Errors
+/// When there is no such interface, or the kernel does not tell.
+pub fn zero_copy_pieces(index: u32) -> io::Result<u32> {
+    Ok(pieces(&device(index)?))
+}
+
+/// What the kernel tells of an interface.
+fn device(index: u32) -> io::Result<Vec<u8>> {
     let mut name = Vec::new();
     attribute(&mut name, FAMILY_NAME, b"netdev\0");
     let family = generic(CONTROL, GET_FAMILY, &name)?;
@@ -32,8 +46,7 @@ pub fn has_zero_copy(index: u32) -> io::Result<bool> {
         find(&family, FAMILY_ID).and_then(|value| value.first_chunk().map(|two| u16::from_ne_bytes(*two)));
     let mut device = Vec::new();
     attribute(&mut device, DEVICE_INDEX, &index.to_ne_bytes());
-    let told = generic(family.ok_or_else(untold)?, DEVICE_GET, &device)?;
-    judge(&told).ok_or_else(untold)
+    generic(family.ok_or_else(untold)?, DEVICE_GET, &device)
 }
 
 /// A question of a family, and the attributes of the answer.
@@ -54,11 +67,23 @@ fn judge(device: &[u8]) -> Option<bool> {
     Some(u64::from_ne_bytes(*can) & ZERO_COPY == ZERO_COPY)
 }
 
+fn pieces(device: &[u8]) -> u32 {
+    let told = find(device, DEVICE_ZERO_COPY_PIECES).and_then(|value| value.first_chunk());
+    told.map_or(1, |told| u32::from_ne_bytes(*told).max(1))
+}
+
 fn untold() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
         "the kernel does not tell what drivers can do",
     )
+}
+
+/// For the fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzzing(body: &[u8]) {
+    let _ = judge(body);
+    assert!(pieces(body) > 0);
 }
 
 #[cfg(test)]
@@ -81,6 +106,19 @@ mod tests {
         for cut in 0..whole.len() {
             assert_eq!(judge(&whole[..cut]), None, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_frame_is_in_one_piece_unless_more_are_told() {
+        let device = |pieces: &[u8]| {
+            let mut body = Vec::new();
+            attribute(&mut body, DEVICE_ZERO_COPY_PIECES, pieces);
+            body
+        };
+        for (told, meant) in [(0u32, 1), (1, 1), (8, 8)] {
+            assert_eq!(pieces(&device(&told.to_ne_bytes())), meant);
+        }
+        assert_eq!((pieces(&device(&[9])), pieces(&[])), (1, 1), "cut off, untold");
     }
 
     #[test]

@@ -153,9 +153,17 @@ impl UdpRail {
     /// # Ok::<(), doorbell_fabric::error::RailError>(())
     /// ```
     pub fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
-        let own = [0, 1].map(|channel| self.interface.socket_address(self.port + channel));
-        let tap = Tap::new(writer, clock, (self.name.as_str(), self.granted.offloads()), own);
-        self.tx.ways.iter().for_each(|way| tap.peer(way.addresses()));
+        let (told, own) = (
+            (self.name.as_str(), self.granted.offloads()),
+            self.interface.both_sockets(self.port),
+        );
+        let tap = Tap::new(
+            writer,
+            clock,
+            told,
+            own,
+            self.tx.ways.iter().map(|way| way.addresses()),
+        );
         (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
     }
 

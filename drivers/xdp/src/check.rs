@@ -4,10 +4,12 @@
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system, unusable};
+use doorbell_inet::{
+    Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system, unusable, zero_copy_pieces,
+};
 
 use crate::config::{Mode, XdpConfig};
-use crate::layout::{Layout, chunk_and_limit};
+use crate::layout::{Layout, PIECES_MAX, Shape};
 use crate::open::{LACKS, in_no_mode, modes};
 use crate::rights;
 use crate::sys;
@@ -27,12 +29,24 @@ pub(crate) struct Checked {
 }
 
 /// A mode, and how the memory is cut up for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) layout: Layout,
-    /// Longest frame of the layer above.
-    pub(crate) limit: usize,
+    pub(crate) shape: Shape,
+    /// Why its frames are shorter than the MTU, where they are.
+    pub(crate) short: Option<String>,
+}
+
+impl Plan {
+    /// Whether frames are in several chunks, and if not, why, for discovery.
+    pub(crate) fn pieces_in_words(&self) -> String {
+        match (&self.short, self.shape.pieces) {
+            (None, 1) => "not needed for this MTU".to_owned(),
+            (None, pieces) => format!("up to {pieces} chunks a frame"),
+            (Some(why), _) => why.clone(),
+        }
+    }
 }
 
 /// Checks everything that is known of the interface and of this process. Makes nothing.
@@ -93,15 +107,24 @@ fn plans(
 ) -> Result<(Vec<Plan>, Vec<String>), RailError> {
     let (mut plans, mut lacking, mut too_much) = (Vec::new(), Vec::new(), None);
     for mode in modes(interface, config) {
-        let (chunk, limit) = chunk_and_limit(interface, config, mode);
-        let layout = Layout::of(config, chunk, queues);
+        let most = most_pieces(interface, mode);
+        let shape = Shape::of(interface, config, mode, *most.as_ref().unwrap_or(&1));
+        let layout = Layout::of(config, &shape, queues);
         if driver_lacks(interface, mode) {
             lacking.push(format!("{mode}: {LACKS}"));
         } else if let Some((reason, remedy)) = rights::too_much(layout.bytes()) {
             lacking.push(format!("{mode}: {reason}"));
             too_much = Some((reason, remedy));
         } else {
-            plans.push(Plan { mode, layout, limit });
+            let is_short = shape.limit < interface.limit(&config.wanted());
+            let reason = most.err().unwrap_or("a packet has no more chunks");
+            let short = is_short.then(|| in_fewer(&shape, reason));
+            plans.push(Plan {
+                mode,
+                layout,
+                shape,
+                short,
+            });
         }
     }
     match too_much {
@@ -109,6 +132,28 @@ fn plans(
         Some((reason, remedy)) => Err(unusable(name, reason, remedy)),
         None => Err(in_no_mode(name, interface, &lacking)),
     }
+}
+
+/// In how many chunks a packet can be in this mode, or why in one only.
+fn most_pieces(interface: &Interface, mode: Mode) -> Result<u32, &'static str> {
+    if !sys::has_pieces() {
+        return Err("this kernel has no multi-buffer (XDP_USE_SG, Linux 6.6)");
+    }
+    match mode {
+        Mode::Native | Mode::Generic => Ok(PIECES_MAX),
+        Mode::ZeroCopy => zero_copy_pieces(interface.index)
+            .ok()
+            .filter(|&pieces| pieces > 1)
+            .ok_or("its driver has no multi-buffer in zero-copy mode"),
+    }
+}
+
+/// What is told of frames that are shorter than the MTU.
+pub(crate) fn in_fewer(shape: &Shape, reason: &str) -> String {
+    format!(
+        "frames of {} bytes at most, though the MTU allows longer ones: {reason}",
+        shape.limit
+    )
 }
 
 /// Whether the interface's driver says that it does not have this mode. Then it is not tried: many take their link down for a

@@ -6,7 +6,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_inet::{Attached, Details, Interface, is_by_address, is_up, rails, rejected};
 
 use crate::check::{Checked, check};
-use crate::config::{Mode, XdpConfig};
+use crate::config::XdpConfig;
 use crate::rail::{capabilities, in_words};
 
 /// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface, and any
@@ -30,8 +30,8 @@ impl XdpDriver {
             Err(error) => self.facts(rejected(name, error), &found, None),
             Ok(checked) => {
                 // There is one at least.
-                let best = checked.plans.first().map_or(Mode::Generic, |plan| plan.mode);
-                let candidate = Candidate::usable(name, capabilities(&found, &self.config, best));
+                let longest = checked.plans.first().map_or(0, |plan| plan.shape.limit);
+                let candidate = Candidate::usable(name, capabilities(longest));
                 self.facts(candidate, &found, Some(checked))
             }
         }
@@ -63,6 +63,9 @@ impl XdpDriver {
                 .fact("longest frame", longest)
                 .fact("queues", checked.queues.len().to_string())
                 .fact("mode", in_words(checked.plans.iter().map(|plan| plan.mode)));
+            if let Some(best) = checked.plans.first() {
+                facts = facts.fact("multi-buffer", best.pieces_in_words());
+            }
         }
         facts
     }

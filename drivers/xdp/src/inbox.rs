@@ -25,6 +25,7 @@ impl XdpKept {
 /// A frame in a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
+    /// Beyond the last chunk: the buffer in which it was put together.
     pub(crate) chunk: u32,
     pub(crate) queue: u16,
     pub(crate) kept: bool,
@@ -92,6 +93,12 @@ impl Inbox {
         (!entry.kept).then_some(entry)
     }
 
+    /// The chunks in it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().map(|entry| entry.chunk)
+    }
+
     /// The `i`th shown frame is kept; `fresh` takes its chunk's place.
     pub(crate) fn keep(&mut self, i: usize, fresh: u32) {
         let entry = &mut self.entries[i];
@@ -125,6 +132,13 @@ impl Spares {
         let (fresh, token) = self.fresh.pop().zip(self.tokens.pop()).ok_or(Refused::Full)?;
         self.lent.push((chunk, Arc::clone(&token)));
         Ok((XdpKept { frame, _lent: token }, fresh))
+    }
+
+    /// All of its chunks.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+        let lent = self.lent.iter().map(|(chunk, _)| *chunk);
+        self.fresh.iter().copied().chain(lent)
     }
 
     fn take_back(&mut self) {

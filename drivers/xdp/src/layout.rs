@@ -1,4 +1,5 @@
-//! How the memory of frames is cut up: chunks for each queue's frames, for those that are sent, and for those that are kept.
+//! How the memory of frames is cut up: chunks for each queue's frames, for those that are sent, and for those that are kept; and
+//! behind what the kernel knows of, buffers in which frames of several chunks are put together.
 
 use std::ops::Range;
 
@@ -15,6 +16,13 @@ const HEADROOM: usize = 256;
 const DEVICE_UNIT: usize = 1024;
 /// Bytes of the chunks: a power of two, at most a page.
 const CHUNKS: [usize; 2] = [2048, 4096];
+/// Bytes that a kernel may keep free behind each piece of a frame that has several (`skb_shared_info`).
+const TAILROOM: usize = 512;
+/// Most chunks of one frame: what every kernel can have in a packet (`MAX_SKB_FRAGS`), one of them for its beginning.
+pub(crate) const PIECES_MAX: u32 = 17;
+/// Buffers for frames of several chunks, beside those that are for kept ones: more than one batch can fill, and than there are
+/// queues, each of which may have a frame that is not whole yet.
+pub(crate) const BUFFERS: usize = 128;
 
 /// How the memory is cut up.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +32,21 @@ pub(crate) struct Layout {
     pub(crate) queues: u32,
     pub(crate) sends: usize,
     pub(crate) spare: usize,
+    /// Bytes of a buffer for a frame of several chunks; 0: there are none.
+    pub(crate) buffer: usize,
 }
 
 impl Layout {
-    pub(crate) fn of(config: &XdpConfig, chunk: usize, queues: u32) -> Self {
+    pub(crate) fn of(config: &XdpConfig, shape: &Shape, queues: u32) -> Self {
         let least = RING_LEAST.min(config.receive_ring);
         let share = (config.receive_ring / queues as usize).max(least);
         Self {
-            chunk,
+            chunk: shape.chunk,
             ring: share.next_power_of_two(),
             queues,
             sends: config.send_ring,
             spare: config.spare,
+            buffer: shape.buffer,
         }
     }
 
@@ -48,9 +59,23 @@ impl Layout {
         self.ring * self.queues as usize
     }
 
-    /// Bytes of all chunks.
+    pub(crate) fn chunks(&self) -> usize {
+        self.received() + self.sends + self.spare
+    }
+
+    /// Bytes of all chunks, which the kernel locks.
     pub(crate) fn bytes(&self) -> usize {
-        (self.received() + self.sends + self.spare) * self.chunk
+        self.chunks() * self.chunk
+    }
+
+    /// Buffers for frames of several chunks.
+    pub(crate) fn buffers(&self) -> usize {
+        if self.buffer == 0 { 0 } else { BUFFERS + self.spare }
+    }
+
+    /// Bytes of everything.
+    pub(crate) fn whole(&self) -> usize {
+        self.bytes() + self.buffers() * self.buffer
     }
 
     /// The chunks that a queue's fill ring begins with.
@@ -59,16 +84,69 @@ impl Layout {
     }
 }
 
-/// The chunk for frames of this MTU in this mode, and the longest frame of the layer above that fits.
-pub(crate) fn chunk_and_limit(interface: &Interface, config: &XdpConfig, mode: Mode) -> (usize, usize) {
-    let around = ETHERNET + headers(interface.address);
-    chunk_for(interface.limit(&config.wanted()), around, mode)
+/// How frames of an interface fit chunks in a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) chunk: usize,
+    /// Longest frame of the layer above, as it is.
+    pub(crate) limit: usize,
+    /// The same where each packet is in one chunk.
+    pub(crate) in_one: usize,
+    /// Most chunks of a packet that is sent.
+    pub(crate) pieces: u32,
+    /// Bytes of the longest packet where there are several; else 0.
+    pub(crate) buffer: usize,
 }
 
-fn chunk_for(limit: usize, around: usize, mode: Mode) -> (usize, usize) {
-    let fits = |chunk: &&usize| limit + around <= room(**chunk, mode);
-    let chunk = *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[1]);
-    (chunk, limit.min(room(chunk, mode) - around))
+impl Shape {
+    /// For this interface's MTU; `most`: into how many chunks the kernel takes and gives a packet here.
+    pub(crate) fn of(interface: &Interface, config: &XdpConfig, mode: Mode, most: u32) -> Self {
+        let around = ETHERNET + headers(interface.address);
+        Self::for_frames(interface.limit(&config.wanted()), around, mode, most)
+    }
+
+    fn for_frames(wanted: usize, around: usize, mode: Mode, most: u32) -> Self {
+        let fits = |chunk: &&usize| wanted + around <= room(**chunk, mode);
+        let chunk = *CHUNKS.iter().find(fits).unwrap_or(&CHUNKS[1]);
+        let in_one = wanted.min(room(chunk, mode) - around);
+        // Several chunks only where the MTU needs them: what is put together is copied.
+        if in_one == wanted || most < 2 {
+            return Self {
+                chunk,
+                limit: in_one,
+                in_one,
+                pieces: 1,
+                buffer: 0,
+            };
+        }
+        let longest = most.min(PIECES_MAX) as usize * part(chunk, mode);
+        let packet = (wanted + around).min(longest);
+        Self {
+            chunk,
+            limit: packet - around,
+            in_one,
+            pieces: packet.div_ceil(chunk) as u32,
+            buffer: packet.next_multiple_of(LINE),
+        }
+    }
+
+    /// The same with each packet in one chunk.
+    pub(crate) fn all_in_one(self) -> Self {
+        Self {
+            limit: self.in_one,
+            pieces: 1,
+            buffer: 0,
+            ..self
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Bytes of a packet of several chunks that are at least in each but the last.
+fn part(chunk: usize, mode: Mode) -> usize {
+    room(chunk - TAILROOM, mode)
 }
 
 /// Bytes of a frame that fit a chunk. A device that writes chunks itself is told how long they are in its own units, and what
@@ -88,23 +166,46 @@ mod tests {
     /// Ethernet, IPv4 and UDP.
     const AROUND: usize = ETHERNET + 20 + 8;
 
+    fn one(wanted: usize, mode: Mode) -> (usize, usize) {
+        let shape = Shape::for_frames(wanted, AROUND, mode, 1);
+        assert_eq!((shape.limit, shape.pieces, shape.buffer), (shape.in_one, 1, 0));
+        (shape.chunk, shape.limit)
+    }
+
     #[test]
     fn a_device_gets_chunks_that_hold_whole_frames_in_its_own_units() {
         let usual = 1500 - 28;
         for mode in [Mode::Native, Mode::Generic] {
-            assert_eq!(chunk_for(usual, AROUND, mode), (2048, usual));
+            assert_eq!(one(usual, mode), (2048, usual));
         }
         assert_eq!(
-            chunk_for(usual, AROUND, Mode::ZeroCopy),
+            one(usual, Mode::ZeroCopy),
             (4096, usual),
             "of 1,792 bytes a device sees one unit"
         );
-        assert_eq!(chunk_for(900, AROUND, Mode::ZeroCopy), (2048, 900));
+        assert_eq!(one(900, Mode::ZeroCopy), (2048, 900));
         let (jumbo, longest) = (9000 - 28, 4096 - HEADROOM - AROUND);
-        assert_eq!(chunk_for(jumbo, AROUND, Mode::Native), (4096, longest));
+        assert_eq!(one(jumbo, Mode::Native), (4096, longest));
+        assert_eq!(one(jumbo, Mode::ZeroCopy), (4096, 3 * 1024 - AROUND));
+    }
+
+    #[test]
+    fn several_chunks_only_where_the_mtu_needs_them_and_no_more_than_a_packet_can_have() {
+        for mode in [Mode::ZeroCopy, Mode::Native, Mode::Generic] {
+            let usual = Shape::for_frames(1500 - 28, AROUND, mode, PIECES_MAX);
+            assert_eq!((usual.pieces, usual.buffer), (1, 0), "{mode}");
+        }
+        let jumbo = Shape::for_frames(9000 - 28, AROUND, Mode::Generic, PIECES_MAX);
+        assert_eq!((jumbo.chunk, jumbo.limit, jumbo.pieces), (4096, 9000 - 28, 3));
+        assert_eq!(jumbo.buffer, 9024, "a packet of 9,014 bytes in lines");
         assert_eq!(
-            chunk_for(jumbo, AROUND, Mode::ZeroCopy),
-            (4096, 3 * 1024 - AROUND)
+            jumbo.all_in_one(),
+            Shape::for_frames(9000 - 28, AROUND, Mode::Generic, 1)
         );
+        let longest = Shape::for_frames(65_507, AROUND, Mode::Generic, u32::MAX);
+        assert_eq!(longest.limit, 17 * (4096 - 512 - HEADROOM) - AROUND);
+        // A device that says five.
+        let five = Shape::for_frames(65_507, AROUND, Mode::ZeroCopy, 5);
+        assert_eq!((five.limit, five.pieces), (5 * 3072 - AROUND, 4));
     }
 }

@@ -15,9 +15,11 @@
 //! How frames get to the rail's memory is the mode: `zero-copy`, `native` or `generic`. One that is asked for is had or
 //! refused; unasked, the best one that the interface has is taken, and told.
 //!
-//! Frames are as long as fits a page with the kernel's headroom: about 3,800 bytes, whatever the MTU, and 3,000 where a device
-//! that counts in units of 1 KiB may write them itself. A peer over sockets on a link with a larger one has to keep to that
-//! (`udp.mtu`), and is refused by the engine where it does not.
+//! Of the MTU's frames, those that fit a page with the kernel's headroom are in one chunk of memory: about 3,800 bytes, and 3,000
+//! where a device that counts in units of 1 KiB may write them itself. Where the MTU is larger, a frame is in several
+//! (multi-buffer, Linux 6.6), up to about 56,000 bytes: it is sent from where it was written, and copied once where it comes in. Where the
+//! kernel or the device has none of that, frames are as long as fits a chunk, which is told, and a peer over sockets has to keep to
+//! that (`udp.mtu`), and is refused by the engine where it does not.
 //!
 //! Sources: the kernel's `Documentation/networking/af_xdp.rst`, linux/if_xdp.h, RFC 9669 (BPF's instructions).
 //!
@@ -37,6 +39,7 @@
 //! | `sleep` | what wakes the owner |
 //! | `trouble` | what is wrong although the link is up |
 //! | `tx`, `rx`, `inbox` | the two halves, and received frames until they are given back |
+//! | `join` | frames that come in several chunks |
 //! | `raw` | what the queues take by themselves |
 //! | `discover` | candidates for discovery |
 //! | `stats` | what is counted |
@@ -63,9 +66,12 @@ mod attach;
 mod check;
 mod config;
 mod discover;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod holder;
 mod hops;
 mod inbox;
+mod join;
 mod layout;
 mod open;
 mod program;

@@ -13,10 +13,10 @@ use doorbell_fabric::pairs::Kind;
 use doorbell_inet::{Details, Interface, claim, is_up, unusable};
 
 use crate::attach::{self, Steering};
-use crate::check::{Checked, Plan};
+use crate::check::{Checked, Plan, in_fewer};
 use crate::config::{Mode, XdpConfig};
 use crate::holder;
-use crate::layout::Layout;
+use crate::layout::{Layout, Shape};
 use crate::queue::{Queue, Refusal, Sizes};
 use crate::rights;
 use crate::rx::{self, Source};
@@ -50,9 +50,13 @@ pub struct Granted {
     pub busy_poll_asked: bool,
     /// It is: the kernel knows a queue to poll. Where it copies, it knows after the first frame.
     pub busy_poll: bool,
+    /// Chunks that a frame is sent in at most; where they are several, frames of several come in too (multi-buffer).
+    pub pieces: u32,
+    /// Longest frame of the layer above.
+    pub longest: usize,
     /// Bytes of the memory of frames.
     pub memory: usize,
-    /// Why better modes were not had, one sentence each.
+    /// Why better modes and longer frames were not had, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +72,11 @@ impl std::fmt::Display for Granted {
             if queues.len() == 1 { "queue" } else { "queues" },
             queues.join(", "),
         );
-        write!(out, "{}, {noun} {queues}{polled}", self.mode)?;
+        let pieces = match self.pieces {
+            1 => String::new(),
+            pieces => format!(", frames in up to {pieces} chunks (multi-buffer)"),
+        };
+        write!(out, "{}, {noun} {queues}{polled}{pieces}", self.mode)?;
         if !self.notes.is_empty() {
             write!(out, " ({})", self.notes.join("; "))?;
         }
@@ -123,7 +131,7 @@ pub(crate) fn open(
     for plan in &checked.plans {
         match in_mode(name, interface, config, (port, &checked.queues), plan) {
             Ok((tx, rx, mut granted, steering)) => {
-                granted.notes = refused;
+                granted.notes.splice(..0, refused);
                 return Ok(Opened {
                     tx,
                     rx,
@@ -166,17 +174,29 @@ fn in_mode(
     interface: &Interface,
     config: &XdpConfig,
     (port, queues): (u16, &[u32]),
-    Plan { mode, layout, limit }: &Plan,
+    plan: &Plan,
 ) -> Result<Made, No> {
-    let mode = *mode;
-    let memory = Region::new(layout.bytes()).map_err(No::Ends)?.whole();
+    let (mode, layout) = (plan.mode, &plan.layout);
+    let memory = Region::new(layout.whole()).map_err(No::Ends)?.whole();
     let judge = |refusal| judge(name, interface, layout, refusal, mode);
     let most = queues.iter().max().map_or(1, |queue| queue + 1);
     let steering = attach::attach(interface, port, most, mode).map_err(|no| told(name, interface, no))?;
     if mode == Mode::ZeroCopy && is_up(interface.seen.flags) {
         wait_for_link(interface.index);
     }
-    let made = make_queues(interface, config, layout, (&memory, queues), mode).map_err(judge)?;
+    let (made, refused) = make_queues(interface, config, plan, &memory, queues).map_err(judge)?;
+    let shape = if refused.is_some() {
+        plan.shape.all_in_one()
+    } else {
+        plan.shape
+    };
+    let short = match refused {
+        Some(error) => Some(in_fewer(
+            &shape,
+            &format!("the kernel refuses multi-buffer here ({error})"),
+        )),
+        None => plan.short.clone(),
+    };
     for (queue, one) in queues.iter().zip(&made) {
         sys::put_socket(steering.map.as_fd(), *queue, one.socket.as_fd())
             .map_err(|error| judge(("enter its socket (bpf)".into(), error)))?;
@@ -192,11 +212,13 @@ fn in_mode(
         program: steering.program,
         busy_poll_asked: config.busy_poll.is_some(),
         busy_poll: false,
+        pieces: shape.pieces,
+        longest: shape.limit,
         memory: memory.len(),
-        notes: Vec::new(),
+        notes: short.into_iter().collect(),
     };
     let own = interface.socket_address(port);
-    let (tx, rx) = halves(made, layout, memory, own, (*limit, &granted, interface.is_wire()));
+    let (tx, rx) = halves(made, layout, memory, own, (&shape, &granted, interface.is_wire()));
     Ok((tx, rx, granted, steering))
 }
 
@@ -210,14 +232,17 @@ fn wait_for_link(interface: u32) {
     }
 }
 
+/// A socket for each queue; and why frames are in one chunk each, where the kernel refused the several that were planned.
 fn make_queues(
     interface: &Interface,
     config: &XdpConfig,
-    layout: &Layout,
-    (memory, queues): (&RegionSlice, &[u32]),
-    mode: Mode,
-) -> Result<Vec<Queue>, Refusal> {
-    let mut made: Vec<Queue> = Vec::new();
+    plan: &Plan,
+    memory: &RegionSlice,
+    queues: &[u32],
+) -> Result<(Vec<Queue>, Option<io::Error>), Refusal> {
+    let (layout, mode) = (&plan.layout, plan.mode);
+    let (mut made, mut refused) = (Vec::<Queue>::new(), None);
+    let known = memory.slice(0, layout.bytes());
     for &queue in queues {
         let sizes = Sizes {
             receive: layout.ring,
@@ -229,7 +254,13 @@ fn make_queues(
             },
         };
         let first = made.first().map(|first| first.socket.as_fd());
-        let one = Queue::new(first.is_none().then_some((memory, layout.chunk as u32)), sizes)?;
+        let one = Queue::new(
+            known
+                .as_ref()
+                .filter(|_| first.is_none())
+                .map(|known| (known, layout.chunk as u32)),
+            sizes,
+        )?;
         let copy = if mode == Mode::ZeroCopy {
             libc::XDP_ZEROCOPY
         } else {
@@ -248,11 +279,30 @@ fn make_queues(
                 .map_err(|error| ("have the device polled (SO_PREFER_BUSY_POLL)".into(), error))?;
         }
         let (place, flags) = ((interface.index, queue), copy | libc::XDP_USE_NEED_WAKEUP);
-        attach::when_let_go(is_busy, || one.bind(place, flags, first))
-            .map_err(|error| (format!("bind to queue {queue}").into(), error))?;
+        let bind = |flags| attach::when_let_go(is_busy, || one.bind(place, flags, first));
+        let mut bound = match plan.shape.pieces {
+            1 => bind(flags),
+            _ => bind(flags | libc::XDP_USE_SG),
+        };
+        // What the first socket was bound with holds for all.
+        if first.is_none() && plan.shape.pieces > 1 {
+            match bound {
+                Err(error) if is_not_had(&error) => {
+                    bound = bind(flags);
+                    refused = Some(error);
+                }
+                _ => {}
+            }
+        }
+        bound.map_err(|error| (format!("bind to queue {queue}").into(), error))?;
         made.push(one);
     }
-    Ok(made)
+    Ok((made, refused))
+}
+
+/// A flag or a device's ability that is not there.
+fn is_not_had(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 fn is_busy(error: &io::Error) -> bool {
@@ -272,7 +322,7 @@ fn halves(
     layout: &Layout,
     memory: RegionSlice,
     own: std::net::SocketAddr,
-    (limit, granted, is_wire): (usize, &Granted, bool),
+    (shape, granted, is_wire): (&Shape, &Granted, bool),
 ) -> (tx::Parts, rx::Parts) {
     let received = layout.received() as u32;
     let sends = received..received + layout.sends as u32;
@@ -302,15 +352,19 @@ fn halves(
         memory: memory.clone(),
         chunk: layout.chunk,
         chunks: sends,
-        limit,
+        limit: shape.limit,
+        pieces: shape.pieces,
         zero_copy,
     };
     let rx = rx::Parts {
         sources,
         memory,
         chunk: layout.chunk,
+        chunks: layout.chunks(),
         filled,
         spares,
+        buffer: shape.buffer,
+        kept_buffers: layout.spare,
         own,
         may_be_unfinished: !is_wire,
     };

@@ -35,12 +35,16 @@ pub(crate) const DESCRIPTOR: usize = 16;
 pub(crate) const ADDRESS: usize = 8;
 const _: () = assert!(size_of::<libc::xdp_desc>() == DESCRIPTOR);
 
+/// In the options of a descriptor: the frame goes on in the next one.
+pub(crate) const GOES_ON: u32 = libc::XDP_PKT_CONTD;
+
 /// A descriptor's fields.
 #[inline]
-pub(crate) fn pack(address: u64, length: u32) -> [u8; DESCRIPTOR] {
+pub(crate) fn pack(address: u64, length: u32, options: u32) -> [u8; DESCRIPTOR] {
     let mut bytes = [0; DESCRIPTOR];
     bytes[..8].copy_from_slice(&address.to_ne_bytes());
     bytes[8..12].copy_from_slice(&length.to_ne_bytes());
+    bytes[12..].copy_from_slice(&options.to_ne_bytes());
     bytes
 }
 
@@ -143,8 +147,8 @@ mod tests {
 
     #[test]
     fn descriptors_have_the_kernels_layout() {
-        let packed = pack(0x0102_0304_0506_0708, 0x0a0b_0c0d);
-        assert_eq!(unpack(&packed), (0x0102_0304_0506_0708, 0x0a0b_0c0d, 0));
+        let packed = pack(0x0102_0304_0506_0708, 0x0a0b_0c0d, GOES_ON);
+        assert_eq!(unpack(&packed), (0x0102_0304_0506_0708, 0x0a0b_0c0d, 1));
         assert_eq!(packed[..8], 0x0102_0304_0506_0708u64.to_ne_bytes());
         assert_eq!(packed[8..12], 0x0a0b_0c0du32.to_ne_bytes());
     }

@@ -27,7 +27,6 @@ use crate::attach::Steering;
 use crate::check::check;
 use crate::config::{Mode, XdpConfig};
 use crate::hops::Hops;
-use crate::layout::chunk_and_limit;
 use crate::open::{self, Granted};
 use crate::rx::XdpRx;
 use crate::sleep::{News, Sleep};
@@ -95,7 +94,7 @@ impl XdpRail {
         let hops = Hops::watch(interface.index, opened.mac).map_err(refused)?;
         let sleep = Sleep::new(link.socket(), hops.socket(), rx.sources.len()).map_err(refused)?;
         Ok(Self {
-            capabilities: capabilities(&interface, config, opened.granted.mode),
+            capabilities: capabilities(opened.granted.longest),
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
             config: *config,
@@ -149,10 +148,12 @@ impl XdpRail {
     /// Writes every frame from now on to a capture, with the headers that it has on the wire. `clock` is the one
     /// whose epoch the writer was told. It costs a copy of each frame; an earlier capture ends.
     pub fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
-        let own = [0, 1].map(|channel| self.interface.socket_address(self.port + channel));
         let about = format!("AF_XDP, {}", self.granted.mode);
-        let tap = Tap::new(writer, clock, (self.name.as_str(), &about), own);
-        self.tx.ways.iter().for_each(|way| tap.peer(way.to));
+        let (told, own) = (
+            (self.name.as_str(), about.as_str()),
+            self.interface.both_sockets(self.port),
+        );
+        let tap = Tap::new(writer, clock, told, own, self.tx.ways.iter().map(|way| way.to));
         (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
     }
 
@@ -274,8 +275,7 @@ impl fmt::Debug for XdpRail {
 }
 
 /// What discovery shows before a rail is opened, and what an open one has.
-pub(crate) fn capabilities(interface: &Interface, config: &XdpConfig, mode: Mode) -> Capabilities {
-    let (_, limit) = chunk_and_limit(interface, config, mode);
+pub(crate) fn capabilities(limit: usize) -> Capabilities {
     Capabilities {
         features: Features {
             gather: true,
@@ -427,9 +427,9 @@ impl Datagram for XdpRail {
         }
         let station = self.station(to[0], address)?;
         let peer = self.hops.len() as u32;
-        let own = |channel: u16| self.interface.socket_address(self.port + channel);
+        let own = self.interface.both_sockets(self.port);
         self.tx.ways.push(Way {
-            headers: [Headers::new(own(0), to[0]), Headers::new(own(1), to[1])],
+            headers: [Headers::new(own[0], to[0]), Headers::new(own[1], to[1])],
             is_known: false,
             to,
         });

@@ -43,7 +43,13 @@ impl XdpRaw {
         }
     }
 
-    /// Sends `bytes`: the packet is made anew only when the length is another one than last time. Returns whether there was
+    /// The longest packet that it sends, without its headers: what fits one chunk.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.rail.tx.in_one_chunk(self.headers)
+    }
+
+    /// Sends `bytes`, at most [`longest`](Self::longest) of them: the packet is made anew only when the length is another one than last time. Returns whether there was
     /// room.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> bool {
@@ -51,7 +57,7 @@ impl XdpRaw {
             self.rail.tx.packet(self.peer, bytes, &mut self.packet);
             self.frame = bytes.len();
         }
-        self.rail.tx.send_packet(&self.packet)
+        bytes.len() <= self.longest() && self.rail.tx.send_packet(&self.packet)
     }
 
     /// Copies what the next packet brought, as a receive of a socket does; returns how many bytes it has behind its headers, if

@@ -13,7 +13,9 @@ use doorbell_inet::{Other, Tap};
 use rustc_hash::FxHashMap;
 
 use crate::inbox::{Entry, Inbox, Spares, XdpKept};
-use crate::queue::{Fills, Frames, unpack};
+use crate::join::{Joined, Joins};
+use crate::layout::BUFFERS;
+use crate::queue::{Fills, Frames, GOES_ON, unpack};
 use crate::stats::XdpStats;
 use crate::sys;
 use crate::tx::channel_index;
@@ -91,6 +93,9 @@ pub struct XdpRx {
     /// Of each chunk: the queue whose kernel side has it.
     with: Box<[Option<u16>]>,
     spares: Spares,
+    /// Frames of several chunks, and buffers beside theirs for those that are kept.
+    joins: Joins,
+    spare_buffers: Spares,
     names: FxHashMap<SocketAddr, u32>,
     /// Who sent the last frame: mostly the sender of the next one.
     last: (SocketAddr, u32),
@@ -115,9 +120,14 @@ pub(crate) struct Parts {
     pub(crate) sources: Vec<Source>,
     pub(crate) memory: RegionSlice,
     pub(crate) chunk: usize,
+    /// How many chunks there are; the buffers for frames of several of them are behind.
+    pub(crate) chunks: usize,
     /// Of each queue, the chunks that its fill ring begins with.
     pub(crate) filled: Vec<std::ops::Range<u32>>,
     pub(crate) spares: std::ops::Range<u32>,
+    /// Bytes of a buffer, and buffers for frames that are kept; 0 bytes: there are none.
+    pub(crate) buffer: usize,
+    pub(crate) kept_buffers: usize,
     /// The rail's address with its first port.
     pub(crate) own: SocketAddr,
     /// Frames may come that were never on a wire.
@@ -137,8 +147,7 @@ pub(crate) struct KernelCounts {
 
 impl XdpRx {
     pub(crate) fn new(parts: Parts) -> Self {
-        let chunks = parts.memory.len() / parts.chunk;
-        let mut with = vec![None; chunks];
+        let mut with = vec![None; parts.chunks];
         let mut sources = parts.sources;
         for (queue, (source, chunks)) in sources.iter_mut().zip(&parts.filled).enumerate() {
             for chunk in chunks.clone() {
@@ -150,7 +159,14 @@ impl XdpRx {
         }
         let most: usize = parts.filled.iter().map(|chunks| chunks.len()).sum();
         let least = parts.filled.iter().map(|chunks| chunks.len()).min().unwrap_or(0) as u32;
+        let buffers = (parts.chunks * parts.chunk, parts.buffer);
+        let spare_buffers = match parts.buffer {
+            0 => 0..0,
+            _ => BUFFERS as u32..(BUFFERS + parts.kept_buffers) as u32,
+        };
         Self {
+            joins: Joins::new(buffers, BUFFERS, sources.len()),
+            spare_buffers: Spares::new(spare_buffers),
             sources,
             inboxes: [Inbox::new(most), Inbox::new(most)],
             memory: parts.memory,
@@ -221,7 +237,7 @@ impl XdpRx {
         let (count, mut left) = (self.sources.len(), BATCH);
         for at in 0..count {
             let queue = (self.turn + at) % count;
-            while left > 0 && self.inboxes.iter().all(Inbox::has_room) {
+            while left > 0 && self.inboxes.iter().all(Inbox::has_room) && self.joins.has_room() {
                 let Some(descriptor) = self.sources[queue].receive.take() else {
                     break;
                 };
@@ -261,38 +277,70 @@ impl XdpRx {
         // Chunks are powers of two.
         let number = usize::try_from(address >> self.chunk.trailing_zeros()).unwrap_or(usize::MAX);
         let inside = self.chunk - (address as usize & (self.chunk - 1));
+        let goes_on = options & GOES_ON != 0;
         let known = self.with.get_mut(number);
         let Some(with) = known.filter(|with| with.is_some()) else {
             // A chunk that the kernel does not have: it is nobody's to give back.
             self.stats.nonsense += 1;
+            self.broken(queue, goes_on);
             return;
         };
         *with = None;
-        let frame = if length as usize <= inside && options & libc::XDP_PKT_CONTD == 0 {
-            self.read(address as usize, length as usize)
-        } else {
+        let (number, place, length) = (number as u32, address as usize, length as usize);
+        if length > inside {
             self.stats.malformed += 1;
-            None
-        };
-        match frame {
-            Some((channel, from, at, length)) => {
-                let entry = Entry {
-                    chunk: number as u32,
-                    queue,
-                    kept: false,
-                    from,
-                    at: at as u32,
-                    length: length as u32,
-                };
-                self.inboxes[channel].push(entry);
-            }
-            None => self.give(queue, number as u32),
+            self.broken(queue, goes_on);
+            self.give(queue, number);
+        } else if goes_on || self.joins.is_open(queue) {
+            self.take_part(queue, (place, length), goes_on);
+            self.give(queue, number);
+        } else if !self.sort(queue, number, (place, length), false) {
+            self.give(queue, number);
         }
+    }
+
+    /// Whatever frame of several chunks the queue had begun, it does not come whole.
+    #[cold]
+    fn broken(&mut self, queue: u16, goes_on: bool) {
+        if goes_on || self.joins.is_open(queue) {
+            self.joins.break_off(queue, goes_on);
+        }
+    }
+
+    /// One of several chunks of a frame.
+    fn take_part(&mut self, queue: u16, part: (usize, usize), goes_on: bool) {
+        match self.joins.add(&self.memory, queue, part, goes_on) {
+            Joined::Nothing => {}
+            Joined::Broken => self.stats.malformed += 1,
+            Joined::Whole { buffer, length } => {
+                let place = self.joins.place(buffer);
+                if !self.sort(queue, self.with.len() as u32 + buffer, (place, length), true) {
+                    self.joins.give(buffer);
+                }
+            }
+        }
+    }
+
+    /// A packet in a chunk (or a buffer): its frame goes to the channel. Returns whether it is one. `joined`: it was put together.
+    #[inline]
+    fn sort(&mut self, queue: u16, chunk: u32, (place, length): (usize, usize), joined: bool) -> bool {
+        let Some((channel, from, at, length)) = self.read(place, length, joined) else {
+            return false;
+        };
+        self.inboxes[channel].push(Entry {
+            chunk,
+            queue,
+            kept: false,
+            from,
+            at: at as u32,
+            length: length as u32,
+        });
+        true
     }
 
     /// Channel, peer, place and length of the frame in a packet that is for this rail and intact.
     #[inline]
-    fn read(&mut self, place: usize, length: usize) -> Option<(usize, u32, usize, usize)> {
+    fn read(&mut self, place: usize, length: usize, joined: bool) -> Option<(usize, u32, usize, usize)> {
         let packet = self.memory.as_shared().skip(place).take(length);
         // The second line of a short frame is fetched beside the first, and not after it: both come from afar.
         std::hint::black_box(packet.read::<1>(LINE));
@@ -303,7 +351,10 @@ impl XdpRx {
             return None;
         };
         let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
-        if channel > 1 || arrived.to.ip() != self.own.ip() || arrived.at + arrived.length > length {
+        let rest = length.checked_sub(arrived.at + arrived.length);
+        // Links pad what is short. What was put together is not; a rest is another frame's, and chunks between were lost.
+        let is_odd = rest.is_none_or(|rest| joined && rest > 0);
+        if channel > 1 || arrived.to.ip() != self.own.ip() || is_odd {
             self.stats.malformed += 1;
             return None;
         }
@@ -386,6 +437,31 @@ impl XdpRx {
         }
     }
 
+    /// Whether the kernel side of a queue has this chunk.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_with_kernel(&self, chunk: usize) -> bool {
+        self.with.get(chunk).is_some_and(Option::is_some)
+    }
+
+    /// Whether each chunk and each buffer is somewhere, and once.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn census(&self, (chunks, buffers): (usize, usize)) {
+        let (mut seen, here) = (vec![0; chunks + buffers], self.with.len() as u32);
+        let lent = self.with.iter().zip(0..).filter(|(with, _)| with.is_some());
+        let waits = self.inboxes.iter().flat_map(Inbox::chunks);
+        let behind = |buffer: u32| here + buffer;
+        let all = lent
+            .map(|(_, chunk)| chunk)
+            .chain(waits)
+            .chain(self.spares.chunks())
+            .chain(self.spare_buffers.chunks().map(behind))
+            .chain(self.joins.buffers().map(behind));
+        all.for_each(|chunk| seen[chunk as usize] += 1);
+        let buffers = if self.joins.has_buffers() { buffers } else { 0 };
+        let first = seen[..chunks + buffers].iter().position(|&count| count != 1);
+        assert_eq!(first, None, "of {chunks} chunks and {buffers} buffers");
+    }
+
     /// Gives up the sockets.
     pub(crate) fn release(&mut self) {
         self.ended = self.kernel_counts();
@@ -427,12 +503,17 @@ impl Receive for XdpRx {
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
         let at = channel_index(channel);
         let (sources, with, size) = (&mut self.sources, &mut self.with, self.chunk);
+        let (joins, chunks) = (&mut self.joins, with.len() as u32);
         let waits = self.inboxes[at].turn(|entry| {
+            let Some(with) = with.get_mut(entry.chunk as usize) else {
+                joins.give(entry.chunk - chunks);
+                return;
+            };
             // After the end there is nobody to give it to.
             if let Some(source) = sources.get_mut(usize::from(entry.queue))
                 && source.give(entry.chunk, size)
             {
-                with[entry.chunk as usize] = Some(entry.queue);
+                *with = Some(entry.queue);
             }
         });
         if !waits && budget > 0 {
@@ -461,7 +542,14 @@ impl Receive for XdpRx {
             .memory
             .slice(entry.at as usize, entry.length as usize)
             .ok_or(Refused::BadMemory)?;
-        let (kept, fresh) = self.spares.swap(entry.chunk, frame)?;
+        let chunks = self.with.len() as u32;
+        let (kept, fresh) = match entry.chunk.checked_sub(chunks) {
+            None => self.spares.swap(entry.chunk, frame)?,
+            Some(buffer) => {
+                let (kept, fresh) = self.spare_buffers.swap(buffer, frame)?;
+                (kept, chunks + fresh)
+            }
+        };
         inbox.keep(i, fresh);
         Ok(kept)
     }

@@ -199,6 +199,16 @@ pub(crate) fn bind(
     checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) }.into()).map(drop)
 }
 
+/// Whether the kernel knows frames of several chunks (Linux 6.6). It looks at the flags of a bind first, and at the interface then,
+/// of which there is none with this number: nothing is bound.
+pub(crate) fn has_pieces() -> bool {
+    let asked = socket().and_then(|socket| {
+        let fd = std::os::fd::AsFd::as_fd(&socket);
+        bind(fd, (0, 0), libc::XDP_USE_SG, None)
+    });
+    asked.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
+}
+
 /// Whether the device reads and writes the frames where they are.
 pub(crate) fn is_zero_copy(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut told = libc::xdp_options { flags: 0 };

@@ -18,7 +18,8 @@ use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
 use doorbell_inet::{Other, Tap};
 
-use crate::queue::{Completions, Sends, pack};
+use crate::layout::PIECES_MAX;
+use crate::queue::{Completions, GOES_ON, Sends, pack};
 use crate::stats::XdpStats;
 use crate::sys;
 
@@ -58,9 +59,15 @@ pub struct XdpTx {
     pub(crate) ways: Vec<Way>,
     /// `None` after the end.
     line: Option<Line>,
-    /// Frames that the kernel was told of, and whether it refused to look at them: the interface is down, or gone.
+    /// Chunks that the kernel was told of, frames among them, and whether it refused to look at them: the interface is down, or
+    /// gone.
     published: u64,
+    frames: u64,
     refused: bool,
+    /// Of each place in the ring, whether a frame goes on after it. Where frames have one chunk each, there are no places.
+    goes_on: Box<[bool]>,
+    /// Chunks that were pushed so far.
+    pushed: u64,
     /// What the rings counted, after the end.
     nonsense: u64,
     memory: RegionSlice,
@@ -68,16 +75,29 @@ pub struct XdpTx {
     /// Chunks that hold nothing, by number, and the first chunk that is ours to send from.
     free: Vec<u32>,
     first: u32,
-    /// Of each of our chunks: whether the kernel has it, and for which channel.
-    lent: Box<[Option<u8>]>,
+    /// Of each of our chunks: whether the kernel has it, and of which channel it ends a frame.
+    lent: Box<[Option<Lent>]>,
+    /// Chunks that the kernel has.
+    under_way: usize,
     rooms: [usize; 2],
     posted: [u64; 2],
     outstanding: [u64; 2],
     limit: usize,
+    /// Most chunks of a frame.
+    pieces: usize,
     /// The device looks at the ring by itself while it is awake; the kernel never does.
     may_be_awake: bool,
     pub(crate) stats: XdpStats,
     pub(crate) tap: Option<Tap>,
+}
+
+/// What a chunk that the kernel has is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lent {
+    /// A frame of this channel, or its end.
+    End(u8),
+    /// A frame that goes on.
+    Part,
 }
 
 /// The first queue's sending side.
@@ -95,6 +115,8 @@ pub(crate) struct Parts {
     /// The chunks that are for sending.
     pub(crate) chunks: std::ops::Range<u32>,
     pub(crate) limit: usize,
+    /// Most chunks of a frame.
+    pub(crate) pieces: u32,
     pub(crate) zero_copy: bool,
 }
 
@@ -104,7 +126,10 @@ impl XdpTx {
             ways: Vec::new(),
             line: parts.line,
             published: 0,
+            frames: 0,
             refused: false,
+            goes_on: vec![false; if parts.pieces > 1 { parts.chunks.len() } else { 0 }].into(),
+            pushed: 0,
             nonsense: 0,
             memory: parts.memory,
             chunk: parts.chunk,
@@ -112,10 +137,12 @@ impl XdpTx {
             free: parts.chunks.clone().rev().collect(),
             first: parts.chunks.start,
             lent: vec![None; parts.chunks.len()].into(),
+            under_way: 0,
             rooms: [0; 2],
             posted: [0; 2],
             outstanding: [0; 2],
             limit: parts.limit,
+            pieces: parts.pieces as usize,
             may_be_awake: parts.zero_copy,
             stats: XdpStats::default(),
             tap: None,
@@ -127,12 +154,12 @@ impl XdpTx {
         !self.refused && self.waiting() > 0
     }
 
-    /// Frames that the kernel was told of and has not taken.
+    /// Chunks that the kernel was told of and has not taken.
     fn waiting(&mut self) -> u32 {
         self.line.as_mut().map_or(0, |line| line.send.pending())
     }
 
-    /// Has the kernel look at what waits, whatever it said to that before; returns how many frames it took.
+    /// Has the kernel look at what waits, whatever it said to that before; returns how many chunks it took.
     pub(crate) fn retry(&mut self) -> usize {
         let before = self.waiting();
         if before > 0 && self.wake() {
@@ -144,30 +171,39 @@ impl XdpTx {
     /// Whether nothing can be posted before chunks come back.
     pub(crate) fn is_starved(&mut self) -> bool {
         self.reap();
-        !self.refused && self.free.is_empty()
+        !self.refused && self.free.len() < self.pieces
     }
 
     /// Whether the kernel and the device have let go of everything, or never will.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.reap();
-        self.refused || !self.is_backed_up() && self.outstanding == [0, 0]
+        self.refused || !self.is_backed_up() && self.under_way == 0
     }
 
     /// Frames that the kernel took so far, and entries of the rings that could not be true.
     pub(crate) fn counts(&self) -> (u64, u64) {
         match &self.line {
             Some(line) => (
-                self.published - u64::from(line.send.waiting()),
+                self.frames - self.waiting_frames(line),
                 line.send.nonsense() + line.completion.nonsense(),
             ),
-            None => (self.published - self.stats.unsendable, self.nonsense),
+            None => (self.frames - self.stats.unsendable, self.nonsense),
         }
+    }
+
+    /// Frames that the kernel was told of and has not taken all chunks of.
+    fn waiting_frames(&self, line: &Line) -> u64 {
+        let chunks = u64::from(line.send.waiting());
+        if self.goes_on.is_empty() {
+            return chunks;
+        }
+        self.ends_in(self.published - chunks..self.published)
     }
 
     /// Takes back the chunks that the kernel has let go of.
     #[inline]
     fn reap(&mut self) {
-        if self.outstanding == [0, 0] {
+        if self.under_way == 0 {
             return;
         }
         let Some(line) = &mut self.line else { return };
@@ -178,8 +214,11 @@ impl XdpTx {
                 .and_then(|slot| self.lent.get_mut(slot))
                 .and_then(Option::take)
             {
-                Some(channel) => {
-                    self.outstanding[usize::from(channel)] -= 1;
+                Some(lent) => {
+                    if let Lent::End(channel) = lent {
+                        self.outstanding[usize::from(channel)] -= 1;
+                    }
+                    self.under_way -= 1;
                     self.free.push(number);
                 }
                 // Not one that it had.
@@ -189,7 +228,7 @@ impl XdpTx {
         line.completion.release();
     }
 
-    /// Has the kernel send what is in the ring; returns how many frames it took.
+    /// Has the kernel send what is in the ring; returns how many chunks it took.
     pub(crate) fn flush(&mut self) -> usize {
         let before = self.waiting();
         let mut left = before;
@@ -240,35 +279,60 @@ impl XdpTx {
     fn write(&self, place: usize, headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let start = place + headers.len();
         let mut at = start;
-        let mut put = |bytes: SharedBytes<'_>| at += self.memory.write_shared(at, bytes);
-        put(SharedBytes::of(head));
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => put(SharedBytes::of(bytes)),
-            Body::Loan(loan) => put(loan.as_shared()),
-            Body::Parts(parts) => parts.iter().for_each(|part| put(part.as_shared())),
-            Body::Shared(bytes) => put(bytes),
-            Body::Region(slice) => put(slice.as_shared()),
-        }
+        each(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
         // What was written is summed up, and not what it was copied from, which others may change.
-        let sum = self.memory.as_shared().skip(start).take(length).sum();
-        self.memory
-            .write(place, &headers.before(length, Some(sum.into())));
+        let sum = self.sum(start, length);
+        self.memory.write(place, &headers.before(length, Some(sum)));
         headers.len() + length
     }
 
+    /// Writes a frame that is longer than a chunk into `chunks`, one after the other; returns its length with headers.
+    fn write_long(&self, chunks: &[u32], headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
+        let (size, start) = (self.chunk, headers.len());
+        let place = |at: usize| {
+            chunks
+                .get(at / size)
+                .map(|&chunk| chunk as usize * size + at % size)
+        };
+        let mut at = start;
+        each(head, body, |mut bytes| {
+            while !bytes.is_empty()
+                && let Some(place) = place(at)
+            {
+                let n = self.memory.write_shared(place, bytes.take(size - at % size));
+                (at, bytes) = (at + n, bytes.skip(n));
+            }
+        });
+        // All but the last have an even number of bytes, so that their sums add up to that of the whole.
+        let parts = parts_of(start..at, size);
+        let sum: u64 = parts.filter_map(|(at, n)| Some(self.sum(place(at)?, n))).sum();
+        self.memory
+            .write(chunks[0] as usize * size, &headers.before(at - start, Some(sum)));
+        at
+    }
+
+    #[inline]
+    fn sum(&self, place: usize, length: usize) -> u64 {
+        self.memory.as_shared().skip(place).take(length).sum().into()
+    }
+
     #[cold]
-    fn show(&self, place: usize, length: usize, channel: usize, peer: PeerIndex) {
+    fn show(&self, chunks: &[u32], length: usize, channel: usize, peer: PeerIndex) {
         if let Some(tap) = &self.tap {
             let headers = self.ways[peer.index()].headers[channel].len();
-            let frame = self
-                .memory
-                .as_shared()
-                .skip(place + headers)
-                .take(length - headers);
-            tap.frame(pcapng::Way::Out, channel, Other::Peer(peer.0), &frame.to_vec());
+            let mut frame = Vec::with_capacity(length);
+            for (at, n) in parts_of(headers..length, self.chunk) {
+                let place = chunks[at / self.chunk] as usize * self.chunk + at % self.chunk;
+                frame.extend(self.memory.as_shared().skip(place).take(n).to_vec());
+            }
+            tap.frame(pcapng::Way::Out, channel, Other::Peer(peer.0), &frame);
         }
+    }
+
+    /// Bytes of the longest frame that fits one chunk behind its headers.
+    pub(crate) fn in_one_chunk(&self, headers: usize) -> usize {
+        self.limit.min(self.chunk - headers)
     }
 
     /// The packet of a frame to `peer`, whole.
@@ -291,38 +355,119 @@ impl XdpTx {
         };
         let place = number as usize * self.chunk;
         let length = self.memory.write(place, &packet[..packet.len().min(self.chunk)]);
-        let posted = self.push(number, length, 0);
+        let posted = self.push(number, length, Lent::End(0));
+        self.outstanding[0] += u64::from(posted);
         self.doorbell();
         posted
     }
 
-    /// Puts the chunk `number` with a packet of that length into the ring.
+    /// Puts the chunk `number` with that many bytes into the ring.
     #[inline]
-    fn push(&mut self, number: u32, length: usize, channel: usize) -> bool {
+    fn push(&mut self, number: u32, length: usize, lent: Lent) -> bool {
         let place = u64::from(number) * self.chunk as u64;
+        let options = if lent == Lent::Part { GOES_ON } else { 0 };
         let pushed = match &mut self.line {
-            Some(line) => line.send.push(pack(place, length as u32)).is_ok(),
+            Some(line) => line.send.push(pack(place, length as u32, options)).is_ok(),
             None => false,
         };
         if pushed {
-            self.lent[(number - self.first) as usize] = Some(channel as u8);
-            self.outstanding[channel] += 1;
+            self.lent[(number - self.first) as usize] = Some(lent);
+            self.under_way += 1;
+            if !self.goes_on.is_empty() {
+                let at = self.pushed % self.goes_on.len() as u64;
+                self.goes_on[at as usize] = lent == Lent::Part;
+                self.pushed += 1;
+            }
         } else {
             self.free.push(number);
         }
         pushed
     }
 
+    /// Puts a frame that is longer than a chunk into the ring, for which there has to be room.
+    #[cold]
+    fn post_long(&mut self, at: usize, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<(), Refused> {
+        let headers = self.ways[peer.index()].headers[at];
+        let count = (headers.len() + head.len() + body.len()).div_ceil(self.chunk);
+        let room = self.line.as_mut().map_or(0, |line| line.send.free(count as u32));
+        let mut chunks = [0; PIECES_MAX as usize];
+        let (Some(chunks), Some(first)) = (chunks.get_mut(..count), self.free.len().checked_sub(count))
+        else {
+            return Err(Refused::Full);
+        };
+        if (room as usize) < count {
+            return Err(Refused::Full);
+        }
+        chunks.copy_from_slice(&self.free[first..]);
+        self.free.truncate(first);
+        let length = self.write_long(chunks, &headers, head, body);
+        if self.tap.is_some() {
+            self.show(chunks, length, at, peer);
+        }
+        for (number, &chunk) in chunks.iter().enumerate() {
+            let rest = length - number * self.chunk;
+            if rest > self.chunk {
+                self.push(chunk, self.chunk, Lent::Part);
+            } else {
+                self.push(chunk, rest, Lent::End(at as u8));
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel was told of that many more chunks.
+    #[inline]
+    fn count(&mut self, published: u32) {
+        let chunks = self.published..self.published + u64::from(published);
+        self.published = chunks.end;
+        self.frames += if self.goes_on.is_empty() {
+            u64::from(published)
+        } else {
+            self.ends_in(chunks)
+        };
+    }
+
+    /// How many frames end in these chunks of those that the kernel was told of, which are still in the ring.
+    fn ends_in(&self, chunks: std::ops::Range<u64>) -> u64 {
+        let places = self.goes_on.len() as u64;
+        chunks.filter(|at| !self.goes_on[(at % places) as usize]).count() as u64
+    }
+
     /// Gives up the queue and everything that waits in it.
     pub(crate) fn release(&mut self) {
         (_, self.nonsense) = self.counts();
         if let Some(line) = &self.line {
-            self.stats.unsendable += u64::from(line.send.waiting());
+            self.stats.unsendable += self.waiting_frames(line);
         }
         self.rooms = [0; 2];
         self.ways.clear();
         self.line = None;
     }
+}
+
+/// All bytes of a frame, as they lie.
+#[inline]
+fn each(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
+    put(SharedBytes::of(head));
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => put(SharedBytes::of(bytes)),
+        Body::Loan(loan) => put(loan.as_shared()),
+        Body::Parts(parts) => parts.iter().for_each(|part| put(part.as_shared())),
+        Body::Shared(bytes) => put(bytes),
+        Body::Region(slice) => put(slice.as_shared()),
+    }
+}
+
+/// Where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many bytes it has.
+fn parts_of(range: std::ops::Range<usize>, size: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let n = (size - at % size).min(range.end.saturating_sub(at));
+        let part = (n > 0).then_some((at, n));
+        at += n;
+        part
+    })
 }
 
 impl Transmit for XdpTx {
@@ -331,8 +476,13 @@ impl Transmit for XdpTx {
         let at = channel_index(channel);
         self.reap();
         let others = self.rooms[1 - at];
-        let free = self.line.as_mut().map_or(0, |line| line.send.free(n as u32));
-        let room = self.free.len().min(free as usize);
+        let wanted = n.saturating_mul(self.pieces).min(self.lent.len());
+        let free = self.line.as_mut().map_or(0, |line| line.send.free(wanted as u32));
+        let mut room = self.free.len().min(free as usize);
+        if self.pieces > 1 {
+            // Each may be as long as can be.
+            room /= self.pieces;
+        }
         self.rooms[at] = n.min(room.saturating_sub(others));
         if self.rooms[at] < n && self.is_backed_up() {
             self.flush();
@@ -362,14 +512,20 @@ impl Transmit for XdpTx {
             self.stats.unresolved += 1;
             return Ok(id);
         }
-        // Room was reserved, so there is a chunk.
+        // Room was reserved, so there are chunks.
+        if way.headers[at].len() + head.len() + body.len() > self.chunk {
+            self.post_long(at, peer, head, body)?;
+            self.outstanding[at] += 1;
+            return Ok(id);
+        }
         let number = self.free.pop().ok_or(Refused::Full)?;
         let place = number as usize * self.chunk;
         let length = self.write(place, &way.headers[at], head, body);
         if self.tap.is_some() {
-            self.show(place, length, at, peer);
+            self.show(&[number], length, at, peer);
         }
-        if self.push(number, length, at) {
+        if self.push(number, length, Lent::End(at as u8)) {
+            self.outstanding[at] += 1;
             Ok(id)
         } else {
             Err(Refused::Full)
@@ -380,7 +536,7 @@ impl Transmit for XdpTx {
     fn doorbell(&mut self) {
         let published = self.line.as_mut().map_or(0, |line| line.send.publish());
         if published > 0 {
-            self.published += u64::from(published);
+            self.count(published);
             self.flush();
         }
     }

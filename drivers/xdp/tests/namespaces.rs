@@ -650,3 +650,222 @@ fn what_is_not_had_is_not_claimed() {
         "{error}"
     );
 }
+
+/// Where the MTU needs it, frames are in several chunks: of every length to and from a host over sockets, and between two rails;
+/// where it does not, and where a shorter MTU is set, they are in one.
+#[test]
+fn frames_longer_than_a_chunk_pass_both_ways() {
+    let Some(lab) = Lab::pair("frames_longer_than_a_chunk_pass_both_ways", 9000) else {
+        return;
+    };
+    for mode in [Mode::Generic, Mode::Native] {
+        let config = XdpConfig {
+            mode: Some(mode),
+            ..XdpConfig::default()
+        };
+        let (mut a, mut b) = (open(&lab, 0, &config).unwrap(), open(&lab, 1, &config).unwrap());
+        let granted = a.granted().clone();
+        assert_eq!((granted.pieces, granted.longest), (3, 8972), "{granted}");
+        assert!(granted.to_string().contains("up to 3 chunks"), "{granted}");
+        assert_eq!(granted.notes, [""; 0]);
+        let (to_b, to_a) = (
+            meet(&lab, 0, &mut a, &b.address()),
+            meet(&lab, 1, &mut b, &a.address()),
+        );
+        resolved(&mut a, to_b);
+        resolved(&mut b, to_a);
+        let socket = lab.inside(1, || UdpSocket::bind("10.77.0.2:0")).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stranger = RailAddress::inet("xdp", socket.local_addr().unwrap());
+        let to_socket = meet(&lab, 0, &mut a, &stranger);
+        resolved(&mut a, to_socket);
+        let port = a.address().inet_of("xdp").unwrap().port();
+        // One chunk, the last byte of one, of two, and the longest; what is odd and what is even.
+        for length in [
+            0, 1, 1472, 3797, 3798, 3799, 4053, 4054, 4055, 7638, 8149, 8150, 8151, 8971, 8972,
+        ] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 31 + at / 255) as u8).collect();
+            assert!(post(&mut a, Channel::Data, to_b, &bytes));
+            let got = take(&mut b, Channel::Data);
+            assert_eq!(got, (Some(to_a), bytes.clone()), "{mode} {length}");
+            assert!(post(&mut b, Channel::Priority, to_a, &bytes));
+            let got = take(&mut a, Channel::Priority);
+            assert_eq!(got, (Some(to_b), bytes.clone()), "{mode} {length}");
+            // The kernel checks the checksum of what the rail sent, and the rail finds what the kernel sent whole.
+            assert!(post(&mut a, Channel::Priority, to_socket, &bytes));
+            let mut got = vec![0; 10_000];
+            let n = socket.recv(&mut got).unwrap();
+            assert!(got[..n] == bytes, "{mode} {length}");
+            socket.send_to(&bytes, ("10.77.0.1", port)).unwrap();
+            assert_eq!(take(&mut a, Channel::Priority).1, bytes, "{mode} {length}");
+        }
+        let stats = a.stats();
+        assert_eq!(
+            (stats.corrupt, stats.malformed, stats.nonsense, stats.overrun),
+            (0, 0, 0, 0),
+            "{stats:?}"
+        );
+        assert_eq!((stats.sent, stats.received), (30, 30), "{stats:?}");
+        let (tx, _) = a.split();
+        assert_eq!(tx.reserve(Channel::Data, 1), 1);
+        let error = tx.post(Channel::Data, to_b, &[0; 8973], Body::Empty).unwrap_err();
+        assert_eq!(error, doorbell_fabric::message::Refused::TooLong);
+    }
+    let short = XdpConfig {
+        mtu: Some(3826),
+        ..XdpConfig::default()
+    };
+    let rail = open(&lab, 0, &short).unwrap();
+    assert_eq!((rail.granted().pieces, rail.granted().longest), (1, 3798));
+}
+
+/// Long frames by the thousand, more than the rings hold, a part of them kept: all that arrives is whole and in order, every
+/// chunk comes back, and it goes on.
+#[test]
+fn a_flood_of_long_frames_loses_no_chunk() {
+    let Some(lab) = Lab::pair("a_flood_of_long_frames_loses_no_chunk", 9000) else {
+        return;
+    };
+    let config = XdpConfig {
+        receive_ring: 64,
+        send_ring: 64,
+        spare: 4,
+        ..XdpConfig::default()
+    };
+    let (mut a, mut b) = (open(&lab, 0, &config).unwrap(), open(&lab, 1, &config).unwrap());
+    let to_b = meet(&lab, 0, &mut a, &b.address());
+    meet(&lab, 1, &mut b, &a.address());
+    resolved(&mut a, to_b);
+    let frame = |number: u64| {
+        let length = 8 + (number as usize * 509) % 8960;
+        let mut bytes = vec![number as u8; length];
+        bytes[..8].copy_from_slice(&number.to_ne_bytes());
+        bytes
+    };
+    let (mut posted, mut seen, mut last, mut kept) = (0u64, 0u64, None, Vec::new());
+    for round in 0..200 {
+        let (tx, _) = a.split();
+        let room = tx.reserve(Channel::Data, 21);
+        assert!(room <= 21);
+        for _ in 0..room {
+            tx.post(Channel::Data, to_b, &frame(posted), Body::Empty).unwrap();
+            posted += 1;
+        }
+        tx.doorbell();
+        let done = tx.reaped(Channel::Data);
+        assert!(done.0 <= posted);
+        // Every other round nobody looks, so that the ring is full.
+        if round % 2 == 0 {
+            continue;
+        }
+        let (_, rx) = b.split();
+        loop {
+            let n = rx.poll(Channel::Data, 8);
+            for i in 0..n {
+                let bytes = rx.frame(Channel::Data, i).unwrap().bytes.to_vec();
+                let number = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+                assert!(bytes == frame(number) && last.is_none_or(|last| number > last));
+                (last, seen) = (Some(number), seen + 1);
+                if number.is_multiple_of(7) && kept.len() < 4 {
+                    let frame = rx.keep(Channel::Data, i).unwrap();
+                    assert_eq!(frame.bytes().to_vec(), bytes);
+                    kept.push((frame, bytes));
+                }
+            }
+            if n == 0 {
+                break;
+            }
+        }
+        kept.iter()
+            .for_each(|(frame, bytes)| assert_eq!(&frame.bytes().to_vec(), bytes));
+        if round % 10 == 9 {
+            kept.clear();
+        }
+    }
+    let stats = b.stats();
+    assert!(
+        seen > 1000 && stats.overrun > 100,
+        "{seen} of {posted}: {stats:?}"
+    );
+    assert_eq!(
+        (stats.received, stats.received + stats.overrun),
+        (seen, posted),
+        "{stats:?}"
+    );
+    assert_eq!(
+        (stats.malformed, stats.corrupt, stats.nonsense),
+        (0, 0, 0),
+        "{stats:?}"
+    );
+    assert_eq!(a.stats().sent, posted);
+    // All of it can be had again: as many as there are chunks for, which is 64 by threes.
+    for _ in 0..3 {
+        let (tx, _) = a.split();
+        assert_eq!(tx.reserve(Channel::Data, 21), 21);
+        for number in 0..21 {
+            tx.post(Channel::Data, to_b, &vec![number; 8972], Body::Empty)
+                .unwrap();
+        }
+        tx.doorbell();
+        for number in 0..21 {
+            assert_eq!(take(&mut b, Channel::Data).1, vec![number; 8972]);
+        }
+    }
+}
+
+/// Why an interface cannot be shared by its queues on a link that does not steer: a frame comes in by the queue that its sender
+/// chose, or the sender's kernel by the flow, and a socket gets those of its own queue only. So the second process is refused, by
+/// whatever queue it asks for, and told who is there.
+#[test]
+fn a_frame_comes_by_the_queue_that_its_sender_chose_so_an_interface_is_one_rails() {
+    const TEST: &str = "a_frame_comes_by_the_queue_that_its_sender_chose_so_an_interface_is_one_rails";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let b = lab.name(1);
+    lab.ip(0, "link del v0");
+    let two = "numrxqueues 2 numtxqueues 2";
+    lab.ip(
+        0,
+        &format!("link add v0 {two} type veth peer name v0 netns {b} {two}"),
+    );
+    for side in 0..2 {
+        lab.ip(side, &format!("address add 10.77.0.{}/24 dev v0", side + 1));
+        lab.ip(side, "link set v0 up");
+    }
+    (0..2).for_each(|side| lab.wait_until_up(side, "v0"));
+    for mode in [Mode::Generic, Mode::Native] {
+        let on = |queue| XdpConfig {
+            mode: Some(mode),
+            queue: Some(queue),
+            ..XdpConfig::default()
+        };
+        let mut receiver = open(&lab, 0, &on(0)).unwrap();
+        let error = open(&lab, 0, &on(1)).unwrap_err().to_string();
+        let own = format!("of process {} (", std::process::id());
+        assert!(error.contains("one xdp rail") && error.contains(&own), "{error}");
+        // In the driver's mode a sender on the receiver's queue is heard, and one on the other queue goes to the kernel. In the
+        // common code the link does not say by which queue a frame came, and all come by the first: the other one has none.
+        for (queue, heard) in [(0, true), (1, mode == Mode::Generic)] {
+            let mut sender = open(&lab, 1, &on(queue)).unwrap();
+            let peer = meet(&lab, 1, &mut sender, &receiver.address());
+            resolved(&mut sender, peer);
+            let before = (receiver.stats().received, receiver.stats().astray);
+            for _ in 0..20 {
+                assert!(post(&mut sender, Channel::Data, peer, b"hello"));
+            }
+            let watch = watch();
+            watch.until("all frames came some way", |now| {
+                receiver.progress(now);
+                receiver.split().1.poll(Channel::Data, 64);
+                let stats = receiver.stats();
+                stats.received + stats.astray == before.0 + before.1 + 20
+            });
+            let stats = receiver.stats();
+            let expected = if heard { (20, 0) } else { (0, 20) };
+            assert_eq!(
+                (stats.received - before.0, stats.astray - before.1),
+                expected,
+                "{mode}, queue {queue}"
+            );
+        }
+    }
+}

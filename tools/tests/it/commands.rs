@@ -970,7 +970,7 @@ fn what_would_measure_itself_or_overwrite_its_input_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("a.json").display().to_string();
     std::fs::write(&report, "{}").unwrap();
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 7] = [
         (
             &["compare", "--json", &report, &report, &report],
             "name another file",
@@ -982,6 +982,30 @@ fn what_would_measure_itself_or_overwrite_its_input_is_refused() {
         (
             &["raw-udp", "--from", "127.0.0.1:7300", "--to", "127.0.0.1:0"],
             "port 0",
+        ),
+        (
+            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "[::1]:7302"],
+            "two families",
+        ),
+        (
+            &["raw-udp", "--from", "127.0.0.1:7300", "--to", "0.0.0.0:7302"],
+            "not the address of one host",
+        ),
+        (
+            &["raw-udp", "--from", "192.0.2.77:7300", "--to", "192.0.2.1:7302"],
+            "no address of this host",
+        ),
+        (
+            &[
+                "raw-udp",
+                "--from",
+                "127.0.0.1:7304",
+                "--to",
+                "127.0.0.1:7306",
+                "--sizes",
+                "66000",
+            ],
+            "do not fit one datagram",
         ),
     ];
     for (args, words) in cases {

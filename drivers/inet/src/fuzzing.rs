@@ -1,0 +1,52 @@
+//! For the fuzzers (`tools/fuzz`) only: what the kernel tells over netlink, read as everywhere else here. The kernel is believed, but
+//! whatever it says makes nobody panic, and each message is read to its end once.
+
+use crate::netlink::{attributes, messages};
+use crate::{details, link, neighbour, route, zero_copy};
+
+/// Reads `bytes` as what a socket of netlink gave.
+///
+/// # Panics
+/// When messages or attributes are shown that are not in the bytes, or twice.
+pub fn netlink(bytes: &[u8]) {
+    let mut read = 0;
+    for (kind, body) in messages(bytes) {
+        read += body.len() + 16;
+        assert!(read <= bytes.len() + 16, "messages of more bytes than came");
+        let inside: usize = attributes(body).map(|(_, value)| value.len() + 4).sum();
+        assert!(
+            inside <= body.len(),
+            "attributes of more bytes than a message has"
+        );
+        neighbour::fuzzing(kind, body);
+        link::fuzzing(kind, body);
+        details::fuzzing(body);
+        route::fuzzing(body);
+        zero_copy::fuzzing(body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{attribute, message};
+
+    /// Messages with attributes, whole, cut off, and with any byte changed.
+    #[test]
+    fn whatever_is_told_nobody_panics() {
+        let mut body = vec![0; 16];
+        for what in 0..45 {
+            attribute(&mut body, what, &[2, 0, 0, 0, 0, 9][..usize::from(what) % 7]);
+        }
+        let mut bytes = message(16, 0, &body);
+        bytes.extend(message(28, 0, &body));
+        for cut in 0..bytes.len() {
+            netlink(&bytes[..cut]);
+            for value in [0, 1, 3, 4, 0x7f, 0xff] {
+                let mut other = bytes.clone();
+                other[cut] = value;
+                netlink(&other);
+            }
+        }
+    }
+}
