@@ -20,6 +20,7 @@ use crate::config::BtlConfig;
 use crate::core::{BASIC, Core, RESERVE};
 use crate::counters::Counters;
 use crate::error::BtlError;
+use crate::gather::Row;
 use crate::key::{End, JobKey};
 use crate::lives::CALLS_ONLY;
 use crate::onesided::{LONGEST, Operations};
@@ -122,6 +123,7 @@ impl<D: Datagram> Btl<D> {
             calls: VecDeque::new(),
             credit: [0; 2],
             posted: false,
+            row: Row::new(),
             short: false,
             data_first: false,
             crowded: 0,

@@ -16,6 +16,7 @@ use crate::chain::Chains;
 use crate::check::Notice;
 use crate::config::BtlConfig;
 use crate::counters::Counters;
+use crate::gather::Row;
 use crate::key::JobKey;
 use crate::lives::Lives;
 use crate::onesided::Operations;
@@ -113,6 +114,8 @@ pub(crate) struct Core {
     /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
     pub(crate) credit: [usize; 2],
     pub(crate) posted: bool,
+    /// Messages that were posted in a row.
+    pub(crate) row: Row,
     /// The last pass took the short way.
     pub(crate) short: bool,
     /// The data channel comes first in the next pass; passes in a row that showed all they might.

@@ -90,6 +90,7 @@ mod core;
 mod counters;
 mod down;
 mod error;
+mod gather;
 mod key;
 mod lives;
 mod message;

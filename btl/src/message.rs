@@ -36,6 +36,16 @@ impl<D: Datagram> Message for Btl<D> {
         }
     }
 
+    /// What waits leaves with the next flush or poll, or when the rail is armed.
+    #[inline]
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        if self.core.gathers(peer) {
+            return false;
+        }
+        self.flush();
+        true
+    }
+
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         if self.core.closed {
@@ -131,6 +141,7 @@ impl Core {
         sink: &mut S,
     ) -> usize {
         self.moved = self.moved.saturating_add(self.pass_weight);
+        self.row.end();
         let mut shown = self.complete(budget, sink);
         let mut priority = true;
         if !self.short && shown < budget {

@@ -408,6 +408,11 @@ impl Message for AnyRail {
     }
 
     #[inline]
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        each!(self, rail => rail.flush_soon(peer))
+    }
+
+    #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         match self {
             Self::Shm(rail) => rail.poll(budget, sink),

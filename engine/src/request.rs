@@ -71,7 +71,10 @@ impl<'a> Request<'a> {
                     outcome => self.settle(outcome),
                 }
             }
-            Phase::Done(status) => Ok(status),
+            Phase::Done(status) => {
+                self.world.front().flush_gathered();
+                Ok(status)
+            }
             Phase::Over => Err(Error::Cancelled),
         }
     }
@@ -94,7 +97,10 @@ impl<'a> Request<'a> {
                 let outcome = self.world.front().test(ticket)?;
                 Some(self.settle(outcome))
             }
-            Phase::Done(status) => Some(Ok(status)),
+            Phase::Done(status) => {
+                self.world.front().flush_gathered();
+                Some(Ok(status))
+            }
             Phase::Over => Some(Err(Error::Cancelled)),
         }
     }
@@ -187,6 +193,7 @@ pub(crate) fn wait_any(
         .filter(|request| request.ticket().is_some())
         .count();
     if open == 0 {
+        world.front().flush_gathered();
         return Ok(None);
     }
     let at = world.wait_look(limit, &|| several(open, requests), &mut |look| {
@@ -220,6 +227,8 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
             }
             (at.get() == requests.len()).then_some(())
         })?;
+    } else {
+        world.front().flush_gathered();
     }
     let mut first = Ok(());
     for request in requests {

@@ -368,7 +368,9 @@ impl Drop for Closing<'_, '_, '_> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts sending `data` to rank `to`.
+    /// Starts sending `data` to rank `to`. The first few that one rank is sent in a row leave at once; the following may
+    /// leave together (a rail's doorbell may be a system call), with the next call that waits, tests, receives or makes
+    /// progress at the latest.
     ///
     /// # Errors
     /// An unknown rank, or a lost one.
@@ -389,7 +391,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn send_piece(&'scope self, envelope: Envelope, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
         // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-        let ticket = self.world.front().hold()?.send_loan(envelope, loan)?;
+        let ticket = self.world.front().hold()?.post_loan(envelope, loan)?;
         Ok(self.sent(envelope, data.len(), ticket))
     }
 
@@ -559,6 +561,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Waits for every request that is still open, at most for `limit`.
     fn wait(&self, limit: Duration) -> Result<(), Error> {
         if self.open.get() == 0 {
+            self.world.front().flush_gathered();
             return Ok(());
         }
         let ledger = self.world.ledger();

@@ -473,6 +473,16 @@ pub trait Message: Rail {
     /// One doorbell for all messages accepted since the last one.
     fn flush(&mut self);
 
+    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may have more for it: the doorbell
+    /// may wait for those that follow, never for time. The first after a poll has left when the call returns; whatever
+    /// waits leaves with the next flush or poll, or when the rail is armed. Whether everything has left.
+    #[inline]
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        let _ = peer;
+        self.flush();
+        true
+    }
+
     /// Shows up to `budget` arrivals and completions to `sink`; returns how many. Reads no clock.
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize;
 

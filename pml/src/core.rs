@@ -72,6 +72,8 @@ pub(crate) struct Core {
     /// The time of the last housekeeping, and whether a rail finds it old.
     pub(crate) now: Time,
     pub(crate) wants_time: bool,
+    /// Messages that rails took wait for a doorbell.
+    pub(crate) gathers: bool,
     pub(crate) config: PmlConfig,
 }
 
@@ -119,6 +121,7 @@ impl Core {
             flowing: Vec::new(),
             now: Time::ZERO,
             wants_time: false,
+            gathers: false,
             config,
         }
     }

@@ -95,6 +95,7 @@ impl<M: Message> Pml<M> {
         room: MutLoan,
         looks: u32,
     ) -> Option<usize> {
+        self.flush_gathered();
         match self.look_directly(from, context, tag, room)? {
             Look::Taken(length) => Some(length),
             _ => {

@@ -16,6 +16,12 @@ use crate::rank::Rank;
 use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
 
+/// When the doorbell rings for a message that the rail took: in the same call; perhaps with those that follow; when the
+/// caller says so.
+const NOW: u8 = 0;
+const SOON: u8 = 1;
+const LATER: u8 = 2;
+
 impl<M: Message> Pml<M> {
     /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at once
     /// costs no request and no copy but the rail's.
@@ -30,9 +36,40 @@ impl<M: Message> Pml<M> {
         tag: u64,
         bytes: ConstLoan,
     ) -> Result<Sent, PmlError> {
-        if self.at_once::<false>(to, context, tag, bytes.len(), Body::Loan(bytes)) {
+        if self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes)) {
             return Ok(Sent::Done);
         }
+        self.send_loan_slowly(to, context, tag, bytes)
+    }
+
+    /// As [`Pml::send_loan`], of which more may follow: it rings the doorbell itself, or leaves that to the next of them,
+    /// to [`Pml::flush`] or to a poll, as [`Message::flush_soon`] has it.
+    ///
+    /// # Errors
+    /// As [`Pml::send_loan`].
+    #[inline]
+    pub fn post_loan(
+        &mut self,
+        to: Rank,
+        context: u16,
+        tag: u64,
+        bytes: ConstLoan,
+    ) -> Result<Sent, PmlError> {
+        if self.at_once::<SOON>(to, context, tag, bytes.len(), Body::Loan(bytes)) {
+            return Ok(Sent::Done);
+        }
+        let sent = self.send_loan_slowly(to, context, tag, bytes);
+        self.flush();
+        sent
+    }
+
+    fn send_loan_slowly(
+        &mut self,
+        to: Rank,
+        context: u16,
+        tag: u64,
+        bytes: ConstLoan,
+    ) -> Result<Sent, PmlError> {
         self.send_slowly(Outgoing {
             to: to.0,
             context,
@@ -46,13 +83,15 @@ impl<M: Message> Pml<M> {
     /// nothing has happened.
     #[inline]
     pub fn send_at_once(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
-        self.at_once::<true>(to, context, tag, bytes.len(), Body::Loan(bytes))
+        self.at_once::<NOW>(to, context, tag, bytes.len(), Body::Loan(bytes))
     }
 
     /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full.
     #[inline]
     pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
-        self.at_once::<false>(to, context, tag, bytes.len(), Body::Loan(bytes))
+        let sent = self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes));
+        self.core.gathers |= sent;
+        sent
     }
 
     /// Sends.
@@ -67,7 +106,7 @@ impl<M: Message> Pml<M> {
             SendMode::Buffered => mark::DETACHED,
         };
         if let (Payload::Loan(bytes), SendMode::Standard | SendMode::Buffered) = (&args.payload, args.mode)
-            && self.at_once::<false>(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
+            && self.at_once::<LATER>(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
         {
             return Ok(Sent::Done);
         }
@@ -93,7 +132,7 @@ impl<M: Message> Pml<M> {
     /// and try again; [`PmlError::InjectTooLong`] for more bytes than may wait.
     #[inline]
     pub fn inject(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
-        if self.at_once::<false>(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
+        if self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Bytes(bytes)) {
             return Ok(());
         }
         self.inject_slowly(to, context, tag, bytes)
@@ -101,7 +140,7 @@ impl<M: Message> Pml<M> {
 
     /// The fast path: the rail takes it now, or nothing has happened.
     #[inline(always)]
-    fn at_once<const FLUSH: bool>(
+    fn at_once<const DOORBELL: u8>(
         &mut self,
         to: Rank,
         context: u16,
@@ -123,8 +162,10 @@ impl<M: Message> Pml<M> {
         if slot.rail.send(hot.peer, head.as_bytes(), body).is_err() {
             return false;
         }
-        if FLUSH {
-            slot.rail.flush();
+        match DOORBELL {
+            NOW => slot.rail.flush(),
+            SOON => self.core.gathers |= !slot.rail.flush_soon(hot.peer),
+            _ => {}
         }
         hot.next = hot.next.next();
         hot.charged += charge;

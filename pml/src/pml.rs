@@ -213,6 +213,8 @@ impl<M: Message> Pml<M> {
 
     #[inline]
     pub(crate) fn poll_for(&mut self, budget: usize, direct: &mut Direct) -> Work {
+        // Not every pass polls every rail.
+        self.flush_gathered();
         let mut work = 0;
         for rail in self.paces.begin() {
             let slot = &mut self.rails[rail];
@@ -302,8 +304,18 @@ impl<M: Message> Pml<M> {
     /// Rings the doorbells of all rails. A poll does it, too.
     #[inline]
     pub fn flush(&mut self) {
+        self.core.gathers = false;
         for slot in &mut self.rails {
             slot.rail.flush();
+        }
+    }
+
+    /// The same, where anything was left to wait for company ([`Pml::post_loan`], [`Pml::send_with_more`]): for calls that
+    /// neither send nor poll, and after which nobody may come by for long.
+    #[inline]
+    pub fn flush_gathered(&mut self) {
+        if self.core.gathers {
+            self.flush();
         }
     }
 

@@ -241,6 +241,7 @@ impl Core {
         notice: &mut dyn FnMut(&Waiting),
         mut done: impl FnMut(&mut Self) -> Option<R>,
     ) -> Result<R, Error> {
+        self.pml.flush_gathered();
         if let Some(result) = done(self) {
             return Ok(result);
         }

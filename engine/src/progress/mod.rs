@@ -372,7 +372,9 @@ impl Front {
         match self {
             Self::Inline(core) => {
                 let mut core = core.try_borrow_mut().ok()?;
-                if !core.is_done(ticket) {
+                if core.is_done(ticket) {
+                    core.pml.flush_gathered();
+                } else {
                     core.poll_or_progress();
                 }
                 core.take(ticket)
@@ -424,6 +426,16 @@ impl Front {
         }
     }
 
+    /// A wait or test that finds everything done makes no progress; what waits for company leaves all the same.
+    #[inline]
+    pub(crate) fn flush_gathered(&self) {
+        if let Self::Inline(core) = self
+            && let Ok(mut core) = core.try_borrow_mut()
+        {
+            core.pml.flush_gathered();
+        }
+    }
+
     /// One bounded pass (inline; a dedicated thread needs none).
     pub(crate) fn progress(&self) -> usize {
         match self {
@@ -472,6 +484,21 @@ impl Held<'_> {
             Self::Dedicated(link) => link
                 .start_request(|cell| Command::Send { cell, envelope, loan })
                 .map(Some),
+        }
+    }
+
+    /// The same of one that others may follow, with which it may leave.
+    #[inline]
+    pub(crate) fn post_loan(&mut self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
+        match self {
+            Self::Inline(core) if !envelope.synchronous => {
+                let (to, context, tag) = (Rank(envelope.peer), envelope.context, envelope.tag);
+                let sent = core.pml.post_loan(to, context, tag, loan);
+                let sent = sent.map_err(|error| core.explained(error))?;
+                core.now_and_then();
+                Ok(ticket_of(sent))
+            }
+            other => other.send_loan(envelope, loan),
         }
     }
 

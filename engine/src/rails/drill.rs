@@ -137,6 +137,10 @@ impl Message for Drill {
         self.rail.flush();
     }
 
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        self.rail.flush_soon(peer)
+    }
+
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.keep_to_the_plan();
         self.polls = self.polls.map(|polls| polls.saturating_add(1));

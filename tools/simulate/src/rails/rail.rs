@@ -99,6 +99,9 @@ impl Message for AnyRail {
     fn flush(&mut self) {
         each!(self, rail => rail.flush());
     }
+    fn flush_soon(&mut self, peer: PeerIndex) -> bool {
+        each!(self, rail => rail.flush_soon(peer))
+    }
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         each!(self, rail => rail.poll(budget, sink))
     }

@@ -1,0 +1,121 @@
+//! Short messages posted one after the other to one peer: when each of them rings the doorbell, and when it waits for
+//! company.
+//!
+//! A doorbell may be a system call, and costs as much for a run of frames as for one. The first few messages in a row
+//! leave at once, so that whoever posts one, or one to each of his neighbours, and computes then, has posted it. Who has
+//! posted more than that has others coming: those gather, until there are enough for a run, or until the owner does
+//! anything else (a poll, a flush, going to sleep). No clock is involved.
+//!
+//! ```text
+//!   posted   1   2   3   4   5 … 34   35 … 66   67  poll
+//!   leaves   1   2   3       4 … 34      35 … 66    67
+//! ```
+
+use doorbell_fabric::message::PeerIndex;
+
+use crate::core::Core;
+use crate::peer::NOBODY;
+use crate::segment::NONE;
+
+/// So many in a row leave one by one.
+const ALONE: u32 = 3;
+/// So many leave together.
+const TOGETHER: u32 = 32;
+/// Or so many bytes: what the kernel takes in one piece.
+const BYTES: u64 = 64 * 1024;
+
+/// Messages posted in a row.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// To whom, or [`NOBODY`].
+    peer: u32,
+    count: u32,
+    /// How many wait, and the bytes that had been sent when the doorbell rang last.
+    waiting: u32,
+    bytes: u64,
+}
+
+impl Row {
+    pub(crate) const fn new() -> Self {
+        Self {
+            peer: NOBODY,
+            count: 0,
+            waiting: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The owner did something else.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.peer = NOBODY;
+    }
+
+    /// One more to `peer`, when `bytes` were sent altogether; whether it waits.
+    #[inline]
+    fn add(&mut self, peer: u32, bytes: u64) -> bool {
+        if self.peer != peer {
+            (self.peer, self.count) = (peer, 0);
+        }
+        self.count = self.count.saturating_add(1);
+        self.waiting += 1;
+        let waits = self.count > ALONE && self.waiting < TOGETHER && bytes - self.bytes < BYTES;
+        if !waits {
+            (self.waiting, self.bytes) = (0, bytes);
+        }
+        waits
+    }
+}
+
+impl Core {
+    /// Whether the message that was just accepted for `peer` waits for company.
+    #[inline]
+    pub(crate) fn gathers(&mut self, peer: PeerIndex) -> bool {
+        // What waits for the window, or what was cut, is not helped by waiting for more of it.
+        let state = self.peers.get(peer.index());
+        let alone = self.ready.is_empty() && state.is_some_and(|state| state.unsent == NONE);
+        if !(self.posted && alone) {
+            self.row.end();
+        }
+        self.row.add(peer.0, self.counters.bytes_sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(row: &mut Row, peer: u32, count: u32, each: u64) -> Vec<u32> {
+        let mut bytes = row.bytes;
+        let mut leaves = || {
+            bytes += each;
+            !row.add(peer, bytes)
+        };
+        (1..=count).filter(|_| leaves()).collect()
+    }
+
+    #[test]
+    fn a_few_leave_at_once_and_more_leave_together() {
+        let mut row = Row::new();
+        assert_eq!(left(&mut row, 0, 100, 24), [1, 2, 3, 35, 67, 99]);
+        row.end();
+        assert_eq!(
+            left(&mut row, 0, 3, 24),
+            [1, 2, 3],
+            "after a poll as at the beginning"
+        );
+    }
+
+    #[test]
+    fn one_to_each_of_many_leaves_at_once() {
+        let mut row = Row::new();
+        let bytes = 24;
+        assert!((0..100).all(|peer| !row.add(peer % 7, bytes)));
+    }
+
+    #[test]
+    fn a_piece_of_the_kernels_is_not_waited_beyond() {
+        let mut row = Row::new();
+        assert_eq!(left(&mut row, 0, 14, 16_000), [1, 2, 3, 8, 13]);
+    }
+}
