@@ -458,6 +458,7 @@ impl World {
             raw_completions: std::collections::VecDeque::new(),
             stopped: None,
             tests: 0,
+            unlooked: 0,
         };
         let front = if dedicated {
             let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());

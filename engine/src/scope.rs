@@ -368,7 +368,7 @@ impl Drop for Closing<'_, '_, '_> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts sending `data` to rank `to`. The first few that one rank is sent in a row leave at once; the following may
+    /// Starts sending `data` to rank `to`. The first two that one rank is sent in a row leave at once; the following may
     /// leave together (a rail's doorbell may be a system call), with the next call that waits, tests, receives or makes
     /// progress at the latest.
     ///

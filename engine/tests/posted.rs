@@ -128,3 +128,40 @@ fn those_of_send_more_leave_with_progress() {
         }
     });
 }
+
+/// The BTL's window, which begins with 32 frames, would close after a few, if nobody looked for answers until all is posted.
+#[test]
+fn who_posts_much_looks_for_answers_meanwhile() {
+    const LONG: usize = 60_000;
+    let mut config = common::config(Mode::Inline);
+    config.set("rails.list", "udp:lo").unwrap();
+    let mut worlds = doorbell::local(2, &config).unwrap();
+    let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+    let bytes = common::pattern(1, LONG);
+    // Receives one message; of the sender this is the thread, too.
+    let take = |tag: u64, helped: bool| {
+        let (mut into, start) = (vec![0; LONG], Instant::now());
+        one.scope(|scope| {
+            let mut receive = scope.irecv(0, tag, &mut into)?;
+            while receive.test().is_none() {
+                assert!(start.elapsed() < PATIENCE, "message {tag} does not arrive");
+                if helped {
+                    zero.progress();
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(into == bytes, "message {tag}");
+    };
+    let sent = zero.scope(|scope| {
+        let _first = scope.isend(1, 0, &bytes)?;
+        take(0, true);
+        for tag in 1..60 {
+            let _posted = scope.isend(1, tag, &bytes)?;
+            take(tag, false);
+        }
+        Ok(())
+    });
+    sent.unwrap();
+}

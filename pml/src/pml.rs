@@ -199,6 +199,13 @@ impl<M: Message> Pml<M> {
         self.poll_up_to(self.core.config.poll_budget)
     }
 
+    /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no rail busy.
+    #[inline]
+    pub fn poll_all(&mut self) -> Work {
+        self.paces.expect_all();
+        self.poll()
+    }
+
     /// As [`Pml::poll`], for a caller that waits for the next message and nothing else: takes at most one from each
     /// rail, so that the one it waits for is not followed by a look at what comes after it.
     #[inline]

@@ -68,7 +68,15 @@ pub(crate) struct Core {
     pub(crate) stopped: Option<Time>,
     /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
     pub(crate) tests: u32,
+    /// Bytes of long messages posted since somebody looked whether earlier ones were acknowledged.
+    pub(crate) unlooked: usize,
 }
+
+/// After so many bytes whoever posts long messages looks for acknowledgements: rails that keep what they send until it has
+/// arrived use the same memory again, while it is in the cache. A look costs some hundred nanoseconds, so many bytes ten
+/// microseconds. Short messages are left alone: a look would end what gathers.
+const LOOK_AFTER: usize = 64 * 1024;
+const LONG: usize = 4096;
 
 /// Passes of a caller that only tests, between two with the clock.
 const HOUSEKEEP_EVERY: u32 = 64;
@@ -194,6 +202,19 @@ impl Core {
         if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
             self.progress();
         }
+    }
+
+    /// The same after a message of so many bytes was posted.
+    #[inline]
+    pub(crate) fn posted(&mut self, bytes: usize) {
+        if bytes >= LONG {
+            self.unlooked += bytes;
+            if self.unlooked >= LOOK_AFTER {
+                self.unlooked = 0;
+                self.pml.poll_all();
+            }
+        }
+        self.now_and_then();
     }
 
     /// Whether a matching message is there.
