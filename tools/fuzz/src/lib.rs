@@ -11,19 +11,25 @@
 //! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
 //! | [`names`] | names and addresses of rails | what is accepted survives text and JSON; refusals can be shown |
 //! | [`pcapng`] | the reader of captures | it ends; what the writer wrote is read |
+//! | [`ether`] | the reader of Ethernet, IP and UDP headers | what it shows lies inside of the packet; what was written is read |
+//! | [`netlink`] | what is read of the kernel's messages about links, routes, neighbours | nothing is shown that is not in them |
+//! | [`xdp_receive`] | the receiving half of an xdp rail, by its kernel | no chunk is lost or comes twice; no frame is shown that was not sent |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 
 pub mod btl_frames;
 pub mod btl_peer;
+pub mod ether;
 pub mod hotel;
 pub mod key_file;
 pub mod lane;
 pub mod meeting;
 pub mod names;
+pub mod netlink;
 pub mod oob_session;
 pub mod pcapng;
 pub mod pml_peer;
 mod script;
 mod wire;
+pub mod xdp_receive;

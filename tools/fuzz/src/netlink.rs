@@ -1,0 +1,6 @@
+//! What the kernel tells over netlink.
+
+/// Reads the input as what a socket gave.
+pub fn run(input: &[u8]) {
+    doorbell_inet::fuzzing::netlink(input);
+}
