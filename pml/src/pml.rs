@@ -199,6 +199,14 @@ impl<M: Message> Pml<M> {
         self.poll_up_to(self.core.config.poll_budget)
     }
 
+    /// Whether small messages to a rank leave this host: over a rail that keeps them until they are acknowledged.
+    #[must_use]
+    pub fn is_far(&self, to: Rank) -> bool {
+        let hot = self.core.hot.get(to.index());
+        let slot = hot.and_then(|hot| self.rails.get(usize::from(hot.rail)));
+        slot.is_some_and(|slot| !slot.rail.capabilities().features.within_host)
+    }
+
     /// As [`Pml::poll`], of every rail, whatever that costs: what it is to find, acknowledgements, makes no rail busy.
     #[inline]
     pub fn poll_all(&mut self) -> Work {

@@ -74,7 +74,8 @@ pub(crate) struct Core {
 
 /// After so many bytes whoever posts long messages looks for acknowledgements: rails that keep what they send until it has
 /// arrived use the same memory again, while it is in the cache. A look costs some hundred nanoseconds, so many bytes ten
-/// microseconds. Short messages are left alone: a look would end what gathers.
+/// microseconds. Short messages are left alone, as a look would end what gathers, and so is shared memory, which has
+/// nothing to gain by it.
 const LOOK_AFTER: usize = 64 * 1024;
 const LONG: usize = 4096;
 
@@ -206,8 +207,8 @@ impl Core {
 
     /// The same after a message of so many bytes was posted.
     #[inline]
-    pub(crate) fn posted(&mut self, bytes: usize) {
-        if bytes >= LONG {
+    pub(crate) fn posted(&mut self, to: Rank, bytes: usize) {
+        if bytes >= LONG && self.pml.is_far(to) {
             self.unlooked += bytes;
             if self.unlooked >= LOOK_AFTER {
                 self.unlooked = 0;

@@ -495,7 +495,7 @@ impl Held<'_> {
                 let (to, context, tag) = (Rank(envelope.peer), envelope.context, envelope.tag);
                 let sent = core.pml.post_loan(to, context, tag, loan);
                 let sent = sent.map_err(|error| core.explained(error))?;
-                core.posted(loan.len());
+                core.posted(to, loan.len());
                 Ok(ticket_of(sent))
             }
             other => other.send_loan(envelope, loan),
