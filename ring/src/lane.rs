@@ -51,6 +51,9 @@ pub const CONTROL_BYTES: usize = 2 * CACHE_LINE;
 /// Up to so many bytes, a rest is short.
 const AHEAD_BYTES: usize = 2 * CACHE_LINE;
 
+/// Bytes of an answer whose lines are asked for beforehand: as many as a core has under way at a time.
+const ASK_BYTES: usize = 16 * CACHE_LINE;
+
 const WHAT: &str = "message lane";
 /// Offset of the attention word: in a line of its own, because the producer looks at it for every message
 /// and the consumer moves its indices often.
@@ -255,15 +258,18 @@ impl Producer {
 
     /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and getting it
     /// back takes as long as getting a message across: who is about to answer has that time while it still reads what
-    /// it answers. `long`: the answer will not fit one cell.
+    /// it answers. `rest`: how many bytes of the answer will not fit its cell, as far as that can be known; the lines of
+    /// the first [`ASK_BYTES`] of them are asked for too.
     #[inline(always)]
-    pub fn expect_to_send(&self, long: bool) {
+    pub fn expect_to_send(&self, rest: usize) {
         // SAFETY: inside the cells and aligned: checked by `attach`.
         prefetch_to_write(unsafe { self.cells.word(self.cell(self.tail)) });
-        if long {
-            let at = self.data_tail as usize & (self.geometry.data - 1);
+        let mask = self.geometry.data - 1;
+        let mut at = self.data_tail as usize & mask;
+        for _ in 0..rest.min(ASK_BYTES).div_ceil(CACHE_LINE) {
             // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
             prefetch_to_write(unsafe { self.data.word(at) });
+            at = (at + CACHE_LINE) & mask;
         }
     }
 
@@ -423,7 +429,24 @@ impl Reserved<'_> {
         (first, rest)
     }
 
-    /// Sends the message.
+    /// Sends a message that is longer than [`FIRST_BYTES`], whose rest has been written: these words (in memory order) are
+    /// its first bytes. The consumer polls the cell: written earlier, its line would be gone again by the time of the mark,
+    /// and would have to be fetched twice.
+    #[inline]
+    pub fn commit_with(self, first: [u64; 3]) {
+        debug_assert!(
+            self.len >= FIRST_BYTES,
+            "the first bytes of a short message are not three words"
+        );
+        write_first(
+            &self.producer.cells,
+            self.producer.cell(self.producer.tail),
+            first,
+        );
+        self.commit();
+    }
+
+    /// Sends the message, both parts of which have been written.
     #[inline]
     pub fn commit(self) {
         let slot = self.producer.slot(self.producer.tail);
@@ -621,7 +644,10 @@ impl Consumer {
         };
         let len = word as u32 as usize;
         let words = read_words(&self.cells, at);
+        let rest = len.saturating_sub(FIRST_BYTES);
         if len < 16 || len > most || words[0] != head[0] || words[1] != head[1] {
+            // An announcement, perhaps, and more of them to come.
+            self.ahead |= rest != 0 && rest <= AHEAD_BYTES;
             return Look::Other;
         }
         let last = words[2];

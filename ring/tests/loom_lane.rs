@@ -165,7 +165,7 @@ const HEAD: [u64; 2] = [1, 2];
 /// As the sender of an answer does it: the line is asked for, then written. Odd ones do not fit their cell.
 fn answer(producer: &mut Producer, number: u64) -> bool {
     let long = number % 2 == 1;
-    producer.expect_to_send(long);
+    producer.expect_to_send(if long { 100 } else { 0 });
     if !long {
         return producer.push_short(24, [1, 2, number]).unwrap();
     }

@@ -13,6 +13,8 @@ pub struct ShmConfig {
     pub data: usize,
     /// Whether long messages are pulled by the receiver (`process_vm_readv`) where that works.
     pub cma: bool,
+    /// Whether a sender that waits copies its share of a message that is pulled (`process_vm_writev`).
+    pub help: bool,
     /// Largest message sent at once, in bytes, head included.
     pub eager: usize,
     /// Bytes of one fragment of a long message that is copied through the lane.
@@ -29,6 +31,7 @@ impl Default for ShmConfig {
             cells: 512,
             data: 256 << 10,
             cma: true,
+            help: true,
             eager: 32 << 10,
             fragment: 32 << 10,
             pull_from: 32 << 10,

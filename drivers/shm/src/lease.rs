@@ -8,12 +8,15 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Remote, RemoteKey};
 
+use crate::board::{BOARD_WORDS, Board};
 use crate::map::{WordsOf, words};
 use crate::wire::Id;
 
@@ -21,7 +24,9 @@ use crate::wire::Id;
 pub(crate) const LEASES: usize = 1024;
 /// Words of an entry.
 const ENTRY: usize = 8;
-const WORDS: usize = ENTRY * LEASES;
+/// Where the board begins (see [`crate::board`]).
+const BOARD: usize = ENTRY * LEASES;
+const WORDS: usize = BOARD + BOARD_WORDS;
 /// Bytes of a lease object.
 pub(crate) const LEASE_BYTES: usize = WORDS * 8;
 
@@ -64,6 +69,7 @@ pub(crate) fn serial(object: &Object) -> Option<u64> {
 }
 
 /// A peer's table, as a puller reads it.
+#[derive(Clone)]
 pub(crate) struct Foreign {
     words: WordsOf,
 }
@@ -77,18 +83,12 @@ impl Foreign {
 
     /// Whether the key stands, for us, for all of the memory named.
     pub(crate) fn stands(&self, memory: &Remote, us: u64) -> bool {
-        let key = memory.key.get();
-        let entry = ENTRY * (key as usize % LEASES);
-        let [for_whom, start, length] = [1, 2, 3].map(|word| self.words.load(entry + word));
-        let inside = memory
-            .address
-            .get()
-            .checked_sub(start)
-            .and_then(|at| at.checked_add(memory.length.get()));
-        key != 0
-            && (for_whom == 0 || for_whom == us)
-            && inside.is_some_and(|end| end <= length)
-            && self.words.load(entry) == key
+        stands(&self.words, memory, us)
+    }
+
+    /// What its owner reads and whom it helps.
+    pub(crate) fn board(&self) -> Board<'_> {
+        Board::new(&self.words, BOARD)
     }
 
     /// Where the memory named lies in its region's object; `None` when it is not a region's.
@@ -106,6 +106,22 @@ impl Foreign {
     }
 }
 
+/// Whether the key stands, for `whom`, for all of the memory named.
+fn stands(words: &WordsOf, memory: &Remote, whom: u64) -> bool {
+    let key = memory.key.get();
+    let entry = ENTRY * (key as usize % LEASES);
+    let [for_whom, start, length] = [1, 2, 3].map(|word| words.load(entry + word));
+    let inside = memory
+        .address
+        .get()
+        .checked_sub(start)
+        .and_then(|at| at.checked_add(memory.length.get()));
+    key != 0
+        && (for_whom == 0 || for_whom == whom)
+        && inside.is_some_and(|end| end <= length)
+        && words.load(entry) == key
+}
+
 /// Our table, what each entry is for, and the regions that they keep alive.
 ///
 /// The rules are those of `doorbell_fabric::domain::KeyTable`; this one lies in shared memory, because over shm it is the
@@ -118,6 +134,11 @@ pub(crate) struct Leases {
     words: WordsOf,
     free: Vec<u16>,
     keys: HashMap<u64, (Option<PeerIndex>, Option<RegionSlice>)>,
+    /// Peers that hold leases of their own, and how many.
+    borrowers: Vec<(PeerIndex, u32)>,
+    /// The last lease that was given to one peer, and when.
+    last_lent: u64,
+    lent_at: Instant,
     random: RandomWords,
 }
 
@@ -131,6 +152,9 @@ impl Leases {
             words,
             free: (0..LEASES as u16).rev().collect(),
             keys: HashMap::with_capacity(LEASES),
+            borrowers: Vec::with_capacity(LEASES),
+            last_lent: 0,
+            lent_at: Instant::now(),
             random: RandomWords::default(),
         })
     }
@@ -149,28 +173,75 @@ impl Leases {
         // Never zero: the bit above the entry number is always set.
         let key = random & !(2 * LEASES as u64 - 1) | LEASES as u64 | u64::from(entry);
         let first = ENTRY * usize::from(entry);
-        self.words.store(first + 1, to.map_or(0, |(_, holder)| holder));
-        self.words.store(first + 2, address as u64);
-        self.words.store(first + 3, length as u64);
+        self.words.put(first + 1, to.map_or(0, |(_, holder)| holder));
+        self.words.put(first + 2, address as u64);
+        self.words.put(first + 3, length as u64);
         let place = keep.as_ref().and_then(Place::of);
-        self.words.store(
+        self.words.put(
             first + 4,
             place.map_or(0, |place| place.descriptor.unsigned_abs().into()) + u64::from(place.is_some()),
         );
-        self.words.store(first + 5, place.map_or(0, |place| place.offset));
-        self.words.store(first + 6, place.map_or(0, |place| place.serial));
-        self.words.store(first + 7, place.map_or(0, |place| place.length));
-        self.words.store(first, key);
+        self.words.put(first + 5, place.map_or(0, |place| place.offset));
+        self.words.put(first + 6, place.map_or(0, |place| place.serial));
+        self.words.put(first + 7, place.map_or(0, |place| place.length));
+        self.words.put(first, key);
         self.keys.insert(key, (to.map(|(peer, _)| peer), keep));
+        if let Some((peer, _)) = to {
+            self.lend(peer, key);
+        }
         Ok(Some(RemoteKey(key)))
     }
 
     /// Clears the key's entry. An unknown key is nobody's.
     pub(crate) fn revoke(&mut self, key: RemoteKey) {
-        if self.keys.remove(&key.0).is_some() {
+        if let Some((holder, _)) = self.keys.remove(&key.0) {
             let entry = key.0 as usize % LEASES;
-            self.words.store(ENTRY * entry, 0);
+            self.words.put(ENTRY * entry, 0);
+            // Before whatever the owner writes into the memory from now on: who copied that finds no key.
+            fence(Ordering::Release);
             self.free.push(entry as u16);
+            if let Some(peer) = holder {
+                self.take_back(peer);
+            }
+        }
+    }
+
+    /// Our own board.
+    pub(crate) fn board(&self) -> Board<'_> {
+        Board::new(&self.words, BOARD)
+    }
+
+    /// Whether memory of ours is lent to `whom`, all of what is named.
+    pub(crate) fn lent(&self, memory: &Remote, whom: u64) -> bool {
+        stands(&self.words, memory, whom)
+    }
+
+    /// The peers that hold leases of their own, which may be reading at present.
+    #[inline]
+    pub(crate) fn borrowers(&self) -> &[(PeerIndex, u32)] {
+        &self.borrowers
+    }
+
+    /// When this lease was given, if no other was since: who reads by it was there after.
+    pub(crate) fn lent_at(&self, key: u64) -> Option<Instant> {
+        (self.last_lent == key).then_some(self.lent_at)
+    }
+
+    fn lend(&mut self, peer: PeerIndex, key: u64) {
+        (self.last_lent, self.lent_at) = (key, Instant::now());
+        match self.borrowers.iter_mut().find(|(borrower, _)| *borrower == peer) {
+            Some((_, leases)) => *leases += 1,
+            None => self.borrowers.push((peer, 1)),
+        }
+    }
+
+    fn take_back(&mut self, peer: PeerIndex) {
+        let Some(at) = self.borrowers.iter().position(|(borrower, _)| *borrower == peer) else {
+            return;
+        };
+        self.borrowers[at].1 -= 1;
+        if self.borrowers[at].1 == 0 {
+            self.borrowers.swap_remove(at);
         }
     }
 

@@ -32,6 +32,7 @@
 //! | `connect`, `wire` | first contact, and its two messages |
 //! | `ready`, `attend` | who has something for us; how a sleeping process is woken |
 //! | `lease`, `pull` | one-sided reads |
+//! | `board`, `share`, `help` | how both ends copy one long read together |
 //! | `map`, `sys` | the unsafe rooms: areas of maps; system calls on foreign memory |
 //!
 //! ```
@@ -63,8 +64,10 @@ pub mod config;
 
 mod again;
 mod attend;
+mod board;
 mod connect;
 mod contact;
+mod help;
 mod lease;
 #[allow(unsafe_code)]
 mod map;
@@ -72,6 +75,7 @@ mod pull;
 mod rail;
 mod ready;
 mod rx;
+mod share;
 #[allow(unsafe_code)]
 mod sys;
 mod tally;

@@ -19,6 +19,7 @@ pub(crate) struct Sides {
 }
 
 /// The words at the front of a map. A store through a read-only map is refused, not a fault.
+#[derive(Clone)]
 pub(crate) struct WordsOf {
     map: Arc<Map>,
     count: usize,
@@ -105,13 +106,26 @@ impl WordsOf {
         self.at(index).map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
-    /// Stores at `index`; nothing beyond the end or in a read-only map.
+    /// Stores at `index`, before everything that this thread loads or stores after; nothing beyond the end or in a
+    /// read-only map.
     #[inline]
     pub(crate) fn store(&self, index: usize, value: u64) {
+        self.store_as(index, value, Ordering::SeqCst);
+    }
+
+    /// As [`WordsOf::store`], after everything that this thread did before, and whenever the line comes: a look at other
+    /// words may come first.
+    #[inline]
+    pub(crate) fn put(&self, index: usize, value: u64) {
+        self.store_as(index, value, Ordering::Release);
+    }
+
+    #[inline]
+    fn store_as(&self, index: usize, value: u64, order: Ordering) {
         if self.map.protection() == Protection::ReadWrite
             && let Some(word) = self.at(index)
         {
-            word.store(value, Ordering::SeqCst);
+            word.store(value, order);
         }
     }
 }

@@ -4,15 +4,19 @@
 //! cannot be opened or of which too little is read to make a map worth while, by `process_vm_readv`.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
+use doorbell_fabric::time::Time;
 
+use crate::board::Board;
 use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
+use crate::share::{Closing, Owner, Shared, Turn};
 use crate::sys;
 
 /// Bytes per poll: long enough that the system call is nothing, short enough that other peers are served.
@@ -27,6 +31,10 @@ pub(crate) struct Memory {
     windows: Vec<Slot>,
     /// [`WORTH`], but in tests.
     pub(crate) worth: u64,
+    /// Its process, from the first read on that both ends copy.
+    handle: Option<Arc<OwnedFd>>,
+    /// The number of its last call to which we have nothing to add.
+    pub(crate) helped: u64,
     #[cfg(test)]
     pub(crate) mapped: usize,
 }
@@ -123,6 +131,8 @@ impl Memory {
             readable,
             windows: Vec::new(),
             worth: WORTH,
+            handle: None,
+            helped: 0,
             #[cfg(test)]
             mapped: 0,
         })
@@ -131,10 +141,30 @@ impl Memory {
     pub(crate) fn readable(&self) -> bool {
         self.readable
     }
+
+    pub(crate) fn leases(&self) -> &Foreign {
+        &self.leases
+    }
+
+    pub(crate) fn process(&self) -> i32 {
+        self.pid
+    }
+
+    /// What the owner is known by even when the way to it is gone; `None` where the system has no handles of processes.
+    fn owner(&mut self) -> Option<Owner> {
+        if self.handle.is_none() {
+            let pid = rustix::process::Pid::from_raw(self.pid)?;
+            let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+            self.handle = Some(Arc::new(handle));
+        }
+        Some(Owner {
+            leases: self.leases.clone(),
+            process: self.handle.clone()?,
+        })
+    }
 }
 
 /// A read under way.
-#[derive(Debug)]
 struct Pull {
     op: OpId,
     peer: PeerIndex,
@@ -147,11 +177,32 @@ struct Pull {
 }
 
 /// How a read is done.
-#[derive(Clone, Debug)]
 enum Way {
     Kernel,
     /// From this offset of the map.
     Map(Window, u64),
+    /// By the kernel, at both ends.
+    Both(Shared),
+}
+
+/// What a piece came to.
+enum Piece {
+    More,
+    /// For the owner.
+    Waits,
+    Ended(Result<u64, OpError>),
+}
+
+/// What a piece is read with.
+pub(crate) struct Desk<'a> {
+    pub(crate) memory: Option<&'a mut Memory>,
+    /// A descriptor that breaks when the peer's process ends.
+    pub(crate) socket: Option<BorrowedFd<'a>>,
+    /// Our name in the leases of others, and the peer's.
+    pub(crate) names: (u64, u64),
+    pub(crate) board: Board<'a>,
+    /// Whether owners are called for help.
+    pub(crate) help: bool,
 }
 
 #[derive(Debug)]
@@ -163,9 +214,13 @@ struct Fence {
 }
 
 /// Reads under way, fences, and outcomes not told yet.
-#[derive(Debug)]
 pub(crate) struct Pulls {
     running: VecDeque<Pull>,
+    /// Given up, and still being written to.
+    closing: Vec<Closing>,
+    /// The number of the last call, and whether it is up.
+    called: u64,
+    calling: bool,
     fences: Vec<Fence>,
     ended: VecDeque<(OpId, Result<u64, OpError>)>,
     started: u64,
@@ -178,6 +233,9 @@ impl Pulls {
     pub(crate) fn new() -> Self {
         Self {
             running: VecDeque::with_capacity(MOST),
+            closing: Vec::new(),
+            called: 0,
+            calling: false,
             fences: Vec::new(),
             ended: VecDeque::with_capacity(MOST),
             started: 0,
@@ -186,7 +244,7 @@ impl Pulls {
 
     /// Whether another one can be started.
     pub(crate) fn has_room(&self) -> bool {
-        self.running.len() + self.ended.len() + self.fences.len() < MOST
+        self.running.len() + self.closing.len() + self.ended.len() + self.fences.len() < MOST
     }
 
     /// Reads started so far.
@@ -196,7 +254,7 @@ impl Pulls {
 
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.ended.is_empty()
+        self.running.is_empty() && self.ended.is_empty() && self.closing.is_empty()
     }
 
     pub(crate) fn start(&mut self, op: OpId, peer: PeerIndex, from: Remote, into: Landing) {
@@ -227,44 +285,105 @@ impl Pulls {
         self.running.front().map(|pull| pull.peer)
     }
 
-    /// One piece of the oldest read, from the memory given; `None` while contact is being made. The oldest goes to
+    /// One piece of the oldest read, from the memory given; nothing while contact is being made. The oldest goes to
     /// the back of the queue afterwards, so that a long read does not hold up a short one. Returns whether
     /// something was done.
-    pub(crate) fn step(
-        &mut self,
-        memory: Option<&mut Memory>,
-        us: u64,
-        socket: Option<BorrowedFd<'_>>,
-    ) -> bool {
+    pub(crate) fn step(&mut self, desk: Desk<'_>) -> bool {
         let Some(mut pull) = self.running.pop_front() else {
             return false;
         };
-        let Some((memory, socket)) = memory.zip(socket) else {
+        let (Some(memory), Some(socket)) = (desk.memory, desk.socket) else {
             self.running.push_back(pull);
             return false;
         };
-        match pull.piece(memory, us, socket) {
-            Some(outcome) => {
-                self.ended.push_back((pull.op, outcome));
-                self.settle();
+        if pull.way.is_none() && memory.leases.stands(&pull.from, desk.names.0) {
+            let help = desk.help && !self.calling;
+            let way = pull.choose(memory, help.then_some((desk.board, desk.names, self.called + 1)));
+            if matches!(way, Way::Both(_)) {
+                (self.called, self.calling) = (self.called + 1, true);
             }
-            None => self.running.push_back(pull),
+            pull.way = Some(way);
+        }
+        match pull.piece(memory, desk.names.0, socket, desk.board) {
+            Piece::Ended(outcome) => self.end(pull, outcome, desk.board),
+            Piece::More => self.running.push_back(pull),
+            Piece::Waits => {
+                self.running.push_back(pull);
+                return false;
+            }
         }
         true
+    }
+
+    /// A read has ended, unless its owner still writes to it.
+    fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, board: Board<'_>) {
+        if let Some(Way::Both(shared)) = pull.way {
+            self.calling = false;
+            if outcome.is_ok() {
+                board.take_down_done();
+            } else {
+                board.take_down();
+            }
+            if outcome.is_err() && !shared.settled() {
+                self.closing.push(Closing {
+                    op: pull.op,
+                    peer: pull.peer,
+                    number: pull.number,
+                    outcome,
+                    _into: pull.into,
+                    shared,
+                    since: None,
+                    urged: false,
+                });
+                return;
+            }
+        }
+        self.ended.push_back((pull.op, outcome));
+        self.settle();
+    }
+
+    /// All reads end: nothing is begun any more.
+    pub(crate) fn fail_all(&mut self, board: Board<'_>) {
+        while let Some(pull) = self.running.pop_front() {
+            self.end(pull, Err(OpError::NotDone), board);
+        }
+        self.settle();
+    }
+
+    /// Whether memory of ours is still being written to by peers.
+    pub(crate) fn is_written_to(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// Ends what was given up, where nobody writes to it any more.
+    pub(crate) fn close(&mut self, now: Time) {
+        if self.closing.is_empty() {
+            return;
+        }
+        let Self { closing, ended, .. } = self;
+        closing.retain_mut(|closing| {
+            let over = closing.over(now);
+            if over {
+                ended.push_back((closing.op, closing.outcome));
+            }
+            !over
+        });
+        self.settle();
     }
 
     pub(crate) fn ended(&mut self) -> Option<(OpId, Result<u64, OpError>)> {
         self.ended.pop_front()
     }
 
-    /// The peer is gone: its reads end. None of them touches memory any more, because reads happen inside `step`.
-    pub(crate) fn fail(&mut self, peer: PeerIndex) {
+    /// The peer is gone: its reads end. None of them touches memory any more, because reads happen inside `step`, but for
+    /// those that their owner is writing to: these end when that has.
+    pub(crate) fn fail(&mut self, peer: PeerIndex, board: Board<'_>) {
         for _ in 0..self.running.len() {
             let Some(pull) = self.running.pop_front() else {
                 break;
             };
             if pull.peer == peer {
-                self.ended.push_back((pull.op, Err(OpError::NotDone)));
+                self.end(pull, Err(OpError::NotDone), board);
             } else {
                 self.running.push_back(pull);
             }
@@ -276,14 +395,17 @@ impl Pulls {
     fn settle(&mut self) {
         let Self {
             running,
+            closing,
             fences,
             ended,
             ..
         } = self;
         fences.retain(|fence| {
-            let open = running
-                .iter()
-                .any(|pull| pull.number < fence.before && fence.peer.is_none_or(|peer| pull.peer == peer));
+            let before = |number: u64, of: PeerIndex| {
+                number < fence.before && fence.peer.is_none_or(|peer| of == peer)
+            };
+            let open = running.iter().any(|pull| before(pull.number, pull.peer))
+                || closing.iter().any(|closing| before(closing.number, closing.peer));
             if !open {
                 ended.push_back((fence.op, Ok(0)));
             }
@@ -293,59 +415,118 @@ impl Pulls {
 }
 
 impl Pull {
+    /// How this read is best done; with a board, our names and a number where its owner may be called.
+    fn choose(&self, memory: &mut Memory, call: Option<(Board<'_>, (u64, u64), u64)>) -> Way {
+        let place = memory.leases.place(&self.from);
+        let window =
+            place.and_then(|place| Some((memory.window(&place, self.from.length.get())?, place.offset)));
+        if let Some((window, offset)) = window {
+            return Way::Map(window, offset);
+        }
+        let shared = call
+            .filter(|_| memory.readable)
+            .and_then(|(board, names, number)| {
+                Shared::call(board, memory.owner()?, names, number, &self.from, &self.into)
+            });
+        shared.map_or(Way::Kernel, Way::Both)
+    }
+
     /// Reads the next piece; the outcome when that was the last one.
-    fn piece(
-        &mut self,
-        memory: &mut Memory,
-        us: u64,
-        socket: BorrowedFd<'_>,
-    ) -> Option<Result<u64, OpError>> {
+    fn piece(&mut self, memory: &mut Memory, us: u64, socket: BorrowedFd<'_>, board: Board<'_>) -> Piece {
         if !memory.leases.stands(&self.from, us) {
-            return Some(Err(if self.done == 0 {
+            return Piece::Ended(Err(if self.done == 0 {
                 OpError::Denied
             } else {
                 OpError::Withdrawn
             }));
         }
-        let into = self.into.part(self.done, PIECE);
-        let from = &self.from;
-        let way = self.way.get_or_insert_with(|| {
-            let place = memory.leases.place(from);
-            let window =
-                place.and_then(|place| Some((memory.window(&place, from.length.get())?, place.offset)));
-            window.map_or(Way::Kernel, |(window, offset)| Way::Map(window, offset))
-        });
-        match way {
-            Way::Map(window, offset) => {
+        let piece = match &mut self.way {
+            Some(Way::Map(window, offset)) => {
+                let into = self.into.part(self.done, PIECE);
                 let at = offset.checked_add(self.done as u64);
-                let Some(bytes) = at.and_then(|at| window.bytes(at, into.len())) else {
-                    return Some(Err(OpError::Denied));
-                };
-                self.done += into.write_shared(0, bytes);
-                #[cfg(test)]
-                {
-                    memory.mapped += 1;
+                match at.and_then(|at| window.bytes(at, into.len())) {
+                    None => Piece::Ended(Err(OpError::Denied)),
+                    Some(bytes) => {
+                        self.done += into.write_shared(0, bytes);
+                        #[cfg(test)]
+                        {
+                            memory.mapped += 1;
+                        }
+                        self.more()
+                    }
                 }
             }
-            Way::Kernel if !memory.readable => return Some(Err(OpError::System(libc::EPERM))),
-            Way::Kernel => {
-                let address = from.address.get().wrapping_add(self.done as u64);
-                match sys::read_process(memory.pid, address, &into) {
-                    Ok(0) if !into.is_empty() => return Some(Err(OpError::System(libc::EFAULT))),
-                    Ok(read) => self.done += read,
-                    Err(error) => return Some(Err(OpError::System(error.raw_os_error().unwrap_or(0)))),
-                }
-            }
-        }
-        let finished = self.done == self.into.len();
+            Some(Way::Both(_)) => self.shares(memory.pid, board),
+            _ if !memory.readable => Piece::Ended(Err(OpError::System(libc::EPERM))),
+            _ => self.by_kernel(memory.pid),
+        };
         // A map stays what it is when its owner ends; a process number may become somebody else's.
-        let ask = finished || matches!(way, Way::Kernel);
+        let finished = matches!(piece, Piece::Ended(Ok(_)));
+        if matches!(piece, Piece::Ended(Err(_)) | Piece::Waits) {
+            return piece;
+        }
+        let ask = match &self.way {
+            Some(Way::Map(..)) => finished,
+            Some(Way::Both(shared)) => !shared.alive(),
+            _ => true,
+        };
         // The read before the second look: a lease that still stands now stood during all of the read.
         fence(Ordering::SeqCst);
         if !memory.leases.stands(&self.from, us) || (ask && hung_up(socket)) {
-            return Some(Err(OpError::Withdrawn));
+            return Piece::Ended(Err(OpError::Withdrawn));
         }
-        finished.then_some(Ok(0))
+        piece
+    }
+
+    fn more(&self) -> Piece {
+        if self.done == self.into.len() {
+            Piece::Ended(Ok(0))
+        } else {
+            Piece::More
+        }
+    }
+
+    fn by_kernel(&mut self, pid: i32) -> Piece {
+        let into = self.into.part(self.done, PIECE);
+        let address = self.from.address.get().wrapping_add(self.done as u64);
+        match sys::read_process(pid, address, &into) {
+            Ok(0) if !into.is_empty() => return Piece::Ended(Err(OpError::System(libc::EFAULT))),
+            Ok(read) => self.done += read,
+            Err(error) => return Piece::Ended(Err(OpError::System(error.raw_os_error().unwrap_or(0)))),
+        }
+        self.more()
+    }
+
+    /// Shares of a read that both ends copy, until a piece is full.
+    fn shares(&mut self, pid: i32, board: Board<'_>) -> Piece {
+        let Some(Way::Both(shared)) = &mut self.way else {
+            return Piece::More;
+        };
+        let mut read = 0;
+        loop {
+            let (at, length) = match shared.next(board) {
+                Turn::Copy(at, length) => (at as usize, length as usize),
+                Turn::Wait => return Piece::Waits,
+                Turn::Done => return Piece::Ended(Ok(0)),
+            };
+            let mut done = 0;
+            while done < length {
+                let into = self.into.part(at + done, length - done);
+                let address = self.from.address.get().wrapping_add((at + done) as u64);
+                match sys::read_process(pid, address, &into) {
+                    Ok(0) => return Piece::Ended(Err(OpError::System(libc::EFAULT))),
+                    Ok(some) => done += some,
+                    Err(error) => {
+                        return Piece::Ended(Err(OpError::System(error.raw_os_error().unwrap_or(0))));
+                    }
+                }
+            }
+            read += length;
+            self.done += length;
+            if read >= PIECE {
+                return Piece::More;
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::attend::{ASLEEP, Barrier, COLD, HOT};
 use crate::config::ShmConfig;
 use crate::connect::{self, Greeting, system};
 use crate::contact::Token;
+use crate::help::Helping;
 use crate::lease::{Leases, holder};
 use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
@@ -118,6 +119,9 @@ pub struct ShmRail {
     pub(crate) idle: u32,
     pub(crate) pulls: Pulls,
     pub(crate) leases: Leases,
+    /// Whether owners and readers copy together, and what we have done of it.
+    pub(crate) helps: bool,
+    pub(crate) helping: Helping,
     /// Our name in the leases of others.
     pub(crate) holder: u64,
     /// Connections whose hello has not come.
@@ -184,6 +188,8 @@ impl ShmRail {
             idle: 0,
             pulls: Pulls::new(),
             leases: Leases::new()?,
+            helps: config.help,
+            helping: Helping::default(),
             holder: holder(&id),
             unheard: Vec::new(),
             strangers: Vec::new(),
@@ -282,7 +288,7 @@ impl ShmRail {
         peer.next_life();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
-        self.pulls.fail(PeerIndex(index));
+        self.pulls.fail(PeerIndex(index), self.leases.board());
         self.leases.forget(PeerIndex(index));
     }
 
@@ -319,6 +325,7 @@ impl Rail for ShmRail {
 
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
+        self.pulls.close(now);
         if now < self.next_look {
             return 0;
         }
@@ -390,7 +397,8 @@ impl Rail for ShmRail {
             return false;
         }
         self.farewell();
-        true
+        self.pulls.close(now);
+        !self.pulls.is_written_to() || now >= by
     }
 }
 
@@ -402,6 +410,7 @@ impl ShmRail {
             return;
         }
         self.closed = true;
+        self.pulls.fail_all(self.leases.board());
         for peer in &mut self.peers {
             if let Some(mut rx) = peer.rx.take() {
                 rx.lane.publish();
@@ -422,7 +431,16 @@ impl ShmRail {
 }
 
 impl Drop for ShmRail {
+    /// Memory that a peer writes to cannot be given back before it has ended: microseconds, unless its process was stopped.
     fn drop(&mut self) {
         self.farewell();
+        let start = std::time::Instant::now();
+        loop {
+            self.pulls.close(self.now + start.elapsed());
+            if !self.pulls.is_written_to() {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }

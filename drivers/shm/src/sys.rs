@@ -1,4 +1,4 @@
-//! Unsafe room: reading another process's memory.
+//! Unsafe room: reading another process's memory, and writing to it.
 
 use std::io;
 
@@ -22,6 +22,23 @@ pub(crate) fn read_process(pid: i32, address: u64, into: &Landing) -> io::Result
     // remote range is checked by the kernel against the other process and never touched here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+/// Copies `length` bytes at `address` of this process to `into` in process `pid`; returns how many went. Whose memory
+/// that is, and that it is lent for this, is the caller's to know: see [`crate::board`].
+///
+/// # Errors
+/// As process_vm_writev(2): `EPERM` without the right, `ESRCH` when the process is gone, `EFAULT` for a bad address at
+/// either end.
+pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) -> io::Result<usize> {
+    let [local, remote] = [address, into].map(|at| libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(at as usize),
+        iov_len: length,
+    });
+    // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped; nothing of this
+    // process is written.
+    let written = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
 /// Reads a nonce of another process; `None` when that is not allowed, or not there.

@@ -11,6 +11,8 @@ pub struct Tally {
     pub received: u64,
     /// One-sided reads started.
     pub pulls: u64,
+    /// Shares of peers' reads that were copied for them.
+    pub helped: u64,
     /// Connections refused: other users, other versions, nonsense.
     pub refused: u64,
 }
@@ -29,6 +31,7 @@ impl ShmRail {
     pub fn tally(&self) -> Tally {
         let mut tally = Tally {
             pulls: self.pulls.started(),
+            helped: self.helping.shares,
             refused: self.refused,
             ..self.past
         };

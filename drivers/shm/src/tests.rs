@@ -11,6 +11,7 @@ use doorbell_fabric::time::Time;
 use crate::{ShmConfig, ShmRail};
 
 mod again;
+mod both;
 mod contract;
 mod hostile;
 mod regions;

@@ -13,6 +13,7 @@ use doorbell_ring::lane;
 
 use crate::attend::{COLD, HOT};
 use crate::lease::holder;
+use crate::pull::Desk;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 use crate::tx::Short;
@@ -85,6 +86,9 @@ impl Message for ShmRail {
         if !self.pulls.is_idle() {
             done += self.pull(budget, sink);
         }
+        if !self.leases.borrowers().is_empty() && self.helps {
+            done += self.help();
+        }
         let lanes = self.hot.len();
         if self.first >= lanes {
             self.first = 0;
@@ -138,7 +142,7 @@ impl Message for ShmRail {
                 if watch.answer
                     && let Some(tx) = &known.tx
                 {
-                    tx.expect_to_send(false);
+                    tx.expect_to_send(0);
                 }
                 let len = len - HEAD_WORDS;
                 room.write_short(last, len);
@@ -148,7 +152,7 @@ impl Message for ShmRail {
                 if watch.answer
                     && let Some(tx) = &known.tx
                 {
-                    tx.expect_to_send(true);
+                    tx.expect_to_send(len - lane::FIRST_BYTES);
                 }
                 room.write_array(last.to_ne_bytes());
                 room.write_shared(lane::FIRST_BYTES - HEAD_WORDS, SharedBytes::from(rest));
@@ -334,9 +338,17 @@ impl ShmRail {
         let mut done = 0;
         if let Some(peer) = self.pulls.next_peer() {
             let known = self.peers.get_mut(peer.index());
+            let theirs = known.as_ref().map_or(0, |peer| holder(&peer.id));
             let (memory, socket) = known.map_or((None, None), Peer::memory_and_socket);
+            let desk = Desk {
+                memory,
+                socket,
+                names: (self.holder, theirs),
+                board: self.leases.board(),
+                help: self.helps,
+            };
             // A piece is work, whether it was the last one or not.
-            done += usize::from(self.pulls.step(memory, self.holder, socket));
+            done += usize::from(self.pulls.step(desk));
         }
         while done < budget.max(1) {
             let Some((op, outcome)) = self.pulls.ended() else {

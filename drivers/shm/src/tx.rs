@@ -107,10 +107,10 @@ impl Tx {
         Ok(())
     }
 
-    /// A message of the peer was just taken, and many are answered.
+    /// A message of the peer was just taken, and many are answered by one as long.
     #[inline(always)]
-    pub(crate) fn expect_to_send(&self, long: bool) {
-        self.lane.expect_to_send(long);
+    pub(crate) fn expect_to_send(&self, rest: usize) {
+        self.lane.expect_to_send(rest);
     }
 
     /// Copies a message of one cell into the lane, or takes nothing.
@@ -156,8 +156,12 @@ impl Tx {
         let Some(mut room) = self.lane.reserve(len)? else {
             return Ok(false);
         };
-        let (first, rest) = room.parts();
-        let mut writer = Writer { first, rest, at: 0 };
+        let (_, rest) = room.parts();
+        let mut writer = Writer {
+            first: [0; lane::FIRST_BYTES],
+            rest,
+            at: 0,
+        };
         writer.put(SharedBytes::of(head));
         match body {
             Body::Empty => {}
@@ -167,7 +171,8 @@ impl Tx {
             Body::Shared(bytes) => writer.put(*bytes),
             Body::Region(slice) => writer.put(slice.as_shared()),
         }
-        room.commit();
+        let first = words(&writer.first);
+        room.commit_with(first);
         Ok(true)
     }
 
@@ -357,9 +362,9 @@ fn words(cell: &[u8; lane::FIRST_BYTES]) -> [u64; 3] {
     [word(0), word(8), word(16)]
 }
 
-/// Writes pieces one after the other over the two parts of a reserved message.
+/// Takes pieces one after the other: the first bytes, which go into the cell last, and the rest, in place.
 struct Writer<'a> {
-    first: SharedSliceMut<'a>,
+    first: [u8; lane::FIRST_BYTES],
     rest: SharedSliceMut<'a>,
     at: usize,
 }
@@ -369,10 +374,8 @@ impl Writer<'_> {
     fn put(&mut self, piece: SharedBytes<'_>) {
         let split = self.first.len();
         let mut taken = 0;
-        if self.at < split
-            && let Some(mut near) = self.first.slice(self.at, split - self.at)
-        {
-            taken = piece.copy_to_slot(0, &mut near);
+        if self.at < split {
+            taken = piece.copy_to(0, &mut self.first[self.at..]);
         }
         self.at += taken;
         if taken < piece.len()

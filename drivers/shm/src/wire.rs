@@ -11,7 +11,7 @@ use doorbell_ring::lane::Geometry;
 /// `DBSHMLNE`, as bytes on the wire.
 const MAGIC: [u8; 8] = *b"DBSHMLNE";
 /// Raised whenever a layout in this file, of the lane, of the control block or of the leases changes.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Identity of a rail: the random name of its socket.
 pub(crate) type Id = [u8; 16];
@@ -156,7 +156,7 @@ mod tests {
             (&[0xcd; 16], 0x1122),
             [0x0a0b, 0x0c0d],
         );
-        let mut golden = b"DBSHMLNE\x03\0\0\0\x0b\x0a\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x04\0\0\0\x0b\x0a\0\0".to_vec();
         golden.extend([0xab; 16]);
         golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn golden_welcome() {
         let welcome = Welcome::new(3, 7, (true, false), (&[0xee; 16], 0x3344));
-        let mut golden = b"DBSHMLNE\x03\0\0\0\x01\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x04\0\0\0\x01\0\0\0".to_vec();
         golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xee; 16]);

@@ -161,6 +161,8 @@ settings! {
     shm: Shm {
         cma: bool = true, "DOORBELL_SHM_CMA",
             "Whether long messages are read straight from the sender's memory (one uid is then one trust domain).";
+        help: bool = true, "DOORBELL_SHM_HELP",
+            "Whether a sender that waits copies its share of a message that is read from its memory.";
         cells: Option<u32> = None, "DOORBELL_SHM_CELLS",
             "Messages under way from one rank to another, a power of two; auto: the driver's choice.";
         data: Option<Size> = None, "DOORBELL_SHM_DATA",

@@ -221,6 +221,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["0", "shm", "shm:0", "shm:x", "nosuch:7"],
         ),
         ("shm.cma", &["0", "1", "on", "off"], &["", "2"]),
+        ("shm.help", &["0", "1", "on", "off"], &["", "2"]),
         (
             "shm.cells",
             &["2", "1048576", "auto", ""],

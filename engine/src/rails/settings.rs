@@ -11,6 +11,7 @@ pub(super) fn shm_config(config: &Config) -> ShmConfig {
     let default = ShmConfig::default();
     ShmConfig {
         cma: *config.shm.cma.get(),
+        help: *config.shm.help.get(),
         cells: config
             .shm
             .cells

@@ -1,0 +1,184 @@
+//! The reader's half of a read that both ends copy: see [`crate::board`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
+use doorbell_fabric::time::Time;
+use rustix::process::Signal;
+
+use crate::board::{ALIVE, Answer, Board, Call, Cut};
+use crate::lease::Foreign;
+
+/// Looks at the owner's last share before others get their turn: as long as a share takes, about.
+const LOOKS: u32 = 512;
+/// How long an owner may take over a share of a read that has been given up before it is told to go on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the owner is known by after the way to it has been given up.
+#[derive(Clone)]
+pub(crate) struct Owner {
+    pub(crate) leases: Foreign,
+    pub(crate) process: Arc<OwnedFd>,
+}
+
+/// A read that both ends copy.
+pub(crate) struct Shared {
+    owner: Owner,
+    us: u64,
+    number: u64,
+    called: Instant,
+    cut: Cut,
+    /// Shares we have begun, from the front.
+    begun: u64,
+    /// The first share, which is ours in any case, is still to be copied.
+    first: bool,
+    /// The owner had begun the last of them too: it is the owner's, unless it steps back.
+    contested: bool,
+}
+
+/// What the reader does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Copies this share: offset and length.
+    Copy(u64, u64),
+    /// Waits for the owner.
+    Wait,
+    /// Nothing: everything has been copied, and nobody writes any more.
+    Done,
+}
+
+impl Shared {
+    /// Calls the owner of `from`; `None` when the read is not worth it.
+    pub(crate) fn call(
+        board: Board<'_>,
+        owner: Owner,
+        (us, whom): (u64, u64),
+        number: u64,
+        from: &Remote,
+        into: &Landing,
+    ) -> Option<Self> {
+        let cut = Cut::of(from.length.get())?;
+        board.call(&Call {
+            number,
+            whom,
+            key: from.key.get(),
+            from: from.address.get(),
+            into: into.as_mut_ptr().addr() as u64,
+            length: from.length.get(),
+        });
+        Some(Self {
+            owner,
+            us,
+            number,
+            called: Instant::now(),
+            cut,
+            begun: 1,
+            first: true,
+            contested: false,
+        })
+    }
+
+    fn answer(&self) -> Answer {
+        self.owner
+            .leases
+            .board()
+            .answer_to(self.us, self.number, &self.cut)
+    }
+
+    /// Whether the owner writes nothing at present. After the call was taken down it stays so.
+    pub(crate) fn settled(&self) -> bool {
+        self.answer().settled()
+    }
+
+    /// Whether the owner has answered, and not long ago: then its process was there after all that we have read but the
+    /// last moments.
+    pub(crate) fn alive(&self) -> bool {
+        self.answer().ended != 0 && self.called.elapsed() < ALIVE
+    }
+
+    /// What is next; what it says to copy is begun.
+    pub(crate) fn turn(&mut self, board: Board<'_>) -> Turn {
+        if std::mem::take(&mut self.first) {
+            return self.last_begun();
+        }
+        let (answer, shares) = (self.answer(), self.cut.shares);
+        let taken = self.begun + answer.begun;
+        if self.contested && taken <= shares {
+            // It stepped back.
+            self.contested = false;
+            return self.last_begun();
+        }
+        if !self.contested && taken < shares {
+            self.begun += 1;
+            board.begin(self.begun);
+            if self.begun + self.answer().begun <= shares {
+                return self.last_begun();
+            }
+            self.contested = true;
+            return Turn::Wait;
+        }
+        if answer.settled() { Turn::Done } else { Turn::Wait }
+    }
+
+    /// As [`Shared::turn`], but looks for a while before it says that there is something to wait for.
+    pub(crate) fn next(&mut self, board: Board<'_>) -> Turn {
+        for _ in 0..LOOKS {
+            match self.turn(board) {
+                Turn::Wait => std::hint::spin_loop(),
+                turn => return turn,
+            }
+        }
+        Turn::Wait
+    }
+
+    fn last_begun(&self) -> Turn {
+        let (at, length) = self.cut.share(self.begun - 1);
+        Turn::Copy(at, length)
+    }
+}
+
+/// A read that has ended, as far as its caller is concerned, while its owner may still write a share of it: its memory is
+/// not given back before that has ended too.
+pub(crate) struct Closing {
+    pub(crate) op: OpId,
+    pub(crate) peer: PeerIndex,
+    pub(crate) number: u64,
+    pub(crate) outcome: Result<u64, OpError>,
+    /// Kept for as long as it may be written to.
+    pub(crate) _into: Landing,
+    pub(crate) shared: Shared,
+    pub(crate) since: Option<Time>,
+    pub(crate) urged: bool,
+}
+
+impl Closing {
+    /// Whether the owner is out of it, by its word, or because its process has ended. A system call.
+    pub(crate) fn over(&mut self, now: Time) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if self.shared.settled() || ended(&self.shared.owner.process) {
+            return true;
+        }
+        if !self.urged && now >= since + PATIENCE {
+            self.urged = true;
+            // Stopped in the middle of a share it would hold this memory for ever. Nothing happens to a process that
+            // runs, and one that a debugger holds stays where it is: then this lasts until the debugger lets go.
+            let _ = rustix::process::pidfd_send_signal(&*self.shared.owner.process, Signal::CONT);
+        }
+        false
+    }
+}
+
+/// Whether a process has ended, all threads of it.
+fn ended(process: &OwnedFd) -> bool {
+    let mut look = [rustix::event::PollFd::from_borrowed_fd(
+        process.as_fd(),
+        rustix::event::PollFlags::IN,
+    )];
+    let none = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(rustix::event::poll(&mut look, Some(&none)), Ok(1))
+}

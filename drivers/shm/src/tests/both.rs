@@ -1,0 +1,269 @@
+//! Reads that both ends copy.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::*;
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::time::Time;
+
+use super::{Seen, World, skipped};
+use crate::ShmConfig;
+
+fn world(test: &str, help: bool) -> Option<World> {
+    let config = ShmConfig {
+        help,
+        ..ShmConfig::default()
+    };
+    let mut world = World::new(2, &config);
+    world.up(0, 1);
+    let allowed = world.rails[0].pulls_from_us(PeerIndex(1));
+    if !allowed {
+        skipped(test, "process_vm_readv is not allowed here");
+    }
+    allowed.then_some(world)
+}
+
+/// Memory of the first rail that is read by the kernel, not by a map.
+fn source(length: usize, seed: usize) -> (Region, Vec<u8>) {
+    let region = Region::new(length).unwrap();
+    let bytes: Vec<u8> = (0..length).map(|i| ((i * 13) >> 4) as u8 ^ seed as u8).collect();
+    region.write(0, &bytes);
+    (region, bytes)
+}
+
+fn expose(world: &mut World, region: &Region) -> Remote {
+    if let Some(memory) = &mut world.rails[1].peers[0].memory {
+        memory.worth = u64::MAX;
+    }
+    world.rails[0]
+        .expose(Exposure::Region(region.whole()), Access::Read, Some(PeerIndex(1)))
+        .unwrap()
+}
+
+fn start(world: &mut World, remote: &Remote, op: u64) -> Region {
+    let target = Region::new(remote.length.get() as usize).unwrap();
+    world.rails[1]
+        .get(PeerIndex(0), OpId(op), remote, Landing::Region(target.whole()))
+        .unwrap();
+    target
+}
+
+fn bytes(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn every_length_arrives_whole_and_long_ones_with_the_owners_help() {
+    let Some(mut world) = world("every_length_arrives", true) else {
+        return;
+    };
+    for (i, length) in [
+        1,
+        4096,
+        30_000,
+        40_000,
+        65_536,
+        65_537,
+        300_001,
+        1 << 20,
+        5_000_003,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (region, expected) = source(length, i);
+        let remote = expose(&mut world, &region);
+        let before = world.rails[0].tally().helped;
+        let target = start(&mut world, &remote, 7);
+        world.seen[1] = Seen::default();
+        world.until("the read", |world| !world.seen[1].ended.is_empty());
+        assert_eq!(world.seen[1].ended, [(OpId(7), Ok(0))], "{length}");
+        assert!(bytes(&target) == expected, "{length}");
+        // Both ends take turns here: the owner gets one when the reader's piece is full.
+        let helped = world.rails[0].tally().helped - before;
+        assert_eq!(helped > 0, length > 300_000, "{length}: {helped} shares");
+        world.rails[0].withdraw(RemoteKey(remote.key.get()));
+    }
+}
+
+#[test]
+fn who_does_not_look_takes_no_share_and_who_is_told_not_to_neither() {
+    for (help, looks) in [(true, false), (false, true)] {
+        let Some(mut world) = world("who_does_not_look", help) else {
+            return;
+        };
+        let (region, expected) = source(1 << 20, 3);
+        let remote = expose(&mut world, &region);
+        let target = start(&mut world, &remote, 1);
+        let mut seen = Seen::default();
+        while seen.ended.is_empty() {
+            if looks {
+                world.rails[0].poll(64, &mut Seen::default());
+            }
+            world.rails[1].poll(64, &mut seen);
+        }
+        assert_eq!(seen.ended, [(OpId(1), Ok(0))]);
+        assert!(bytes(&target) == expected);
+        assert_eq!(world.rails[0].tally().helped, 0);
+    }
+}
+
+#[test]
+fn a_call_for_memory_that_is_not_lent_is_not_answered() {
+    let Some(mut world) = world("a_call_for_memory_that_is_not_lent", true) else {
+        return;
+    };
+    let (region, _) = source(1 << 20, 4);
+    let remote = expose(&mut world, &region);
+    // A second lease, so that the owner looks at the reader's board although the first has been withdrawn.
+    let (other, _) = source(1 << 20, 5);
+    expose(&mut world, &other);
+    let target = start(&mut world, &remote, 1);
+    world.rails[1].poll(1, &mut Seen::default());
+    world.rails[0].withdraw(RemoteKey(remote.key.get()));
+    for _ in 0..10 {
+        world.rails[0].poll(64, &mut Seen::default());
+    }
+    assert_eq!(world.rails[0].tally().helped, 0);
+    world.until("the end", |world| !world.seen[1].ended.is_empty());
+    assert_eq!(world.seen[1].ended, [(OpId(1), Err(OpError::Withdrawn))]);
+    drop(target);
+}
+
+/// One call at a time: the reads beside it are the reader's alone, and each is whole.
+#[test]
+fn many_reads_at_a_time_end_whole() {
+    let Some(mut world) = world("many_reads_at_a_time", true) else {
+        return;
+    };
+    let sources: Vec<_> = (0..20).map(|i| source(50_000 + i * 100_000, i)).collect();
+    let remotes: Vec<_> = sources
+        .iter()
+        .map(|(region, _)| expose(&mut world, region))
+        .collect();
+    let targets: Vec<_> = (0..20)
+        .map(|i| start(&mut world, &remotes[i], i as u64))
+        .collect();
+    world.until("all reads", |world| world.seen[1].ended.len() == 20);
+    assert!(world.seen[1].ended.iter().all(|(_, outcome)| *outcome == Ok(0)));
+    for ((_, expected), target) in sources.iter().zip(&targets) {
+        assert!(bytes(target) == *expected);
+    }
+    assert!(world.rails[0].tally().helped > 1);
+}
+
+/// Ends the other thread however this one ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The owner helps in a thread of its own while the reader gives up at any moment: what was given back is its own again.
+#[test]
+fn memory_that_was_given_back_is_written_to_by_nobody() {
+    let Some(mut world) = world("memory_that_was_given_back", true) else {
+        return;
+    };
+    let (region, _) = source(1 << 20, 6);
+    let over = AtomicBool::new(false);
+    let started = Instant::now();
+    let (mut withdrawn, mut whole) = (0, 0);
+    let mut remote = expose(&mut world, &region);
+    let World { rails, .. } = &mut world;
+    let mut reader = rails.pop().unwrap();
+    let owner = std::sync::Mutex::new(rails.pop().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                owner.lock().unwrap().poll(64, &mut Seen::default());
+            }
+        });
+        let _over = Over(&over);
+        for round in 0u64..400 {
+            let target = Region::new(1 << 20).unwrap();
+            reader
+                .get(
+                    PeerIndex(0),
+                    OpId(round),
+                    &remote,
+                    Landing::Region(target.whole()),
+                )
+                .unwrap();
+            let mut seen = Seen::default();
+            for _ in 0..round % 4 {
+                reader.poll(1, &mut seen);
+            }
+            // What a way that is given up does to its reads.
+            reader.pulls.fail(PeerIndex(0), reader.leases.board());
+            while seen.ended.is_empty() {
+                reader.pulls.close(Time::ZERO + started.elapsed());
+                reader.poll(1, &mut seen);
+            }
+            match seen.ended[0].1 {
+                Ok(_) => whole += 1,
+                Err(error) => {
+                    assert_eq!(error, OpError::NotDone);
+                    withdrawn += 1;
+                }
+            }
+            target.write(0, &vec![0xa5; 1 << 20]);
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            assert!(bytes(&target).iter().all(|byte| *byte == 0xa5), "round {round}");
+            if round % 50 == 49 {
+                let mut owner = owner.lock().unwrap();
+                owner.withdraw(RemoteKey(remote.key.get()));
+                remote = owner
+                    .expose(Exposure::Region(region.whole()), Access::Read, Some(PeerIndex(1)))
+                    .unwrap();
+            }
+        }
+    });
+    let helped = owner.lock().unwrap().tally().helped;
+    assert!(
+        withdrawn > 50 && helped > 10,
+        "{withdrawn} given up, {whole} whole, {helped} shares"
+    );
+}
+
+/// An owner that says it writes, and says nothing more: the read is kept until it does, or is gone.
+#[test]
+fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
+    let Some(mut world) = world("a_read_that_was_given_up", true) else {
+        return;
+    };
+    let (region, _) = source(1 << 20, 8);
+    let remote = expose(&mut world, &region);
+    let _target = start(&mut world, &remote, 1);
+    let mut seen = Seen::default();
+    world.rails[1].poll(1, &mut seen);
+    let (us, number) = (world.rails[1].holder, world.rails[1].leases.board().number());
+    assert_ne!(number, 0, "there was no call");
+    let theirs = world.rails[0].leases.board();
+    theirs.answer(us, number);
+    theirs.begin_back(1);
+    let reader = &mut world.rails[1];
+    reader.pulls.fail(PeerIndex(0), reader.leases.board());
+    let mut now = Time::ZERO;
+    for _ in 0..100 {
+        now += std::time::Duration::from_millis(100);
+        world.rails[1].progress(now);
+        world.rails[1].poll(64, &mut seen);
+        assert_eq!(seen.ended, []);
+    }
+    assert!(
+        world.rails[1]
+            .arm()
+            .is_ok_and(|armed| matches!(armed, doorbell_fabric::rail::Armed::Ready))
+    );
+    world.rails[0].leases.board().end_back(1);
+    world.rails[1].progress(now);
+    world.rails[1].poll(64, &mut seen);
+    assert_eq!(seen.ended, [(OpId(1), Err(OpError::NotDone))]);
+}
