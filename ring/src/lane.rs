@@ -429,7 +429,7 @@ impl Reserved<'_> {
         (first, rest)
     }
 
-    /// Sends a message that is longer than [`FIRST_BYTES`], whose rest has been written: these words (in memory order) are
+    /// Sends a message of at least [`FIRST_BYTES`], whose rest has been written: these words (in memory order) are
     /// its first bytes. The consumer polls the cell: written earlier, its line would be gone again by the time of the mark,
     /// and would have to be fetched twice.
     #[inline]
@@ -472,7 +472,7 @@ pub struct Consumer {
     /// From these on, the producer is told what was consumed.
     publish_at: u64,
     data_publish_at: u64,
-    /// Whether the last message looked for had a short rest. Then the next one may, and while it is waited for, the
+    /// Whether the last long message looked for, or met while looking, had a short rest. Then the next one may, and while it is waited for, the
     /// line is asked for where its rest will begin: it then comes together with the cell, not after it. As long as
     /// nothing is written there, it stays here and this costs nothing. A longer rest is fetched faster from its
     /// beginning by the machine itself.

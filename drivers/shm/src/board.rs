@@ -12,6 +12,7 @@
 //! one order of sequentially consistent stores: of two that begin the same share at least one sees the other. The owner
 //! then steps back; the reader waits until the owner has ended it or stepped back. For the same reason no share begins
 //! after a call was taken down: what has begun by then is in the answer, and the reader keeps its memory until it has ended.
+//! An owner that has turned to another call does not come back to the one before: what it said of that one is gone.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     length: u64,
-    share: u64,
+    pub(crate) share: u64,
     /// How many shares.
     pub(crate) shares: u64,
 }
@@ -79,6 +80,8 @@ pub(crate) struct Call {
     /// Where to, in the reader.
     pub(crate) into: u64,
     pub(crate) length: u64,
+    /// Bytes of a share, so that two ends that cut differently do not agree on numbers only.
+    pub(crate) share: u64,
 }
 
 /// What an owner says of one call.
@@ -112,6 +115,7 @@ mod word {
     pub(super) const INTO: usize = 4;
     pub(super) const LENGTH: usize = 5;
     pub(super) const BEGUN: usize = 6;
+    pub(super) const SHARE: usize = 7;
     pub(super) const ANSWERED: usize = 8;
     pub(super) const HELPED: usize = 9;
     pub(super) const BACK: usize = 10;
@@ -139,7 +143,7 @@ impl<'a> Board<'a> {
         self.words.put(self.at + word, value);
     }
 
-    /// Puts a call up. There is none, or the one before has been taken down.
+    /// Puts a call up. There is none, or the one before has been taken down, though its owner may still be writing for it.
     pub(crate) fn call(&self, call: &Call) {
         self.put(word::NUMBER, 0);
         self.put(word::WHOM, call.whom);
@@ -147,6 +151,7 @@ impl<'a> Board<'a> {
         self.put(word::FROM, call.from);
         self.put(word::INTO, call.into);
         self.put(word::LENGTH, call.length);
+        self.put(word::SHARE, call.share);
         self.put(word::BEGUN, 1);
         self.put(word::NUMBER, call.number);
     }
@@ -154,11 +159,6 @@ impl<'a> Board<'a> {
     /// Takes the call down: no share begins any more.
     pub(crate) fn take_down(&self) {
         self.store(word::NUMBER, 0);
-    }
-
-    /// Takes a call down all of whose shares have been begun, so that none can begin any more in any case.
-    pub(crate) fn take_down_done(&self) {
-        self.put(word::NUMBER, 0);
     }
 
     /// The reader has begun so many shares.
@@ -207,17 +207,18 @@ impl<'a> Board<'a> {
             from: self.load(word::FROM),
             into: self.load(word::INTO),
             length: self.load(word::LENGTH),
+            share: self.load(word::SHARE),
         };
         (self.number() == number).then_some(call)
     }
 
-    /// The owner turns to a call of `whom`: nothing of it is begun.
+    /// The owner turns to a call of `whom`, for the first and only time: nothing of it is begun.
     pub(crate) fn answer(&self, whom: u64, number: u64) {
         self.put(word::ANSWERED, 0);
         self.put(word::HELPED, whom);
         self.put(word::BACK, 0);
         self.put(word::ENDED, 0);
-        self.put(word::ANSWERED, number);
+        self.store(word::ANSWERED, number);
     }
 
     /// The owner has begun so many shares, or steps back to so many.

@@ -52,14 +52,20 @@ impl ShmRail {
             return false;
         };
         let number = memory.leases().board().number();
-        if number == 0 || number == memory.helped || !memory.readable() {
+        if number == 0 || number == memory.helped || memory.unwritable || !memory.readable() {
+            return false;
+        }
+        let current = helping.call == (reader, number);
+        if memory.answered == number && !current {
+            // We turned to another one meanwhile.
+            memory.helped = number;
             return false;
         }
         let Some(call) = memory.leases().board().call_to(*us) else {
             return false;
         };
         // The number of a process that has ended may be somebody else's by now.
-        let sign = if helping.call == (reader, number) {
+        let sign = if current {
             helping.last
         } else {
             leases.lent_at(call.key)
@@ -75,34 +81,40 @@ impl ShmRail {
 
 impl Helping {
     /// Copies one share; `false` when there is none left, or none that may be copied, for good.
-    fn share(&mut self, memory: &Memory, leases: &Leases, reader: u64, call: &Call) -> bool {
+    fn share(&mut self, memory: &mut Memory, leases: &Leases, reader: u64, call: &Call) -> bool {
         let lent = Remote {
             key: call.key.into(),
             address: call.from.into(),
             length: call.length.into(),
         };
-        let Some(cut) = Cut::of(call.length).filter(|_| leases.lent(&lent, reader)) else {
+        let cut = Cut::of(call.length).filter(|cut| cut.share == call.share && leases.lent(&lent, reader));
+        let Some(cut) = cut else {
             return false;
         };
-        let (ours, theirs) = (leases.board(), memory.leases().board());
+        let ours = leases.board();
         if self.call != (reader, call.number) {
+            memory.answered = call.number;
             ours.answer(reader, call.number);
             (self.call, self.begun, self.last) = ((reader, call.number), 0, None);
         }
         let mine = self.begun + 1;
+        let theirs = memory.leases().board();
         // Whatever the reader says, the first share is its own.
         let free = || theirs.begun().max(1).saturating_add(mine) <= cut.shares;
         if !free() {
             return false;
         }
         ours.begin_back(mine);
-        // Only now: see the board's rule.
-        if theirs.number() == call.number && free() {
+        // Only now: see the board's rule. The number last: what the next call says of its beginning comes after its end.
+        if free() && theirs.number() == call.number {
             let (at, length) = cut.share(cut.shares - mine);
-            if write(memory.process(), call, at, length) {
-                ours.end_back(mine);
-                (self.begun, self.last) = (mine, Some(Instant::now()));
-                return true;
+            match write(memory.process(), call, at, length) {
+                Ok(()) => {
+                    ours.end_back(mine);
+                    (self.begun, self.last) = (mine, Some(Instant::now()));
+                    return true;
+                }
+                Err(refused) => memory.unwritable = refused,
             }
         }
         ours.begin_back(self.begun);
@@ -110,16 +122,17 @@ impl Helping {
     }
 }
 
-/// Whether all of a share went.
-fn write(pid: i32, call: &Call, at: u64, length: u64) -> bool {
+/// Writes all of a share; an error tells whether the system will refuse all others too.
+fn write(pid: i32, call: &Call, at: u64, length: u64) -> Result<(), bool> {
     let mut done = 0;
     while done < length {
         let from = call.from.wrapping_add(at + done);
         let into = call.into.wrapping_add(at + done);
         match sys::write_process(pid, from, into, (length - done) as usize) {
-            Ok(0) | Err(_) => return false,
+            Ok(0) => return Err(false),
             Ok(written) => done += written as u64,
+            Err(error) => return Err(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))),
         }
     }
-    true
+    Ok(())
 }

@@ -2,9 +2,10 @@
 //!
 //! An entry is eight words: the key (zero: free), for whom it is (the first half of the peer's rail name, or zero for
 //! everybody), where the memory starts and how long it is; and for memory of a region, how a puller finds its object:
-//! the descriptor plus one (zero: no region), the offset in the object, the object's serial number, its length. A puller's rail looks at them before it reads and again
-//! after: whoever withdraws a key knows that no read that ends later is believed. The table holds keys readable to all ranks of one user,
-//! which are one trust domain where memory is pulled at all.
+//! the descriptor plus one (zero: no region), the offset in the object, the object's serial number, its length. A puller's
+//! rail looks at them before it reads and again after: whoever withdraws a key knows that no read that ends later is
+//! believed. The table holds keys readable to all ranks of one user, which are one trust domain where memory is pulled at all.
+//! Behind the table lies the rail's [`board`](crate::board).
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};

@@ -18,7 +18,8 @@
 //! it can (by reading a nonce); memory of a region it maps instead, where `/proc/<pid>/fd` lets it open the object
 //! and it is read often enough for the map to pay, and copies without the kernel. The sender exposes a buffer by a *lease*: a random key in a table
 //! that it alone can write. The receiver checks it before it reads and after: a sender that withdrew in between is noticed,
-//! and the bytes are not used. Pulling makes the ranks of one user one trust domain (each could read the others'
+//! and the bytes are not used. From 32 KiB on a sender that waits copies shares of the message too, from the back
+//! (`process_vm_writev`, see `board`): two cores copy twice as fast as one. Pulling makes the ranks of one user one trust domain (each could read the others'
 //! memory anyway); `cma = false` turns it off, and long messages are then copied through the lane in fragments.
 //!
 //! | file | job |

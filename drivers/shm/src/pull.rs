@@ -31,10 +31,13 @@ pub(crate) struct Memory {
     windows: Vec<Slot>,
     /// [`WORTH`], but in tests.
     pub(crate) worth: u64,
-    /// Its process, from the first read on that both ends copy.
-    handle: Option<Arc<OwnedFd>>,
-    /// The number of its last call to which we have nothing to add.
+    /// Its process, from the first read on that both ends copy; `Some(None)` where the system refuses handles of processes.
+    handle: Option<Option<Arc<OwnedFd>>>,
+    /// The numbers of its last call that we turned to, and of its last call to which we have nothing to add.
+    pub(crate) answered: u64,
     pub(crate) helped: u64,
+    /// The system does not let us write to it.
+    pub(crate) unwritable: bool,
     #[cfg(test)]
     pub(crate) mapped: usize,
 }
@@ -132,7 +135,9 @@ impl Memory {
             windows: Vec::new(),
             worth: WORTH,
             handle: None,
+            answered: 0,
             helped: 0,
+            unwritable: false,
             #[cfg(test)]
             mapped: 0,
         })
@@ -152,14 +157,15 @@ impl Memory {
 
     /// What the owner is known by even when the way to it is gone; `None` where the system has no handles of processes.
     fn owner(&mut self) -> Option<Owner> {
-        if self.handle.is_none() {
+        // Whatever process it is a handle of by now: only one that answers a call that is put up after this is waited for.
+        let handle = self.handle.get_or_insert_with(|| {
             let pid = rustix::process::Pid::from_raw(self.pid)?;
-            let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
-            self.handle = Some(Arc::new(handle));
-        }
+            let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+            handle.ok().map(Arc::new)
+        });
         Some(Owner {
             leases: self.leases.clone(),
-            process: self.handle.clone()?,
+            process: handle.clone()?,
         })
     }
 }
@@ -216,7 +222,7 @@ struct Fence {
 /// Reads under way, fences, and outcomes not told yet.
 pub(crate) struct Pulls {
     running: VecDeque<Pull>,
-    /// Given up, and still being written to.
+    /// Over, and still being written to.
     closing: Vec<Closing>,
     /// The number of the last call, and whether it is up.
     called: u64,
@@ -319,12 +325,8 @@ impl Pulls {
     fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, board: Board<'_>) {
         if let Some(Way::Both(shared)) = pull.way {
             self.calling = false;
-            if outcome.is_ok() {
-                board.take_down_done();
-            } else {
-                board.take_down();
-            }
-            if outcome.is_err() && !shared.settled() {
+            board.take_down();
+            if !shared.settled() {
                 self.closing.push(Closing {
                     op: pull.op,
                     peer: pull.peer,
@@ -332,8 +334,8 @@ impl Pulls {
                     outcome,
                     _into: pull.into,
                     shared,
-                    since: None,
-                    urged: false,
+                    ask_at: Time::ZERO,
+                    urge_at: None,
                 });
                 return;
             }

@@ -15,6 +15,8 @@ use crate::lease::Foreign;
 const LOOKS: u32 = 512;
 /// How long an owner may take over a share of a read that has been given up before it is told to go on.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the system is asked whether it has ended.
+const ASK_EVERY: Duration = Duration::from_millis(1);
 
 /// What the owner is known by after the way to it has been given up.
 #[derive(Clone)]
@@ -67,6 +69,7 @@ impl Shared {
             from: from.address.get(),
             into: into.as_mut_ptr().addr() as u64,
             length: from.length.get(),
+            share: cut.share,
         });
         Some(Self {
             owner,
@@ -139,8 +142,8 @@ impl Shared {
     }
 }
 
-/// A read that has ended, as far as its caller is concerned, while its owner may still write a share of it: its memory is
-/// not given back before that has ended too.
+/// A read that is over while its owner may still write a share of it: its memory is not given back before that has ended
+/// too.
 pub(crate) struct Closing {
     pub(crate) op: OpId,
     pub(crate) peer: PeerIndex,
@@ -149,21 +152,29 @@ pub(crate) struct Closing {
     /// Kept for as long as it may be written to.
     pub(crate) _into: Landing,
     pub(crate) shared: Shared,
-    pub(crate) since: Option<Time>,
-    pub(crate) urged: bool,
+    /// When the system is asked about the owner's process next, and when that is told to go on.
+    pub(crate) ask_at: Time,
+    pub(crate) urge_at: Option<Time>,
 }
 
 impl Closing {
-    /// Whether the owner is out of it, by its word, or because its process has ended. A system call.
+    /// Whether the owner is out of it, by its word, or because its process has ended: the system is asked now and then.
     pub(crate) fn over(&mut self, now: Time) -> bool {
-        let since = *self.since.get_or_insert(now);
-        if self.shared.settled() || ended(&self.shared.owner.process) {
+        if self.shared.settled() {
             return true;
         }
-        if !self.urged && now >= since + PATIENCE {
-            self.urged = true;
+        if now < self.ask_at {
+            return false;
+        }
+        self.ask_at = now + ASK_EVERY;
+        if ended(&self.shared.owner.process) {
+            return true;
+        }
+        let urge_at = *self.urge_at.get_or_insert(now + PATIENCE);
+        if now >= urge_at {
+            self.urge_at = Some(now + PATIENCE);
             // Stopped in the middle of a share it would hold this memory for ever. Nothing happens to a process that
-            // runs, and one that a debugger holds stays where it is: then this lasts until the debugger lets go.
+            // runs; one that a debugger or a freezer holds stays where it is, and this lasts until they let go.
             let _ = rustix::process::pidfd_send_signal(&*self.shared.owner.process, Signal::CONT);
         }
         false

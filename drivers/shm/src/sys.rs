@@ -35,8 +35,9 @@ pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) ->
         iov_base: std::ptr::without_provenance_mut(at as usize),
         iov_len: length,
     });
-    // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped; nothing of this
-    // process is written.
+    // SAFETY: the kernel reads at most `length` bytes at `address` and refuses what is not mapped. What it writes is the
+    // other process's (ours only where both ends are in one process), which has lent it to us by its call and keeps it
+    // until we have said that we are done.
     let written = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }

@@ -86,9 +86,6 @@ impl Message for ShmRail {
         if !self.pulls.is_idle() {
             done += self.pull(budget, sink);
         }
-        if !self.leases.borrowers().is_empty() && self.helps {
-            done += self.help();
-        }
         let lanes = self.hot.len();
         if self.first >= lanes {
             self.first = 0;
@@ -117,6 +114,10 @@ impl Message for ShmRail {
                     break;
                 }
             }
+        }
+        // Last, and beside the budget: what has come does not wait for it longer than for one share.
+        if !self.leases.borrowers().is_empty() && self.helps {
+            done += self.help();
         }
         if done == 0 {
             self.idle_poll();
@@ -268,7 +269,7 @@ impl Message for ShmRail {
         Err(Refused::Unsupported)
     }
 
-    /// Reads happen inside our own calls, so a fence is done when those before it have ended.
+    /// Reads end inside our own calls, so a fence is done when those before it have ended.
     fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
         let peer = match scope {
             FenceScope::Peer(peer) => Some(peer),

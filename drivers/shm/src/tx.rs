@@ -246,17 +246,17 @@ impl Tx {
         self.words.far()
     }
 
-    /// A send that ends after `step` of its steps: reserve, first part, rest, commit, ready bit.
+    /// A send that ends after `step` of its steps: reserve, rest, first part, commit, ready bit.
     pub(crate) fn half_send(&mut self, step: usize) {
         let Ok(Some(mut room)) = self.lane.reserve(60) else {
             panic!("the lane was full")
         };
         let (mut first, mut rest) = room.parts();
         if step >= 1 {
-            first.copy_from(&[1; 24]);
+            rest.copy_from(&[2; 36]);
         }
         if step >= 2 {
-            rest.copy_from(&[2; 36]);
+            first.copy_from(&[1; 24]);
         }
         if step >= 3 {
             room.commit();

@@ -267,3 +267,73 @@ fn a_read_that_was_given_up_is_kept_while_its_owner_says_that_it_writes() {
     world.rails[1].poll(64, &mut seen);
     assert_eq!(seen.ended, [(OpId(1), Err(OpError::NotDone))]);
 }
+
+/// Two readers of one owner, which turns from one to the other: reads that have ended well are written over at once.
+#[test]
+fn an_owner_of_two_reads_writes_to_none_that_has_ended() {
+    const LENGTH: usize = 256 << 10;
+    let mut world = World::new(3, &ShmConfig::default());
+    world.up(0, 1);
+    world.up(0, 2);
+    if !world.rails[0].pulls_from_us(PeerIndex(1)) {
+        return skipped("an_owner_of_two_reads", "process_vm_readv is not allowed here");
+    }
+    let (region, expected) = source(LENGTH, 9);
+    let remotes: Vec<_> = [2, 1]
+        .map(|reader| {
+            let memory = world.rails[reader].peers[0].memory.as_mut();
+            memory.unwrap().worth = u64::MAX;
+            let whole = Exposure::Region(region.whole());
+            world.rails[0].expose(whole, Access::Read, Some(PeerIndex(reader as u32)))
+        })
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let over = AtomicBool::new(false);
+    let mut readers: Vec<_> = world.rails.drain(1..).rev().collect();
+    let owner = &mut world.rails[0];
+    std::thread::scope(|scope| {
+        let expected = &expected;
+        let reads: Vec<_> = readers
+            .iter_mut()
+            .zip(remotes)
+            .map(|(reader, remote)| scope.spawn(move || read_in_a_row(reader, &remote, expected)))
+            .collect();
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                owner.poll(64, &mut Seen::default());
+            }
+        });
+        let _over = Over(&over);
+        for read in reads {
+            read.join().unwrap();
+        }
+    });
+    assert!(owner.tally().helped > 10, "{} shares", owner.tally().helped);
+}
+
+/// Reads again and again; what the read before brought is written over, and has to stay so.
+fn read_in_a_row(reader: &mut crate::ShmRail, remote: &Remote, expected: &[u8]) {
+    let mine = vec![0xa5; expected.len()];
+    let targets = [0, 1].map(|_| Region::new(expected.len()).unwrap());
+    let mut got = vec![0; expected.len()];
+    for round in 0..1500u64 {
+        let (target, before) = (&targets[round as usize % 2], &targets[(round as usize + 1) % 2]);
+        reader
+            .get(PeerIndex(0), OpId(round), remote, Landing::Region(target.whole()))
+            .unwrap();
+        let mut seen = Seen::default();
+        while seen.ended.is_empty() {
+            reader.progress(Time::from_nanos(round));
+            reader.poll(1, &mut seen);
+        }
+        assert_eq!(seen.ended, [(OpId(round), Ok(0))]);
+        target.read(0, &mut got);
+        assert!(got == expected, "round {round}: not what was sent");
+        target.write(0, &mine);
+        if round > 0 {
+            before.read(0, &mut got);
+            assert!(got == mine, "round {round}: written to after its end");
+        }
+    }
+}
