@@ -259,7 +259,7 @@ impl Producer {
     /// Asks for the line of the next cell, to be written soon. The consumer has it, because it polls it, and getting it
     /// back takes as long as getting a message across: who is about to answer has that time while it still reads what
     /// it answers. `rest`: how many bytes of the answer will not fit its cell, as far as that can be known; the lines of
-    /// the first [`ASK_BYTES`] of them are asked for too.
+    /// the first KiB of them are asked for too.
     #[inline(always)]
     pub fn expect_to_send(&self, rest: usize) {
         // SAFETY: inside the cells and aligned: checked by `attach`.
