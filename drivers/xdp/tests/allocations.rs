@@ -28,17 +28,20 @@ fn count() {
 
 // SAFETY: everything is passed on to the system's allocator unchanged; counting touches no memory of it.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait asks: the layout is not empty.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promise is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: as the trait asks: `at` is what `alloc` or `realloc` gave for this layout.
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: `at` came from `alloc` above, so from the system's allocator.
         unsafe { System.dealloc(at, layout) }
     }
 
+    // SAFETY: as for `dealloc`, and `size` is not zero.
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
         // SAFETY: `at` came from `alloc` above, so from the system's allocator.
