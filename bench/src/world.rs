@@ -174,8 +174,11 @@ impl Link for WorldLink<'_> {
         let (world, peer) = (self.world, self.peer);
         for batch in batches(count, window) {
             world.scope(|scope| {
-                let sends: Result<Vec<_>, _> = (0..batch).map(|_| scope.isend(peer, DATA, body)).collect();
-                world.wait_all(&mut sends?)
+                let mut sends = Vec::with_capacity(batch);
+                for _ in 0..batch {
+                    sends.push(scope.isend(peer, DATA, body)?);
+                }
+                world.wait_all(&mut sends)
             })?;
         }
         Ok(())
@@ -197,11 +200,11 @@ impl Link for WorldLink<'_> {
         }
         for batch in batches(count, window.min(sinks.count())) {
             world.scope(|scope| {
-                let posted: Result<Vec<_>, _> = sinks.buffers()[..batch]
-                    .iter_mut()
-                    .map(|sink| scope.irecv(peer, DATA, sink))
-                    .collect();
-                world.wait_all(&mut posted?)
+                let mut posted = Vec::with_capacity(batch);
+                for sink in &mut sinks.buffers()[..batch] {
+                    posted.push(scope.irecv(peer, DATA, sink)?);
+                }
+                world.wait_all(&mut posted)
             })?;
         }
         Ok(())

@@ -1,10 +1,9 @@
 //! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use crate::error::{Awaited, Error};
-use crate::progress::{Envelope, Held, Look, Ticket};
+use crate::progress::{Each, Envelope, Held, Look, Ticket};
 use crate::scope::Lent;
 use crate::types::Status;
 use crate::world::World;
@@ -209,27 +208,26 @@ pub(crate) fn wait_any(
 
 /// Waits until all of `requests` have ended, then reports the first error among them.
 pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Duration) -> Result<(), Error> {
-    let open = requests
-        .iter()
-        .filter(|request| request.ticket().is_some())
-        .count();
-    if open > 0 {
-        // Each is looked at until it is done, then never again: the cost is linear, not quadratic.
-        let at = Cell::new(0);
-        let is_done = |look: &mut dyn Look, at: usize| {
-            let ticket = requests[at].ticket();
-            ticket.is_none_or(|ticket| look.is_done(ticket))
-        };
-        // Those before are done; nobody is to look at their peers.
-        world.wait_look(limit, &|| several(open, &requests[at.get()..]), &mut |look| {
-            while at.get() < requests.len() && is_done(look, at.get()) {
-                at.set(at.get() + 1);
-            }
-            (at.get() == requests.len()).then_some(())
-        })?;
-    } else {
+    if requests.iter().all(|request| request.ticket().is_none()) {
         world.front().flush_gathered();
+        return Ok(());
     }
+    let mut all = All {
+        world,
+        requests,
+        at: 0,
+        badly: false,
+    };
+    world.wait_each(limit, &mut all)?;
+    if !all.badly {
+        return Ok(());
+    }
+    first_error(requests)
+}
+
+/// The outcomes of those that did not end well.
+#[cold]
+fn first_error(requests: &mut [Request<'_>]) -> Result<(), Error> {
     let mut first = Ok(());
     for request in requests {
         if let (Some(_), Some(Err(error))) = (request.ticket(), request.test()) {
@@ -237,4 +235,43 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
         }
     }
     first
+}
+
+/// Requests of which each is looked at until it has ended, then never again: the cost is linear, not quadratic.
+struct All<'r, 'a> {
+    world: &'r World,
+    requests: &'r mut [Request<'a>],
+    /// Those before have ended; nobody is to look at their peers.
+    at: usize,
+    /// One of them not well: it still has its outcome.
+    badly: bool,
+}
+
+impl Each for All<'_, '_> {
+    #[inline(always)]
+    fn look(&mut self, look: &mut impl Look) -> Option<()> {
+        for request in &mut self.requests[self.at..] {
+            if let Phase::Open(ticket) = request.phase {
+                if let Some(status) = look.take_well_ended(ticket) {
+                    if let Some(lent) = &request.lent {
+                        lent.settle(self.world);
+                    }
+                    request.phase = Phase::Done(status);
+                } else if look.is_done(ticket) {
+                    self.badly = true;
+                } else {
+                    return None;
+                }
+            }
+            self.at += 1;
+        }
+        Some(())
+    }
+
+    #[cold]
+    fn awaited(&self) -> Awaited {
+        let left = &self.requests[self.at..];
+        let count = left.iter().filter(|request| request.ticket().is_some()).count();
+        several(count, left)
+    }
 }

@@ -211,57 +211,67 @@ pub(crate) struct Ledger {
 
 #[derive(Default)]
 struct Entries {
-    /// `None` when the slot is free.
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Entry>,
     free: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     ticket: Ticket,
+    /// Its scope; [`Entry::FREE`] when the slot is free.
     scope: u64,
     /// Whose request it is; `None` for any rank's.
     peer: Option<u32>,
 }
 
+impl Entry {
+    /// No scope has this number: they are counted from 1 on.
+    const FREE: u64 = 0;
+}
+
+impl Entries {
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
+        self.slots.push(Entry { ticket, scope, peer });
+        (self.slots.len() - 1) as u32
+    }
+}
+
 impl Ledger {
-    #[inline]
-    fn enter(&self, entry: Entry) -> u32 {
+    #[inline(always)]
+    fn enter(&self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
         let mut entries = self.entries.borrow_mut();
-        match entries.free.pop() {
-            Some(slot) => {
-                entries.slots[slot as usize] = Some(entry);
-                slot
-            }
-            None => {
-                entries.slots.push(Some(entry));
-                (entries.slots.len() - 1) as u32
-            }
-        }
+        let Some(slot) = entries.free.pop() else {
+            return entries.grow(ticket, scope, peer);
+        };
+        // Word by word into its place: see `Front::post_send`.
+        let entry = &mut entries.slots[slot as usize];
+        entry.ticket = ticket;
+        entry.scope = scope;
+        entry.peer = peer;
+        slot
     }
 
     #[inline]
     fn strike(&self, slot: u32) {
         let mut entries = self.entries.borrow_mut();
-        entries.slots[slot as usize] = None;
+        entries.slots[slot as usize].scope = Entry::FREE;
         entries.free.push(slot);
     }
 
     /// Any open request of `scope`, from slot `from` on.
     fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
         let entries = self.entries.borrow();
-        let of_scope = |(at, entry): (usize, &Option<Entry>)| {
-            entry
-                .filter(|entry| entry.scope == scope)
-                .map(|entry| (at as u32, entry.ticket))
-        };
-        entries.slots.iter().enumerate().skip(from).find_map(of_scope)
+        let mut of_scope = (from..).zip(entries.slots.iter().skip(from));
+        let (at, entry) = of_scope.find(|(_, entry)| entry.scope == scope)?;
+        Some((at as u32, entry.ticket))
     }
 
     /// Whose the open requests of `scope` are, from slot `from` on.
     fn peers(&self, scope: u64, from: usize) -> Peers {
         let entries = self.entries.borrow();
-        let open = entries.slots.iter().skip(from).flatten();
+        let open = entries.slots.iter().skip(from);
         open.filter(|entry| entry.scope == scope)
             .map(|entry| entry.peer)
             .collect()
@@ -374,9 +384,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// An unknown rank, or a lost one.
-    #[inline]
+    #[inline(always)]
     pub fn isend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
-        self.send_piece(Envelope::to(USER, to, tag, false), data)
+        // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
+        let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        let ticket = match self.world.front().post_send(USER, to, tag, loan) {
+            Ok(Ticket::DONE) => None,
+            Ok(ticket) => Some(ticket),
+            Err(error) => return Err(*error),
+        };
+        Ok(self.sent(Envelope::to(USER, to, tag, false), data.len(), ticket))
     }
 
     /// Starts sending `data` to rank `to`; it ends when a receive there has matched it.
@@ -384,14 +401,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// As [`Scope::isend`].
     pub fn issend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
-        self.send_piece(Envelope::to(USER, to, tag, true), data)
-    }
-
-    #[inline]
-    fn send_piece(&'scope self, envelope: Envelope, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
-        // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
+        // SAFETY: as in `isend`.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-        let ticket = self.world.front().hold()?.post_loan(envelope, loan)?;
+        let envelope = Envelope::to(USER, to, tag, true);
+        let ticket = self.world.front().hold()?.send_loan(envelope, loan)?;
         Ok(self.sent(envelope, data.len(), ticket))
     }
 
@@ -443,7 +456,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// An unknown rank, or a lost one.
-    #[inline]
+    #[inline(always)]
     pub fn irecv(
         &'scope self,
         from: impl Into<Source>,
@@ -455,8 +468,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (length, start) = (into.len(), into.as_mut_ptr());
         // SAFETY: `into` is borrowed exclusively for `'scope`, and `run` ends the request before `'scope` ends.
         let loan = unsafe { MutLoan::new(start, length) };
-        let ticket = self.world.front().hold()?.recv_loan(envelope, loan)?;
-        Ok(self.request(envelope, false, ticket, Some((start, length))))
+        match self
+            .world
+            .front()
+            .post_recv((USER, envelope.peer()), envelope.tag, envelope.ignore, loan)
+        {
+            Ok(ticket) => Ok(self.request(envelope, false, ticket, Some((start, length)))),
+            Err(error) => Err(*error),
+        }
     }
 
     /// Starts receiving one message into several pieces, which are filled one after the other.
@@ -503,7 +522,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(self.request(envelope, false, ticket, None))
     }
 
-    #[inline]
+    #[inline(always)]
     fn sent(&'scope self, envelope: Envelope, len: usize, ticket: Option<Ticket>) -> Request<'scope> {
         match ticket {
             Some(ticket) => self.request(envelope, true, ticket, None),
@@ -521,7 +540,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn request(
         &'scope self,
         envelope: Envelope,
@@ -529,11 +548,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         ticket: Ticket,
         buffer: Option<(*mut u8, usize)>,
     ) -> Request<'scope> {
-        let slot = self.world.ledger().enter(Entry {
-            ticket,
-            scope: self.serial,
-            peer: envelope.named_peer(),
-        });
+        let (ledger, peer) = (self.world.ledger(), envelope.named_peer());
+        let slot = ledger.enter(ticket, self.serial, peer);
         self.open.set(self.open.get() + 1);
         let lent = Some(Lent {
             slot,

@@ -15,7 +15,7 @@ use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
-use crate::progress::{Envelope, Front, Look};
+use crate::progress::{Each, Envelope, Front, Look};
 use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
@@ -616,6 +616,12 @@ impl World {
     ) -> Result<R, Error> {
         self.front
             .wait_until(limit, what, &mut |waiting| self.complain(waiting), done)
+    }
+
+    /// Waits until all that `left` holds have ended.
+    pub(crate) fn wait_each(&self, limit: Duration, left: &mut impl Each) -> Result<(), Error> {
+        self.front
+            .wait_each(limit, left, &mut |waiting| self.complain(waiting))
     }
 
     /// Waits for a matching message.

@@ -484,6 +484,51 @@ fn a_timeout_names_who_what_and_the_state_of_the_peer() {
 }
 
 #[test]
+fn a_wait_for_all_tells_the_first_error_and_leaves_the_others_their_ends() {
+    in_both_modes(2, |world| {
+        let other = 1 - world.rank();
+        let (mut first, mut short, mut last) = ([0; 4], [0; 2], [0; 4]);
+        let told = world.scope(|s| {
+            let mut requests = vec![
+                s.irecv(other, 1, &mut first)?,
+                s.irecv(other, 2, &mut short)?,
+                s.irecv(other, 3, &mut last)?,
+            ];
+            for tag in 1..=3 {
+                world.send(other, tag, &[tag as u8; 4])?;
+            }
+            let error = world.wait_all(&mut requests).unwrap_err();
+            let ends: Vec<_> = requests
+                .iter()
+                .map(|request| request.status().map(|status| status.len))
+                .collect();
+            // Told once: nobody hears of it again.
+            assert!(world.wait_all(&mut requests).is_ok());
+            Ok((error.code(), ends))
+        });
+        assert_eq!(told.unwrap(), ("message.truncated", vec![Some(4), None, Some(4)]));
+        assert_eq!((first, short, last), ([1; 4], [2; 2], [3; 4]));
+
+        // A deadline that passes takes no outcome away from one that has ended badly.
+        let mut never = [0; 4];
+        world.send(other, 4, &[4; 4]).unwrap();
+        world.barrier().unwrap();
+        let told = world.scope(|s| {
+            let mut requests = vec![s.irecv(other, 4, &mut short)?, s.irecv(other, 5, &mut never)?];
+            let late = world
+                .within(Duration::from_millis(50))
+                .wait_all(&mut requests)
+                .unwrap_err();
+            let bad = requests[0].test().unwrap().unwrap_err();
+            assert!(requests[1].cancel() && requests.remove(1).wait().is_err());
+            Ok((late.code(), bad.code()))
+        });
+        assert_eq!(told.unwrap(), ("timeout", "message.truncated"));
+        world.barrier().unwrap();
+    });
+}
+
+#[test]
 fn a_timeout_of_several_requests_names_their_peers_and_how_their_rails_are() {
     in_both_modes(3, |world| {
         if world.rank() != 0 {

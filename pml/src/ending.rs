@@ -35,24 +35,35 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// The status of a request that has ended well, and frees it. `None`: it is under way, or ended in another way, which
+    /// [`Pml::test`] tells.
+    #[inline(always)]
+    pub fn take_well_ended(&mut self, id: RequestId) -> Option<Status> {
+        let slot = self.core.requests.get(id)?;
+        if slot.state() != State::Done || slot.marks != 0 || slot.outcome != Outcome::Ok {
+            return None;
+        }
+        let status = Status {
+            source: crate::rank::Rank(slot.peer),
+            tag: slot.tag,
+            length: slot.length,
+        };
+        self.core.requests.free(id.index());
+        Some(status)
+    }
+
     /// How a request ended, and frees it; `None` while it is under way. A stale id ends with
     /// [`PmlError::StaleRequest`].
     #[inline]
     pub fn test(&mut self, id: RequestId) -> Option<Result<Status, PmlError>> {
+        if let Some(status) = self.take_well_ended(id) {
+            return Some(Ok(status));
+        }
         let Some(slot) = self.core.requests.get(id) else {
             return Some(Err(PmlError::StaleRequest(id)));
         };
         if slot.state() != State::Done {
             return self.unfinished(id);
-        }
-        if slot.marks == 0 && slot.outcome == Outcome::Ok {
-            let status = Status {
-                source: crate::rank::Rank(slot.peer),
-                tag: slot.tag,
-                length: slot.length,
-            };
-            self.core.requests.free(id.index());
-            return Some(Ok(status));
         }
         self.verdict(id)
     }

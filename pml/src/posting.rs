@@ -2,7 +2,7 @@
 
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Message;
-use doorbell_matching::{Entry, Posted};
+use doorbell_matching::{Entry, MatchKey, Posted};
 
 use crate::args::{Delivery, MultiArgs, RecvArgs, Target};
 use crate::core::Core;
@@ -36,8 +36,15 @@ impl<M: Message> Pml<M> {
         slot.context = context;
         slot.tag = tag;
         slot.room = room;
-        self.core
-            .post(id, pattern(from, context, tag, ignore), room.len() as u64);
+        let length = room.len() as u64;
+        match from {
+            // By value all the way: a pattern that is built in memory and read back by other words stalls the processor.
+            Source::Rank(rank) if ignore == 0 => {
+                let key = MatchKey::new(u32::from(context), rank.0, tag);
+                self.core.post_exact(id, key, length);
+            }
+            _ => self.core.post(id, pattern(from, context, tag, ignore), length),
+        }
         Ok(id)
     }
 

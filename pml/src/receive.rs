@@ -2,7 +2,7 @@
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Inbound;
-use doorbell_matching::{Entry, MatchKey, Pattern, Posted};
+use doorbell_matching::{Entry, MatchKey, Pattern, Posted, Unexpected};
 
 use crate::args::{Delivery, Status, Target};
 use crate::convertor::to_usize;
@@ -281,12 +281,28 @@ impl Core {
         self.release_multi(parent.index(), outcome);
     }
 
+    /// As [`Core::post`], of a receive that leaves nothing open.
+    #[inline(always)]
+    pub(crate) fn post_exact(&mut self, id: RequestId, key: MatchKey, room: u64) {
+        match self.matcher.post(&Entry::once(key.into(), room, id.to_bits())) {
+            Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
+            Posted::Found(kept) => self.found_kept(id, &kept),
+        }
+        if self.any_lost {
+            self.fail_unreachable(id, key.into());
+        }
+    }
+
+    #[inline(never)]
+    fn found_kept(&mut self, id: RequestId, kept: &Unexpected) {
+        self.deliver_recorded(&Landing::of(id, kept.length), kept.token as u32);
+    }
+
     /// Posts the entry of a single receive whose slot is filled in. Finds a kept message, or links.
-    #[inline]
     pub(crate) fn post(&mut self, id: RequestId, pattern: Pattern, room: u64) {
         match self.matcher.post(&Entry::once(pattern, room, id.to_bits())) {
             Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
-            Posted::Found(kept) => self.deliver_recorded(&Landing::of(id, kept.length), kept.token as u32),
+            Posted::Found(kept) => self.found_kept(id, &kept),
         }
         if self.any_lost {
             self.fail_unreachable(id, pattern);

@@ -663,4 +663,9 @@ impl Look for Core {
     fn is_done(&mut self, ticket: Ticket) -> bool {
         self.pml.is_done(RequestId::from_bits(ticket.0))
     }
+
+    #[inline(always)]
+    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status> {
+        Some(self.pml.take_well_ended(RequestId::from_bits(ticket.0))?.into())
+    }
 }

@@ -359,6 +359,16 @@ impl Look for &Link {
     fn is_done(&mut self, ticket: Ticket) -> bool {
         !matches!(self.shared.cells.state(ticket.cell()), State::Open | State::Free) || self.has_ended()
     }
+
+    #[inline]
+    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status> {
+        if self.shared.cells.state(ticket.cell()) != State::Done {
+            return None;
+        }
+        let status = self.shared.cells.outcome(ticket.cell())?.ok()?;
+        self.give_back(ticket.cell());
+        Some(status)
+    }
 }
 
 /// The explanation of a wait when the thread that could explain it has ended.

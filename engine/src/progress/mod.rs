@@ -36,6 +36,9 @@ pub(crate) use self::watch::Watch;
 pub(crate) struct Ticket(pub(crate) u64);
 
 impl Ticket {
+    /// Of a send that was done when it was started. No request has so high a number.
+    pub(crate) const DONE: Self = Self(u64::MAX);
+
     #[inline]
     fn cell(self) -> u32 {
         self.0 as u32
@@ -45,6 +48,18 @@ impl Ticket {
 /// Whether a request has ended: what a wait for several of them looks at.
 pub(crate) trait Look {
     fn is_done(&mut self, ticket: Ticket) -> bool;
+
+    /// The status of one that has ended well, and frees it; `None`: it is under way, or ended in another way.
+    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status>;
+}
+
+/// Several requests that are waited for together.
+pub(crate) trait Each {
+    /// Looks at those that are left; something when none is under way any more.
+    fn look(&mut self, at: &mut impl Look) -> Option<()>;
+
+    /// What is left, in words.
+    fn awaited(&self) -> Awaited;
 }
 
 /// Who, which context, which tag: the small part of every send, receive and probe.
@@ -308,6 +323,75 @@ impl Front {
         }
     }
 
+    /// Starts a send out of one borrowed piece, which others may follow, with which it may leave; [`Ticket::DONE`]: done already.
+    ///
+    /// Its arguments and its answer are in registers, here and in [`Front::post_recv`]. A processor that copies what it has just
+    /// written in other pieces waits until all of its writes are out, and among those of a send is one to a line that
+    /// another core has.
+    #[inline(never)]
+    pub(crate) fn post_send(
+        &self,
+        context: u16,
+        to: u32,
+        tag: u64,
+        loan: ConstLoan,
+    ) -> Result<Ticket, Box<Error>> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let sent = core.pml.post_loan(Rank(to), context, tag, loan);
+                let sent = sent.map_err(|error| core.explained(error))?;
+                core.posted(Rank(to), loan.len());
+                Ok(ticket_of(sent).unwrap_or(Ticket::DONE))
+            }
+            Self::Dedicated(link) => {
+                let envelope = Envelope::to(context, to, tag, false);
+                Ok(link.start_request(|cell| Command::Send { cell, envelope, loan })?)
+            }
+        }
+    }
+
+    /// Starts a receive into one borrowed piece.
+    #[inline(never)]
+    pub(crate) fn post_recv(
+        &self,
+        (context, peer): (u16, u32),
+        tag: u64,
+        ignore: u64,
+        loan: MutLoan,
+    ) -> Result<Ticket, Box<Error>> {
+        let envelope = Envelope {
+            tag,
+            ignore,
+            peer,
+            context,
+            synchronous: false,
+        };
+        Ok(self.hold()?.recv_loan(envelope, loan)?)
+    }
+
+    /// Waits until all that `left` holds have ended, and settles those that ended well.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub(crate) fn wait_each(
+        &self,
+        limit: Duration,
+        left: &mut impl Each,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
+        // What is asked about the rest is asked between two looks.
+        let left = RefCell::new(left);
+        let what = || left.borrow().awaited();
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                core.wait(limit, what, notice, |core| left.borrow_mut().look(core))
+            }
+            Self::Dedicated(link) => link.wait(limit, what, notice, |link| left.borrow_mut().look(link)),
+        }
+    }
+
     /// Waits until a matching message is there.
     ///
     /// # Errors
@@ -487,33 +571,15 @@ impl Held<'_> {
         }
     }
 
-    /// The same of one that others may follow, with which it may leave.
-    #[inline]
-    pub(crate) fn post_loan(&mut self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
-        match self {
-            Self::Inline(core) if !envelope.synchronous => {
-                let (to, context, tag) = (Rank(envelope.peer), envelope.context, envelope.tag);
-                let sent = core.pml.post_loan(to, context, tag, loan);
-                let sent = sent.map_err(|error| core.explained(error))?;
-                core.posted(to, loan.len());
-                Ok(ticket_of(sent))
-            }
-            other => other.send_loan(envelope, loan),
-        }
-    }
-
     /// Starts a receive into one borrowed piece.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv_loan(&mut self, envelope: Envelope, loan: MutLoan) -> Result<Ticket, Error> {
         match self {
             Self::Inline(core) => {
-                let id = core.pml.recv_loan(
-                    envelope.source(),
-                    envelope.context,
-                    envelope.tag,
-                    envelope.ignore,
-                    loan,
-                );
+                let (source, context) = (envelope.source(), envelope.context);
+                let id = core
+                    .pml
+                    .recv_loan(source, context, envelope.tag, envelope.ignore, loan);
                 let id = id.map_err(|error| core.explained(error))?;
                 Ok(Ticket(id.to_bits()))
             }
