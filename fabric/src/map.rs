@@ -41,6 +41,8 @@ pub enum Protection {
 pub struct Object {
     descriptor: OwnedFd,
     length: usize,
+    /// What it is made of, and a map of it begins on.
+    page: usize,
 }
 
 /// The size of a page, in bytes.
@@ -67,7 +69,35 @@ impl Object {
             .map_err(failed)?;
         rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
-        Ok(Self { descriptor, length })
+        Ok(Self {
+            descriptor,
+            length,
+            page: page_size(),
+        })
+    }
+
+    /// The same of huge pages (of the size that is the kernel's default, 2 MiB on x86-64), which somebody must have set aside
+    /// (`/proc/sys/vm/nr_hugepages`).
+    ///
+    /// # Errors
+    /// When fewer are free than are needed.
+    pub fn huge(label: &str, length: usize) -> Result<Self, RailError> {
+        let failed =
+            |errno: Errno| RailError::memory("make an object of huge pages", label, length, errno.into());
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let descriptor = rustix::fs::memfd_create(label, flags).map_err(failed)?;
+        let page = page_of(&rustix::fs::fstat(&descriptor).map_err(failed)?);
+        let length = length
+            .max(1)
+            .checked_next_multiple_of(page)
+            .ok_or_else(|| failed(Errno::NOMEM))?;
+        rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
+        rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
+        Ok(Self {
+            descriptor,
+            length,
+            page,
+        })
     }
 
     /// Makes a file of `length` bytes (whole pages, backed now), readable and writable by its owner alone. It must
@@ -84,7 +114,11 @@ impl Object {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
-        Ok(Self { descriptor, length })
+        Ok(Self {
+            descriptor,
+            length,
+            page: page_size(),
+        })
     }
 
     /// Opens the object behind descriptor `number` of process `process` (one of the same user), for the uses that
@@ -142,7 +176,11 @@ impl Object {
                 "passed a memory object with less memory than its length",
             ));
         }
-        Ok(Self { descriptor, length })
+        Ok(Self {
+            descriptor,
+            length,
+            page: page_of(&stat),
+        })
     }
 
     /// From now on nobody can make a new writable map of it: call after the maker has mapped it, before passing it.
@@ -159,6 +197,11 @@ impl Object {
         self.length
     }
 
+    /// The size of the pages that it is made of, in bytes.
+    pub fn page(&self) -> usize {
+        self.page
+    }
+
     /// Never: an object has at least one page.
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -173,6 +216,11 @@ impl Object {
     }
 }
 
+/// The size of the pages of a shared memory object: one of huge pages says so by its block size.
+fn page_of(stat: &rustix::fs::Stat) -> usize {
+    usize::try_from(stat.st_blksize).unwrap_or(0).max(page_size())
+}
+
 /// The unit of `st_blocks`, in bytes, whatever the file system's own is.
 const STAT_BLOCK: u64 = 512;
 
@@ -185,9 +233,11 @@ impl AsFd for Object {
 /// A map of a whole [`Object`] between two guard pages; not inherited by `fork`. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Map {
-    /// The first byte of the object, one guard page into the reservation.
+    /// The first byte of the object, a guard page or more into the reservation.
     start: *mut u8,
     length: usize,
+    /// The reservation, and its length.
+    reserved: (*mut u8, usize),
     protection: Protection,
 }
 
@@ -201,7 +251,8 @@ impl Map {
     fn new(object: &Object, protection: Protection) -> Result<Self, RailError> {
         let failed =
             |errno: Errno| RailError::memory("map a shared memory object", "", object.length, errno.into());
-        let guard = page_size();
+        // Huge pages begin where they like; all others need one guard page on each side.
+        let guard = object.page;
         let reserved = object.length + 2 * guard;
         // SAFETY: a fresh private reservation at an address of the kernel's choice touches no existing memory.
         let reservation = unsafe {
@@ -214,9 +265,12 @@ impl Map {
         }
         .map_err(failed)?
         .cast::<u8>();
+        // Reservations begin on pages, so that this is a page in at least.
+        let start = (reservation.addr() + 1).next_multiple_of(guard);
         let map = Self {
-            start: reservation.wrapping_add(guard),
+            start: reservation.wrapping_add(start - reservation.addr()),
             length: object.length,
+            reserved: (reservation, reserved),
             protection,
         };
         let rights = match protection {
@@ -224,7 +278,8 @@ impl Map {
             Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: MAP_FIXED replaces pages of our own reservation only: it starts one page in and ends one before its end.
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only: it starts at least one page in, at most one page of
+        // the object, and ends before its end.
         unsafe {
             rustix::mm::mmap(
                 map.as_ptr().cast(),
@@ -282,8 +337,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        let guard = page_size();
-        let (reservation, reserved) = (self.start.wrapping_sub(guard), self.length + 2 * guard);
+        let (reservation, reserved) = self.reserved;
         // SAFETY: the reservation is ours alone, and whoever used its addresses held this value.
         let unmapped = unsafe { rustix::mm::munmap(reservation.cast(), reserved) };
         debug_assert!(unmapped.is_ok(), "munmap of our own reservation: {unmapped:?}");

@@ -214,3 +214,25 @@ fn a_forked_child_does_not_inherit_a_map() {
         "{status:x}"
     );
 }
+
+#[test]
+fn huge_pages_are_had_whole_or_refused() {
+    match Object::huge("test", 1) {
+        Err(error) => {
+            assert_eq!(error.code(), "memory");
+            assert!(error.to_string().contains("huge pages"), "{error}");
+        }
+        Ok(object) => {
+            assert!(object.page() > page_size() && object.len() == object.page());
+            let (map, other) = (
+                object.map(Protection::ReadWrite).unwrap(),
+                object.map(Protection::ReadWrite).unwrap(),
+            );
+            assert!(map.as_ptr().addr().is_multiple_of(object.page()));
+            let words = [map, other].map(|map| Words::of(map.into()).unwrap());
+            words[0].get(7).unwrap().store(9, Relaxed);
+            assert_eq!(words[1].get(7).unwrap().load(Relaxed), 9);
+        }
+    }
+    assert_eq!(Object::new("test", 1).unwrap().page(), page_size());
+}

@@ -52,7 +52,18 @@ impl Region {
     /// # Errors
     /// When memory runs out, with the size that was asked for.
     pub fn new(length: usize) -> Result<Self, RailError> {
-        let object = Object::new("doorbell-region", length)?;
+        Self::of(Object::new("doorbell-region", length)?, length)
+    }
+
+    /// The same in huge pages, for what a device reaches: fewer entries in its IOMMU.
+    ///
+    /// # Errors
+    /// When fewer huge pages are free than are needed.
+    pub fn huge(length: usize) -> Result<Self, RailError> {
+        Self::of(Object::huge("doorbell-region", length)?, length)
+    }
+
+    fn of(object: Object, length: usize) -> Result<Self, RailError> {
         let map = object.map(Protection::ReadWrite)?;
         Ok(Self {
             inner: Arc::new(RegionInner { map, object, length }),
