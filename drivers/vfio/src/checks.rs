@@ -1,0 +1,487 @@
+//! Opening a device by one step after another, each of which can be shown: what it found, or the one error and its fix.
+//!
+//! ```text
+//!   device ► iommu ► driver ► group ► device-file ► container ► version ► model ► free ► memlock ► answers
+//!   └── files of the machine ───────────────────────────────┘  └── answers of its kernel ──────────────┘
+//! ```
+//!
+//! Whoever only wants the device calls [`Claim::open`](crate::Claim::open), which walks the same chain. Walking it to the end
+//! opens the device, which resets the function, and closes it again with the chain.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Access, AtFlags, CWD};
+use vfio_ioctls::VfioError;
+
+use crate::bdf::Bdf;
+use crate::config::Config;
+use crate::device::{Device, RegionIndex, Way};
+use crate::discover::{Interface, PciDevice, Role};
+use crate::error::Error;
+use crate::holder;
+use crate::host::{Host, names};
+use crate::kernel::{Domain, Kernel, reason};
+use crate::memlock::Memlock;
+
+/// One step on the way to an open device.
+#[derive(Debug)]
+pub struct Step {
+    /// Its name, which stays the same for ever.
+    pub name: &'static str,
+    /// What has to hold, in a few words.
+    pub about: &'static str,
+    /// Whether it does.
+    pub verdict: Verdict,
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It holds; what was found.
+    Holds(String),
+    /// It does not; the steps after it are not walked.
+    Broken(Error),
+    /// It could not be found out, and why.
+    Open(&'static str),
+}
+
+impl Step {
+    /// What to do, where it is broken.
+    pub fn fix(&self) -> Option<String> {
+        match &self.verdict {
+            Verdict::Broken(error) => Some(error.fix()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is broken.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.verdict, Verdict::Broken(_))
+    }
+}
+
+/// All steps from the device's address to its answers, for a program that will share `memory` bytes with it. Ends after the
+/// first one that is broken.
+///
+/// ```
+/// use doorbell_vfio::{Host, Verdict, chain};
+/// for step in chain(&Host::here(), "01:10.0".parse()?, 8 << 20) {
+///     match &step.verdict {
+///         Verdict::Holds(found) => println!("ok      {}: {found}", step.about),
+///         Verdict::Broken(error) => println!("broken  {}: {}\n  do: {}", step.about, error.reason(), error.fix()),
+///         Verdict::Open(why) => println!("?       {}: {why}", step.about),
+///     }
+/// }
+/// # Ok::<(), doorbell_vfio::Error>(())
+/// ```
+pub fn chain(host: &Host, bdf: Bdf, memory: u64) -> Chain {
+    Chain::new(host, bdf, memory)
+}
+
+type Check = fn(&mut Walk) -> Result<Verdict, Error>;
+
+/// The steps in their order.
+const STEPS: &[(&str, &str, Check)] = &[
+    ("device", "the device is there", Walk::device),
+    ("iommu", "an IOMMU stands before memory", Walk::iommu),
+    ("driver", "its driver gives it to programs", Walk::driver),
+    (
+        "group",
+        "nobody else in its IOMMU group is the kernel's",
+        Walk::group,
+    ),
+    ("device-file", "its file may be opened", Walk::device_file),
+    (
+        "container",
+        "the IOMMU's file may be opened",
+        Walk::container_file,
+    ),
+    ("version", "the kernel speaks our version of VFIO", Walk::version),
+    ("model", "the kernel's IOMMU model is ours", Walk::model),
+    ("free", "nobody else has it open", Walk::free),
+    ("memlock", "its memory can be locked", Walk::memlock),
+    ("answers", "it answers", Walk::answers),
+];
+
+/// Walks the steps; an iterator over them.
+#[derive(Debug)]
+pub struct Chain {
+    walk: Walk,
+    next: usize,
+}
+
+impl Chain {
+    /// As [`chain`].
+    pub fn new(host: &Host, bdf: Bdf, memory: u64) -> Self {
+        Self {
+            walk: Walk {
+                host: host.clone(),
+                bdf,
+                memory,
+                way: None,
+                found: None,
+                domain: None,
+                open: None,
+            },
+            next: 0,
+        }
+    }
+
+    /// By this way only: [`Way::Group`] or [`Way::Cdev`]. Unasked, by the group, unless only the other one is there.
+    pub fn by(mut self, way: Way) -> Self {
+        self.walk.way = Some(way);
+        self
+    }
+
+    /// Walks what is left of it, and hands out the open device.
+    ///
+    /// # Errors
+    /// That of the first step that is broken.
+    pub fn finish(mut self) -> Result<Arc<dyn Device>, Error> {
+        for step in self.by_ref() {
+            if let Verdict::Broken(error) = step.verdict {
+                return Err(error);
+            }
+        }
+        // A tree of files has no device to open.
+        let bdf = self.walk.bdf;
+        self.walk
+            .open
+            .map(|device| device as _)
+            .ok_or(Error::NoDevice { bdf })
+    }
+}
+
+impl Iterator for Chain {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let &(name, about, check) = STEPS.get(self.next)?;
+        self.next += 1;
+        let verdict = check(&mut self.walk).unwrap_or_else(|error| {
+            self.next = STEPS.len();
+            Verdict::Broken(error)
+        });
+        Some(Step { name, about, verdict })
+    }
+}
+
+/// What has been found on the way.
+struct Walk {
+    host: Host,
+    bdf: Bdf,
+    memory: u64,
+    way: Option<Way>,
+    found: Option<PciDevice>,
+    /// The domain, or what went wrong with it, which is told by the step that it belongs to.
+    domain: Option<Result<Domain, VfioError>>,
+    open: Option<Arc<Kernel>>,
+}
+
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the way to {}", self.bdf)
+    }
+}
+
+/// Why a step of the kernel's stays open.
+const NO_KERNEL: Verdict = Verdict::Open("not asked: this is a tree of files without a kernel");
+
+fn holds(found: impl Into<String>) -> Result<Verdict, Error> {
+    Ok(Verdict::Holds(found.into()))
+}
+
+impl Walk {
+    fn found(&self) -> Result<&PciDevice, Error> {
+        self.found.as_ref().ok_or(Error::NoDevice { bdf: self.bdf })
+    }
+
+    fn device(&mut self) -> Result<Verdict, Error> {
+        let device = self.host.device(self.bdf)?;
+        let words = words(&device);
+        self.found = Some(device);
+        holds(words)
+    }
+
+    fn iommu(&mut self) -> Result<Verdict, Error> {
+        match &self.found()?.group {
+            Some(group) => holds(format!("group {}", group.number)),
+            None => Err(Error::NoIommu { bdf: self.bdf }),
+        }
+    }
+
+    fn driver(&mut self) -> Result<Verdict, Error> {
+        let device = self.found()?;
+        if device.is_bound() {
+            return holds(device.driver.clone().unwrap_or_default());
+        }
+        Err(Error::NotBound {
+            bdf: self.bdf,
+            driver: device.driver.clone(),
+            interface: device.interfaces.first().map(|interface| interface.name.clone()),
+        })
+    }
+
+    fn group(&mut self) -> Result<Verdict, Error> {
+        let bdf = self.bdf;
+        let group = self.found()?.group.as_ref().ok_or(Error::NoIommu { bdf })?;
+        let name = |driver: &Option<String>| driver.clone().unwrap_or_default();
+        let others: Vec<_> = group
+            .obstacles(bdf)
+            .map(|member| (member.bdf, name(&member.driver)))
+            .collect();
+        if !others.is_empty() {
+            return Err(Error::NotViable {
+                bdf,
+                group: group.number,
+                others,
+            });
+        }
+        match group.members.len() {
+            0 | 1 => holds("it is alone"),
+            count => holds(format!("with {} others, which stay out of the way", count - 1)),
+        }
+    }
+
+    /// The way that was asked for, or that is there.
+    fn way(&self) -> Result<Way, Error> {
+        if let Some(way) = self.way {
+            return Ok(way);
+        }
+        let has_group = self.host.path(&self.group_file()?).exists();
+        let has_cdev = self
+            .cdev_file()
+            .is_some_and(|file| self.host.path(&file).exists());
+        Ok(if has_cdev && !has_group {
+            Way::Cdev
+        } else {
+            Way::Group
+        })
+    }
+
+    fn group_file(&self) -> Result<String, Error> {
+        let group = self
+            .found()?
+            .group
+            .as_ref()
+            .ok_or(Error::NoIommu { bdf: self.bdf })?;
+        Ok(format!("dev/vfio/{}", group.number))
+    }
+
+    /// The file of the device alone, where the kernel makes one (CONFIG_VFIO_DEVICE_CDEV).
+    fn cdev_file(&self) -> Option<String> {
+        let names = names(&self.host.folder(self.bdf).join("vfio-dev")).ok()?;
+        names.first().map(|name| format!("dev/vfio/devices/{name}"))
+    }
+
+    /// The device's file of the way that is taken.
+    fn file(&self) -> Result<PathBuf, Error> {
+        let file = match self.way()? {
+            Way::Cdev => self.cdev_file().unwrap_or_else(|| "dev/vfio/devices".to_owned()),
+            _ => self.group_file()?,
+        };
+        Ok(self.host.path(&file))
+    }
+
+    fn device_file(&mut self) -> Result<Verdict, Error> {
+        let file = self.file()?;
+        let fix = match self.way()? {
+            Way::Cdev => {
+                "boot a kernel with CONFIG_VFIO_DEVICE_CDEV (Linux 6.6), or open the device by its group"
+            }
+            _ => {
+                "`modprobe vfio-pci` makes it once the driver has the device; in a container, hand it in as a device"
+            }
+        };
+        permitted(&file, fix)
+    }
+
+    fn container_file(&mut self) -> Result<Verdict, Error> {
+        let (file, fix) = match self.way()? {
+            Way::Cdev => (
+                "dev/iommu",
+                "`modprobe iommufd`; in a container, hand it in as a device",
+            ),
+            _ => (
+                "dev/vfio/vfio",
+                "`modprobe vfio`; in a container, hand it in as a device",
+            ),
+        };
+        permitted(&self.host.path(file), fix)
+    }
+
+    fn version(&mut self) -> Result<Verdict, Error> {
+        if !self.host.is_here() {
+            return Ok(NO_KERNEL);
+        }
+        let way = self.way()?;
+        let domain = match way {
+            Way::Cdev => Domain::iommufd(),
+            _ => Domain::container(),
+        };
+        let failed = match &domain {
+            Err(VfioError::VfioApiVersion) => Some(Error::WrongVersion),
+            Err(error @ (VfioError::OpenContainer(_) | VfioError::NewVfioIommufd(_))) => {
+                let file = if way == Way::Cdev {
+                    "/dev/iommu"
+                } else {
+                    "/dev/vfio/vfio"
+                };
+                Some(Error::system("open", file, reason(error)))
+            }
+            _ => None,
+        };
+        self.domain = Some(domain);
+        match failed {
+            Some(error) => Err(error),
+            None => holds(format!("by {way}")),
+        }
+    }
+
+    fn model(&mut self) -> Result<Verdict, Error> {
+        match &self.domain {
+            None => Ok(NO_KERNEL),
+            Some(Ok(_)) => holds("type 1, version 2, or an address space of its own"),
+            Some(Err(_)) => Err(Error::NoType1),
+        }
+    }
+
+    fn free(&mut self) -> Result<Verdict, Error> {
+        let Some(Ok(domain)) = &self.domain else {
+            return Ok(NO_KERNEL);
+        };
+        let opened = Kernel::open(&self.host, self.bdf, domain);
+        match opened {
+            Ok(device) => {
+                self.open = Some(Arc::new(device));
+                holds("open")
+            }
+            Err(error) => Err(self.not_opened(&error)?),
+        }
+    }
+
+    /// What it means that a device did not open.
+    fn not_opened(&self, error: &VfioError) -> Result<Error, Error> {
+        let (bdf, path, source) = (self.bdf, self.file()?, reason(error));
+        let step = match error {
+            VfioError::GroupViable => {
+                return Ok(Error::NotViable {
+                    bdf,
+                    group: self.found()?.group.as_ref().map_or(0, |group| group.number),
+                    others: Vec::new(),
+                });
+            }
+            _ if source.raw_os_error() == Some(libc::EBUSY) => {
+                return Ok(Error::Busy {
+                    holder: holder::of_file(&self.host, &path),
+                    path,
+                });
+            }
+            VfioError::OpenGroup(..) | VfioError::OpenDeviceCdev(_) => "open the device file",
+            VfioError::GroupSetContainer => "put the group into a container",
+            VfioError::ContainerSetIOMMU(_) | VfioError::VfioDeviceAttachIommufdPt(_) => "set up the IOMMU",
+            VfioError::GroupGetDeviceFD(_) | VfioError::VfioDeviceBindIommufd(_) => "open the device",
+            _ => "ask the kernel about the device",
+        };
+        Ok(Error::NotAttached { bdf, step, source })
+    }
+
+    fn memlock(&mut self) -> Result<Verdict, Error> {
+        let limits = Memlock::now();
+        limits.room_for(self.memory)?;
+        let needed = self.memory.div_ceil(1024);
+        match limits.limit {
+            None => holds(format!("{needed} KiB needed, no limit")),
+            Some(limit) => holds(format!("{needed} KiB needed, {} KiB allowed", limit / 1024)),
+        }
+    }
+
+    fn answers(&mut self) -> Result<Verdict, Error> {
+        let Some(device) = &self.open else {
+            return Ok(NO_KERNEL);
+        };
+        let (vendor, number) = Config::of(&**device).identity()?;
+        let bars = (0..6).filter_map(RegionIndex::bar);
+        let bars = bars.map(|bar| device.region(bar).map(|info| (bar, info)));
+        let bars: Vec<_> = bars.collect::<Result<_, _>>()?;
+        let mappable = bars
+            .iter()
+            .find(|(_, info)| info.readable && !info.areas.is_empty());
+        let Some((bar, info)) = mappable else {
+            return holds(format!("{vendor:04x}:{number:04x}, no memory of its own"));
+        };
+        // Four bytes, as registers are read; nothing else tells a device that is powered off.
+        let mut first = [0; 4];
+        device.read(*bar, info.areas[0].at, &mut first)?;
+        device.map(*bar)?;
+        holds(format!(
+            "{vendor:04x}:{number:04x}, {bar} of {} KiB",
+            info.length / 1024
+        ))
+    }
+}
+
+/// What a device is, in words.
+fn words(device: &PciDevice) -> String {
+    let link = |interfaces: &[Interface]| match interfaces.first() {
+        None => String::new(),
+        Some(interface) => {
+            let state = match (interface.is_up, interface.speed) {
+                (Some(true), Some(speed)) => format!("up, {speed} Mbit/s"),
+                (Some(false), _) => "down".to_owned(),
+                _ => "up".to_owned(),
+            };
+            format!(" ({}: {state})", interface.name)
+        }
+    };
+    let role = match &device.role {
+        Role::Plain => String::new(),
+        Role::Physical { most, virtuals } => {
+            format!(
+                ", physical function with {} of {most} virtual ones",
+                virtuals.len()
+            )
+        }
+        Role::Virtual {
+            number,
+            physical,
+            interfaces,
+            ..
+        } => {
+            let number = number.map_or("a".to_owned(), |number| number.to_string());
+            format!(", virtual function {number} of {physical}{}", link(interfaces))
+        }
+    };
+    format!(
+        "{:04x}:{:04x}{role}{}",
+        device.vendor,
+        device.device,
+        link(&device.interfaces)
+    )
+}
+
+/// Whether this process may open a file for reading and writing.
+fn permitted(path: &Path, fix: &str) -> Result<Verdict, Error> {
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return Err(Error::NoFile {
+            path: path.to_owned(),
+            fix: fix.to_owned(),
+        });
+    };
+    let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode() & 0o777);
+    if rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS).is_ok() {
+        return holds(format!("{}, user {owner}'s, mode {mode:03o}", path.display()));
+    }
+    Err(Error::Forbidden {
+        path: path.to_owned(),
+        owner,
+        group,
+        mode,
+        user: rustix::process::geteuid().as_raw(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

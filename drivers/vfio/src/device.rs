@@ -1,0 +1,220 @@
+//! The contract behind which kernel VFIO and a vfio-user server stand alike.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use doorbell_fabric::memory::Region;
+
+use crate::bar::Bar;
+use crate::error::Error;
+use crate::iova::Range;
+
+/// A region of a device, by the number that VFIO gives it (linux/vfio.h, `VFIO_PCI_*_REGION_INDEX`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionIndex(u32);
+
+impl RegionIndex {
+    /// The expansion ROM.
+    pub const ROM: Self = Self(6);
+    /// The configuration space.
+    pub const CONFIG: Self = Self(7);
+
+    /// Base address register `number`, 0 to 5; `None` for others. A BAR of 64 bits has the lower of its two numbers.
+    pub const fn bar(number: u8) -> Option<Self> {
+        if number < 6 {
+            Some(Self(number as u32))
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn numbered(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for RegionIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ROM => f.write_str("the expansion ROM"),
+            Self::CONFIG => f.write_str("the configuration space"),
+            Self(number) => write!(f, "BAR {number}"),
+        }
+    }
+}
+
+/// A kind of interrupt, numbered as VFIO does (linux/vfio.h, `VFIO_PCI_*_IRQ_INDEX`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Irq {
+    /// The pin.
+    Intx = 0,
+    /// Message signalled.
+    Msi = 1,
+    /// Message signalled, one vector per queue.
+    Msix = 2,
+    /// Not of the device itself: the bus reports an error that could not be recovered.
+    Error = 3,
+    /// Not of the device itself: somebody wants it back (it is unbound or unplugged), and waits until it is closed.
+    Request = 4,
+}
+
+impl Irq {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Intx, Self::Msi, Self::Msix, Self::Error, Self::Request];
+}
+
+impl fmt::Display for Irq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Intx => "INTx",
+            Self::Msi => "MSI",
+            Self::Msix => "MSI-X",
+            Self::Error => "error",
+            Self::Request => "request",
+        })
+    }
+}
+
+/// A part of a region that can be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Offset in the region, in bytes.
+    pub at: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// What a region is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Length in bytes; 0 where the device has no such region.
+    pub length: u64,
+    /// Whether it may be read.
+    pub readable: bool,
+    /// Whether it may be written.
+    pub writable: bool,
+    /// What of it can be mapped, in rising order: all of it, some pages, or nothing. The rest is reached by calls.
+    pub areas: Vec<Area>,
+}
+
+/// What a kind of interrupt is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IrqInfo {
+    /// How many vectors there are; 0 where the device has none of this kind.
+    pub count: u32,
+    /// Whether it can be signalled by an eventfd.
+    pub by_event: bool,
+}
+
+/// How the device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel's VFIO, by the group of the device and a container (`/dev/vfio/N`, `/dev/vfio/vfio`).
+    Group,
+    /// The kernel's VFIO, by the device's own file and an iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`), Linux 6.6.
+    Cdev,
+    /// A process that models the device, over a Unix socket.
+    User,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Group => "group and container",
+            Self::Cdev => "device file and iommufd",
+            Self::User => "vfio-user",
+        })
+    }
+}
+
+/// A PCI device that is open.
+///
+/// All of it is the control path: calls of the system or messages to another process, each of which ends. The data path are
+/// the registers in a [`Bar`] and the memory in a [`SharedSlab`](crate::SharedSlab).
+pub trait Device: Send + Sync + fmt::Debug {
+    /// What it is called in errors: the address, or the socket.
+    fn name(&self) -> &str;
+
+    /// How it is reached.
+    fn way(&self) -> Way;
+
+    /// Whether [`reset`](Self::reset) works.
+    fn is_resettable(&self) -> bool;
+
+    /// What a region is.
+    ///
+    /// # Errors
+    /// Where the device model does not answer, or breaks the rules.
+    fn region(&self, index: RegionIndex) -> Result<RegionInfo, Error>;
+
+    /// Maps what can be mapped of a region. It stays mapped after the device is closed, and then reads as ones or ends the
+    /// process (SIGBUS): whoever closes a device drops its maps first, which [`Claim`](crate::Claim) leaves to the driver.
+    ///
+    /// # Errors
+    /// Where nothing of it can be mapped, or the system refuses.
+    fn map(&self, index: RegionIndex) -> Result<Bar, Error>;
+
+    /// Reads a region by a call: what is not mapped, and the configuration space. One access of the device where `to` has 1, 2
+    /// or 4 bytes (or 8, on most) and `at` is a multiple of that.
+    ///
+    /// # Errors
+    /// Where it is not all inside the region, or the device refuses.
+    fn read(&self, index: RegionIndex, at: u64, to: &mut [u8]) -> Result<(), Error>;
+
+    /// Writes a region by a call.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    fn write(&self, index: RegionIndex, at: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// What a kind of interrupt is.
+    ///
+    /// # Errors
+    /// Where the device model does not answer, or breaks the rules.
+    fn irq(&self, kind: Irq) -> Result<IrqInfo, Error>;
+
+    /// From now on, each vector from the first raises its eventfd. The kernel keeps these, not the descriptors. Enabling anew
+    /// replaces all.
+    ///
+    /// # Errors
+    /// [`Error::NoInterrupt`] where there are fewer vectors, or none of this kind.
+    fn enable(&self, kind: Irq, events: &[BorrowedFd<'_>]) -> Result<(), Error>;
+
+    /// No vector of this kind raises anything any more.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    fn disable(&self, kind: Irq) -> Result<(), Error>;
+
+    /// Resets the function: registers and rings as after power-on, no DMA under way, bus mastering off.
+    ///
+    /// # Errors
+    /// Where the device cannot be reset on its own, or did not end it.
+    fn reset(&self) -> Result<(), Error>;
+
+    /// The bus addresses that the device can reach memory by, in rising order; what is reserved is left out.
+    ///
+    /// # Errors
+    /// Where the system refuses to tell.
+    fn bus_addresses(&self) -> Result<Vec<Range>, Error>;
+
+    /// From now on, the device reaches all of a region's object, for reading and writing, at the bus addresses from `iova` on,
+    /// which is a multiple of its pages. [`Claim::share`](crate::Claim::share) is the way for drivers; whoever calls this
+    /// keeps the region until [`unshare`](Self::unshare) has succeeded.
+    ///
+    /// # Errors
+    /// Where the memory cannot be locked or passed, or the addresses are taken.
+    fn share(&self, memory: &Region, iova: u64) -> Result<(), Error>;
+
+    /// The device does not reach the `length` bytes from `iova` on any more, which were shared as one. On an error it may still.
+    ///
+    /// # Errors
+    /// Where they were not shared so, or the device model does not answer.
+    fn unshare(&self, iova: u64, length: u64) -> Result<(), Error>;
+}

@@ -1,0 +1,86 @@
+//! PCI devices from user space: what there is, what stands in the way, and the device itself.
+//!
+//! ```text
+//!   discover ─► checks ─► Device ◄─ kernel VFIO (group, or iommufd)     /dev/vfio
+//!   (sysfs)     (chain)     ▲   ◄─ vfio-user                            a process behind a Unix socket
+//!                           │
+//!                         Claim: reset, bus master on … off
+//!                        ╱     ╲
+//!                     Bar       SharedSlab
+//!               (registers)     (memory with bus addresses)
+//! ```
+//!
+//! One contract, [`Device`], is all that a driver knows. A device is opened by a chain of steps, each with one error that names
+//! its fix; `doorbell doctor` shows the same [`chain`]. A [`Claim`] keeps the order of coming and going: reset, then bus
+//! mastering, and off again at the end. Memory is a [`Slab`] while it is ours, and a [`SharedSlab`] while the device reaches it:
+//! only that one has a bus address, and where it cannot be taken back, it is leaked and never used again.
+//!
+//! Sources: linux/vfio.h and Documentation/driver-api/vfio.rst, linux/iommufd.h; the vfio-user protocol, version 0.9.2 of its
+//! specification.
+//!
+//! | file | job |
+//! |---|---|
+//! | `bdf` | addresses of PCI functions |
+//! | `host`, `discover` | devices, their groups, physical and virtual functions, from sysfs |
+//! | `checks`, `holder`, `memlock` | the steps to an open device, and who or what is in the way |
+//! | `device` | the contract |
+//! | `kernel` | kernel VFIO behind it |
+//! | `user/` | a device model in another process behind it: `line`, the socket; `wire`, the messages |
+//! | `claim` | a device that is ours |
+//! | `config` | configuration space |
+//! | `bar` | an unsafe room: registers |
+//! | `dma`, `iova` | memory in two states; bus addresses |
+//! | `event` | eventfds |
+//! | `error` | one error per step, with its fix |
+//! | `sys` | an unsafe room: calls of the kernel |
+//!
+//! ```no_run
+//! use doorbell_vfio::{Claim, Registers, Slab};
+//! use volatile_register::RO;
+//!
+//! let claim = Claim::open("0000:01:10.0".parse()?, 8 << 20)?;
+//! let bar = claim.bar(0)?;
+//! let status = bar.block::<RO<u32>>(0x8)?;
+//! println!("status {:#x}", status.read());
+//! let slab = claim.share(Slab::new(2 << 20)?).map_err(|(_slab, error)| error)?;
+//! println!("the device finds it at {:#x}", slab.iova());
+//! # Ok::<(), doorbell_vfio::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod bar;
+mod bdf;
+mod checks;
+mod claim;
+mod config;
+mod device;
+mod discover;
+mod dma;
+mod error;
+mod event;
+#[cfg(test)]
+mod fake;
+mod holder;
+mod host;
+mod iova;
+mod kernel;
+mod memlock;
+#[allow(unsafe_code)]
+mod sys;
+mod user;
+
+pub use bar::{Bar, Block, Put, Registers, after_completion, before_doorbell};
+pub use bdf::Bdf;
+pub use checks::{Chain, Step, Verdict, chain};
+pub use claim::Claim;
+pub use config::Config;
+pub use device::{Area, Device, Irq, IrqInfo, RegionIndex, RegionInfo, Way};
+pub use discover::{Group, Interface, Member, PciDevice, Role};
+pub use dma::{SharedSlab, Slab};
+pub use error::Error;
+pub use event::Event;
+pub use host::Host;
+pub use iova::{BusAddresses, Range};
+pub use memlock::Memlock;
+pub use user::UserDevice;
