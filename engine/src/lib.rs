@@ -26,6 +26,7 @@ mod collect;
 pub mod config;
 mod convert;
 mod cores;
+pub mod drivers;
 pub mod error;
 mod message;
 mod progress;

@@ -33,6 +33,7 @@ use drill::Drill;
 pub use find::discover;
 pub(crate) use find::{open_all, reason_of, way};
 pub(crate) use settings::btl_config;
+pub use settings::{shm_config, udp_config, xdp_config};
 
 use crate::bootstrap::{Key, RailEntry};
 use crate::config::Config;
@@ -79,15 +80,15 @@ impl AnyRail {
 
     fn open_whole(name: &RailName, config: &Config) -> Result<Self, Error> {
         match name.kind() {
-            "shm" => Ok(Self::Shm(ShmRail::open(name, &settings::shm_config(config))?)),
+            "shm" => Ok(Self::Shm(ShmRail::open(name, &shm_config(config))?)),
             "udp" => {
-                let mut driver = UdpRail::open(name, &settings::udp_config(config))?;
+                let mut driver = UdpRail::open(name, &udp_config(config))?;
                 capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
                 let life = Incarnation(random::number()?);
                 Ok(Self::Udp(made_reliable(driver, config, life)?))
             }
             "xdp" => {
-                let mut driver = XdpRail::open(name, &settings::xdp_config(config))?;
+                let mut driver = XdpRail::open(name, &xdp_config(config))?;
                 capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
                 let life = driver.incarnation();
                 Ok(Self::Xdp(made_reliable(driver, config, life)?))

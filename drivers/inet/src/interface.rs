@@ -51,11 +51,8 @@ impl Interface {
             Err(_) if !is_interface && looks_like_address(object) => return Err(no_address(name)),
             Err(_) => (object.to_owned(), first_address(name, &all, wanted.family)?),
         };
-        let asked = probe_socket().and_then(|socket| {
-            let index = netdevice::name_to_index(&socket, &interface)?;
-            Ok((index, sys::interface(socket.as_fd(), &interface)?))
-        });
-        let (index, seen) = asked.map_err(|error| system(name, "ask for the interface's state", error))?;
+        let (index, seen) =
+            look(&interface).map_err(|error| system(name, "ask for the interface's state", error))?;
         // Two interfaces may have the same link-local address.
         let own = all
             .iter()
@@ -142,6 +139,26 @@ pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
 pub fn is_up(flags: u32) -> bool {
     let needed = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     flags & needed == needed
+}
+
+/// The index, the flags and the MTU of the interface `name` in this network namespace, whether it can be used or not.
+///
+/// # Errors
+/// When there is none, or the kernel cannot be asked.
+pub fn look(name: &str) -> io::Result<(u32, Seen)> {
+    let socket = probe_socket()?;
+    Ok((
+        netdevice::name_to_index(&socket, name)?,
+        sys::interface(socket.as_fd(), name)?,
+    ))
+}
+
+/// The name of the interface with this index in this network namespace.
+///
+/// # Errors
+/// When there is none, or the kernel cannot be asked.
+pub fn name_of(index: u32) -> io::Result<String> {
+    Ok(netdevice::index_to_name(probe_socket()?, index)?)
 }
 
 /// Any socket: interfaces are asked about through one.

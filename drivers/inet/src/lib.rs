@@ -38,7 +38,7 @@ mod zero_copy;
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};
-pub use interface::{Interface, headers, is_up, looks_like_address, scoped, system};
+pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
 pub use link::Link;
 pub use neighbour::{Change, Neighbours};
 pub use ports::{bind, claim, unbound};

@@ -89,4 +89,5 @@ mod tests;
 
 pub use config::ShmConfig;
 pub use rail::ShmRail;
+pub use sys::try_read;
 pub use tally::Tally;

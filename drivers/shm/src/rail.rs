@@ -210,6 +210,12 @@ impl ShmRail {
         self.incarnation
     }
 
+    /// Where peers read this rail's nonce, by which they prove that they can, and the nonce: for who wants to try it alone
+    /// ([`try_read`](crate::try_read)).
+    pub fn nonce_place(&self) -> (u64, [u8; 16]) {
+        (self.nonce.as_ptr().addr() as u64, *self.nonce)
+    }
+
     /// Connections refused so far: other users, other versions, nonsense.
     pub fn refused(&self) -> u64 {
         self.refused

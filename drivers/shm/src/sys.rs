@@ -44,10 +44,23 @@ pub(crate) fn write_process(pid: i32, address: u64, into: u64, length: usize) ->
 
 /// Reads a nonce of another process; `None` when that is not allowed, or not there.
 pub(crate) fn read_nonce(pid: i32, address: u64) -> Option<[u8; 16]> {
-    let mut nonce = [0; 16];
-    // SAFETY: the loan is used within this call only, while `nonce` is borrowed by nothing else.
-    let into = unsafe { MutLoan::new(nonce.as_mut_ptr(), nonce.len()) };
-    (read_process(pid, address, &Landing::Loan(into)).ok()? == into.len()).then_some(nonce)
+    try_read(pid, address).ok()
+}
+
+/// Copies 16 bytes at `address` of process `pid`, as the rail does it for long messages (process_vm_readv(2)): for who wants to
+/// know why it is not allowed.
+///
+/// # Errors
+/// As the system tells it: `EPERM` without the right, `ENOSYS` where a container forbids the call, `ESRCH` when the process
+/// is gone, `EFAULT` for a bad address.
+pub fn try_read(pid: i32, address: u64) -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // SAFETY: the loan is used within this call only, while `bytes` is borrowed by nothing else.
+    let into = unsafe { MutLoan::new(bytes.as_mut_ptr(), bytes.len()) };
+    match read_process(pid, address, &Landing::Loan(into))? {
+        16 => Ok(bytes),
+        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
 }
 
 #[cfg(test)]

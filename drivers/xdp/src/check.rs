@@ -98,6 +98,27 @@ pub(crate) fn check(
     })
 }
 
+/// Bytes of memory that the kernel locks for the frames of a rail of this name: in that of the modes it may have that takes
+/// least. Nothing is opened.
+///
+/// # Errors
+/// When there is no such interface, or its queues cannot be served.
+pub fn locked_bytes(name: &RailName, config: &XdpConfig) -> Result<usize, RailError> {
+    let interface = Interface::find(name, &config.wanted())?;
+    let details = Details::of(interface.index)
+        .map_err(|error| system(name, "ask for the interface's queues", error))?;
+    let queues = queues(name, &interface, config, &details)?.len() as u32;
+    let bytes = |mode| {
+        let most = most_pieces(&interface, mode).unwrap_or(1);
+        Layout::of(config, &Shape::of(&interface, config, mode, most), queues).bytes()
+    };
+    Ok(modes(&interface, config)
+        .into_iter()
+        .map(bytes)
+        .min()
+        .unwrap_or(0))
+}
+
 /// The modes to try, and those that need no try, with the reason.
 fn plans(
     name: &RailName,
@@ -162,15 +183,21 @@ fn driver_lacks(interface: &Interface, mode: Mode) -> bool {
     mode == Mode::ZeroCopy && matches!(has_zero_copy(interface.index), Ok(false))
 }
 
+/// Whether this kernel has AF_XDP sockets, permitted or not.
+#[must_use]
+pub fn has_sockets() -> bool {
+    !matches!(sys::socket(), Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT))
+}
+
 /// Why no xdp rail can be opened by this process, if that is so whatever the interface.
 fn unusable_here() -> Option<(String, &'static str)> {
-    match sys::socket() {
-        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Some((
-            "this kernel has no AF_XDP".to_owned(),
-            "use one with CONFIG_XDP_SOCKETS, or name udp",
-        )),
-        _ => rights::missing(),
+    if has_sockets() {
+        return rights::missing();
     }
+    Some((
+        "this kernel has no AF_XDP".to_owned(),
+        "use one with CONFIG_XDP_SOCKETS, or name udp",
+    ))
 }
 
 /// Whether it is several interfaces in one.

@@ -4,7 +4,7 @@ use std::fs;
 
 /// The process that holds the program with this number, in words; `None` where it is not seen: it is another user's or another
 /// container's, or it attached the program without a link.
-pub(crate) fn of_program(number: u32) -> Option<String> {
+pub fn of_program(number: u32) -> Option<String> {
     let processes = fs::read_dir("/proc").ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     pids.into_iter().find(|pid| holds(*pid, number)).map(|pid| {

@@ -87,9 +87,11 @@ mod sys;
 mod trouble;
 mod tx;
 
+pub use check::{has_sockets, locked_bytes};
 pub use config::{Mode, XdpConfig};
 pub use discover::XdpDriver;
 pub use doorbell_inet::Family;
+pub use holder::of_program as holder_of_program;
 pub use inbox::XdpKept;
 pub use open::Granted;
 pub use rail::XdpRail;

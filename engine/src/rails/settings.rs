@@ -7,7 +7,8 @@ use doorbell_xdp::{Mode, XdpConfig};
 
 use crate::config::{Config, IpFamily, XdpMode};
 
-pub(super) fn shm_config(config: &Config) -> ShmConfig {
+/// The settings of an shm rail, as a job of this configuration opens it.
+pub fn shm_config(config: &Config) -> ShmConfig {
     let default = ShmConfig::default();
     ShmConfig {
         cma: *config.shm.cma.get(),
@@ -22,7 +23,8 @@ pub(super) fn shm_config(config: &Config) -> ShmConfig {
     }
 }
 
-pub(super) fn udp_config(config: &Config) -> UdpConfig {
+/// The settings of a udp rail, as a job of this configuration opens it.
+pub fn udp_config(config: &Config) -> UdpConfig {
     let udp = &config.udp;
     UdpConfig {
         family: match udp.family.get() {
@@ -43,8 +45,9 @@ pub(super) fn udp_config(config: &Config) -> UdpConfig {
     }
 }
 
-/// Addresses and ports are those of the udp settings: both put the same frames into UDP.
-pub(super) fn xdp_config(config: &Config) -> XdpConfig {
+/// The settings of an xdp rail, as a job of this configuration opens it. Addresses and ports are those of the udp settings:
+/// both put the same frames into UDP.
+pub fn xdp_config(config: &Config) -> XdpConfig {
     let (udp, xdp) = (udp_config(config), &config.xdp);
     XdpConfig {
         family: udp.family,
