@@ -4,6 +4,7 @@
 mod budgets;
 mod cli;
 mod compare_peers;
+mod doctor;
 mod error;
 mod hosts;
 mod info;
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::info(&args),
         Command::Why(args) => why::why(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::DoctorPeer => doctor::doctor_peer(),
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),

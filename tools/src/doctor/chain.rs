@@ -1,0 +1,234 @@
+//! A chain of steps: each rests on those before it, so that the first broken one ends it.
+
+use doorbell_bench::report::printable;
+use serde::Serialize;
+
+/// What a rail needs, step by step, and how far it holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Chain {
+    /// The rail, or `machine` for what concerns all of them.
+    pub(super) rail: String,
+    pub(super) verdict: Verdict,
+    /// In the order in which they rest on each other.
+    pub(super) steps: Vec<Step>,
+}
+
+/// What came of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    /// It was tried to the end, and works.
+    Usable,
+    /// A step is broken: the last one that is shown, but for notes.
+    Broken,
+    /// Nothing broken was found, and it could not be tried to the end.
+    Untried,
+    /// There is no such rail to be had here, and nothing wrong with that.
+    NotApplicable,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Step {
+    /// A word that stays the same: for scripts.
+    pub(super) step: &'static str,
+    pub(super) is: Is,
+    /// What was seen.
+    pub(super) saw: String,
+    /// Of a broken step: the likely cause.
+    pub(super) cause: Option<String>,
+    pub(super) fixes: Vec<Fix>,
+}
+
+/// How a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Is {
+    Ok,
+    Broken,
+    /// It could not be found out.
+    Unknown,
+    NotApplicable,
+    /// It works, and could be better.
+    Note,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Fix {
+    /// In words.
+    pub(super) what: String,
+    /// As a line for a shell, where one does it.
+    pub(super) command: Option<String>,
+}
+
+impl Fix {
+    /// Something that a command does.
+    pub(super) fn run(command: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            command: Some(command.into()),
+        }
+    }
+
+    /// Something that only a person can do.
+    pub(super) fn hand(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            command: None,
+        }
+    }
+
+    /// A driver's remedy: the first command that it quotes, and the words around it.
+    pub(super) fn quoted(remedy: &str) -> Self {
+        // A command has several words; a name in quotes is none.
+        let quoted = remedy.split('`').skip(1).step_by(2);
+        let mut commands = quoted.filter(|text| text.contains(' ') && !text.contains('…'));
+        Self {
+            what: remedy.to_owned(),
+            command: commands.next().map(str::to_owned),
+        }
+    }
+}
+
+/// The chain ended: at a broken step, or because it does not apply.
+#[derive(Debug)]
+pub(super) struct Ended;
+
+/// Whether the chain goes on.
+pub(super) type Link = Result<(), Ended>;
+
+/// A chain that is being walked.
+#[derive(Debug)]
+pub(super) struct Walk {
+    chain: Chain,
+}
+
+impl Walk {
+    /// Walks the steps of `rail`.
+    pub(super) fn along(rail: &str, steps: impl FnOnce(&mut Self) -> Link) -> Chain {
+        let mut walk = Self {
+            chain: Chain {
+                rail: printable(rail),
+                verdict: Verdict::Untried,
+                steps: Vec::new(),
+            },
+        };
+        // An end has set its verdict.
+        let _ = steps(&mut walk);
+        walk.chain
+    }
+
+    fn add(&mut self, step: &'static str, is: Is, saw: impl AsRef<str>, fixes: Vec<Fix>) {
+        self.chain.steps.push(Step {
+            step,
+            is,
+            saw: printable(saw.as_ref()),
+            cause: None,
+            fixes,
+        });
+    }
+
+    /// It is as it should be.
+    pub(super) fn ok(&mut self, step: &'static str, saw: impl AsRef<str>) {
+        self.add(step, Is::Ok, saw, Vec::new());
+    }
+
+    /// It is as it should be, and shows that the whole rail works.
+    pub(super) fn proved(&mut self, step: &'static str, saw: impl AsRef<str>) {
+        self.ok(step, saw);
+        self.chain.verdict = Verdict::Usable;
+    }
+
+    /// It could not be found out; what to do to find it out.
+    pub(super) fn unknown(&mut self, step: &'static str, saw: impl AsRef<str>, fixes: Vec<Fix>) {
+        self.add(step, Is::Unknown, saw, fixes);
+    }
+
+    /// It means nothing here.
+    pub(super) fn not_applicable(&mut self, step: &'static str, saw: impl AsRef<str>) {
+        self.add(step, Is::NotApplicable, saw, Vec::new());
+    }
+
+    /// It works and could be better: how.
+    pub(super) fn note(&mut self, step: &'static str, saw: impl AsRef<str>, fixes: Vec<Fix>) {
+        self.add(step, Is::Note, saw, fixes);
+    }
+
+    /// The first broken link, which ends the chain.
+    pub(super) fn broken(
+        &mut self,
+        step: &'static str,
+        saw: impl AsRef<str>,
+        cause: impl AsRef<str>,
+        fixes: Vec<Fix>,
+    ) -> Ended {
+        self.add(step, Is::Broken, saw, fixes);
+        if let Some(last) = self.chain.steps.last_mut() {
+            last.cause = Some(printable(cause.as_ref()));
+        }
+        self.chain.verdict = Verdict::Broken;
+        Ended
+    }
+
+    /// There is no such rail here, rightly so.
+    pub(super) fn end_without(&mut self, step: &'static str, saw: impl AsRef<str>) -> Ended {
+        self.not_applicable(step, saw);
+        self.chain.verdict = Verdict::NotApplicable;
+        Ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_broken_link_ends_a_chain() {
+        let chain = Walk::along("udp:x0", |walk| {
+            walk.proved("a", "fine");
+            walk.note("b", "slow", vec![Fix::hand("hurry")]);
+            Err(walk.broken(
+                "c",
+                "down",
+                "a cable",
+                vec![Fix::run("ip link set x0 up", "set it up")],
+            ))
+        });
+        assert_eq!(chain.verdict, Verdict::Broken);
+        let last = chain.steps.last().unwrap();
+        assert_eq!((last.is, last.cause.as_deref()), (Is::Broken, Some("a cable")));
+    }
+
+    #[test]
+    fn what_was_not_tried_is_not_called_usable() {
+        let seen = Walk::along("x", |walk| {
+            walk.ok("a", "fine");
+            walk.unknown("b", "no rights", Vec::new());
+            Ok(())
+        });
+        assert_eq!(seen.verdict, Verdict::Untried);
+        let without = Walk::along("x", |walk| Err(walk.end_without("a", "none here")));
+        assert_eq!(without.verdict, Verdict::NotApplicable);
+    }
+
+    #[test]
+    fn a_remedy_gives_its_first_command() {
+        let command = |text: &str| Fix::quoted(text).command;
+        assert_eq!(
+            command("`ip link set v0 up`, and look at its cable").as_deref(),
+            Some("ip link set v0 up")
+        );
+        assert_eq!(command("name `shm` for ranks of one host"), None);
+        assert_eq!(command("`ip address add … dev v0`"), None);
+    }
+
+    #[test]
+    fn what_others_named_does_not_reach_the_terminal_as_it_is() {
+        let chain = Walk::along("udp:\u{1b}[31m", |walk| {
+            walk.ok("a", "\u{1b}]0;x\u{7}");
+            Ok(())
+        });
+        assert!(!chain.rail.contains('\u{1b}') && !chain.steps[0].saw.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,148 @@
+//! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail: the rule set of `nft` is read as far as
+//! it can be understood, and what cannot is said, not guessed.
+//!
+//! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the kernel: an xdp rail in
+//! native mode passes them by, and is told so by its own chain.
+
+mod rules;
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use self::rules::{name, of};
+use super::system::System;
+
+/// What the filter does to frames for the rail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// No rule concerns them.
+    Passes(String),
+    /// This rule drops them; the command that lets them in before it.
+    Drops { rule: String, fix: String },
+    /// This rule may drop them.
+    MayDrop { rule: String },
+    /// It could not be found out.
+    Unknown { why: String, how: &'static str },
+}
+
+/// Frames that come in for a rail.
+#[derive(Clone, Debug)]
+pub(super) struct Frames<'a> {
+    pub(super) interface: &'a str,
+    pub(super) is_ipv4: bool,
+    /// First and last port that may be the rail's.
+    pub(super) ports: (u16, u16),
+}
+
+const LIST: &str = "as root: `nft list ruleset`, and `iptables-save` where rules of iptables are";
+/// The tool answers at once, or not at all.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What the rules of this machine do to `frames`.
+pub(super) fn judge(system: &System, frames: &Frames<'_>) -> Fate {
+    let legacy = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]
+        .iter()
+        .any(|file| system.text(file).is_some_and(|text| text.contains("filter")));
+    let fate = match listed() {
+        Ok(rules) => of(&rules, frames),
+        Err(why) => Fate::Unknown { why, how: LIST },
+    };
+    match fate {
+        Fate::Passes(_) if legacy => Fate::Unknown {
+            why: "rules of the older iptables are loaded, which are not read here".to_owned(),
+            how: "as root: `iptables-legacy-save`",
+        },
+        fate => fate,
+    }
+}
+
+/// The rule set, as far as the tool tells it.
+fn listed() -> Result<Value, String> {
+    let text = nft(&["-j", "-a", "list", "ruleset"])?;
+    let mut rules: Value = serde_json::from_str(&text)
+        .map_err(|_| "what `nft -j list ruleset` says could not be read".to_owned())?;
+    let chains = rules["nftables"].as_array_mut().into_iter().flatten();
+    for chain in chains.filter_map(|object| object.get_mut("chain")) {
+        // Before version 1.0.7 the tool does not tell the devices of a chain in JSON.
+        if chain["hook"] == "ingress" && chain.get("dev").is_none() {
+            let [family, table, name] = name(chain, "name");
+            chain["dev"] = devices(&nft(&["list", "chain", &family, &table, &name])?).into();
+        }
+    }
+    Ok(rules)
+}
+
+/// The devices in a chain's words: `type filter hook ingress device "v0" priority 0;`, or `devices = { v0, v1 }`.
+fn devices(text: &str) -> Vec<String> {
+    let line = text
+        .lines()
+        .find(|line| line.contains("hook ingress"))
+        .unwrap_or("");
+    let after = line.split_once("device").map_or("", |(_, after)| after);
+    let until = after.split_once(" priority").map_or(after, |(until, _)| until);
+    let words = until.split(|c: char| c.is_whitespace() || ",{}=\"".contains(c));
+    words
+        .filter(|word| !word.is_empty() && *word != "s")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What the tool says to these words.
+fn nft(words: &[&str]) -> Result<String, String> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => "`nft` is not installed (package nftables)".to_owned(),
+        _ => format!("`nft` could not be run: {error}"),
+    };
+    let mut child = Command::new("nft")
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let out = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        // What is not all text is no rule set.
+        let _ = out.map(|out| out.take(1 << 24).read_to_string(&mut text));
+        text
+    });
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    let text = reader.join().unwrap_or_default();
+    match status {
+        Some(status) if status.success() => Ok(text),
+        Some(_) => Err("the rules may not be read by this user (that takes CAP_NET_ADMIN)".to_owned()),
+        None => Err("`nft` did not answer".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_of_a_chain_are_read_from_its_words() {
+        let of = |words: &str| {
+            devices(&format!(
+                "table netdev t {{\n\tchain in {{\n\t\ttype filter hook ingress {words} priority filter; policy accept;\n"
+            ))
+        };
+        assert_eq!(of("device \"v0\""), ["v0"]);
+        assert_eq!(of("devices = { v0, s1 }"), ["v0", "s1"]);
+        assert!(devices("").is_empty());
+    }
+}

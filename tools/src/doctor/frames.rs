@@ -1,0 +1,109 @@
+//! Frames between two real rails of this process: short and full ones, on both channels, compared byte by byte.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
+
+/// Frames of each kind.
+const TIMES: usize = 16;
+/// A frame that is not there by then is lost: nothing here leaves the machine.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Came {
+    /// Frames that were sent, of each length.
+    pub(super) sent: usize,
+    /// Of them, those of 64 bytes that came as they were sent.
+    pub(super) short: usize,
+    /// And those of the full length.
+    pub(super) full: usize,
+    /// That length.
+    pub(super) length: usize,
+}
+
+/// Sends frames from one rail to the other.
+///
+/// # Errors
+/// When the one cannot open the other as its peer.
+pub(super) fn exchange<R: Datagram>(
+    from: &mut R,
+    to: &mut R,
+    incarnation: Incarnation,
+) -> Result<Came, doorbell_fabric::error::RailError> {
+    let peer = Datagram::open(from, &to.address(), incarnation)?;
+    let length = from
+        .capabilities()
+        .limits
+        .message
+        .min(to.capabilities().limits.message);
+    let clock = Clock::system();
+    let mut came = Came {
+        sent: 2 * TIMES,
+        short: 0,
+        full: 0,
+        length,
+    };
+    for channel in [Channel::Priority, Channel::Data] {
+        for turn in 0..TIMES {
+            came.short += usize::from(pass(
+                from,
+                to,
+                &clock,
+                (peer, channel),
+                &pattern(64.min(length), turn),
+            ));
+            came.full += usize::from(pass(from, to, &clock, (peer, channel), &pattern(length, turn)));
+        }
+    }
+    Ok(came)
+}
+
+/// Whether a frame came as it was sent.
+fn pass<R: Datagram>(
+    from: &mut R,
+    to: &mut R,
+    clock: &Clock,
+    (peer, channel): (PeerIndex, Channel),
+    bytes: &[u8],
+) -> bool {
+    const HEAD: usize = 16;
+    let until = Instant::now() + PATIENCE;
+    let (head, body) = bytes.split_at(HEAD.min(bytes.len()));
+    from.progress(clock.now());
+    let (tx, _) = from.split();
+    while tx.reserve(channel, 1) == 0 {
+        if Instant::now() > until {
+            return false;
+        }
+        tx.doorbell();
+    }
+    if tx.post(channel, peer, head, Body::Bytes(body)).is_err() {
+        return false;
+    }
+    tx.doorbell();
+    while Instant::now() < until {
+        to.progress(clock.now());
+        let (_, rx) = to.split();
+        let frames = rx.poll(channel, 8);
+        if (0..frames).any(|at| {
+            rx.frame(channel, at)
+                .is_some_and(|frame| frame.bytes.to_vec() == bytes)
+        }) {
+            return true;
+        }
+        if frames == 0 {
+            thread::yield_now();
+        }
+    }
+    false
+}
+
+fn pattern(length: usize, turn: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (7 * at + 31 * turn + length) as u8)
+        .collect()
+}

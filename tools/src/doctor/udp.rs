@@ -1,0 +1,408 @@
+//! The chain of `udp:INTERFACE`: the interface, the kernel's buffers and offloads, ports, frames between two real rails, the
+//! packet filter, and the way to a peer where one is named.
+
+use std::net::{IpAddr, SocketAddr};
+
+use doorbell::Config;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::{Interface, No, Wanted, Way, headers};
+use doorbell_udp::{UdpConfig, UdpRail};
+
+use super::chain::{Chain, Ended, Fix, Link, Walk};
+use super::echo::{Answer, Echo};
+use super::firewall::{self, Fate, Frames};
+use super::frames;
+use super::interface;
+use super::system::{System, bytes};
+
+/// The chain of a rail over the kernel's sockets, towards `peer` where one is named.
+pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Option<IpAddr>) -> Chain {
+    let config = doorbell::drivers::udp_config(config);
+    Walk::along(name.as_str(), |walk| {
+        let found = interface::steps(walk, system, name, &config.wanted())?.interface;
+        let (mut one, mut other) = (open(walk, name, &config)?, open(walk, name, &config)?);
+        walk.ok(
+            "ports",
+            format!(
+                "two rails have their pairs of ports: {} and {}",
+                port(&one),
+                port(&other)
+            ),
+        );
+        buffers(walk, &one);
+        walk.ok("offloads", one.granted().offloads());
+        frames_pass(walk, &mut one, &mut other)?;
+        filter(walk, system, &found, &config)?;
+        match peer {
+            Some(peer) => way(walk, &found, peer, &config.wanted()),
+            None => {
+                walk.not_applicable("peer", "none is named: `--peer ADDRESS` looks at the way to one");
+                Ok(())
+            }
+        }
+    })
+}
+
+fn port(rail: &UdpRail) -> String {
+    use doorbell_fabric::rail::Rail as _;
+    let address = rail.address().inet_of("udp");
+    address.map_or_else(String::new, |address| address.port().to_string())
+}
+
+fn open(walk: &mut Walk, name: &RailName, config: &UdpConfig) -> Result<UdpRail, Ended> {
+    UdpRail::open(name, config).map_err(|error| refused(walk, &error))
+}
+
+/// A rail that its driver does not open.
+pub(super) fn refused(walk: &mut Walk, error: &RailError) -> Ended {
+    match error {
+        RailError::Unusable { reason, remedy, .. } => {
+            let is_port = reason.contains("port");
+            let mut fixes = vec![Fix::hand(remedy)];
+            if is_port {
+                fixes.insert(
+                    0,
+                    Fix::run(
+                        "export DOORBELL_UDP_PORT=0",
+                        "let the kernel choose the ports, at this end",
+                    ),
+                );
+            }
+            let step = if is_port { "ports" } else { "open" };
+            walk.broken(
+                step,
+                reason,
+                "what the rail needs is taken, or not permitted",
+                fixes,
+            )
+        }
+        error => walk.broken(
+            "open",
+            error.to_string(),
+            error.help().cause,
+            vec![Fix::hand(error.help().next)],
+        ),
+    }
+}
+
+/// What the kernel keeps for a rail that does not look.
+fn buffers(walk: &mut Walk, rail: &UdpRail) {
+    let granted = rail.granted();
+    let capped: Vec<&String> = granted
+        .notes
+        .iter()
+        .filter(|note| note.contains("caps"))
+        .collect();
+    // The kernel counts double.
+    let saw = format!(
+        "{} to receive and {} to send",
+        bytes(granted.receive_buffer as u64 / 2),
+        bytes(granted.send_buffer as u64 / 2)
+    );
+    if capped.is_empty() {
+        return walk.ok("buffers", saw);
+    }
+    walk.note(
+        "buffers",
+        format!("{saw}: less than asked for, and bursts are lost sooner"),
+        vec![Fix::run(
+            "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304",
+            "let sockets have 4 MiB (CAP_NET_ADMIN does, too)",
+        )],
+    );
+}
+
+fn frames_pass(walk: &mut Walk, one: &mut UdpRail, other: &mut UdpRail) -> Link {
+    let life = other.incarnation();
+    let came = match frames::exchange(one, other, life) {
+        Ok(came) => came,
+        Err(error) => return Err(refused(walk, &error)),
+    };
+    let saw = format!(
+        "of {} frames each, {} of 64 bytes and {} of {} bytes came from one rail to another of this interface",
+        came.sent, came.short, came.full, came.length
+    );
+    // A queue that is full loses some; a rule loses all of a kind.
+    match (came.short * 2 > came.sent, came.full * 2 > came.sent) {
+        (true, true) => {
+            walk.proved("frames", saw);
+            Ok(())
+        }
+        (short, _) => {
+            let (cause, which) = match short {
+                true => (
+                    "long packets are dropped within this host: by a rule of the packet filter, or an MTU of the loopback",
+                    "long",
+                ),
+                false => (
+                    "packets from this host to itself are dropped: by a rule of the packet filter, or the loopback is down",
+                    "all",
+                ),
+            };
+            Err(walk.broken(
+                "frames",
+                saw,
+                cause,
+                vec![
+                    Fix::run(
+                        "ip link set lo up",
+                        "what a host sends to itself goes over its loopback",
+                    ),
+                    Fix::hand(format!(
+                        "look for a rule that drops {which} packets: `nft list ruleset`, `iptables-save`"
+                    )),
+                ],
+            ))
+        }
+    }
+}
+
+/// What the packet filter does to frames of others.
+fn filter(walk: &mut Walk, system: &System, found: &Interface, config: &UdpConfig) -> Link {
+    let frames = Frames {
+        interface: &found.name,
+        is_ipv4: found.address.is_ipv4(),
+        ports: ports(system, config),
+    };
+    match firewall::judge(system, &frames) {
+        Fate::Passes(saw) => walk.ok("firewall", saw),
+        Fate::Drops { rule, fix } => {
+            return Err(walk.broken(
+                "firewall",
+                format!("{rule} drops what peers send to this rail"),
+                "the packet filter lets in only what it was told of",
+                vec![Fix::run(
+                    fix,
+                    "let the rail's ports in (and at the peer; setting udp.port makes the range small)",
+                )],
+            ));
+        }
+        Fate::MayDrop { rule } => walk.unknown(
+            "firewall",
+            format!("{rule} may drop what peers send to this rail, depending on what is not looked at here"),
+            vec![Fix::hand(
+                "read it: `nft -a list ruleset`; `doorbell why PEER --probe` tries it",
+            )],
+        ),
+        Fate::Unknown { why, how } => walk.unknown("firewall", why, vec![Fix::hand(how)]),
+    }
+    Ok(())
+}
+
+/// The ports that rails may have.
+fn ports(system: &System, config: &UdpConfig) -> (u16, u16) {
+    if config.port > 0 {
+        let last = u32::from(config.port) + 2 * u32::from(config.pairs) - 1;
+        return (config.port, u16::try_from(last).unwrap_or(u16::MAX));
+    }
+    let told = system
+        .text("/proc/sys/net/ipv4/ip_local_port_range")
+        .unwrap_or_default();
+    let mut ports = told.split_whitespace().filter_map(|word| word.parse().ok());
+    (ports.next().unwrap_or(32_768), ports.next().unwrap_or(60_999))
+}
+
+/// The way to a peer: family, route, answers, and the longest packet.
+pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wanted) -> Link {
+    route(walk, found, peer)?;
+    let mut echo = match Echo::new(found, peer) {
+        Ok(echo) => echo,
+        Err(error) => {
+            walk.unknown(
+                "path",
+                format!("no echo can be sent to {peer}: {error}"),
+                vec![Fix::run(
+                    "sysctl -w net.ipv4.ping_group_range='0 2147483647'",
+                    "let users send echoes",
+                )],
+            );
+            return Ok(());
+        }
+    };
+    // The longest packet that a rail sends; IP has no longer ones.
+    let full = (found.limit(wanted) + headers(found.address)).min(65_535);
+    match echo.ask(64) {
+        Answer::Came => {}
+        Answer::NoWay(why) => {
+            return Err(walk.broken(
+                "path",
+                format!("{peer}: {why}"),
+                "the peer's host is off, has another address, or is on another link",
+                vec![Fix::hand(format!(
+                    "look whether it is there: `ip neighbour show {peer}` here, `ip -br address` at the peer"
+                ))],
+            ));
+        }
+        Answer::Silence | Answer::TooLong => return silent(walk, peer, found),
+    }
+    match echo.ask(full) {
+        Answer::Came => {
+            walk.ok(
+                "path",
+                format!("{peer} answers packets of 64 and of {full} bytes that may not be cut up"),
+            );
+            Ok(())
+        }
+        Answer::NoWay(why) => {
+            walk.unknown(
+                "path",
+                format!("{peer} answers short packets, and long ones end in: {why}"),
+                Vec::new(),
+            );
+            Ok(())
+        }
+        Answer::Silence | Answer::TooLong => {
+            let longest = echo.longest(64, full);
+            let mtu = as_set(longest);
+            Err(walk.broken(
+                "path",
+                format!("{peer} answers packets of up to {longest} bytes, and this end sends up to {full}"),
+                "the two ends, or what is between them, have different MTUs: short messages pass, long ones hang",
+                vec![
+                    Fix::run(
+                        format!("ip link set {} mtu {mtu}", found.name),
+                        "send no longer packets here (better: raise the MTU of what is in the way)",
+                    ),
+                    Fix::hand(format!("or for doorbell alone: `export DOORBELL_UDP_MTU={mtu}`, at both ends")),
+                ],
+            ))
+        }
+    }
+}
+
+/// The MTU behind the longest packet that passed: devices take a tag of four bytes more, which is no room to be used.
+fn as_set(longest: usize) -> usize {
+    let usual = [1_500, 9_000];
+    usual
+        .into_iter()
+        .find(|mtu| (*mtu..=mtu + 4).contains(&longest))
+        .unwrap_or(longest)
+}
+
+fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {
+    let neighbour = neighbour(peer, &found.name);
+    match (found.way(SocketAddr::new(peer, 0)), neighbour) {
+        (Ok(Way::Neighbour), Some(false)) => Err(walk.broken(
+            "path",
+            format!("nobody on the link of {} says that it is {peer}", found.name),
+            "the peer's host is off, has another address, or is on another link (VLAN, cable)",
+            vec![Fix::hand(
+                "look at the peer's addresses (`ip -br address`), and at the switch",
+            )],
+        )),
+        _ => {
+            walk.unknown(
+                "path",
+                format!("{peer} answers no echo: it is off, or a firewall drops echoes, which says nothing of messages"),
+                vec![Fix::hand(
+                    "try messages: `doorbell pingpong --serve` there, `doorbell why PEER --probe` here",
+                )],
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Whether the link's neighbour with this address has answered, as the kernel's table has it; `None`: it is not in there.
+fn neighbour(peer: IpAddr, device: &str) -> Option<bool> {
+    // IPv6 has no such file.
+    let table = std::fs::read_to_string("/proc/net/arp").ok()?;
+    let line = table.lines().skip(1).find(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.first().and_then(|word| word.parse().ok()) == Some(peer) && words.last() == Some(&device)
+    })?;
+    // Its flags: bit 1 says that the address is known.
+    let flags = line.split_whitespace().nth(2)?.strip_prefix("0x")?;
+    Some(u32::from_str_radix(flags, 16).ok()? & 2 != 0)
+}
+
+fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
+    if peer.is_ipv4() != found.address.is_ipv4() {
+        let other = if peer.is_ipv4() { "ipv4" } else { "ipv6" };
+        return Err(walk.broken(
+            "route",
+            format!("{peer} and {} are of two families of IP addresses", found.address),
+            "the rail takes an IPv4 address unless it is told otherwise (udp.family)",
+            vec![Fix::run(
+                format!("export DOORBELL_UDP_FAMILY={other}"),
+                "use the other family, at both ends",
+            )],
+        ));
+    }
+    match found.way(SocketAddr::new(peer, 0)) {
+        Ok(way) => {
+            walk.ok("route", format!("{peer} is reached {way}"));
+            Ok(())
+        }
+        Err(No::Because(why)) => {
+            let bits = if peer.is_ipv4() { 32 } else { 128 };
+            Err(walk.broken(
+                "route",
+                format!("{peer}: {why}"),
+                "the routing table leads elsewhere, or nowhere",
+                vec![
+                    Fix::run(
+                        format!("ip route add {peer}/{bits} dev {}", found.name),
+                        "where the peer is on this interface's link",
+                    ),
+                    Fix::hand(format!(
+                        "where it is behind a router: `ip route add {peer}/{bits} via ROUTER dev {}`",
+                        found.name
+                    )),
+                ],
+            ))
+        }
+        Err(No::System(error)) => {
+            walk.unknown(
+                "route",
+                format!("the routing table could not be asked: {error}"),
+                Vec::new(),
+            );
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chain::{Is, Verdict};
+    use super::super::system::fake::Fake;
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_usable_and_its_own_peer() {
+        let here = System::here();
+        let peer = Some(IpAddr::from([127, 0, 0, 1]));
+        let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);
+        assert_eq!(chain.verdict, Verdict::Usable, "{chain:#?}");
+        let frames = chain.steps.iter().find(|step| step.step == "frames").unwrap();
+        assert!(frames.saw.contains("32 of 64 bytes"), "{frames:?}");
+    }
+
+    #[test]
+    fn ports_are_those_of_the_settings_or_the_kernels() {
+        let fake = Fake::new();
+        fake.file("/proc/sys/net/ipv4/ip_local_port_range", "40000\t50000\n");
+        assert_eq!(ports(&fake.system(), &UdpConfig::default()), (40_000, 50_000));
+        let set = UdpConfig {
+            port: 4790,
+            pairs: 4,
+            ..UdpConfig::default()
+        };
+        assert_eq!(ports(&fake.system(), &set), (4790, 4797));
+    }
+
+    #[test]
+    fn a_peer_of_the_other_family_is_told_with_the_setting() {
+        let here = System::here();
+        let peer = Some("::1".parse().unwrap());
+        let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);
+        let last = chain.steps.last().unwrap();
+        assert_eq!((last.step, last.is), ("route", Is::Broken));
+        assert_eq!(
+            last.fixes[0].command.as_deref(),
+            Some("export DOORBELL_UDP_FAMILY=ipv6")
+        );
+    }
+}

@@ -1,0 +1,524 @@
+//! `doorbell doctor` from outside: machines of network namespaces with one thing wrong, its verdict, and that the commands it prints
+//! repair it.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::{doorbell, sentence};
+use crate::hosts::{at, finish, serve_at, two_hosts};
+use crate::netns::Lab;
+
+/// What it said, checked by its schema, and its exit status.
+fn judged(command: Command) -> (Value, i32) {
+    let out = finish(command);
+    sentence(&out.stderr);
+    let report: Value =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {out:?}"));
+    let schema = include_str!("../../../bench/schema/doctor-1.schema.json");
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let faults: Vec<String> = schema
+        .iter_errors(&report)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    (report, out.status.code().unwrap())
+}
+
+/// `doctor WORDS --json`, on a host of a lab or here.
+fn doctor(host: Option<&str>, words: &[&str]) -> (Value, i32) {
+    judged(at(host, &[&["doctor", "--json"], words].concat()))
+}
+
+/// The chain of a rail.
+fn chain<'a>(report: &'a Value, rail: &str) -> &'a Value {
+    let chains = report["chains"].as_array().unwrap();
+    chains
+        .iter()
+        .find(|chain| chain["rail"] == rail)
+        .unwrap_or_else(|| panic!("no chain {rail}: {report:#}"))
+}
+
+/// A chain's step of this name.
+fn step<'a>(chain: &'a Value, name: &str) -> &'a Value {
+    let steps = chain["steps"].as_array().unwrap();
+    steps
+        .iter()
+        .find(|step| step["step"] == name)
+        .unwrap_or_else(|| panic!("no step {name}: {chain:#}"))
+}
+
+/// The rail is broken at this step, and at no other.
+fn breaks_at(host: &str, words: &[&str], rail: &str, name: &str) -> Value {
+    let (report, code) = doctor(Some(host), words);
+    let chain = chain(&report, rail);
+    let last = chain["steps"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (code, &report["verdict"], &last["step"], &last["is"]),
+        (
+            1,
+            &Value::from("broken"),
+            &Value::from(name),
+            &Value::from("broken")
+        ),
+        "{chain:#}"
+    );
+    last.clone()
+}
+
+/// Nothing of the rail is broken any more, and it has been tried.
+fn is_usable(host: &str, words: &[&str], rail: &str) -> Value {
+    let (report, code) = doctor(Some(host), words);
+    let chain = chain(&report, rail);
+    assert_eq!(
+        (code, &chain["verdict"]),
+        (0, &Value::from("usable")),
+        "{chain:#}"
+    );
+    chain.clone()
+}
+
+/// Does what `doctor WORDS --fix` prints, word by word, in a shell on that host.
+fn repair(host: &str, words: &[&str]) -> String {
+    let out = finish(at(Some(host), &[&["doctor", "--fix"], words].concat()));
+    let script = String::from_utf8(out.stdout).unwrap();
+    let mut shell = Command::new("ip")
+        .args(["netns", "exec", host, "sh", "-e"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success(), "{script}");
+    script
+}
+
+fn lab(test: &str, mtu: usize) -> Option<Lab> {
+    Lab::pair(&format!("doorbell::it::doctor::{test}"), mtu)
+}
+
+#[test]
+fn what_works_is_tried_to_the_end_and_told_by_schema() {
+    let (report, code) = doctor(None, &["shm", "udp:lo", "127.0.0.1", "xdp:lo", "sim:42"]);
+    assert_eq!(
+        (code, &report["verdict"]),
+        (0, &Value::from("usable")),
+        "{report:#}"
+    );
+    let verdicts: Vec<&str> = report["chains"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chain| chain["verdict"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        verdicts,
+        [
+            "usable",
+            "usable",
+            "usable",
+            "usable",
+            "not-applicable",
+            "not-applicable"
+        ]
+    );
+    assert!(
+        step(chain(&report, "shm"), "exchange")["saw"]
+            .as_str()
+            .unwrap()
+            .contains("half a round trip")
+    );
+    let shown = doorbell().args(["doctor", "shm"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("\nshm: usable\n") && !shown.contains('\u{1b}'),
+        "{shown}"
+    );
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+}
+
+#[test]
+fn every_rail_of_the_machine_is_looked_at_when_none_is_named() {
+    let (report, code) = doctor(None, &[]);
+    let is_broken = report["verdict"] == "broken";
+    assert_eq!(code, i32::from(is_broken));
+    for rail in ["machine", "shm", "udp:lo", "xdp:lo"] {
+        chain(&report, rail);
+    }
+}
+
+#[test]
+fn names_that_mean_nothing_are_wrong_usage_and_rails_that_are_not_there_are_broken() {
+    for (words, word) in [
+        (&["nosuch0"][..], "no interface of this machine"),
+        (&["udp"], "udp:eth0"),
+        (&["igbvf:eth0"], "0000:01:10.0"),
+        (&["shm", "--json", "--fix"], "cannot be used with"),
+        (&["udp:lo", "--peer", "node7"], "--peer"),
+    ] {
+        let out = doorbell().arg("doctor").args(words).output().unwrap();
+        let said = sentence(&out.stderr);
+        assert!(
+            out.status.code() == Some(2) && said.contains(word),
+            "{words:?}: {said}"
+        );
+    }
+    let (report, code) = doctor(None, &["udp:nosuch0", "0000:ff:1f.7", "verbs:mlx5_0:1", "shm"]);
+    assert_eq!(code, 1);
+    let named = |rail| {
+        step(
+            chain(&report, rail),
+            if rail == "udp:nosuch0" {
+                "interface"
+            } else {
+                "device"
+            },
+        )
+    };
+    assert!(
+        named("udp:nosuch0")["fixes"][0]["what"]
+            .as_str()
+            .unwrap()
+            .contains("lo")
+    );
+    assert_eq!(named("pci:0000:ff:1f.7")["is"], "broken");
+    assert_eq!(chain(&report, "verbs:mlx5_0:1")["verdict"], "broken");
+    assert_eq!(
+        chain(&report, "shm")["verdict"],
+        "usable",
+        "one that is broken hides no other"
+    );
+}
+
+#[test]
+fn an_interface_that_is_down_is_set_up_by_what_is_printed() {
+    let Some(lab) = lab("an_interface_that_is_down_is_set_up_by_what_is_printed", 1500) else {
+        return;
+    };
+    let host = lab.name(0);
+    is_usable(host, &["udp:v0"], "udp:v0");
+    lab.ip(0, "link set v0 down");
+    for rail in ["udp:v0", "xdp:v0"] {
+        let broken = breaks_at(host, &[rail], rail, "up");
+        assert_eq!(broken["fixes"][0]["command"], "ip link set v0 up");
+    }
+    repair(host, &["udp:v0"]);
+    lab.wait_until_up(0, "v0");
+    is_usable(host, &["udp:v0"], "udp:v0");
+    // The other end, which is in another namespace.
+    lab.ip(1, "link set v0 down");
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "carrier");
+    assert!(
+        broken["cause"].as_str().unwrap().contains("other end"),
+        "{broken}"
+    );
+}
+
+#[test]
+fn an_interface_without_an_address_gets_one_by_what_is_printed() {
+    let Some(lab) = lab(
+        "an_interface_without_an_address_gets_one_by_what_is_printed",
+        1500,
+    ) else {
+        return;
+    };
+    let host = lab.name(0);
+    lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "address");
+    assert_eq!(broken["fixes"][1]["command"], "export DOORBELL_UDP_FAMILY=ipv6");
+    repair(host, &["udp:v0"]);
+    is_usable(host, &["udp:v0"], "udp:v0");
+}
+
+#[test]
+fn ends_of_unlike_mtu_are_found_by_a_full_packet_and_repaired() {
+    let Some(lab) = lab("ends_of_unlike_mtu_are_found_by_a_full_packet_and_repaired", 9000) else {
+        return;
+    };
+    let host = lab.name(0);
+    let words = ["udp:v0", "--peer", "10.77.0.2"];
+    let chain = is_usable(host, &words, "udp:v0");
+    assert!(
+        step(&chain, "path")["saw"]
+            .as_str()
+            .unwrap()
+            .contains("9000 bytes"),
+        "{chain:#}"
+    );
+    lab.ip(1, "link set v0 mtu 1500");
+    let broken = breaks_at(host, &words, "udp:v0", "path");
+    assert_eq!(
+        broken["fixes"][0]["command"], "ip link set v0 mtu 1500",
+        "{broken}"
+    );
+    repair(host, &words);
+    is_usable(host, &words, "udp:v0");
+}
+
+#[test]
+fn a_narrow_way_behind_a_router_is_found_too() {
+    const TEST: &str = "doorbell::it::doctor::a_narrow_way_behind_a_router_is_found_too";
+    let Some(lab) = Lab::routed(TEST, 9000, 1400) else {
+        return;
+    };
+    for peer in ["10.77.2.1", "fd77:2::1"] {
+        let mut command = at(Some(lab.name(0)), &["doctor", "--json", "udp:v0", "--peer", peer]);
+        if peer.contains(':') {
+            command.env("DOORBELL_UDP_FAMILY", "ipv6");
+        }
+        let (report, code) = judged(command);
+        let path = step(chain(&report, "udp:v0"), "path");
+        assert_eq!((code, &path["is"]), (1, &Value::from("broken")), "{path}");
+        assert!(
+            path["saw"].as_str().unwrap().contains("up to 1400 bytes"),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_without_a_route_or_that_nobody_has_is_told_so() {
+    let Some(lab) = lab("a_peer_without_a_route_or_that_nobody_has_is_told_so", 1500) else {
+        return;
+    };
+    let host = lab.name(0);
+    let words = ["udp:v0", "--peer", "10.99.0.1"];
+    let broken = breaks_at(host, &words, "udp:v0", "route");
+    assert_eq!(broken["fixes"][0]["command"], "ip route add 10.99.0.1/32 dev v0");
+    repair(host, &words);
+    let broken = breaks_at(host, &words, "udp:v0", "path");
+    assert!(broken["saw"].as_str().unwrap().contains("10.99.0.1"), "{broken}");
+    let broken = breaks_at(host, &["udp:v0", "--peer", "fd77::2"], "udp:v0", "route");
+    assert_eq!(broken["fixes"][0]["command"], "export DOORBELL_UDP_FAMILY=ipv6");
+}
+
+#[test]
+fn a_rule_that_drops_our_frames_is_named_and_what_is_printed_lets_them_in() {
+    let Some(lab) = lab(
+        "a_rule_that_drops_our_frames_is_named_and_what_is_printed_lets_them_in",
+        1500,
+    ) else {
+        return;
+    };
+    let host = lab.name(0);
+    lab.drop_udp(0);
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "firewall");
+    assert!(
+        broken["saw"]
+            .as_str()
+            .unwrap()
+            .contains("chain netdev trouble in"),
+        "{broken}"
+    );
+    repair(host, &["udp:v0"]);
+    is_usable(host, &["udp:v0"], "udp:v0");
+    // Frames of a peer do come in then.
+    let dropped = lab.dropped(0);
+    let heard = lab.inside(0, || {
+        let socket = std::net::UdpSocket::bind("10.77.0.1:40000").unwrap();
+        socket
+            .set_read_timeout(Some(std::time::Duration::from_secs(5)))
+            .unwrap();
+        lab.inside(1, || {
+            std::net::UdpSocket::bind("10.77.0.2:0")
+                .unwrap()
+                .send_to(b"x", "10.77.0.1:40000")
+                .unwrap()
+        });
+        socket.recv(&mut [0; 8])
+    });
+    assert_eq!((heard.unwrap(), lab.dropped(0)), (1, dropped));
+    // A filter that lets in what it was told of, and a rule for this host's own frames.
+    let nft = |script: &str| {
+        let done = Command::new("ip")
+            .args(["netns", "exec", host, "nft", script])
+            .status();
+        assert!(done.unwrap().success(), "{script}");
+    };
+    nft(
+        "add table inet filter; add chain inet filter input { type filter hook input priority 0; policy drop; }; \
+         add rule inet filter input iifname lo accept; add rule inet filter input tcp dport 22 accept",
+    );
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "firewall");
+    assert!(
+        broken["saw"].as_str().unwrap().contains("policy drop"),
+        "{broken}"
+    );
+    repair(host, &["udp:v0"]);
+    is_usable(host, &["udp:v0"], "udp:v0");
+    nft(
+        "add table inet own; add chain inet own out { type filter hook output priority 0; }; add rule inet own out ip daddr 10.77.0.1 udp length > 1000 drop",
+    );
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "frames");
+    assert!(
+        broken["cause"].as_str().unwrap().contains("long packets"),
+        "{broken}"
+    );
+}
+
+#[test]
+fn a_program_of_another_process_is_named_with_the_process() {
+    let Some((lab, _folder, key)) =
+        two_hosts("doctor::a_program_of_another_process_is_named_with_the_process")
+    else {
+        return;
+    };
+    let host = lab.name(0);
+    let chain = is_usable(host, &["xdp:v0", "--peer", "10.77.0.2"], "xdp:v0");
+    assert_eq!(step(&chain, "frame")["is"], "ok", "{chain:#}");
+    let mut server = serve_at(
+        Some(host),
+        &["--bind", "10.77.0.1:0", "--rail", "xdp:v0", "--key-file", &key],
+    );
+    let words = [
+        "--rail",
+        "xdp:v0",
+        "--key-file",
+        &key,
+        "--sizes",
+        "8",
+        "--seconds",
+        "600",
+    ];
+    let client = crate::hosts::Running::start(server.client(Some(lab.name(1)), "pingpong", &words));
+    server.says("came: process");
+    let begun = std::time::Instant::now();
+    while !String::from_utf8_lossy(&finish(at(Some(host), &["doctor", "xdp:v0"])).stdout)
+        .contains("broken   program")
+    {
+        assert!(
+            begun.elapsed() < crate::hosts::SOON,
+            "never happened: the program is there"
+        );
+    }
+    let broken = breaks_at(host, &["xdp:v0"], "xdp:v0", "program");
+    let command = broken["fixes"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("kill "), "{broken}");
+    repair(host, &["xdp:v0"]);
+    drop(client);
+    let begun = std::time::Instant::now();
+    while doctor(Some(host), &["xdp:v0"]).1 != 0 {
+        assert!(
+            begun.elapsed() < crate::hosts::SOON,
+            "never happened: the program is gone"
+        );
+    }
+}
+
+/// As root without one capability, with a limit of locked memory.
+fn with_less(host: &str, capability: &str, memlock: &str, words: &str) -> Command {
+    let mut command = Command::new("ip");
+    let (bounding, limit) = (
+        format!("--bounding-set=-{capability}"),
+        format!("--memlock={memlock}"),
+    );
+    command.args([
+        "netns",
+        "exec",
+        host,
+        "setpriv",
+        &bounding,
+        &format!("--inh-caps=-{capability}"),
+        "prlimit",
+        &limit,
+    ]);
+    // Frames that fit the least that systems let a user lock.
+    for ring in ["RECEIVE", "SEND"] {
+        command.env(format!("DOORBELL_XDP_{ring}_RING"), "512");
+    }
+    command.args([
+        "sh",
+        "-c",
+        &words.replace("doorbell", env!("CARGO_BIN_EXE_doorbell")),
+    ]);
+    command
+}
+
+#[test]
+fn missing_rights_and_limits_are_named_with_what_lifts_them() {
+    let Some(lab) = lab("missing_rights_and_limits_are_named_with_what_lifts_them", 1500) else {
+        return;
+    };
+    let host = lab.name(0);
+    let last = |command: Command| {
+        let (report, code) = judged(command);
+        let last = chain(&report, "xdp:v0")["steps"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
+        (last, code)
+    };
+    for (capability, name) in [("net_raw", "CAP_NET_RAW"), ("net_admin", "CAP_NET_ADMIN")] {
+        let (step, code) = last(with_less(
+            host,
+            capability,
+            "65536:8388608",
+            "doorbell doctor --json xdp:v0",
+        ));
+        assert_eq!((code, &step["step"]), (1, &Value::from("rights")), "{step}");
+        assert!(step["saw"].as_str().unwrap().ends_with(name), "{step}");
+    }
+    let (step, code) = last(with_less(
+        host,
+        "ipc_lock",
+        "65536:8388608",
+        "doorbell doctor --json xdp:v0",
+    ));
+    assert_eq!((code, &step["step"]), (1, &Value::from("memlock")), "{step}");
+    let command = step["fixes"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("ulimit -l "), "{step}");
+    // What it said, in the same shell: then it is content.
+    let words = format!("{command} && doorbell doctor --json xdp:v0");
+    let (_, code) = last(with_less(host, "ipc_lock", "65536:8388608", &words));
+    assert_eq!(code, 0);
+}
+
+/// A program that its user may not read: the kernel hides its memory from its siblings.
+#[test]
+fn ranks_that_may_not_read_each_other_are_told_why() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const TEST: &str = "doorbell::it::doctor::ranks_that_may_not_read_each_other_are_told_why";
+    if !rustix::process::geteuid().is_root() {
+        return crate::netns::skipped(TEST, "another user needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("doorbell");
+    std::fs::copy(env!("CARGO_BIN_EXE_doorbell"), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o711)).unwrap();
+    let look = || {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+        ]);
+        command
+            .arg(&program)
+            .args(["doctor", "--json", "shm"])
+            .env_clear();
+        let (report, code) = judged(command);
+        assert_eq!(
+            (code, &chain(&report, "shm")["verdict"]),
+            (0, &Value::from("usable")),
+            "{report:#}"
+        );
+        step(chain(&report, "shm"), "cma").clone()
+    };
+    let noted = look();
+    assert_eq!(noted["is"], "note", "{noted}");
+    let command = noted["fixes"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("chmod a+r "), "{noted}");
+    assert!(
+        Command::new("sh")
+            .args(["-c", command])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(look()["is"], "ok");
+}
