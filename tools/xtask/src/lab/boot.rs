@@ -46,13 +46,24 @@ pub(super) struct Boots<'a> {
     pub(super) accelerator: Accelerator,
     /// The program that is tested.
     pub(super) tested: PathBuf,
+    /// Where the examples are that guests run.
+    pub(super) examples: PathBuf,
 }
 
 impl Boots<'_> {
     /// Runs one guest.
     pub(super) fn guest(&self, scenario: &Scenario, guest: &Guest) -> Result<Verdict, Stop> {
         let kernel = KernelFiles::of(&self.images.get(Image::Kernel(guest.kernel))?)?;
-        let tested = [("doorbell", &*self.tested)];
+        let examples: Vec<_> = guest
+            .programs
+            .iter()
+            .map(|name| (*name, self.examples.join(name)))
+            .collect();
+        let examples = examples.iter().map(|(name, path)| (*name, &**path));
+        let tested: Vec<_> = [("doorbell", &*self.tested)]
+            .into_iter()
+            .chain(examples)
+            .collect();
         let run = Run {
             modules: guest.modules,
             script: guest.script,

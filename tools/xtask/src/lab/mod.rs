@@ -26,6 +26,7 @@ mod scenarios;
 mod stop;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -168,6 +169,7 @@ fn all(
         Some(program) => program.canonicalize().map_err(Error::file("find", program))?,
         None => build(workspace)?,
     };
+    build_examples(workspace, chosen)?;
     fits(&programs, &guest, &tested, &host.suite)?;
     let mut boots = Boots {
         programs: &programs,
@@ -175,6 +177,7 @@ fn all(
         folder: cache,
         accelerator: Accelerator::Tcg,
         tested,
+        examples: workspace.target.join("debug/examples"),
     };
     let wanted = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
     let mut first = true;
@@ -219,16 +222,24 @@ fn accelerate(boots: &mut Boots<'_>, guest: &scenarios::Guest) -> Result<String,
 
 /// The program that the tests are built with. Built like this, it is the same as in `cargo xtask test`, and there already after it.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
+    cargo(workspace, &["test", "--no-run", "--test", "it"], "doorbell")?;
+    Ok(workspace.target.join("debug/doorbell"))
+}
+
+/// The examples that the guests run, as the tests are built.
+fn build_examples(workspace: &Workspace, chosen: &[&Scenario]) -> Result<(), Error> {
+    let guests = chosen.iter().flat_map(|scenario| scenario.guests);
+    let names: BTreeSet<_> = guests.flat_map(|guest| guest.programs).collect();
+    for name in names {
+        cargo(workspace, &["build", "--example", name], name)?;
+    }
+    Ok(())
+}
+
+/// Lets cargo build something of the whole workspace.
+fn cargo(workspace: &Workspace, words: &[&str], what: &str) -> Result<(), Error> {
     let mut command = Command::new(workspace::cargo());
-    command.args([
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-run",
-        "--quiet",
-        "--test",
-        "it",
-    ]);
+    command.args(words).args(["--locked", "--workspace", "--quiet"]);
     command
         .current_dir(&workspace.root)
         .stdin(Stdio::null())
@@ -249,12 +260,12 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
         source,
     })?;
     if status.success() {
-        Ok(workspace.target.join("debug/doorbell"))
-    } else {
-        Err(Error::Lab(
-            "doorbell does not build; `cargo build` says why".to_owned(),
-        ))
+        return Ok(());
     }
+    Err(Error::Lab(format!(
+        "{what} does not build; `cargo {}` says why",
+        words.join(" ")
+    )))
 }
 
 /// Whether a program of this machine runs with the guests' C library.

@@ -26,6 +26,8 @@ pub(super) struct Guest {
     /// Added to the kernel's command line.
     pub(super) append: &'static str,
     pub(super) modules: &'static [&'static str],
+    /// Examples of the workspace that run in it, beside `doorbell`.
+    pub(super) programs: &'static [&'static str],
     pub(super) processors: u32,
     pub(super) memory_mib: u32,
     pub(super) script: &'static str,
@@ -35,7 +37,9 @@ pub(super) struct Guest {
     pub(super) limit: Duration,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO];
+
+const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
     about: "rails past the kernel in every mode of emulated NICs with queues, and the refusal of what they lack",
     guests: &[
@@ -81,7 +85,35 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
             ..XDP
         },
     ],
-}];
+};
+
+const VFIO: Scenario = Scenario {
+    name: "vfio",
+    about: "real devices from user space: every step to an open one and its refusal, registers, DMA, interrupts, unplugging",
+    guests: &[
+        Guest {
+            name: "igb's VFs, Linux 6.12",
+            script: include_str!("guest/vfio.sh"),
+            settings: &[("IOMMU", "on")],
+            ..IGB_VFS
+        },
+        Guest {
+            name: "igb's VFs, newest kernel",
+            kernel: Kernel::Newest,
+            script: include_str!("guest/vfio.sh"),
+            settings: &[("IOMMU", "on")],
+            ..IGB_VFS
+        },
+        Guest {
+            name: "no IOMMU",
+            append: "",
+            devices: IGB_ALONE,
+            script: include_str!("guest/vfio.sh"),
+            settings: &[("IOMMU", "off")],
+            ..IGB_VFS
+        },
+    ],
+};
 
 /// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
 const XDP: Guest = Guest {
@@ -91,9 +123,27 @@ const XDP: Guest = Guest {
     devices: IGB_PAIR,
     append: "",
     modules: &["igb", "xsk_diag"],
+    programs: &[],
     processors: 2,
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
+    settings: &[],
+    limit: Duration::from_secs(150),
+};
+
+/// An 82576 that can have virtual functions, each in an IOMMU group of its own, on one wire with two NICs behind a bridge to a
+/// conventional bus. A script is added by whoever takes it.
+const IGB_VFS: Guest = Guest {
+    name: "",
+    qemu: Qemu::Q10,
+    kernel: Kernel::Stable,
+    devices: IGB_AND_BRIDGE,
+    append: "intel_iommu=on",
+    modules: &["igb", "igbvf", "e1000", "vfio_pci", "vfio_iommu_type1"],
+    programs: &["vfio-lab"],
+    processors: 2,
+    memory_mib: 1024,
+    script: "finish",
     settings: &[],
     limit: Duration::from_secs(150),
 };
@@ -107,6 +157,21 @@ const IGB_PAIR: &[&str] = &[
     "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:00:01",
     "-netdev hubport,id=n1,hubid=0 -device pcie-root-port,id=rp1,slot=2,chassis=2",
     "-device igb,netdev=n1,bus=rp1,mac=52:54:00:00:00:02",
+];
+
+const IGB_AND_BRIDGE: &[&str] = &[
+    // First, as all others are put behind it.
+    "-device intel-iommu,intremap=on,device-iotlb=on",
+    "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1",
+    "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
+    "-device pcie-root-port,id=rp1,slot=2,chassis=2 -device pcie-pci-bridge,id=old,bus=rp1",
+    "-netdev hubport,id=n1,hubid=0 -device e1000,netdev=n1,bus=old,addr=1,mac=52:54:00:00:02:00",
+    "-netdev hubport,id=n2,hubid=0 -device e1000,netdev=n2,bus=old,addr=2,mac=52:54:00:00:03:00",
+];
+
+const IGB_ALONE: &[&str] = &[
+    "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1",
+    "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
 ];
 
 /// Without what a device may merge and leave unfinished: the kernel has no XDP beside it. A hub has one queue.
