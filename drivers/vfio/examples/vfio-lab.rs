@@ -5,6 +5,8 @@
 //! vfio-lab use BDF...          opens all at once, and tries all that a driver needs
 //! vfio-lab hold BDF            keeps one open until somebody wants it back, or two minutes have passed
 //! ```
+//!
+//! `WAY=cdev` takes the device's own file and an iommufd instead of its group.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,8 +16,7 @@ use volatile_register::RO;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// STATUS of an 82576's virtual function (82576 datasheet, 9.2: register map of VFs): bit 1 is link up, bit 31 and the like are
-/// the chip's own; all ones is nobody there.
+/// STATUS of an 82576's virtual function, as in Linux's igbvf/regs.h; all ones is nobody there.
 const STATUS: u64 = 0x8;
 
 fn main() -> ExitCode {
@@ -39,15 +40,8 @@ fn main() -> ExitCode {
 
 fn walk(bdf: &str, kib: &str) -> Outcome {
     let kib: u64 = kib.parse()?;
-    let way = std::env::var("WAY")
-        .ok()
-        .filter(|way| way == "cdev")
-        .map(|_| Way::Cdev);
     let steps = chain(&Host::here(), bdf.parse()?, kib << 10);
-    let steps = match way {
-        Some(way) => steps.by(way),
-        None => steps,
-    };
+    let steps = if by_cdev() { steps.by(Way::Cdev) } else { steps };
     let mut last = Ok(());
     for step in steps {
         match step.verdict {
@@ -62,8 +56,18 @@ fn walk(bdf: &str, kib: &str) -> Outcome {
     last
 }
 
+/// Whether the way by the device's own file and an iommufd was asked for: `WAY=cdev`.
+fn by_cdev() -> bool {
+    std::env::var("WAY").is_ok_and(|way| way == "cdev")
+}
+
 fn open(bdf: &str) -> Result<Claim, Error> {
-    Claim::open(bdf.parse()?, 8 << 20)
+    const MEMORY: u64 = 8 << 20;
+    let bdf = bdf.parse()?;
+    if by_cdev() {
+        return Claim::open_by(bdf, MEMORY, Way::Cdev);
+    }
+    Claim::open(bdf, MEMORY)
 }
 
 fn exercise(bdfs: &[&str]) -> Outcome {
@@ -183,6 +187,13 @@ fn interrupts(claim: &Claim) -> Outcome {
         .collect::<Result<Vec<_>, _>>()?;
     let events: Vec<_> = events.iter().collect();
     claim.enable_msix(&events)?;
+    device.raise(Irq::Msix, vectors - 1)?;
+    let last = events[vectors as usize - 1];
+    must(
+        last.wait(Duration::from_secs(20))? == 1,
+        "the last vector did not raise its event",
+    )?;
+    must(events[0].take() == 0, "another vector raised its event")?;
     // Anew, with fewer.
     claim.enable_msix(&events[..1])?;
     let many = vec![events[0]; vectors as usize + 1];

@@ -101,8 +101,9 @@ pub fn after_completion() {
 
 /// A region of a device, mapped where it can be.
 ///
-/// Clones are the same map, which lasts as long as one of them, or a [`Block`]. Once the device is closed or gone, reads give
-/// ones, or end the process with SIGBUS where the kernel has taken the pages away: drop maps before the device.
+/// Clones are the same map, which lasts as long as one of them, or a [`Block`]. The kernel keeps a device open that is mapped:
+/// whoever is asked to give it back drops its maps too. While the device is reset, or its memory is switched off, the kernel
+/// takes the pages away, and an access ends the process with SIGBUS.
 #[derive(Clone)]
 pub struct Bar {
     inner: Arc<Inner>,

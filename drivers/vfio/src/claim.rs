@@ -8,7 +8,7 @@ use crate::bar::Bar;
 use crate::bdf::Bdf;
 use crate::checks::Chain;
 use crate::config::Config;
-use crate::device::{Device, Irq, RegionIndex};
+use crate::device::{Device, Irq, RegionIndex, Way};
 use crate::dma::{Domain, SharedSlab, Slab};
 use crate::error::Error;
 use crate::event::Event;
@@ -36,6 +36,14 @@ impl Claim {
         Self::over(Chain::new(&Host::here(), bdf, memory).finish()?)
     }
 
+    /// The same by one of the two ways only, [`Way::Group`] or [`Way::Cdev`].
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_by(bdf: Bdf, memory: u64, way: Way) -> Result<Self, Error> {
+        Self::over(Chain::new(&Host::here(), bdf, memory).by(way).finish()?)
+    }
+
     /// Connects to a process that models a device (vfio-user) at a Unix socket.
     ///
     /// # Errors
@@ -57,12 +65,13 @@ impl Claim {
         if was_reset {
             device.reset()?;
         }
-        config.set_bus_master(true)?;
-        Ok(Self {
+        let this = Self {
             domain: Arc::new(Domain::new(device)?),
             was_reset,
             is_closed: false,
-        })
+        };
+        this.config().set_bus_master(true)?;
+        Ok(this)
     }
 
     /// The device.

@@ -153,8 +153,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Where the device model does not answer, or breaks the rules.
     fn region(&self, index: RegionIndex) -> Result<RegionInfo, Error>;
 
-    /// Maps what can be mapped of a region. It stays mapped after the device is closed, and then reads as ones or ends the
-    /// process (SIGBUS): whoever closes a device drops its maps first, which [`Claim`](crate::Claim) leaves to the driver.
+    /// Maps what can be mapped of a region. Maps keep the device open, and are not to be used while it is reset.
     ///
     /// # Errors
     /// Where nothing of it can be mapped, or the system refuses.
@@ -191,6 +190,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// Where the device refuses.
     fn disable(&self, kind: Irq) -> Result<(), Error>;
+
+    /// Lets a vector that is enabled raise its event, as if the device had: for trying the way of an interrupt.
+    ///
+    /// # Errors
+    /// [`Error::NoInterrupt`] where there is no such vector; the system's where it is not enabled.
+    fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error>;
 
     /// Resets the function: registers and rings as after power-on, no DMA under way, bus mastering off.
     ///

@@ -35,7 +35,7 @@ const LOW: Range = Range {
     first: 0,
     last: (1 << 20) - 1,
 };
-/// Intel SDM volume 3, 12.11.1: writes to these addresses are interrupts.
+/// Writes to these addresses are interrupts (Intel SDM, volume 3, on the APIC: "Message Address Register Format").
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 const INTERRUPTS: Range = Range {
     first: 0xfee0_0000,

@@ -209,6 +209,11 @@ impl Device for Kernel {
         sys::set_irqs(self.descriptor(), kind as u32, &[]).map_err(self.refused("disable interrupts"))
     }
 
+    fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error> {
+        self.has(kind, vector as usize + 1)?;
+        sys::raise(self.descriptor(), kind as u32, vector).map_err(self.refused("raise an interrupt"))
+    }
+
     fn reset(&self) -> Result<(), Error> {
         sys::reset(self.descriptor()).map_err(self.refused("reset the function"))
     }

@@ -21,7 +21,7 @@ impl Memlock {
     /// As it is now.
     pub fn now() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         Self::of(limit, &status)
     }
 

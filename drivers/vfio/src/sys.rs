@@ -104,6 +104,17 @@ pub(crate) fn set_irqs(device: BorrowedFd<'_>, index: u32, events: &[BorrowedFd<
     call(device, SET_IRQS, &mut words_of(&numbers))
 }
 
+/// Lets one vector raise its event, as if the device had.
+pub(crate) fn raise(device: BorrowedFd<'_>, index: u32, vector: u32) -> io::Result<()> {
+    let length = size_of::<vfio_irq_set>() as u32;
+    let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
+    call(
+        device,
+        SET_IRQS,
+        &mut words_of(&[length, flags, index, vector, 1]),
+    )
+}
+
 /// The bus addresses of a container's IOMMU (VFIO_IOMMU_GET_INFO, its capability 1), which vfio-ioctls does not ask for.
 /// `None` where the kernel does not tell (before Linux 5.4).
 pub(crate) fn container_ranges(container: BorrowedFd<'_>) -> io::Result<Option<Vec<Range>>> {

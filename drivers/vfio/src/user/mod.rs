@@ -145,13 +145,33 @@ impl UserDevice {
         Ok(())
     }
 
-    fn set_irqs(&self, kind: Irq, flags: u32, start: u32, events: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    /// Whether so many of the vectors can be had.
+    fn has(&self, kind: Irq, wanted: usize) -> Result<(), Error> {
+        let info = self.irq(kind)?;
+        if wanted == 0 || wanted > info.count as usize || !info.by_event {
+            return Err(Error::NoInterrupt {
+                device: self.name.clone(),
+                kind,
+                has: info.count,
+                wanted: wanted as u32,
+            });
+        }
+        Ok(())
+    }
+
+    fn set_irqs(
+        &self,
+        kind: Irq,
+        flags: u32,
+        (start, count): (u32, u32),
+        events: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
         let body = Writer::default()
             .u32(20)
             .u32(flags | ACTION_TRIGGER)
             .u32(kind as u32)
             .u32(start);
-        let body = body.u32(events.len() as u32);
+        let body = body.u32(count);
         self.line().ask(Command::SetIrqs, body, events).map(drop)
     }
 }
@@ -281,19 +301,12 @@ impl Device for UserDevice {
     }
 
     fn enable(&self, kind: Irq, events: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        let info = self.irq(kind)?;
-        if events.is_empty() || events.len() > info.count as usize || !info.by_event {
-            return Err(Error::NoInterrupt {
-                device: self.name.clone(),
-                kind,
-                has: info.count,
-                wanted: events.len() as u32,
-            });
-        }
+        self.has(kind, events.len())?;
         let mut start = 0;
         for some in events.chunks(self.limits.descriptors) {
-            self.set_irqs(kind, DATA_EVENTFD, start, some)?;
-            start += some.len() as u32;
+            let count = some.len() as u32;
+            self.set_irqs(kind, DATA_EVENTFD, (start, count), some)?;
+            start += count;
         }
         Ok(())
     }
@@ -302,7 +315,12 @@ impl Device for UserDevice {
         if kind as u32 >= self.irqs {
             return Ok(());
         }
-        self.set_irqs(kind, DATA_NONE, 0, &[])
+        self.set_irqs(kind, DATA_NONE, (0, 0), &[])
+    }
+
+    fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error> {
+        self.has(kind, vector as usize + 1)?;
+        self.set_irqs(kind, DATA_NONE, (vector, 1), &[])
     }
 
     fn reset(&self) -> Result<(), Error> {

@@ -150,6 +150,13 @@ fn a_doorbell_lets_the_device_read_and_write_our_memory_and_interrupt_us() {
     );
     assert_eq!(events[1].take() + events[2].take(), 0);
 
+    claim.device().raise(Irq::Msix, 2).unwrap();
+    assert_eq!((events[2].wait(SOON).unwrap(), events[0].take()), (1, 0));
+    assert_eq!(
+        claim.device().raise(Irq::Msix, 3).unwrap_err().code(),
+        "no-interrupt"
+    );
+
     claim.disable_msix().unwrap();
     claim
         .device()

@@ -117,10 +117,12 @@ impl State {
         let answer = u64::from_le_bytes(bytes) + 1;
         file.write_all_at(&answer.to_le_bytes(), address - start + 8)
             .unwrap();
-        if let Some(event) = &self.vectors[0] {
-            std::io::Write::write_all(&mut &*event, &1u64.to_ne_bytes()).unwrap();
-        }
+        self.vectors[0].iter().for_each(raise);
     }
+}
+
+fn raise(event: &File) {
+    std::io::Write::write_all(&mut &*event, &1u64.to_ne_bytes()).unwrap();
 }
 
 fn regions(file: i32) -> Vec<ServerRegion> {
@@ -256,6 +258,11 @@ impl ServerBackend for Backend {
         }
         if flags & 1 != 0 && count == 0 {
             state.vectors.fill_with(|| None);
+            return Ok(());
+        }
+        if flags & 1 != 0 {
+            let vectors = state.vectors.iter().skip(start as usize).take(count as usize);
+            vectors.flatten().for_each(raise);
             return Ok(());
         }
         for (place, file) in (start as usize..).zip(fds) {
