@@ -158,6 +158,12 @@ impl<D: Datagram> Btl<D> {
         self.incarnation
     }
 
+    /// Longest message, its head included, that goes in one frame of the rail of datagrams, in bytes. Longer ones are cut into
+    /// chunks.
+    pub fn in_one_frame(&self) -> usize {
+        self.core.room.min(self.core.longest)
+    }
+
     /// The rail of datagrams.
     pub fn driver(&self) -> &D {
         &self.driver

@@ -145,6 +145,20 @@ impl AnyRail {
         }
     }
 
+    /// Longest message, its head included, that goes in one frame, or in one piece where there are no frames.
+    pub(crate) fn in_one_frame(&self) -> usize {
+        match self {
+            Self::Shm(_) | Self::Sim(_) => {
+                let limits = self.capabilities().limits;
+                limits.eager.min(limits.message)
+            }
+            Self::Udp(rail) => rail.in_one_frame(),
+            Self::Xdp(rail) => rail.in_one_frame(),
+            Self::SimBtl(rail) => rail.in_one_frame(),
+            Self::Drilled(drill) => drill.rail.in_one_frame(),
+        }
+    }
+
     /// What it counts, by name: names and order never change.
     pub(crate) fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64)) {
         match self {

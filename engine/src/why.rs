@@ -168,6 +168,8 @@ pub struct WayNow {
     pub role: &'static str,
     /// Whether it is the one of small messages, or next in turn.
     pub carries: bool,
+    /// Longest message that goes in one frame of the rail (or in one piece, where it has no frames), in bytes.
+    pub longest: usize,
     /// What the probe of two sizes has shown, where there was one.
     pub probed: Option<&'static str>,
     /// Whether frames of both sizes came back of it.

@@ -9,6 +9,7 @@ mod error;
 mod hosts;
 mod info;
 mod key;
+mod links;
 mod measure;
 mod out;
 mod outputs;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Info(args) => info::info(&args),
         Command::Why(args) => why::why(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Links(args) => links::links(&args),
+        Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),

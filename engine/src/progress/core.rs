@@ -28,6 +28,8 @@ use crate::why::WayNow;
 const WATCHED: usize = 16;
 /// Peers named in one explanation, at most.
 const EXPLAINED: usize = 8;
+/// Bytes of the header in front of a plain message (pml/src/wire.rs).
+const HEADER: usize = 16;
 /// Recorded events told with one error, at most.
 const RECORDED: usize = 32;
 
@@ -502,6 +504,7 @@ impl Core {
                     state
                 },
                 carries: path.current,
+                longest: rail.map_or(0, |rail| rail.in_one_frame().saturating_sub(HEADER)),
                 probed: probed.map(|(_, text)| text),
                 passes: probed.map(|(passes, _)| passes),
                 measured_ns: path.latency_ns,

@@ -255,6 +255,7 @@ mod tests {
             state,
             role: if state == "up" { "everything" } else { state },
             carries: true,
+            longest: 1400,
             measured_ns: None,
             acknowledged_ns: Some(700_000),
             passes: Some(true),

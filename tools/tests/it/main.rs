@@ -6,6 +6,7 @@ mod common;
 mod doctor;
 mod hosts;
 mod links;
+mod links_of_ranks;
 mod mpi_pair;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;
