@@ -22,7 +22,7 @@
 //! |---|---|
 //! | `bdf` | addresses of PCI functions |
 //! | `host`, `discover` | devices, their groups, physical and virtual functions, from sysfs |
-//! | `checks`, `holder`, `memlock` | the steps to an open device, and who or what is in the way |
+//! | `checks/`, `holder`, `memlock` | the steps to an open device, and who or what is in the way |
 //! | `device` | the contract |
 //! | `kernel` | kernel VFIO behind it |
 //! | `user/` | a device model in another process behind it: `line`, the socket; `wire`, the messages |
@@ -31,7 +31,7 @@
 //! | `bar` | an unsafe room: registers |
 //! | `dma`, `iova` | memory in two states; bus addresses |
 //! | `event` | eventfds |
-//! | `error` | one error per step, with its fix |
+//! | `error/` | one error per step, with its fix |
 //! | `sys` | an unsafe room: calls of the kernel |
 //!
 //! ```no_run

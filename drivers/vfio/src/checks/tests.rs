@@ -1,5 +1,7 @@
 use super::*;
 use crate::fake::Tree;
+use crate::memlock::Memlock;
+use vfio_ioctls::VfioError;
 
 const VF: &str = "0000:01:10.0";
 

@@ -1,221 +1,11 @@
-//! One error per step: what failed, on what, the system's word, and the commands that mend it.
+//! What is said of each error: the reason, and the fix.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use doorbell_fabric::error::RailError;
-
+use super::Error;
 use crate::bdf::Bdf;
-use crate::device::{Irq, RegionIndex};
-
-/// What failed. The variants down to [`Error::Unreadable`] are the steps of [`chain`](crate::chain), in their order.
-///
-/// Shown, it is one sentence: the [reason](Error::reason), and the [fix](Error::fix).
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// A text that is no address of a PCI function.
-    BadAddress {
-        /// The text.
-        given: String,
-    },
-    /// No such PCI function.
-    NoDevice {
-        /// The address.
-        bdf: Bdf,
-    },
-    /// No IOMMU stands between the device and memory.
-    NoIommu {
-        /// The device.
-        bdf: Bdf,
-    },
-    /// The device is not the driver's that gives devices to programs.
-    NotBound {
-        /// The device.
-        bdf: Bdf,
-        /// The driver that has it.
-        driver: Option<String>,
-        /// Its network interface, if it has one.
-        interface: Option<String>,
-    },
-    /// Others in the device's IOMMU group belong to the kernel.
-    NotViable {
-        /// The device.
-        bdf: Bdf,
-        /// The group.
-        group: u32,
-        /// The others with their drivers.
-        others: Vec<(Bdf, String)>,
-    },
-    /// A device file is missing.
-    NoFile {
-        /// The file.
-        path: PathBuf,
-        /// What brings it back.
-        fix: String,
-    },
-    /// A device file that this user may not open.
-    Forbidden {
-        /// The file.
-        path: PathBuf,
-        /// Number of the user that owns it.
-        owner: u32,
-        /// Number of the group that owns it.
-        group: u32,
-        /// Its permissions.
-        mode: u32,
-        /// Number of the user of this process.
-        user: u32,
-    },
-    /// The kernel speaks another version of VFIO.
-    WrongVersion,
-    /// The kernel has no IOMMU model that a program can use.
-    NoType1,
-    /// The group, or the device, is open in another process.
-    Busy {
-        /// The device file.
-        path: PathBuf,
-        /// Who has it open, in words, where that is seen.
-        holder: Option<String>,
-    },
-    /// The kernel did not put the device behind an IOMMU domain of ours.
-    NotAttached {
-        /// The device.
-        bdf: Bdf,
-        /// The step.
-        step: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The memory that the device shall reach cannot be locked.
-    Memlock {
-        /// How many bytes are needed.
-        needed: u64,
-        /// How many this process may lock.
-        limit: u64,
-        /// How many it has locked.
-        locked: u64,
-    },
-    /// The device does not answer.
-    Unreadable {
-        /// The device.
-        device: String,
-        /// What was read.
-        what: String,
-        /// What came of it.
-        found: String,
-    },
-    /// A call on an open device failed.
-    Refused {
-        /// The device.
-        device: String,
-        /// The step.
-        step: &'static str,
-        /// The system's error, or that of the other end.
-        source: io::Error,
-    },
-    /// An access that the device has no room for.
-    OutOfRegion {
-        /// The device.
-        device: String,
-        /// The region.
-        region: RegionIndex,
-        /// Offset in the region, in bytes.
-        at: u64,
-        /// Length of the access, in bytes.
-        length: u64,
-        /// Why not.
-        reason: &'static str,
-    },
-    /// The device has not as many interrupts, or none of that kind.
-    NoInterrupt {
-        /// The device.
-        device: String,
-        /// The kind.
-        kind: Irq,
-        /// How many there are.
-        has: u32,
-        /// How many were asked for.
-        wanted: u32,
-    },
-    /// No bus addresses are left.
-    NoBusAddresses {
-        /// The device.
-        device: String,
-        /// How many bytes were wanted.
-        wanted: u64,
-    },
-    /// Memory could not be made.
-    Memory(RailError),
-    /// Fewer huge pages are free than are needed.
-    NoHugePages {
-        /// How many bytes are needed.
-        needed: usize,
-        /// Why they could not be had.
-        source: RailError,
-    },
-    /// A device model did not answer in time.
-    Silent {
-        /// The device.
-        device: String,
-        /// What was asked.
-        step: &'static str,
-        /// How long it was waited for.
-        waited: Duration,
-    },
-    /// A device model has ended, or cannot be reached.
-    Gone {
-        /// The device.
-        device: String,
-        /// What was asked.
-        step: &'static str,
-        /// The system's error, where there is one.
-        source: Option<io::Error>,
-    },
-    /// A device model broke the rules of the protocol.
-    Hostile {
-        /// The device.
-        device: String,
-        /// What it did.
-        what: &'static str,
-    },
-    /// A system call failed.
-    System {
-        /// The step.
-        step: &'static str,
-        /// On what.
-        object: String,
-        /// The system's error.
-        source: io::Error,
-    },
-}
 
 impl Error {
-    pub(crate) fn system(step: &'static str, object: &str, source: io::Error) -> Self {
-        Self::System {
-            step,
-            object: object.to_owned(),
-            source,
-        }
-    }
-
-    pub(crate) fn refused(device: &str, step: &'static str, source: io::Error) -> Self {
-        Self::Refused {
-            device: device.to_owned(),
-            step,
-            source,
-        }
-    }
-
-    pub(crate) fn hostile(device: &str, what: &'static str) -> Self {
-        Self::Hostile {
-            device: device.to_owned(),
-            what,
-        }
-    }
-
     /// What failed, and on what.
     pub fn reason(&self) -> String {
         match self {
@@ -300,7 +90,13 @@ impl Error {
             }
             Self::Memory(error) => error.to_string(),
             Self::NoHugePages { needed, source } => {
-                format!("{} KiB of huge pages are not free: {source}", needed / 1024)
+                // Without its advice, which is for memory of other kinds.
+                let said = std::error::Error::source(source).map(ToString::to_string);
+                format!(
+                    "{} KiB of huge pages are not free: {}",
+                    needed.div_ceil(1024),
+                    said.unwrap_or_else(|| source.to_string())
+                )
             }
             Self::Silent { device, step, waited } => format!(
                 "device {device} did not answer within {} ms when asked to {step}",
@@ -378,7 +174,9 @@ impl Error {
             Self::NoBusAddresses { .. } => {
                 "use less memory: smaller rings, or fewer regions at a time".to_owned()
             }
-            Self::Memory(error) => error.help().next.to_owned(),
+            Self::Memory(_) => {
+                "free memory, or share less of it with the device: smaller rings, fewer regions".to_owned()
+            }
             Self::NoHugePages { needed, .. } => format!(
                 "add {} (pages of 2 MiB) to what `cat /proc/sys/vm/nr_hugepages` says, and write it there; or use normal pages",
                 needed.div_ceil(2 << 20)
@@ -390,47 +188,6 @@ impl Error {
                 "it runs another version of vfio-user, or is damaged; open the device again".to_owned()
             }
             Self::System { source, .. } => refused(source).to_owned(),
-        }
-    }
-
-    /// A short name that stays the same for ever: for scripts, and for looking up.
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::BadAddress { .. } => "bad-address",
-            Self::NoDevice { .. } => "no-device",
-            Self::NoIommu { .. } => "no-iommu",
-            Self::NotBound { .. } => "not-bound",
-            Self::NotViable { .. } => "group-not-viable",
-            Self::NoFile { .. } => "no-file",
-            Self::Forbidden { .. } => "forbidden",
-            Self::WrongVersion => "wrong-version",
-            Self::NoType1 => "no-type1",
-            Self::Busy { .. } => "busy",
-            Self::NotAttached { .. } => "not-attached",
-            Self::Memlock { .. } => "memlock",
-            Self::Unreadable { .. } => "unreadable",
-            Self::Refused { .. } => "refused",
-            Self::OutOfRegion { .. } => "out-of-region",
-            Self::NoInterrupt { .. } => "no-interrupt",
-            Self::NoBusAddresses { .. } => "no-bus-addresses",
-            Self::Memory(_) => "memory",
-            Self::NoHugePages { .. } => "no-huge-pages",
-            Self::Silent { .. } => "silent",
-            Self::Gone { .. } => "gone",
-            Self::Hostile { .. } => "hostile",
-            Self::System { .. } => "system",
-        }
-    }
-
-    /// The same as an error of the rail that uses the device.
-    pub fn of_rail(self, rail: &str) -> RailError {
-        match self {
-            Self::Memory(error) => error,
-            other => RailError::Unusable {
-                rail: rail.to_owned(),
-                reason: other.reason(),
-                remedy: other.fix(),
-            },
         }
     }
 }
@@ -464,31 +221,5 @@ fn refused(source: &io::Error) -> &'static str {
             "the device is gone or broken: look at `lspci` and `dmesg`, and reset it"
         }
         _ => "look at the last lines of `dmesg`; `doorbell doctor` walks all steps of the device",
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.reason(), self.fix())
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotAttached { source, .. } | Self::Refused { source, .. } | Self::System { source, .. } => {
-                Some(source)
-            }
-            Self::NoHugePages { source, .. } => Some(source),
-            Self::Gone { source, .. } => source.as_ref().map(|source| source as _),
-            Self::Memory(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<RailError> for Error {
-    fn from(error: RailError) -> Self {
-        Self::Memory(error)
     }
 }

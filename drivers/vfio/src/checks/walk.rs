@@ -1,12 +1,4 @@
-//! Opening a device by one step after another, each of which can be shown: what it found, or the one error and its fix.
-//!
-//! ```text
-//!   device ► iommu ► driver ► group ► device-file ► container ► version ► model ► free ► memlock ► answers
-//!   └── files of the machine ───────────────────────────────┘  └── answers of its kernel ──────────────┘
-//! ```
-//!
-//! Whoever only wants the device calls [`Claim::open`](crate::Claim::open), which walks the same chain. Walking it to the end
-//! opens the device, which resets the function, and closes it again with the chain.
+//! The steps themselves, and what has been found on the way.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, CWD};
 use vfio_ioctls::VfioError;
 
+use super::Verdict;
 use crate::bdf::Bdf;
 use crate::config::Config;
 use crate::device::{Device, RegionIndex, Way};
@@ -25,159 +18,16 @@ use crate::host::{Host, names};
 use crate::kernel::{Domain, Kernel, reason};
 use crate::memlock::Memlock;
 
-/// One step on the way to an open device.
-#[derive(Debug)]
-pub struct Step {
-    /// Its name, which stays the same for ever.
-    pub name: &'static str,
-    /// What has to hold, in a few words.
-    pub about: &'static str,
-    /// Whether it does.
-    pub verdict: Verdict,
-}
-
-/// What came of a step.
-#[derive(Debug)]
-pub enum Verdict {
-    /// It holds; what was found.
-    Holds(String),
-    /// It does not; the steps after it are not walked.
-    Broken(Error),
-    /// It could not be found out, and why.
-    Open(&'static str),
-}
-
-impl Step {
-    /// What to do, where it is broken.
-    pub fn fix(&self) -> Option<String> {
-        match &self.verdict {
-            Verdict::Broken(error) => Some(error.fix()),
-            _ => None,
-        }
-    }
-
-    /// Whether it is broken.
-    pub fn is_broken(&self) -> bool {
-        matches!(self.verdict, Verdict::Broken(_))
-    }
-}
-
-/// All steps from the device's address to its answers, for a program that will share `memory` bytes with it. Ends after the
-/// first one that is broken.
-///
-/// ```
-/// use doorbell_vfio::{Host, Verdict, chain};
-/// for step in chain(&Host::here(), "01:10.0".parse()?, 8 << 20) {
-///     match &step.verdict {
-///         Verdict::Holds(found) => println!("ok      {}: {found}", step.about),
-///         Verdict::Broken(error) => println!("broken  {}: {}\n  do: {}", step.about, error.reason(), error.fix()),
-///         Verdict::Open(why) => println!("?       {}: {why}", step.about),
-///     }
-/// }
-/// # Ok::<(), doorbell_vfio::Error>(())
-/// ```
-pub fn chain(host: &Host, bdf: Bdf, memory: u64) -> Chain {
-    Chain::new(host, bdf, memory)
-}
-
-type Check = fn(&mut Walk) -> Result<Verdict, Error>;
-
-/// The steps in their order.
-const STEPS: &[(&str, &str, Check)] = &[
-    ("device", "the device is there", Walk::device),
-    ("iommu", "an IOMMU stands before memory", Walk::iommu),
-    ("driver", "its driver gives it to programs", Walk::driver),
-    (
-        "group",
-        "nobody else in its IOMMU group is the kernel's",
-        Walk::group,
-    ),
-    ("device-file", "its file may be opened", Walk::device_file),
-    (
-        "container",
-        "the IOMMU's file may be opened",
-        Walk::container_file,
-    ),
-    ("version", "the kernel speaks our version of VFIO", Walk::version),
-    ("model", "the kernel's IOMMU model is ours", Walk::model),
-    ("free", "nobody else has it open", Walk::free),
-    ("memlock", "its memory can be locked", Walk::memlock),
-    ("answers", "it answers", Walk::answers),
-];
-
-/// Walks the steps; an iterator over them.
-#[derive(Debug)]
-pub struct Chain {
-    walk: Walk,
-    next: usize,
-}
-
-impl Chain {
-    /// As [`chain`].
-    pub fn new(host: &Host, bdf: Bdf, memory: u64) -> Self {
-        Self {
-            walk: Walk {
-                host: host.clone(),
-                bdf,
-                memory,
-                way: None,
-                found: None,
-                domain: None,
-                open: None,
-            },
-            next: 0,
-        }
-    }
-
-    /// By this way only: [`Way::Group`] or [`Way::Cdev`]. Unasked, by the group, unless only the other one is there.
-    pub fn by(mut self, way: Way) -> Self {
-        self.walk.way = Some(way);
-        self
-    }
-
-    /// Walks what is left of it, and hands out the open device.
-    ///
-    /// # Errors
-    /// That of the first step that is broken.
-    pub fn finish(mut self) -> Result<Arc<dyn Device>, Error> {
-        for step in self.by_ref() {
-            if let Verdict::Broken(error) = step.verdict {
-                return Err(error);
-            }
-        }
-        // A tree of files has no device to open.
-        let bdf = self.walk.bdf;
-        self.walk
-            .open
-            .map(|device| device as _)
-            .ok_or(Error::NoDevice { bdf })
-    }
-}
-
-impl Iterator for Chain {
-    type Item = Step;
-
-    fn next(&mut self) -> Option<Step> {
-        let &(name, about, check) = STEPS.get(self.next)?;
-        self.next += 1;
-        let verdict = check(&mut self.walk).unwrap_or_else(|error| {
-            self.next = STEPS.len();
-            Verdict::Broken(error)
-        });
-        Some(Step { name, about, verdict })
-    }
-}
-
 /// What has been found on the way.
-struct Walk {
-    host: Host,
-    bdf: Bdf,
-    memory: u64,
-    way: Option<Way>,
-    found: Option<PciDevice>,
+pub(super) struct Walk {
+    pub(super) host: Host,
+    pub(super) bdf: Bdf,
+    pub(super) memory: u64,
+    pub(super) way: Option<Way>,
+    pub(super) found: Option<PciDevice>,
     /// The domain, or what went wrong with it, which is told by the step that it belongs to.
-    domain: Option<Result<Domain, VfioError>>,
-    open: Option<Arc<Kernel>>,
+    pub(super) domain: Option<Result<Domain, VfioError>>,
+    pub(super) open: Option<Arc<Kernel>>,
 }
 
 impl std::fmt::Debug for Walk {
@@ -198,21 +48,21 @@ impl Walk {
         self.found.as_ref().ok_or(Error::NoDevice { bdf: self.bdf })
     }
 
-    fn device(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn device(&mut self) -> Result<Verdict, Error> {
         let device = self.host.device(self.bdf)?;
         let words = words(&device);
         self.found = Some(device);
         holds(words)
     }
 
-    fn iommu(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn iommu(&mut self) -> Result<Verdict, Error> {
         match &self.found()?.group {
             Some(group) => holds(format!("group {}", group.number)),
             None => Err(Error::NoIommu { bdf: self.bdf }),
         }
     }
 
-    fn driver(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn driver(&mut self) -> Result<Verdict, Error> {
         let device = self.found()?;
         if device.is_bound() {
             return holds(device.driver.clone().unwrap_or_default());
@@ -224,7 +74,7 @@ impl Walk {
         })
     }
 
-    fn group(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn group(&mut self) -> Result<Verdict, Error> {
         let bdf = self.bdf;
         let group = self.found()?.group.as_ref().ok_or(Error::NoIommu { bdf })?;
         let name = |driver: &Option<String>| driver.clone().unwrap_or_default();
@@ -285,7 +135,7 @@ impl Walk {
         Ok(self.host.path(&file))
     }
 
-    fn device_file(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn device_file(&mut self) -> Result<Verdict, Error> {
         let file = self.file()?;
         let fix = match self.way()? {
             Way::Cdev => {
@@ -298,7 +148,7 @@ impl Walk {
         permitted(&file, fix)
     }
 
-    fn container_file(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn container_file(&mut self) -> Result<Verdict, Error> {
         let (file, fix) = match self.way()? {
             Way::Cdev => (
                 "dev/iommu",
@@ -312,7 +162,7 @@ impl Walk {
         permitted(&self.host.path(file), fix)
     }
 
-    fn version(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn version(&mut self) -> Result<Verdict, Error> {
         if !self.host.is_here() {
             return Ok(NO_KERNEL);
         }
@@ -340,7 +190,7 @@ impl Walk {
         }
     }
 
-    fn model(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn model(&mut self) -> Result<Verdict, Error> {
         match &self.domain {
             None => Ok(NO_KERNEL),
             Some(Ok(_)) => holds("type 1, version 2, or an address space of its own"),
@@ -348,7 +198,7 @@ impl Walk {
         }
     }
 
-    fn free(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn free(&mut self) -> Result<Verdict, Error> {
         let Some(Ok(domain)) = &self.domain else {
             return Ok(NO_KERNEL);
         };
@@ -363,7 +213,7 @@ impl Walk {
     }
 
     /// What it means that a device did not open.
-    fn not_opened(&self, error: &VfioError) -> Result<Error, Error> {
+    pub(super) fn not_opened(&self, error: &VfioError) -> Result<Error, Error> {
         let (bdf, path, source) = (self.bdf, self.file()?, reason(error));
         let step = match error {
             VfioError::GroupViable => {
@@ -388,7 +238,7 @@ impl Walk {
         Ok(Error::NotAttached { bdf, step, source })
     }
 
-    fn memlock(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn memlock(&mut self) -> Result<Verdict, Error> {
         let limits = Memlock::now();
         limits.room_for(self.memory)?;
         let needed = self.memory.div_ceil(1024);
@@ -398,7 +248,7 @@ impl Walk {
         }
     }
 
-    fn answers(&mut self) -> Result<Verdict, Error> {
+    pub(super) fn answers(&mut self) -> Result<Verdict, Error> {
         let Some(device) = &self.open else {
             return Ok(NO_KERNEL);
         };
@@ -482,6 +332,3 @@ fn permitted(path: &Path, fix: &str) -> Result<Verdict, Error> {
         user: rustix::process::geteuid().as_raw(),
     })
 }
-
-#[cfg(test)]
-mod tests;
