@@ -205,6 +205,10 @@ fn a_kernel_that_refuses_is_told_by_the_step_it_refused() {
         of(VfioError::VfioDeviceBindIommufd(errno(libc::EBUSY))).code(),
         "busy"
     );
+    assert_eq!(
+        of(VfioError::VfioDeviceBindIommufd(errno(libc::EINVAL))).code(),
+        "busy"
+    );
     let viable = of(VfioError::GroupViable);
     assert_eq!(viable.code(), "group-not-viable");
     assert!(viable.reason().contains("does not name"), "{viable}");

@@ -193,7 +193,8 @@ impl Walk {
     pub(super) fn model(&mut self) -> Result<Verdict, Error> {
         match &self.domain {
             None => Ok(NO_KERNEL),
-            Some(Ok(_)) => holds("type 1, version 2, or an address space of its own"),
+            Some(Ok(Domain::Container(_))) => holds("type 1, version 2"),
+            Some(Ok(Domain::Iommufd(_))) => holds("an address space of an iommufd"),
             Some(Err(_)) => Err(Error::NoType1),
         }
     }
@@ -215,6 +216,9 @@ impl Walk {
     /// What it means that a device did not open.
     pub(super) fn not_opened(&self, error: &VfioError) -> Result<Error, Error> {
         let (bdf, path, source) = (self.bdf, self.file()?, reason(error));
+        // A device that is bound to another iommufd is an invalid argument to the kernel.
+        let is_bound = matches!(error, VfioError::VfioDeviceBindIommufd(_))
+            && source.raw_os_error() == Some(libc::EINVAL);
         let step = match error {
             VfioError::GroupViable => {
                 return Ok(Error::NotViable {
@@ -223,7 +227,7 @@ impl Walk {
                     others: Vec::new(),
                 });
             }
-            _ if source.raw_os_error() == Some(libc::EBUSY) => {
+            _ if is_bound || source.raw_os_error() == Some(libc::EBUSY) => {
                 return Ok(Error::Busy {
                     holder: holder::of_file(&self.host, &path),
                     path,
