@@ -4,6 +4,8 @@ mod model;
 mod scripted;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use doorbell_vfio::{
@@ -258,18 +260,26 @@ fn a_server_that_never_answers_is_left_at_the_limit() {
 
 #[test]
 fn one_that_falls_silent_in_the_middle_of_an_answer_is_left_too_and_for_good() {
-    let server = Scripted::start(|command, payload| match command {
-        9 => Then::Raw(vec![0; 7]),
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let server = Scripted::start(move |command, payload| match command {
+        9 => {
+            counted.fetch_add(1, Relaxed);
+            Then::Raw(vec![0; 7])
+        }
         _ => usual(command, payload),
     });
-    let device = UserDevice::connect_within(&server.socket, SHORT).unwrap();
+    // Long enough for all the answers that do come, on a machine with other work.
+    let device = UserDevice::connect_within(&server.socket, Duration::from_secs(2)).unwrap();
     let mut byte = [0];
     let mut read = || device.read(RegionIndex::CONFIG, 0, &mut byte).unwrap_err();
     assert_eq!(read().code(), "silent");
-    let begun = Instant::now();
     assert_eq!(read().code(), "gone");
-    assert!(
-        begun.elapsed() < SHORT,
+    drop(device);
+    drop(server);
+    assert_eq!(
+        asked.load(Relaxed),
+        1,
         "nothing is asked on a line that is out of step"
     );
 }
@@ -280,7 +290,7 @@ fn a_server_that_dies_is_gone_and_what_it_had_is_leaked() {
         3 => Then::End,
         _ => usual(command, payload),
     });
-    let device = std::sync::Arc::new(UserDevice::connect(&server.socket).unwrap());
+    let device = Arc::new(UserDevice::connect(&server.socket).unwrap());
     let mut bytes = [0; 2];
     device.read(RegionIndex::CONFIG, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [0x55; 2]);
