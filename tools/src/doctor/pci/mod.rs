@@ -291,42 +291,61 @@ fn fix(error: &Error) -> Fix {
     }
 }
 
-/// No unit keeps devices to the memory that they were given.
+/// No unit keeps devices to the memory that they were given: the firmware shows none, or the kernel was not told to use it.
 fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf) -> Ended {
+    const TABLES: &str = "/sys/firmware/acpi/tables";
     let line = system.text("/proc/cmdline").unwrap_or_default();
     let has = |word: &str| line.split_whitespace().any(|part| part == word);
-    let vendor = system.field("/proc/cpuinfo", "vendor_id").unwrap_or_default();
-    // Linux turns AMD's on by itself, unless it was told not to.
-    let (word, firmware, is_asked) = match vendor.as_str() {
-        "AuthenticAMD" => (
-            "amd_iommu=on",
-            "AMD-Vi (IOMMU)",
-            !has("amd_iommu=off") && !has("iommu=off"),
-        ),
-        _ => ("intel_iommu=on", "VT-d", has("intel_iommu=on")),
+    let shows = |table: &str| system.has(&format!("{TABLES}/{table}"));
+    let is_amd = system.field("/proc/cpuinfo", "vendor_id").as_deref() == Some("AuthenticAMD");
+    // The tables of the two makers (ACPI: DMAR, IVRS). Where no table is shown at all, the processor's maker has to do.
+    let is_shown = match system.has(TABLES) {
+        true => shows("DMAR") || shows("IVRS"),
+        false => true,
     };
-    let (cause, fixes) = if is_asked {
-        (
-            "the kernel would use one, and the firmware shows it none".to_owned(),
-            vec![Fix::hand(format!(
-                "turn {firmware} on in the firmware's set-up; a virtual machine has to give its guest an IOMMU"
-            ))],
-        )
-    } else {
-        (
-            format!("the kernel's command line has no {word}"),
+    let is_amd = shows("IVRS") || is_amd && !shows("DMAR");
+    let (word, denied, firmware) = match is_amd {
+        true => ("amd_iommu=on", "amd_iommu=off", "AMD-Vi (IOMMU)"),
+        false => ("intel_iommu=on", "intel_iommu=off", "VT-d"),
+    };
+    let denied = [denied, "iommu=off"].into_iter().find(|word| has(word));
+    // Linux turns AMD's on by itself.
+    let is_asked = denied.is_none() && (is_amd || has(word));
+    let turn_on = Fix::hand(format!(
+        "turn {firmware} on in the firmware's set-up, and restart; a virtual machine has to give its guest an IOMMU"
+    ));
+    let edit = match denied {
+        Some(off) => format!("s/\\b{off}\\b/{word}/"),
+        None => format!("s/^GRUB_CMDLINE_LINUX=\"/&{word} iommu=pt /"),
+    };
+    let boot = Fix::run(
+        format!("sed -i '{edit}' /etc/default/grub && update-grub"),
+        "turn it on at the next start",
+    );
+    let (cause, fixes) = match (is_shown, is_asked) {
+        (true, false) => (
+            match denied {
+                Some(off) => format!("the kernel's command line has {off}"),
+                None => format!("the kernel's command line has no {word}"),
+            },
             vec![
-                Fix::run(
-                    format!(
-                        "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{word} iommu=pt /' /etc/default/grub && update-grub"
-                    ),
-                    "turn it on at the next start",
-                ),
+                boot,
                 Fix::hand(format!(
                     "restart; {firmware} has to be on in the firmware's set-up too"
                 )),
             ],
-        )
+        ),
+        (true, true) => (
+            "the kernel would use one, and could not: the firmware shows it none, or a faulty one".to_owned(),
+            vec![
+                turn_on,
+                Fix::hand("`dmesg | grep -iE 'dmar|iommu|amd-vi'` has the kernel's reason"),
+            ],
+        ),
+        (false, _) => (
+            "the firmware shows the kernel no IOMMU".to_owned(),
+            vec![turn_on, boot],
+        ),
     };
     walk.broken(
         "iommu",

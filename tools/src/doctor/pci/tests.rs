@@ -162,9 +162,27 @@ fn without_an_iommu_the_command_line_is_told_or_the_firmware() {
     assert!(broken(&fake).fixes[0].what.contains("VT-d"));
     fake.file("/proc/cpuinfo", "vendor_id\t: AuthenticAMD\n")
         .file("/proc/cmdline", "amd_iommu=off");
-    assert!(command(&broken(&fake)).contains("amd_iommu=on"));
+    let step = broken(&fake);
+    assert_eq!(
+        command(&step),
+        "sed -i 's/\\bamd_iommu=off\\b/amd_iommu=on/' /etc/default/grub && update-grub"
+    );
+    assert!(
+        step.cause.as_deref().unwrap().ends_with("has amd_iommu=off"),
+        "{step:?}"
+    );
     fake.file("/proc/cmdline", "root=/dev/sda1");
     assert!(broken(&fake).fixes[0].what.contains("firmware"));
+    // What the firmware shows is surer than whose processor it is.
+    fake.file("/sys/firmware/acpi/tables/DMAR", "");
+    assert!(command(&broken(&fake)).contains("intel_iommu=on"));
+    fake.without("/sys/firmware/acpi/tables/DMAR");
+    let step = broken(&fake);
+    assert!(
+        step.cause.as_deref() == Some("the firmware shows the kernel no IOMMU"),
+        "{step:?}"
+    );
+    assert!(step.fixes[0].command.is_none() && step.fixes[0].what.contains("firmware"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) struct Guest {
     pub(super) limit: Duration,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO];
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR];
 
 const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
@@ -110,6 +110,34 @@ const VFIO: Scenario = Scenario {
             devices: IGB_ALONE,
             script: include_str!("guest/vfio.sh"),
             settings: &[("IOMMU", "off")],
+            ..IGB_VFS
+        },
+    ],
+};
+
+const DOCTOR: Scenario = Scenario {
+    name: "doctor",
+    about: "`doorbell doctor` on virtual functions: each verdict true, and what it prints enough",
+    guests: &[
+        Guest {
+            name: "igb's VFs, Linux 6.12",
+            script: include_str!("guest/doctor.sh"),
+            settings: &[("IOMMU", "on")],
+            ..IGB_VFS
+        },
+        Guest {
+            name: "IOMMU off",
+            append: "intel_iommu=off",
+            script: include_str!("guest/doctor.sh"),
+            settings: &[("IOMMU", "off")],
+            ..IGB_VFS
+        },
+        Guest {
+            name: "no IOMMU",
+            append: "",
+            devices: IGB_ALONE,
+            script: include_str!("guest/doctor.sh"),
+            settings: &[("IOMMU", "none")],
             ..IGB_VFS
         },
     ],
