@@ -12,6 +12,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod resolve;
+
+pub use resolve::{
+    KIND_ARP, RESOLVE_MAX, Resolve, ResolvePacket, announce, answer, ask, group_mac, solicited_node,
+};
+
 /// A hardware address.
 pub type Mac = [u8; 6];
 
@@ -139,6 +145,8 @@ pub struct Headers {
     /// The sums of what is the same in every frame, for both checksums.
     fixed: u64,
     pseudo: u64,
+    /// The same without UDP's header.
+    seed: u64,
 }
 
 impl Headers {
@@ -198,6 +206,7 @@ impl Headers {
             length: length as u8,
             fixed,
             pseudo: addresses + u64::from(UDP_NUMBER) + sum(udp.as_bytes()),
+            seed: addresses + u64::from(UDP_NUMBER),
         }
     }
 
@@ -225,31 +234,52 @@ impl Headers {
     #[inline]
     #[must_use]
     pub fn before(&self, length: usize, of_frame: Option<u64>) -> Packed {
+        let mut packed = self.with_lengths(length);
+        if let Some(of_frame) = of_frame {
+            // The length counts twice: in UDP's header and in the pseudo header before it.
+            let sum = self.pseudo + 2 * u64::from(udp_length(length)) + of_frame;
+            packed.put(self.len() - UDP + 6, told(sum));
+        }
+        packed
+    }
+
+    /// The same, with UDP's checksum left to the device: in its place is the sum of the pseudo header, to which the device
+    /// adds the rest.
+    #[inline]
+    #[must_use]
+    pub fn before_device(&self, length: usize) -> Packed {
+        let mut packed = self.with_lengths(length);
+        let sum = self.seed + u64::from(udp_length(length));
+        packed.put(self.len() - UDP + 6, fold(sum));
+        packed
+    }
+
+    #[inline]
+    fn with_lengths(&self, length: usize) -> Packed {
         let mut packed = Packed {
             bytes: self.bytes,
             length: self.length,
         };
-        let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
-        let udp_at = self.len() - UDP;
-        let udp_length = short(UDP + length);
-        let mut put = |at: usize, value: u16| packed.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
         if self.len() == HEADERS_4 {
             let total = short(size_of::<Ipv4>() + UDP + length);
-            put(ETHERNET + 2, total);
-            put(ETHERNET + 10, !fold(self.fixed + u64::from(total)));
+            packed.put(ETHERNET + 2, total);
+            packed.put(ETHERNET + 10, !fold(self.fixed + u64::from(total)));
         } else {
-            put(ETHERNET + 4, udp_length);
+            packed.put(ETHERNET + 4, udp_length(length));
         }
-        put(udp_at + 4, udp_length);
-        if let Some(of_frame) = of_frame {
-            // The length counts twice: in UDP's header and in the pseudo header before it.
-            put(
-                udp_at + 6,
-                told(self.pseudo + 2 * u64::from(udp_length) + of_frame),
-            );
-        }
+        packed.put(self.len() - UDP + 4, udp_length(length));
         packed
     }
+}
+
+#[inline]
+fn short(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
+}
+
+#[inline]
+fn udp_length(length: usize) -> u16 {
+    short(UDP + length)
 }
 
 fn put(bytes: &mut [u8], parts: &[&[u8]]) {
@@ -272,6 +302,13 @@ fn wide(ip: IpAddr) -> [u8; 16] {
 pub struct Packed {
     bytes: [u8; HEADERS_6],
     length: u8,
+}
+
+impl Packed {
+    #[inline]
+    fn put(&mut self, at: usize, value: u16) {
+        self.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
 }
 
 impl std::ops::Deref for Packed {
@@ -389,6 +426,28 @@ mod tests {
         let mut packet = headers.before(frame.len(), checked.then(|| sum(frame))).to_vec();
         packet.extend_from_slice(frame);
         packet
+    }
+
+    /// The Linux kernel leaves the same to its devices (`CHECKSUM_PARTIAL`).
+    #[test]
+    fn what_is_left_to_the_device_is_the_sum_of_the_pseudo_header() {
+        for (from, to) in [
+            ("10.0.0.1:4790", "10.0.0.2:4791"),
+            ("[fd00::1]:4790", "[fd00::2]:4791"),
+        ] {
+            let headers = Headers::new(from.parse().unwrap(), to.parse().unwrap());
+            let mut left = headers.before_device(5).to_vec();
+            left.extend_from_slice(b"frame");
+            let arrived = Arrived::read(&left, left.len()).unwrap();
+            assert!(arrived.was_never_sent());
+            // What the device does: the sum from UDP's header on, the seed among it.
+            let at = headers.len() - UDP;
+            let done = told(sum(&left[at..]));
+            assert_eq!(
+                headers.before(5, Some(sum(b"frame")))[at + 6..],
+                done.to_be_bytes()
+            );
+        }
     }
 
     /// As the kernel and other programs read them: golden bytes.
