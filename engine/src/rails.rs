@@ -24,6 +24,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
+use doorbell_igbvf::IgbvfRail;
 use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
@@ -50,6 +51,8 @@ pub(crate) enum AnyRail {
     Udp(Btl<UdpRail>),
     /// AF_XDP queues, made reliable.
     Xdp(Btl<XdpRail>),
+    /// Rings of a virtual function, made reliable.
+    Igbvf(Btl<IgbvfRail>),
     /// A simulated network that carries messages.
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
@@ -64,6 +67,7 @@ macro_rules! each {
             AnyRail::Shm($rail) => $do,
             AnyRail::Udp($rail) => $do,
             AnyRail::Xdp($rail) => $do,
+            AnyRail::Igbvf($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
             AnyRail::Drilled($rail) => $do,
@@ -93,6 +97,12 @@ impl AnyRail {
                 let life = driver.incarnation();
                 Ok(Self::Xdp(made_reliable(driver, config, life)?))
             }
+            "igbvf" => {
+                let mut driver = IgbvfRail::open(name, &settings::igbvf_config(config))?;
+                capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
+                let life = driver.incarnation();
+                Ok(Self::Igbvf(made_reliable(driver, config, life)?))
+            }
             // Discovery has judged every name before this is called.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),
@@ -115,6 +125,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => {}
             Self::Udp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Xdp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
+            Self::Igbvf(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::SimBtl(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Drilled(drill) => drill.rail.set_key(key),
         }
@@ -129,6 +140,7 @@ impl AnyRail {
     pub(crate) fn how(&self) -> Option<String> {
         match self {
             Self::Xdp(rail) => Some(rail.driver().granted().to_string()),
+            Self::Igbvf(rail) => Some(rail.driver().how()),
             Self::Drilled(drill) => drill.rail.how(),
             Self::Shm(_) | Self::Udp(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
@@ -140,6 +152,7 @@ impl AnyRail {
         match self {
             Self::Udp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Xdp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
+            Self::Igbvf(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Drilled(drill) => drill.rail.end_capture(config),
             Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
@@ -188,6 +201,15 @@ impl AnyRail {
                     .named()
                     .for_each(|(name, count)| each(name, "events", count));
             }
+            Self::Igbvf(rail) => {
+                rail.counters()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
+                rail.driver()
+                    .stats()
+                    .named()
+                    .for_each(|(name, count)| each(name, "events", count));
+            }
             // The network counts for all its rails together.
             Self::Sim(_) => {}
             Self::SimBtl(rail) => rail
@@ -203,6 +225,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => false,
             Self::Udp(rail) => rail.is_suspect(peer),
             Self::Xdp(rail) => rail.is_suspect(peer),
+            Self::Igbvf(rail) => rail.is_suspect(peer),
             Self::SimBtl(rail) => rail.is_suspect(peer),
             Self::Drilled(drill) => drill.rail.is_suspect(peer),
         }
@@ -215,6 +238,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => rail.diagnosis(peer)?,
             Self::Xdp(rail) => rail.diagnosis(peer)?,
+            Self::Igbvf(rail) => rail.diagnosis(peer)?,
             Self::SimBtl(rail) => rail.diagnosis(peer)?,
             Self::Drilled(drill) => return drill.rail.probed(peer),
         };
@@ -230,6 +254,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Xdp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+            Self::Igbvf(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
@@ -255,6 +280,7 @@ impl AnyRail {
             Self::Shm(rail) => rail.sever(peer),
             Self::Udp(rail) => rail.sever(peer),
             Self::Xdp(rail) => rail.sever(peer),
+            Self::Igbvf(rail) => rail.sever(peer),
             Self::SimBtl(rail) => rail.sever(peer),
             Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
             Self::Drilled(drill) => drill.rail.inject_failure(peer),
@@ -272,6 +298,7 @@ impl AnyRail {
             Self::Shm(_) | Self::Sim(_) => Vec::new(),
             Self::Udp(rail) => rail.recent(peer, most),
             Self::Xdp(rail) => rail.recent(peer, most),
+            Self::Igbvf(rail) => rail.recent(peer, most),
             Self::SimBtl(rail) => rail.recent(peer, most),
             Self::Drilled(drill) => drill.rail.recent(peer, most),
         }
@@ -282,6 +309,7 @@ impl AnyRail {
             Self::Shm(rail) => rail.incarnation(),
             Self::Udp(rail) => rail.incarnation(),
             Self::Xdp(rail) => rail.incarnation(),
+            Self::Igbvf(rail) => rail.incarnation(),
             Self::Sim(rail) => rail.incarnation(),
             Self::SimBtl(rail) => rail.incarnation(),
             Self::Drilled(drill) => drill.rail.incarnation(),
@@ -310,6 +338,7 @@ impl AnyRail {
             },
             Self::Udp(rail) => rail.driver().place(),
             Self::Xdp(rail) => rail.driver().place(),
+            Self::Igbvf(rail) => rail.driver().place(),
             Self::Sim(_) | Self::SimBtl(_) => Place::default(),
             Self::Drilled(drill) => drill.rail.place(),
         }
@@ -475,6 +504,11 @@ impl Message for AnyRail {
                 WayReport { link, ..report }
             }
             Self::Xdp(rail) => {
+                let report = rail.report(peer);
+                let link = report.link.or(Some(rail.driver().is_link_up()));
+                WayReport { link, ..report }
+            }
+            Self::Igbvf(rail) => {
                 let report = rail.report(peer);
                 let link = report.link.or(Some(rail.driver().is_link_up()));
                 WayReport { link, ..report }

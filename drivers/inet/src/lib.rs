@@ -13,6 +13,7 @@
 //! | `peer` | a peer's two sockets |
 //! | `discover` | names of rails over interfaces |
 //! | `capture` | frames as pcapng |
+//! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
 //! | `netlink` | questions to the kernel |
 //! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
 //! | `sys` | the unsafe room: calls without safe wrappers |
@@ -23,6 +24,7 @@ mod details;
 mod discover;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod inbox;
 mod interface;
 mod link;
 mod neighbour;
@@ -38,9 +40,11 @@ mod zero_copy;
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};
+pub use inbox::{Entry, Inbox, Kept, Spares};
 pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
 pub use link::Link;
 pub use neighbour::{Change, Neighbours};
+pub use peer::KINDS;
 pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};
 pub use sys::{Assigned, Seen, assigned};

@@ -9,7 +9,7 @@ use doorbell_fabric::name::RailName;
 use crate::interface::{Interface, scoped};
 
 /// Kinds of rails that put the same frames into UDP: their addresses are as good as each other's.
-const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
+pub const KINDS: [&str; 4] = ["udp", "xdp", "usnic", "igbvf"];
 
 impl Interface {
     /// The peer's two socket addresses, one a channel, if this can be a peer of the rail `name` over this interface.

@@ -38,7 +38,7 @@
 //! | `hops` | the next station to each peer |
 //! | `sleep` | what wakes the owner |
 //! | `trouble` | what is wrong although the link is up |
-//! | `tx`, `rx`, `inbox` | the two halves, and received frames until they are given back |
+//! | `tx`, `rx` | the two halves |
 //! | `join` | frames that come in several chunks |
 //! | `raw` | what the queues take by themselves |
 //! | `discover` | candidates for discovery |
@@ -70,7 +70,6 @@ mod discover;
 pub mod fuzzing;
 mod holder;
 mod hops;
-mod inbox;
 mod join;
 mod layout;
 mod open;
@@ -91,8 +90,8 @@ pub use check::{has_sockets, locked_bytes};
 pub use config::{Mode, XdpConfig};
 pub use discover::XdpDriver;
 pub use doorbell_inet::Family;
+pub use doorbell_inet::Kept as XdpKept;
 pub use holder::of_program as holder_of_program;
-pub use inbox::XdpKept;
 pub use open::Granted;
 pub use rail::XdpRail;
 pub use raw::XdpRaw;

@@ -9,10 +9,9 @@ use doorbell_fabric::ether::{Arrived, HEADERS_6, UDP};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Other, Tap};
+use doorbell_inet::{Entry, Inbox, Kept as XdpKept, Other, Spares, Tap};
 use rustc_hash::FxHashMap;
 
-use crate::inbox::{Entry, Inbox, Spares, XdpKept};
 use crate::join::{Joined, Joins};
 use crate::layout::BUFFERS;
 use crate::queue::{Fills, Frames, GOES_ON, unpack};

@@ -146,9 +146,15 @@ impl Config {
             "xdp.busy_poll" => {
                 (self.xdp.busy_poll.get()).and_then(|us| outside(us, 1, 1_000_000, "microseconds"))
             }
+            "igbvf.receive_ring" => ring(*self.igbvf.receive_ring.get()),
+            "igbvf.send_ring" => ring(*self.igbvf.send_ring.get()),
             _ => None,
         }
     }
+}
+
+fn ring(entries: u32) -> Option<String> {
+    (!fits(entries as usize, (64, 4096))).then(|| "a power of two from 64 to 4096".to_owned())
 }
 
 fn frames(ring: u32) -> Option<String> {

@@ -13,9 +13,11 @@ mod setting;
 mod source;
 mod value;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use doorbell_btl::BtlConfig;
+use doorbell_igbvf::IgbvfConfig;
 use doorbell_udp::UdpConfig;
 use doorbell_xdp::XdpConfig;
 use serde::Serialize;
@@ -205,6 +207,19 @@ settings! {
             "Frames that can wait to be sent, a power of two.";
         busy_poll: Option<u32> = XdpConfig::default().busy_poll, "DOORBELL_XDP_BUSY_POLL",
             "For how many microseconds a receive polls the device's queue itself; auto: not at all. For devices with hardware queues.";
+    }
+    /// The rail over the rings of an 82576's virtual function; port, MTU and captures are those of the udp settings.
+    igbvf: Igbvf {
+        address: Option<String> = None, "DOORBELL_IGBVF_ADDRESS",
+            "The function's own IP address with the length of its network's prefix, or one for each, as in `0000:01:10.0=10.0.0.5/24`.";
+        gateway: Option<IpAddr> = None, "DOORBELL_IGBVF_GATEWAY",
+            "Where packets for other networks go; auto: nowhere.";
+        receive_ring: u32 = IgbvfConfig::default().receive_ring as u32, "DOORBELL_IGBVF_RECEIVE_RING",
+            "Frames that can wait to be received, a power of two.";
+        send_ring: u32 = IgbvfConfig::default().send_ring as u32, "DOORBELL_IGBVF_SEND_RING",
+            "Frames that can wait to be sent, a power of two.";
+        checksum: bool = IgbvfConfig::default().checksum, "DOORBELL_IGBVF_CHECKSUM",
+            "Whether the device makes and checks UDP's checksums.";
     }
     /// The BTL: what makes messages of datagrams, on every rail that carries them.
     btl: BtlSection {

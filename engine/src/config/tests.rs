@@ -268,6 +268,22 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "63", "100", "65536"],
         ),
         ("xdp.busy_poll", &["auto", "1", "1000000"], &["0", "1000001"]),
+        (
+            "igbvf.gateway",
+            &["auto", "10.0.0.1", "fd00::1"],
+            &["0", "::", "127.0.0.1"],
+        ),
+        (
+            "igbvf.receive_ring",
+            &["64", "4096"],
+            &["", "0", "63", "100", "8192"],
+        ),
+        (
+            "igbvf.send_ring",
+            &["64", "4096"],
+            &["", "0", "63", "100", "8192"],
+        ),
+        ("igbvf.checksum", &["on", "off"], &["", "2"]),
         ("btl.window", &["64", "4096"], &["", "0", "63", "100", "8192"]),
         ("btl.segments", &["64", "1048576"], &["", "63", "1048577"]),
         ("btl.max_peers", &["1", "1048576"], &["", "0", "1048577"]),
@@ -311,7 +327,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("btl.frame_mac", &["on", "off"], &["", "2"]),
         ("btl.recorder", &["0", "65536"], &["", "65537"]),
     ];
-    let free = ["job.root", "udp.capture"];
+    let free = ["job.root", "udp.capture", "igbvf.address"];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
         let (_, good, bad) = cases
             .iter()

@@ -1,6 +1,7 @@
 //! Texts into values and back: every kind of setting says what it expects.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use doorbell_fabric::name::RailName;
@@ -159,6 +160,21 @@ impl Value for String {
 
     fn show(&self) -> String {
         self.clone()
+    }
+}
+
+impl Value for IpAddr {
+    const UNIT: &'static str = "address";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let address = text.trim().parse().ok();
+        let host =
+            address.filter(|ip: &Self| !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback());
+        host.ok_or_else(|| "an IP address of one host, as `10.0.0.1` or `fd00::1`".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
     }
 }
 

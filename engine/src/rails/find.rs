@@ -5,6 +5,7 @@ use doorbell_fabric::discover::{Candidate, Discovery, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
+use doorbell_igbvf::IgbvfDriver;
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_udp::UdpDriver;
 use doorbell_xdp::XdpDriver;
@@ -70,13 +71,19 @@ pub fn discover(config: &Config) -> Discovery {
     let xdp = XdpDriver {
         config: settings::xdp_config(config),
     };
-    doorbell_fabric::discover::discover(&[&shm, &udp, &xdp, &SimDriver], &config.rails.list.get().0)
+    let igbvf = IgbvfDriver {
+        config: settings::igbvf_config(config),
+    };
+    doorbell_fabric::discover::discover(
+        &[&shm, &udp, &xdp, &igbvf, &SimDriver],
+        &config.rails.list.get().0,
+    )
 }
 
 /// How the system would get frames of a rail that is not open to `address`; `None` for rails that have no such ways.
 pub(crate) fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {
     let wanted = settings::udp_config(config).wanted();
-    let way = (name.wire() == "udp").then(|| doorbell_inet::way(name, &wanted, address))?;
+    let way = matches!(name.kind(), "udp" | "xdp").then(|| doorbell_inet::way(name, &wanted, address))?;
     Some(way.map(|way| way.to_string()).map_err(reason_of))
 }
 

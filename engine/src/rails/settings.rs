@@ -1,6 +1,7 @@
 //! What the drivers and the BTL are made with, from the configuration.
 
 use doorbell_btl::BtlConfig;
+use doorbell_igbvf::{IgbvfConfig, PORT};
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
 use doorbell_xdp::{Mode, XdpConfig};
@@ -68,6 +69,22 @@ pub fn xdp_config(config: &Config) -> XdpConfig {
     }
 }
 
+/// Port and MTU are those of the udp settings: both put the same frames into UDP. The address is the function's alone, and so are
+/// all ports.
+pub(super) fn igbvf_config(config: &Config) -> IgbvfConfig {
+    let (udp, igbvf, default) = (udp_config(config), &config.igbvf, IgbvfConfig::default());
+    IgbvfConfig {
+        address: igbvf.address.get().clone(),
+        gateway: *igbvf.gateway.get(),
+        port: if udp.port == 0 { PORT } else { udp.port },
+        mtu: udp.mtu.unwrap_or(default.mtu),
+        receive_ring: *igbvf.receive_ring.get() as usize,
+        send_ring: *igbvf.send_ring.get() as usize,
+        checksum: *igbvf.checksum.get(),
+        ..default
+    }
+}
+
 pub(crate) fn btl_config(config: &Config) -> BtlConfig {
     let btl = &config.btl;
     BtlConfig {
@@ -112,5 +129,6 @@ mod tests {
         assert_eq!(btl_config(&config), BtlConfig::default());
         assert_eq!(udp_config(&config), UdpConfig::default());
         assert_eq!(xdp_config(&config), XdpConfig::default());
+        assert_eq!(igbvf_config(&config), IgbvfConfig::default());
     }
 }

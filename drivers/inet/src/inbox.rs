@@ -9,13 +9,13 @@ use doorbell_fabric::message::Refused;
 
 /// A received frame whose chunk was taken out of the rings; dropping it lets the chunk be used again.
 #[derive(Debug)]
-pub struct XdpKept {
+pub struct Kept {
     frame: RegionSlice,
     /// Shared with the half that lent the chunk, which counts who has it.
     _lent: Arc<()>,
 }
 
-impl XdpKept {
+impl Kept {
     /// The frame's bytes.
     pub fn bytes(&self) -> SharedBytes<'_> {
         self.frame.as_shared()
@@ -24,26 +24,33 @@ impl XdpKept {
 
 /// A frame in a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Beyond the last chunk: the buffer in which it was put together.
-    pub(crate) chunk: u32,
-    pub(crate) queue: u16,
-    pub(crate) kept: bool,
-    pub(crate) from: u32,
+pub struct Entry {
+    /// The chunk, or what else its driver knows the place by.
+    pub chunk: u32,
+    /// The queue that it came by.
+    pub queue: u16,
+    /// Whether it was kept.
+    pub kept: bool,
+    /// The peer, or whatever says that there is none.
+    pub from: u32,
     /// Where in the memory its bytes are.
-    pub(crate) at: u32,
-    pub(crate) length: u32,
+    pub at: u32,
+    /// How many there are.
+    pub length: u32,
 }
 
-/// Frames in the order in which they came; the first `shown` of them are visible.
-pub(crate) struct Inbox {
+/// Frames in the order in which they came; the first few of them, those that the last poll showed, are visible.
+#[derive(Debug)]
+pub struct Inbox {
     entries: VecDeque<Entry>,
     most: usize,
     shown: usize,
 }
 
 impl Inbox {
-    pub(crate) fn new(most: usize) -> Self {
+    /// An empty one that never holds more than `most` frames, and takes memory once.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
         Self {
             entries: VecDeque::with_capacity(most),
             most,
@@ -53,7 +60,7 @@ impl Inbox {
 
     /// Ends the last poll: what it showed is `given` back. Returns whether frames wait that were never shown.
     #[inline]
-    pub(crate) fn turn(&mut self, mut given: impl FnMut(&Entry)) -> bool {
+    pub fn turn(&mut self, mut given: impl FnMut(&Entry)) -> bool {
         for _ in 0..std::mem::take(&mut self.shown) {
             if let Some(entry) = self.entries.pop_front() {
                 given(&entry);
@@ -64,50 +71,51 @@ impl Inbox {
 
     /// Whether it can take another one without more memory.
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.entries.len() < self.most
     }
 
+    /// One more, behind all others.
     #[inline]
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub fn push(&mut self, entry: Entry) {
         self.entries.push_back(entry);
     }
 
     /// Whether frames wait that are not shown.
     #[inline]
-    pub(crate) fn has_more(&self) -> bool {
+    pub fn has_more(&self) -> bool {
         self.shown < self.entries.len()
     }
 
     /// Shows up to `budget` of the frames that wait.
     #[inline]
-    pub(crate) fn show(&mut self, budget: usize) -> usize {
+    pub fn show(&mut self, budget: usize) -> usize {
         self.shown = budget.min(self.entries.len());
         self.shown
     }
 
     /// The `i`th shown frame, unless it was kept.
     #[inline]
-    pub(crate) fn shown(&self, i: usize) -> Option<&Entry> {
+    pub fn shown(&self, i: usize) -> Option<&Entry> {
         let entry = self.entries.get(i).filter(|_| i < self.shown)?;
         (!entry.kept).then_some(entry)
     }
 
     /// The chunks in it.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+    pub fn chunks(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().map(|entry| entry.chunk)
     }
 
     /// The `i`th shown frame is kept; `fresh` takes its chunk's place.
-    pub(crate) fn keep(&mut self, i: usize, fresh: u32) {
+    pub fn keep(&mut self, i: usize, fresh: u32) {
         let entry = &mut self.entries[i];
         (entry.chunk, entry.kept) = (fresh, true);
     }
 }
 
 /// Chunks beside the rings, for frames that are kept.
-pub(crate) struct Spares {
+#[derive(Debug)]
+pub struct Spares {
     /// Chunks that nobody has, and tokens for them.
     fresh: Vec<u32>,
     tokens: Vec<Arc<()>>,
@@ -116,7 +124,9 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    pub(crate) fn new(chunks: std::ops::Range<u32>) -> Self {
+    /// All of these are free.
+    #[must_use]
+    pub fn new(chunks: std::ops::Range<u32>) -> Self {
         Self {
             tokens: chunks.clone().map(|_| Arc::new(())).collect(),
             lent: Vec::with_capacity(chunks.len()),
@@ -125,18 +135,20 @@ impl Spares {
     }
 
     /// Keeps the frame at `frame` in `chunk`; returns it, and the chunk that takes its place.
-    pub(crate) fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(XdpKept, u32), Refused> {
+    ///
+    /// # Errors
+    /// [`Refused::Full`] where all are kept.
+    pub fn swap(&mut self, chunk: u32, frame: RegionSlice) -> Result<(Kept, u32), Refused> {
         if self.fresh.is_empty() {
             self.take_back();
         }
         let (fresh, token) = self.fresh.pop().zip(self.tokens.pop()).ok_or(Refused::Full)?;
         self.lent.push((chunk, Arc::clone(&token)));
-        Ok((XdpKept { frame, _lent: token }, fresh))
+        Ok((Kept { frame, _lent: token }, fresh))
     }
 
     /// All of its chunks.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+    pub fn chunks(&self) -> impl Iterator<Item = u32> {
         let lent = self.lent.iter().map(|(chunk, _)| *chunk);
         self.fresh.iter().copied().chain(lent)
     }

@@ -1,0 +1,242 @@
+//! Sizes and switches of the igbvf rail, and the address that a function is given.
+
+use std::net::IpAddr;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::unusable;
+use doorbell_vfio::Bdf;
+
+/// Bytes of the longest IP packet that the adapter takes: its longest frame without headers and the link's checksum.
+pub(crate) const MTU_MAX: usize = 9_216 - 18;
+/// What everybody takes.
+pub(crate) const MTU: usize = 1_500;
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IgbvfConfig {
+    /// The function's own IP address: `10.0.0.5/24`, or one for each of several functions, separated by blanks:
+    /// `0000:01:10.0=10.0.0.5/24 0000:01:10.2=10.0.0.6/24`. No kernel has it, so it cannot be asked for it.
+    pub address: Option<String>,
+    /// Where packets for other networks go.
+    pub gateway: Option<IpAddr>,
+    /// The port of the priority channel; the data channel has the next one. The address is the rail's alone, so any will do.
+    pub port: u16,
+    /// Largest IP packet, in bytes.
+    pub mtu: usize,
+    /// Frames that can wait to be received: a power of two.
+    pub receive_ring: usize,
+    /// Frames of the data channel that can wait to be sent: a power of two.
+    pub send_ring: usize,
+    /// Received frames that can be kept out of the ring at a time.
+    pub spare: usize,
+    /// Whether the device makes and checks UDP's checksums.
+    pub checksum: bool,
+}
+
+/// The port where none is set: the first of those that the udp rail tries.
+pub const PORT: u16 = 4790;
+
+impl Default for IgbvfConfig {
+    fn default() -> Self {
+        Self {
+            address: None,
+            gateway: None,
+            port: PORT,
+            mtu: MTU,
+            receive_ring: 1024,
+            send_ring: 512,
+            spare: 256,
+            checksum: true,
+        }
+    }
+}
+
+/// An address and its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+    pub(crate) prefix: u8,
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+impl Address {
+    /// Whether `to` can be reached without a gateway.
+    fn is_near(&self, to: IpAddr) -> bool {
+        let (own, to, bits) = match (self.ip, to) {
+            (IpAddr::V4(own), IpAddr::V4(to)) => (u128::from(own.to_bits()), u128::from(to.to_bits()), 32),
+            (IpAddr::V6(own), IpAddr::V6(to)) => (own.to_bits(), to.to_bits(), 128),
+            _ => return false,
+        };
+        let host = bits - u32::from(self.prefix);
+        own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
+    }
+
+    /// The next station on the way to `to`.
+    pub(crate) fn station(&self, to: IpAddr) -> Option<IpAddr> {
+        if self.is_near(to) { Some(to) } else { self.gateway }
+    }
+}
+
+impl IgbvfConfig {
+    /// The address of one function.
+    pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<Address, RailError> {
+        let wrong = |reason: String| {
+            let remedy = format!("set igbvf.address to one, as in DOORBELL_IGBVF_ADDRESS={bdf}=10.0.0.5/24");
+            unusable(name, reason, remedy)
+        };
+        let text = self.address.as_deref().unwrap_or_default();
+        let mut found = None;
+        for entry in text.split_whitespace() {
+            let (whose, address) = match entry.split_once('=') {
+                None => (None, entry),
+                Some((whose, address)) => {
+                    let whose: Bdf = whose
+                        .parse()
+                        .map_err(|_| wrong(format!("`{whose}` in igbvf.address is no PCI address")))?;
+                    (Some(whose), address)
+                }
+            };
+            if whose.is_none_or(|whose| whose == bdf) {
+                let address = parse(address)
+                    .ok_or_else(|| wrong(format!("`{address}` is no address of a host with its network")))?;
+                if found.replace(address).is_some() {
+                    return Err(wrong(format!("igbvf.address gives {bdf} more than one address")));
+                }
+            }
+        }
+        let (ip, prefix) = found.ok_or_else(|| {
+            wrong("no IP address is set for this function, and no kernel has one for it".to_owned())
+        })?;
+        if self
+            .gateway
+            .is_some_and(|gateway| gateway.is_ipv4() != ip.is_ipv4())
+        {
+            return Err(wrong(
+                "igbvf.gateway is of the other family than the function's address".to_owned(),
+            ));
+        }
+        Ok(Address {
+            ip,
+            prefix,
+            gateway: self.gateway,
+        })
+    }
+
+    /// Checks every other value.
+    pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
+        let ring = |entries: usize| entries.is_power_of_two() && (64..=4096).contains(&entries);
+        let reason = if !ring(self.receive_ring) || !ring(self.send_ring) {
+            "its rings hold a power of two of frames, from 64 to 4096"
+        } else if self.spare > 1 << 14 {
+            "at most 16384 frames can be kept"
+        } else if self.port == 0 || self.port == u16::MAX {
+            "a pair of ports starts between 1 and 65534"
+        } else if !(576..=MTU_MAX).contains(&self.mtu) {
+            "the adapter takes IP packets of 576 to 9198 bytes"
+        } else {
+            return Ok(());
+        };
+        Err(unusable(
+            name,
+            reason,
+            "change the igbvf.* settings, or udp.port and udp.mtu",
+        ))
+    }
+}
+
+/// An address of one host, with the length of its network's prefix.
+fn parse(text: &str) -> Option<(IpAddr, u8)> {
+    let (ip, prefix) = text.split_once('/')?;
+    let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let is_host =
+        !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback() && ip != IpAddr::from([255; 4]);
+    (is_host && (1..=most).contains(&prefix)).then_some((ip, prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, bdf: &str) -> Result<Address, String> {
+        let config = IgbvfConfig {
+            address: Some(text.to_owned()),
+            ..IgbvfConfig::default()
+        };
+        let name = format!("igbvf:{bdf}").parse().unwrap();
+        config
+            .address_of(&name, bdf.parse().unwrap())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_function_has_its_address() {
+        let both = "0000:01:10.0=10.0.0.5/24 0000:01:10.2=fd00::6/64";
+        assert_eq!(
+            of("10.0.0.5/24", "0000:01:10.0").unwrap().ip.to_string(),
+            "10.0.0.5"
+        );
+        assert_eq!(of(both, "0000:01:10.0").unwrap().prefix, 24);
+        assert_eq!(of(both, "0000:01:10.2").unwrap().ip.to_string(), "fd00::6");
+        for (text, word) in [
+            ("", "no IP address is set"),
+            (both, "no IP address is set"),
+            ("10.0.0.5", "no address of a host"),
+            ("10.0.0.5/33", "no address of a host"),
+            ("127.0.0.1/8", "no address of a host"),
+            ("10.0.0.5/24 10.0.0.6/24", "more than one"),
+            ("x=10.0.0.5/24", "no PCI address"),
+        ] {
+            let said = of(text, "0000:01:10.4").unwrap_err();
+            assert!(
+                said.contains(word) && said.contains("DOORBELL_IGBVF_ADDRESS"),
+                "{text}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_near_needs_no_gateway() {
+        let mut own = of("10.0.0.5/24", "0000:01:10.0").unwrap();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(own.station(ip("10.0.0.77")), Some(ip("10.0.0.77")));
+        assert_eq!(own.station(ip("10.0.1.77")), None);
+        own.gateway = Some(ip("10.0.0.1"));
+        assert_eq!(own.station(ip("10.0.1.77")), Some(ip("10.0.0.1")));
+        let own = of("fd00::5/128", "0000:01:10.0").unwrap();
+        assert_eq!(
+            (own.station(ip("fd00::5")).is_some(), own.station(ip("fd00::6"))),
+            (true, None)
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let name: RailName = "igbvf:0000:01:10.0".parse().unwrap();
+        let good = IgbvfConfig::default;
+        assert!(good().check(&name).is_ok());
+        let bad = [
+            IgbvfConfig {
+                receive_ring: 100,
+                ..good()
+            },
+            IgbvfConfig {
+                send_ring: 32,
+                ..good()
+            },
+            IgbvfConfig {
+                spare: 1 << 20,
+                ..good()
+            },
+            IgbvfConfig { port: 0, ..good() },
+            IgbvfConfig {
+                mtu: 10_000,
+                ..good()
+            },
+        ];
+        for config in bad {
+            assert!(config.check(&name).unwrap_err().to_string().contains("igbvf.*"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Hardware addresses of the next stations, asked for by the function itself: no kernel has its address, so none asks for it, and
+//! none answers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use doorbell_fabric::ether::{Mac, Resolve, announce, answer, ask};
+use doorbell_fabric::time::Time;
+
+use crate::tx::IgbvfTx;
+
+/// After how long a station that does not answer is asked again, and one that does is asked whether it is still there.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+const CONFIRM_EVERY: Duration = Duration::from_secs(20);
+/// Most stations that are asked for at a time.
+const AT_A_TIME: usize = 16;
+
+/// The way to one peer.
+struct Hop {
+    station: IpAddr,
+    mac: Option<Mac>,
+    /// When it is asked (again).
+    due: Time,
+}
+
+/// The ways to all peers, by their numbers.
+pub(crate) struct Hops {
+    own: (IpAddr, Mac),
+    list: Vec<Hop>,
+    announced: bool,
+    pub(crate) answered: u64,
+}
+
+impl Hops {
+    pub(crate) fn new(own: (IpAddr, Mac)) -> Self {
+        Self {
+            own,
+            list: Vec::new(),
+            announced: false,
+            answered: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    pub(crate) fn is_resolved(&self, peer: usize) -> bool {
+        self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
+    }
+
+    /// The next peer, behind this station.
+    pub(crate) fn add(&mut self, station: IpAddr, now: Time, tx: &mut IgbvfTx) {
+        // Another peer behind the same station may have been asked for.
+        let mac = self
+            .list
+            .iter()
+            .find(|hop| hop.station == station)
+            .and_then(|hop| hop.mac);
+        let peer = self.list.len();
+        self.list.push(Hop {
+            station,
+            mac,
+            due: now + ASK_EVERY,
+        });
+        match mac {
+            Some(mac) => tx.set_macs(peer, self.own.1, mac),
+            None => self.question(station, tx),
+        }
+    }
+
+    fn question(&self, station: IpAddr, tx: &mut IgbvfTx) {
+        if let Some(packet) = ask(self.own, station) {
+            tx.send_own(&packet);
+        }
+    }
+
+    /// The function has this hardware address (again): everybody is told, and asked again.
+    pub(crate) fn begin(&mut self, mac: Mac, tx: &mut IgbvfTx) {
+        self.own.1 = mac;
+        self.announced = false;
+        for (peer, hop) in self.list.iter_mut().enumerate() {
+            hop.due = Time::ZERO;
+            if let Some(theirs) = hop.mac {
+                tx.set_macs(peer, mac, theirs);
+            }
+        }
+    }
+
+    /// Hears what a neighbour says, and answers.
+    pub(crate) fn hear(&mut self, said: Resolve, now: Time, tx: &mut IgbvfTx) {
+        match said {
+            Resolve::Asks {
+                from,
+                reply_to,
+                about,
+            } => {
+                if about == self.own.0
+                    && let Some(packet) = answer(self.own, from.map(|(ip, _)| ip), reply_to)
+                {
+                    self.answered += u64::from(tx.send_own(&packet));
+                }
+                if let Some((ip, mac)) = from {
+                    self.learn(ip, mac, now, tx);
+                }
+            }
+            Resolve::Tells { about, mac } => self.learn(about, mac, now, tx),
+        }
+    }
+
+    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut IgbvfTx) {
+        for (peer, hop) in self.list.iter_mut().enumerate() {
+            if hop.station == ip {
+                hop.due = now + CONFIRM_EVERY;
+                if hop.mac.replace(mac) != Some(mac) {
+                    tx.set_macs(peer, self.own.1, mac);
+                }
+            }
+        }
+    }
+
+    /// Asks for those that are due. A few at a time: the others' turn comes with the next looks.
+    pub(crate) fn look(&mut self, now: Time, tx: &mut IgbvfTx) {
+        if !self.announced {
+            self.announced = announce(self.own).is_some_and(|packet| tx.send_own(&packet));
+        }
+        let mut asked: Vec<IpAddr> = Vec::new();
+        for peer in 0..self.list.len() {
+            let hop = &mut self.list[peer];
+            if now < hop.due || asked.len() == AT_A_TIME {
+                continue;
+            }
+            // What was known is used until something else is.
+            hop.due = now + ASK_EVERY;
+            let station = hop.station;
+            if !asked.contains(&station) {
+                asked.push(station);
+                self.question(station, tx);
+            }
+        }
+    }
+
+    /// The first two sockets of a peer, if this can be one; else why not.
+    pub(crate) fn sockets(&self, socket: Option<SocketAddr>) -> Result<[SocketAddr; 2], &'static str> {
+        let socket = socket.ok_or("it is not an IP address with a port")?;
+        let ip = socket.ip();
+        let broadcast = IpAddr::from([255; 4]);
+        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || ip == broadcast {
+            Err("it names no single host of a network")
+        } else if ip.is_ipv4() != self.own.0.is_ipv4() {
+            Err("it is of the other family (IPv4, IPv6) than the function's address")
+        } else if ip == self.own.0 {
+            Err("it is the function's own address")
+        } else if socket.port() == 0 || socket.port() == u16::MAX {
+            Err("a pair of ports starts between 1 and 65534")
+        } else {
+            Ok([socket.port(), socket.port() + 1].map(|port| SocketAddr::new(ip, port)))
+        }
+    }
+}

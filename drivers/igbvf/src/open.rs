@@ -1,0 +1,308 @@
+//! Opening a function: claim it, agree with the physical one, make the rings.
+
+use std::net::SocketAddr;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::ether::{HEADERS_4, HEADERS_6, Mac, group_mac, solicited_node};
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::unusable;
+use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
+
+use crate::config::{Address, IgbvfConfig, MTU};
+use crate::layout::{Layout, bus};
+use crate::mailbox::{Handshake, Mailbox, Silence};
+use crate::regs::{
+    CONTROL_RESET, DROPS, GENERAL, GONE, General, INTERRUPTS, MAILBOX, ONE_BUFFER, QUEUE_ENABLE,
+    QUEUE_STRIDE, RECEIVE, ReceiveQueue, STATISTICS, Statistics, TRANSMIT, TransmitQueue,
+};
+use crate::ring::{self, SendRing};
+use crate::rx::{self, IgbvfRx};
+use crate::sleep::{Sleep, Trouble};
+use crate::tx::IgbvfTx;
+
+/// Intel, and the virtual functions of the 82576. (The I350's, 0x1520, are driven alike by Linux; nobody has tried them here.)
+const VENDOR: u16 = 0x8086;
+const VF_82576: u16 = 0x10ca;
+
+/// Ethernet's header and the link's checksum.
+const AROUND: usize = 18;
+/// How often a queue is looked at until it is on.
+const LOOKS: u32 = 2_000;
+
+/// What belongs to the device: all of it is dropped before the device is given back, in this order.
+pub(crate) struct Held {
+    pub(crate) general: Block<General>,
+    pub(crate) statistics: Block<Statistics>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) slab: SharedSlab,
+    pub(crate) claim: Claim,
+}
+
+/// Everything that a rail is made of.
+pub(crate) struct Opened {
+    pub(crate) held: Held,
+    pub(crate) tx: IgbvfTx,
+    pub(crate) rx: IgbvfRx,
+    pub(crate) sleep: Sleep,
+    pub(crate) layout: Layout,
+    pub(crate) address: Address,
+    pub(crate) mac: Mac,
+    /// Taken where the physical function gives none.
+    pub(crate) own: Mac,
+    pub(crate) limit: usize,
+}
+
+/// The PCI address that a rail is named by.
+pub(crate) fn bdf_of(name: &RailName) -> Result<Bdf, RailError> {
+    name.object().parse().map_err(|_| {
+        unusable(
+            name,
+            format!("`{}` is no PCI address", name.object()),
+            "name the rail as igbvf:0000:01:10.0; `doorbell doctor` lists the functions of this machine",
+        )
+    })
+}
+
+/// An error of the device, as one of the rail.
+pub(crate) fn told(name: &RailName, error: Error) -> RailError {
+    unusable(name, error.reason(), error.fix())
+}
+
+/// Why the physical function does not answer, as an error of the rail.
+pub(crate) fn silent(name: &RailName, silence: Silence) -> RailError {
+    let (reason, remedy) = match silence {
+        Silence::NoAnswer => (
+            "the physical function does not answer in the mailbox",
+            "bring its interface up (ip link set IF up), and see that its driver is igb",
+        ),
+        Silence::Refused => (
+            "the physical function refuses what this one asks for (hardware address, group or packet length)",
+            "give it an address (ip link set IF vf N mac ...), set udp.mtu to its MTU at most, and read its log (dmesg)",
+        ),
+        Silence::Gone => (
+            "the device reads as ones: it was unplugged, or is powered down",
+            "plug it in again, or name another rail",
+        ),
+    };
+    unusable(name, reason, remedy)
+}
+
+/// Bytes of a frame's headers, and the longest frame.
+pub(crate) fn lengths(address: &Address, config: &IgbvfConfig) -> (usize, usize) {
+    let headers = if address.ip.is_ipv4() {
+        HEADERS_4
+    } else {
+        HEADERS_6
+    };
+    (headers, config.mtu + 14 - headers)
+}
+
+/// What is agreed on with the physical function.
+pub(crate) fn handshake(own: Mac, address: &Address, mtu: usize) -> Handshake {
+    let group = match address.ip {
+        std::net::IpAddr::V6(ip) => Some(group_mac(solicited_node(ip))),
+        std::net::IpAddr::V4(_) => None,
+    };
+    Handshake::new(own, (mtu > MTU).then_some(mtu + AROUND), group)
+}
+
+/// Opens everything.
+pub(crate) fn open(name: &RailName, config: &IgbvfConfig) -> Result<Opened, RailError> {
+    config.check(name)?;
+    let bdf = bdf_of(name)?;
+    let address = config.address_of(name, bdf)?;
+    let (_, limit) = lengths(&address, config);
+    let longest = config.mtu + 14;
+    let layout = Layout::new(config.send_ring, config.receive_ring, config.spare, longest);
+    let refused = |error| told(name, error);
+    let claim = Claim::open(bdf, layout.bytes() as u64).map_err(refused)?;
+    let found = claim.config().identity().map_err(refused)?;
+    if found != (VENDOR, VF_82576) {
+        return Err(unusable(
+            name,
+            format!(
+                "the device is {:04x}:{:04x}, and no virtual function of an 82576",
+                found.0, found.1
+            ),
+            "name one of 8086:10ca, as `doorbell doctor` lists them",
+        ));
+    }
+    let bar = claim.bar(0).map_err(refused)?;
+    let general: Block<General> = bar.block(GENERAL).map_err(refused)?;
+    if general.status.read() == GONE {
+        return Err(silent(name, Silence::Gone));
+    }
+    general.control.put(general.control.read() | CONTROL_RESET);
+    let mut mailbox = Mailbox::new(bar.block(MAILBOX).map_err(refused)?);
+    let own = random_mac(name)?;
+    let mac = handshake(own, &address, config.mtu)
+        .finish(&mut mailbox)
+        .map_err(|silence| silent(name, silence))?;
+    let slab = Slab::new(layout.bytes()).map_err(refused)?;
+    let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;
+    let socket = SocketAddr::new(address.ip, config.port);
+    let memory = slab.region().whole();
+    let rx = receiver(&bar, &slab, &memory, &layout, socket, config.checksum).map_err(refused)?;
+    let tx = sender(
+        &bar,
+        &slab,
+        &memory,
+        &layout,
+        (limit, address.ip.is_ipv4(), config.checksum),
+    )
+    .map_err(refused)?;
+    let sleep =
+        Sleep::new(&claim, bar.block(INTERRUPTS).map_err(refused)?).map_err(|trouble| match trouble {
+            Trouble::Device(error) => told(name, error),
+            Trouble::System(errno) => doorbell_inet::system(name, "watch the device", errno.into()),
+        })?;
+    let statistics = bar.block(STATISTICS).map_err(refused)?;
+    let mut opened = Opened {
+        held: Held {
+            general,
+            statistics,
+            mailbox,
+            slab,
+            claim,
+        },
+        tx,
+        rx,
+        sleep,
+        layout,
+        address,
+        mac,
+        own,
+        limit,
+    };
+    if !start(&mut opened.tx, &mut opened.rx, &opened.held.slab, &layout) {
+        return Err(unusable(
+            name,
+            "the device does not turn its queues on",
+            "read the log of the physical function's driver (dmesg), and reset the function",
+        ));
+    }
+    Ok(opened)
+}
+
+/// A hardware address of our own choice: of one station, and of nobody's making.
+fn random_mac(name: &RailName) -> Result<Mac, RailError> {
+    let mut mac = [0; 6];
+    getrandom::fill(&mut mac)
+        .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
+    mac[0] = mac[0] & !1 | 2;
+    Ok(mac)
+}
+
+fn receiver(
+    bar: &Bar,
+    slab: &SharedSlab,
+    memory: &RegionSlice,
+    layout: &Layout,
+    own: SocketAddr,
+    by_device: bool,
+) -> Result<IgbvfRx, Error> {
+    let place = rx::Place {
+        entries: layout.receives,
+        ring: layout.receive_ring(),
+        chunks: layout.receive_chunks(),
+        chunk: layout.chunk,
+        bus: bus(slab, layout.receive_chunks()),
+        spare: layout.spare,
+    };
+    Ok(IgbvfRx::new(
+        bar.block(RECEIVE)?,
+        memory.clone(),
+        place,
+        own,
+        by_device,
+    ))
+}
+
+fn sender(
+    bar: &Bar,
+    slab: &SharedSlab,
+    memory: &RegionSlice,
+    layout: &Layout,
+    (limit, is_ipv4, by_device): (usize, bool, bool),
+) -> Result<IgbvfTx, Error> {
+    let mut rings = Vec::with_capacity(2);
+    for number in 0..2 {
+        let queue = bar.block(TRANSMIT + number as u64 * QUEUE_STRIDE)?;
+        let place = ring::Place {
+            entries: layout.sends[number],
+            ring: layout.send_ring(number),
+            chunks: layout.send_chunks(number),
+            chunk: layout.chunk,
+            bus: bus(slab, layout.send_chunks(number)),
+        };
+        rings.push(SendRing::new(
+            queue,
+            memory.clone(),
+            place,
+            by_device.then_some(is_ipv4),
+        ));
+    }
+    Ok(IgbvfTx::new(rings, memory.clone(), limit, by_device))
+}
+
+/// Tells the device where the rings are, and turns them on; false where it does not obey. A function whose adapter has given it
+/// one pair of queues sends both channels over the second ring's memory by the first queue.
+pub(crate) fn start(tx: &mut IgbvfTx, rx: &mut IgbvfRx, slab: &SharedSlab, layout: &Layout) -> bool {
+    let Some(queue) = rx.queue() else { return false };
+    if !start_receiving(queue, bus(slab, layout.receive_ring()), layout) {
+        return false;
+    }
+    let started: Vec<bool> = (0..tx.rings.len())
+        .map(|number| {
+            let at = bus(slab, layout.send_ring(number));
+            start_sending(tx.rings[number].queue(), at, layout.sends[number])
+        })
+        .collect();
+    match started[..] {
+        [true, true] | [true] => {}
+        // The first queue alone: both channels share the first ring.
+        [true, false] => tx.rings.truncate(1),
+        _ => return false,
+    }
+    rx.fill();
+    true
+}
+
+fn start_receiving(queue: &Block<ReceiveQueue>, at: u64, layout: &Layout) -> bool {
+    queue.control.put(0);
+    queue.base_low.put(at as u32);
+    queue.base_high.put((at >> 32) as u32);
+    queue
+        .length
+        .put((layout.receives * crate::desc::DESCRIPTOR) as u32);
+    queue
+        .buffers
+        .put((layout.chunk >> 10) as u32 | ONE_BUFFER | DROPS);
+    // Without thresholds: a descriptor is fetched when it is needed, and written back when its packet is there.
+    queue.control.put(QUEUE_ENABLE);
+    let on = is_on(|| queue.control.read());
+    if on {
+        queue.tail.put(queue.head.read());
+    }
+    on && queue.head.read() == 0
+}
+
+fn start_sending(queue: &Block<TransmitQueue>, at: u64, entries: usize) -> bool {
+    queue.control.put(0);
+    queue.base_low.put(at as u32);
+    queue.base_high.put((at >> 32) as u32);
+    queue.length.put((entries * crate::desc::DESCRIPTOR) as u32);
+    // Reports are in the descriptors.
+    queue.write_back_low.put(0);
+    queue.write_back_high.put(0);
+    queue.control.put(QUEUE_ENABLE);
+    is_on(|| queue.control.read()) && queue.head.read() == 0
+}
+
+fn is_on(mut read: impl FnMut() -> u32) -> bool {
+    (0..LOOKS).any(|_| {
+        let control = read();
+        control != GONE && control & QUEUE_ENABLE != 0
+    })
+}

@@ -1,0 +1,368 @@
+//! The receiving half: frames lie where the device put them, and their chunks go back to it when they were looked at.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use doorbell_fabric::datagram::{Channel, Frame, Receive};
+use doorbell_fabric::ether::{Arrived, HEADERS_6, RESOLVE_MAX, Resolve};
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::{PeerIndex, Refused};
+use doorbell_fabric::pcapng::Way;
+use doorbell_inet::{Entry, Inbox, Kept, Other, Spares, Tap};
+use doorbell_vfio::{Block, Put, after_completion, before_doorbell};
+use rustc_hash::FxHashMap;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::desc::{
+    CHECKED_TRANSPORT, DESCRIPTOR, DONE, END, RECEIVED_STATUS, ReceiveDescriptor, Received, WRONG_FRAME,
+    WRONG_IP, WRONG_TRANSPORT,
+};
+use crate::regs::ReceiveQueue;
+use crate::stats::IgbvfStats;
+use crate::tx::channel_index;
+
+/// Nobody who was opened.
+pub(crate) const NOBODY: u32 = u32::MAX;
+/// Most frames that one poll takes.
+const BATCH: usize = 64;
+/// So many chunks are given back at a time while frames come in: each time is a write of a register.
+const GIVE_BACK: u64 = 32;
+/// Most questions of neighbours that wait for the function to answer.
+const HEARD_MAX: usize = 64;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Where the ring lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) entries: usize,
+    pub(crate) ring: usize,
+    pub(crate) chunks: usize,
+    pub(crate) chunk: usize,
+    /// The bus address of the first chunk.
+    pub(crate) bus: u64,
+    pub(crate) spare: usize,
+}
+
+/// The receiving half of an [`IgbvfRail`](crate::IgbvfRail).
+pub struct IgbvfRx {
+    /// `None` after the end.
+    queue: Option<Block<ReceiveQueue>>,
+    memory: RegionSlice,
+    place: Place,
+    /// Of each entry, the chunk that the device has by it.
+    lent: Box<[u32]>,
+    /// Chunks that the device may have next.
+    fresh: Vec<u32>,
+    taken: u64,
+    given: u64,
+    told: u64,
+    inboxes: [Inbox; 2],
+    spares: Spares,
+    names: FxHashMap<SocketAddr, u32>,
+    /// Who sent the last frame: mostly the sender of the next one.
+    last: (SocketAddr, u32),
+    own: SocketAddr,
+    /// What of a descriptor's status is believed of checksums: nothing, where they are checked here.
+    believes: u32,
+    /// What neighbours said, for the rail to answer.
+    pub(crate) heard: VecDeque<Resolve>,
+    pub(crate) stats: IgbvfStats,
+    pub(crate) tap: Option<Tap>,
+}
+
+impl IgbvfRx {
+    pub(crate) fn new(
+        queue: Block<ReceiveQueue>,
+        memory: RegionSlice,
+        place: Place,
+        own: SocketAddr,
+        by_device: bool,
+    ) -> Self {
+        let in_ring = place.entries as u32;
+        Self {
+            queue: Some(queue),
+            memory,
+            place,
+            lent: vec![NOBODY; place.entries].into(),
+            fresh: (0..in_ring).rev().collect(),
+            taken: 0,
+            given: 0,
+            told: 0,
+            inboxes: [Inbox::new(place.entries), Inbox::new(place.entries)],
+            spares: Spares::new(in_ring..in_ring + place.spare as u32),
+            names: FxHashMap::default(),
+            last: (own, NOBODY),
+            own,
+            believes: if by_device { VERDICT } else { 0 },
+            heard: VecDeque::with_capacity(HEARD_MAX),
+            stats: IgbvfStats::default(),
+            tap: None,
+        }
+    }
+
+    pub(crate) fn queue(&self) -> Option<&Block<ReceiveQueue>> {
+        self.queue.as_ref()
+    }
+
+    /// Begins anew, as the device does: it has let go of everything.
+    pub(crate) fn restart(&mut self) {
+        for at in self.taken..self.given {
+            let slot = self.slot(at);
+            self.fresh.push(std::mem::replace(&mut self.lent[slot], NOBODY));
+        }
+        (self.taken, self.given, self.told) = (0, 0, 0);
+    }
+
+    /// Gives the device all chunks that are free.
+    pub(crate) fn fill(&mut self) {
+        self.give();
+        self.tell();
+    }
+
+    /// Frames from `address` are this peer's.
+    pub(crate) fn name(&mut self, address: SocketAddr, peer: u32) {
+        self.names.insert(address, peer);
+        self.last = (self.own, NOBODY);
+    }
+
+    /// The peer with this address.
+    pub(crate) fn named(&self, address: SocketAddr) -> Option<u32> {
+        self.names.get(&address).copied()
+    }
+
+    /// Whether a poll would show something.
+    pub(crate) fn has_more(&self) -> bool {
+        self.inboxes.iter().any(Inbox::has_more) || self.is_ready()
+    }
+
+    #[inline]
+    fn slot(&self, count: u64) -> usize {
+        count as usize & (self.place.entries - 1)
+    }
+
+    #[inline]
+    fn is_ready(&self) -> bool {
+        let at = self.place.ring + self.slot(self.taken) * DESCRIPTOR + RECEIVED_STATUS;
+        let status = self.memory.as_shared().read(at).map_or(0, u32::from_le_bytes);
+        self.queue.is_some() && self.taken < self.given && status & DONE != 0
+    }
+
+    /// Writes descriptors for the chunks that are free. One entry is never used, or a full ring would look like an empty one.
+    #[inline]
+    fn give(&mut self) {
+        while self.given - self.taken < self.place.entries as u64 - 1
+            && let Some(chunk) = self.fresh.pop()
+        {
+            let descriptor = ReceiveDescriptor {
+                packet: (self.place.bus + chunk as u64 * self.place.chunk as u64).into(),
+                header: 0.into(),
+            };
+            let slot = self.slot(self.given);
+            self.memory
+                .write(self.place.ring + slot * DESCRIPTOR, descriptor.as_bytes());
+            self.lent[slot] = chunk;
+            self.given += 1;
+        }
+    }
+
+    #[inline]
+    fn tell(&mut self) {
+        if let Some(queue) = self.queue.as_ref().filter(|_| self.told < self.given) {
+            before_doorbell();
+            queue.tail.put(self.slot(self.given) as u32);
+            self.told = self.given;
+        }
+    }
+
+    /// Takes what has come, up to a batch, and sorts it by channel.
+    #[inline]
+    fn pull(&mut self) {
+        let mut left = BATCH;
+        while left > 0 && self.is_ready() && self.inboxes.iter().all(Inbox::has_room) {
+            left -= 1;
+            self.take();
+        }
+        self.give();
+        if left == BATCH || self.given - self.told >= GIVE_BACK {
+            self.tell();
+        }
+    }
+
+    /// One entry that the device is done with.
+    #[inline]
+    fn take(&mut self) {
+        after_completion();
+        let slot = self.slot(self.taken);
+        self.taken += 1;
+        let chunk = std::mem::replace(&mut self.lent[slot], NOBODY);
+        let bytes = self.memory.as_shared().read(self.place.ring + slot * DESCRIPTOR);
+        let told = bytes.and_then(|bytes: [u8; DESCRIPTOR]| Received::read_from_bytes(&bytes).ok());
+        let (status, length) =
+            told.map_or((0, 0), |told| (told.status.get(), usize::from(told.length.get())));
+        let is_whole = status & (DONE | END) == DONE | END && length <= self.place.chunk;
+        if !is_whole {
+            self.stats.nonsense += 1;
+        } else if status & WRONG_FRAME != 0 {
+            self.stats.malformed += 1;
+        } else if self.sort(chunk, length, status) {
+            return;
+        }
+        self.fresh.push(chunk);
+    }
+
+    /// A packet in a chunk: its frame goes to the channel. Returns whether it is one.
+    #[inline]
+    fn sort(&mut self, chunk: u32, length: usize, status: u32) -> bool {
+        let place = self.place.chunks + chunk as usize * self.place.chunk;
+        let packet = self.memory.as_shared().skip(place).take(length);
+        // The second line of a short frame is fetched beside the first, and not after it.
+        std::hint::black_box(packet.read::<1>(LINE));
+        let mut headers = [0; HEADERS_6];
+        let n = packet.copy_to(0, &mut headers);
+        let Some(arrived) = Arrived::read(&headers[..n], length) else {
+            self.hear(chunk, length);
+            return false;
+        };
+        let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
+        if channel > 1 || arrived.to.ip() != self.own.ip() {
+            self.stats.malformed += 1;
+            return false;
+        }
+        let frame = packet.skip(arrived.at).take(arrived.length);
+        match judge(&arrived, frame, self.own.is_ipv4(), status & self.believes) {
+            Sum::Right => {}
+            Sum::RightByDevice => self.stats.checked_by_device += 1,
+            Sum::Wrong => {
+                self.stats.corrupt += 1;
+                return false;
+            }
+        }
+        let from = self.sender(arrived.from);
+        self.stats.received += 1;
+        let at = place + arrived.at;
+        if self.tap.is_some() {
+            self.show(channel, (from, arrived.from), at, arrived.length);
+        }
+        self.inboxes[channel].push(Entry {
+            chunk,
+            queue: 0,
+            kept: false,
+            from,
+            at: at as u32,
+            length: arrived.length as u32,
+        });
+        true
+    }
+
+    /// No frame: a neighbour's question or answer, perhaps.
+    #[cold]
+    fn hear(&mut self, chunk: u32, length: usize) {
+        let place = self.place.chunks + chunk as usize * self.place.chunk;
+        let mut bytes = [0; RESOLVE_MAX];
+        let n = self
+            .memory
+            .as_shared()
+            .skip(place)
+            .take(length)
+            .copy_to(0, &mut bytes);
+        match Resolve::read(&bytes[..n]) {
+            Some(said) if self.heard.len() < HEARD_MAX => self.heard.push_back(said),
+            // They ask again.
+            Some(_) => {}
+            None => self.stats.malformed += 1,
+        }
+    }
+
+    #[cold]
+    fn show(&self, channel: usize, (from, address): (u32, SocketAddr), at: usize, length: usize) {
+        if let Some(tap) = &self.tap {
+            let other = if from == NOBODY {
+                Other::Stranger(Some(address))
+            } else {
+                Other::Peer(from)
+            };
+            let frame = self.memory.as_shared().skip(at).take(length);
+            tap.frame(Way::In, channel, other, &frame.to_vec());
+        }
+    }
+
+    #[inline]
+    fn sender(&mut self, from: SocketAddr) -> u32 {
+        if self.last.0 != from {
+            let known = self.names.get(&from).copied();
+            self.stats.strangers += u64::from(known.is_none());
+            match known {
+                Some(peer) => self.last = (from, peer),
+                None => return NOBODY,
+            }
+        }
+        self.last.1
+    }
+
+    /// Gives up the queue.
+    pub(crate) fn release(&mut self) {
+        self.queue = None;
+        self.names.clear();
+        self.last = (self.own, NOBODY);
+    }
+}
+
+/// What a checksum says.
+enum Sum {
+    Right,
+    RightByDevice,
+    Wrong,
+}
+
+/// What the device says of checksums.
+const VERDICT: u32 = CHECKED_TRANSPORT | WRONG_TRANSPORT | WRONG_IP;
+
+/// Whether a frame is as it was sent: by the device's word where it gives a good one, else by its checksum.
+#[inline]
+fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool, verdict: u32) -> Sum {
+    if verdict == CHECKED_TRANSPORT && arrived.has_checksum() {
+        return Sum::RightByDevice;
+    }
+    // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
+    let none_is_right = is_ipv4 && !arrived.has_checksum();
+    if none_is_right || arrived.is_intact(frame.sum().into()) {
+        Sum::Right
+    } else {
+        Sum::Wrong
+    }
+}
+
+impl Receive for IgbvfRx {
+    type Kept = Kept;
+
+    #[inline]
+    fn poll(&mut self, channel: Channel, budget: usize) -> usize {
+        let at = channel_index(channel);
+        let fresh = &mut self.fresh;
+        let waits = self.inboxes[at].turn(|entry| fresh.push(entry.chunk));
+        if !waits && budget > 0 && self.queue.is_some() {
+            self.pull();
+        }
+        self.inboxes[at].show(budget)
+    }
+
+    #[inline]
+    fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
+        let entry = self.inboxes[channel_index(channel)].shown(i)?;
+        let bytes = self.memory.as_shared().skip(entry.at as usize);
+        Some(Frame {
+            from: (entry.from != NOBODY).then_some(PeerIndex(entry.from)),
+            bytes: bytes.take(entry.length as usize),
+        })
+    }
+
+    fn keep(&mut self, channel: Channel, i: usize) -> Result<Kept, Refused> {
+        let inbox = &mut self.inboxes[channel_index(channel)];
+        let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
+        let frame = self.memory.slice(entry.at as usize, entry.length as usize);
+        let (kept, fresh) = self.spares.swap(entry.chunk, frame.ok_or(Refused::BadMemory)?)?;
+        inbox.keep(i, fresh);
+        Ok(kept)
+    }
+}
