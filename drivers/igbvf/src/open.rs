@@ -279,13 +279,12 @@ fn start_receiving(queue: &Block<ReceiveQueue>, at: u64, layout: &Layout) -> boo
     queue
         .buffers
         .put((layout.chunk >> 10) as u32 | ONE_BUFFER | DROPS);
+    // Not every reset takes them back.
+    queue.head.put(0);
+    queue.tail.put(0);
     // Without thresholds: a descriptor is fetched when it is needed, and written back when its packet is there.
     queue.control.put(QUEUE_ENABLE);
-    let on = is_on(|| queue.control.read());
-    if on {
-        queue.tail.put(queue.head.read());
-    }
-    on && queue.head.read() == 0
+    is_on(|| queue.control.read()) && queue.head.read() == 0
 }
 
 fn start_sending(queue: &Block<TransmitQueue>, at: u64, entries: usize) -> bool {
@@ -296,6 +295,8 @@ fn start_sending(queue: &Block<TransmitQueue>, at: u64, entries: usize) -> bool 
     // Reports are in the descriptors.
     queue.write_back_low.put(0);
     queue.write_back_high.put(0);
+    queue.head.put(0);
+    queue.tail.put(0);
     queue.control.put(QUEUE_ENABLE);
     is_on(|| queue.control.read()) && queue.head.read() == 0
 }

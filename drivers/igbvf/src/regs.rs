@@ -94,7 +94,7 @@ pub(crate) struct ReceiveQueue {
     pub(crate) length: RW<u32>,
     /// Split and replication receive control.
     pub(crate) buffers: RW<u32>,
-    pub(crate) head: RO<u32>,
+    pub(crate) head: RW<u32>,
     _14: RO<u32>,
     pub(crate) tail: RW<u32>,
     _1c: [RO<u32>; 3],
@@ -115,7 +115,7 @@ pub(crate) struct TransmitQueue {
     pub(crate) base_high: RW<u32>,
     pub(crate) length: RW<u32>,
     _c: RO<u32>,
-    pub(crate) head: RO<u32>,
+    pub(crate) head: RW<u32>,
     _14: RO<u32>,
     pub(crate) tail: RW<u32>,
     _1c: [RO<u32>; 3],

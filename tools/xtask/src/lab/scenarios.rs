@@ -37,7 +37,7 @@ pub(super) struct Guest {
     pub(super) limit: Duration,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR];
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF];
 
 const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
@@ -143,6 +143,21 @@ const DOCTOR: Scenario = Scenario {
     ],
 };
 
+const IGBVF: Scenario = Scenario {
+    name: "igbvf",
+    about: "rails over virtual functions of two 82576s: with each other and with a kernel's socket, failing over, taken away",
+    guests: &[Guest {
+        name: "two adapters, Linux 6.12",
+        devices: IGB_TWICE,
+        modules: &["igb", "igbvf", "e1000e", "veth", "vfio_pci", "vfio_iommu_type1"],
+        programs: &[],
+        script: include_str!("guest/igbvf.sh"),
+        settings: &[("MESSAGES", "100000"), ("SECONDS_EACH", "8")],
+        limit: Duration::from_secs(420),
+        ..IGB_VFS
+    }],
+};
+
 /// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
 const XDP: Guest = Guest {
     name: "",
@@ -197,6 +212,17 @@ const IGB_AND_BRIDGE: &[&str] = &[
     "-device pcie-root-port,id=rp1,slot=2,chassis=2 -device pcie-pci-bridge,id=old,bus=rp1",
     "-netdev hubport,id=n1,hubid=0 -device e1000,netdev=n1,bus=old,addr=1,mac=52:54:00:00:02:00",
     "-netdev hubport,id=n2,hubid=0 -device e1000,netdev=n2,bus=old,addr=2,mac=52:54:00:00:03:00",
+];
+
+/// Two adapters on wires of their own, and a NIC of the kernel's at the other end of the first.
+const IGB_TWICE: &[&str] = &[
+    "-device intel-iommu,intremap=on,device-iotlb=on",
+    "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1",
+    "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:0a:00",
+    "-netdev hubport,id=n1,hubid=1 -device pcie-root-port,id=rp1,slot=2,chassis=2",
+    "-device igb,netdev=n1,bus=rp1,mac=52:54:00:00:0b:00",
+    "-netdev hubport,id=n2,hubid=0 -device pcie-root-port,id=rp2,slot=3,chassis=3",
+    "-device e1000e,netdev=n2,bus=rp2,mac=52:54:00:00:0c:00",
 ];
 
 const IGB_ALONE: &[&str] = &[

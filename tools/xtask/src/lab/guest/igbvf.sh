@@ -1,0 +1,143 @@
+# Rails over virtual functions of two 82576s, driven from user space behind an emulated IOMMU: with each other, with a kernel's
+# UDP socket at the other end of the wire, through the failure and the return of their adapters, and through being taken away.
+#
+# MESSAGES  how many verified messages have to arrive at least
+
+export DOORBELL_WAIT=sleep DOORBELL_PATIENCE=60s DOORBELL_JOB_TIMEOUT=60s DOORBELL_DEADLINE=90s
+
+devices=/sys/bus/pci/devices
+
+# of_mac MAC: the PCI address of the NIC that has it.
+of_mac() { local nic; nic=$(grep -lx "$1" /sys/class/net/*/address | head -n 1); basename "$(readlink "$(dirname "$nic")"/device)"; }
+# nic BDF: the interface of a device.
+nic() { ls $devices/"$1"/net; }
+vf() { basename "$(readlink $devices/"$1"/virtfn"$2")"; }
+
+# bind BDF: as `doorbell doctor` says.
+bind() {
+    echo vfio-pci > $devices/"$1"/driver_override
+    [ -e $devices/"$1"/driver ] && echo "$1" > $devices/"$1"/driver/unbind
+    echo "$1" > /sys/bus/pci/drivers_probe
+}
+
+made() {
+    local adapter number
+    a=$(of_mac 52:54:00:00:0a:00) b=$(of_mac 52:54:00:00:0b:00) wire=$(nic "$(of_mac 52:54:00:00:0c:00)")
+    for adapter in "$a" "$b"; do
+        ip link set "$(nic "$adapter")" up
+        check "$adapter: two virtual functions" bash -c "echo 2 > $devices/$adapter/sriov_numvfs"
+        for number in 0 1; do
+            bind "$(vf "$adapter" $number)"
+        done
+    done
+    nic_a=$(nic "$a") nic_b=$(nic "$b")
+    a0=$(vf "$a" 0) a1=$(vf "$a" 1) b0=$(vf "$b" 0) b1=$(vf "$b" 1)
+    export DOORBELL_IGBVF_ADDRESS="$a0=10.78.0.1/24 $a1=10.78.0.2/24 $b0=10.79.0.1/24 $b1=10.79.0.2/24"
+    # A third way between the two ranks: the kernel's, between two namespaces.
+    ip netns add h0
+    ip netns add h1
+    ip link add name nic netns h0 type veth peer name nic netns h1
+    ip -n h0 link set lo up
+    ip -n h1 link set lo up
+    ip -n h0 addr add 10.80.0.1/24 dev nic
+    ip -n h1 addr add 10.80.0.2/24 dev nic
+    ip -n h0 link set nic up
+    ip -n h1 link set nic up
+    # The kernel's end of the wire of the first adapter.
+    ip netns add h2
+    ip link set "$wire" netns h2 name nic
+    ip -n h2 link set lo up
+    ip -n h2 addr add 10.78.0.3/24 dev nic
+    ip -n h2 addr add fd78::3/64 dev nic nodad
+    ip -n h2 link set nic up
+    doorbell key key > /dev/null
+}
+
+at() { local host=$1; shift; ip netns exec "$host" "$@"; }
+
+# serve HOST ADDRESS COMMAND RAILS...: a server in $server, and its address in $address.
+serve() {
+    local host=$1 bind=$2
+    shift 2
+    at "$host" doorbell pingpong --serve --once --bind "$bind" "$@" --key-file key > server.log 2>&1 &
+    server=$!
+    within 30 grep -q '^serving on' server.log || failed "it serves" "$(tail -n 3 server.log)"
+    address=$(grep -oE "${bind%:*}:[0-9]+" server.log | head -n 1)
+}
+
+# Ends with the server, which has to end well.
+served() { if wait $server; then ok "$1: served"; else failed "$1: served" "exit $?: $(tail -n 4 server.log)"; fi; }
+
+# measured WHAT COMMAND...: a client at h0 that has to end well, in $said.
+measured() {
+    local what=$1 status
+    shift
+    said=$(at h0 timeout 140 "$@" --connect "$address" --key-file key --no-reference 2> client.err)
+    status=$?
+    if [ $status = 0 ]; then ok "$what: done"; else failed "$what: done" "exit $status: $(tail -n 4 client.err)"; fi
+    tail -n 12 <<< "$said"
+}
+
+# Two processes with a virtual function each, of one adapter: through its own switch.
+between_functions() {
+    serve h1 10.80.0.2:0 --rail igbvf:"$a1"
+    measured "pingpong" doorbell pingpong --rail igbvf:"$a0" --verify --sizes 8,64,1400,16Ki,100000 --samples 100
+    says "pingpong: over the function" "$said" "^rail  *igbvf:$a0"
+    says "pingpong: how" "$said" "group and container, two send queues, checksums by the device"
+    says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+    served pingpong
+    serve h1 10.80.0.2:0 --rail igbvf:"$a1"
+    measured "many" doorbell rate --rail igbvf:"$a0" --verify --sizes 8,64,700,1400,4Ki --seconds "$SECONDS_EACH"
+    says "many: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+    local count
+    count=$(grep -oE 'verified: [0-9]+' <<< "$said" | grep -oE '[0-9]+')
+    if [ "${count:-0}" -ge "$MESSAGES" ]; then ok "many: $count of $MESSAGES"; else failed "many" "$count messages"; fi
+    served many
+}
+
+# A rail of the kernel's sockets at the other end of the wire, by IPv4 and by IPv6; the kernel's own look at the frames, decoded
+# by the dissector's rules where there is a program that can.
+with_the_kernel() {
+    local family bind words
+    for family in ipv4 ipv6; do
+        if [ $family = ipv4 ]; then bind=10.78.0.3:0; else bind='[fd78::3]:0'; fi
+        ip -n h0 link show up > /dev/null
+        at h2 tcpdump -i nic -w $family.pcap -s 200 udp > /dev/null 2>&1 &
+        words=$!
+        serve_kernel $family
+        DOORBELL_IGBVF_ADDRESS=$(of_family $family) measured "$family, a kernel's socket" \
+            doorbell pingpong --rail igbvf:"$a0" --verify --sizes 8,1400,16Ki --samples 50
+        says "$family: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+        served "$family, a kernel's socket"
+        kill $words
+        wait $words 2> /dev/null
+        said=$(tcpdump -r $family.pcap -nn udp 2> /dev/null | head -n 4)
+        says "$family: the kernel saw it on the wire" "$said" "$( [ $family = ipv4 ] && echo 10.78.0.1 || echo fd78::1 )\.4790 > "
+        said=$(tcpdump -r $family.pcap -nn -vv udp 2> /dev/null)
+        if grep -qi 'bad udp cksum' <<< "$(grep '10.78.0.1.479[01] >\|fd78::1.479[01] >' <<< "$said")"; then
+            failed "$family: checksums by the device are right" "$(grep -i -m 1 'bad udp cksum' <<< "$said")"
+        else
+            ok "$family: checksums by the device are right"
+        fi
+        cp $family.pcap /out/ 2> /dev/null
+    done
+}
+
+of_family() { if [ "$1" = ipv4 ]; then echo "$DOORBELL_IGBVF_ADDRESS"; else echo "$a0=fd78::1/64"; fi; }
+
+# The control connection goes over the kernel's other link, the messages over the wire.
+serve_kernel() {
+    ip -n h2 link show ctl > /dev/null 2>&1 || {
+        ip link add name ctl netns h0 type veth peer name ctl netns h2
+        ip -n h0 addr add 10.81.0.1/24 dev ctl
+        ip -n h2 addr add 10.81.0.3/24 dev ctl
+        ip -n h0 link set ctl up
+        ip -n h2 link set ctl up
+    }
+    DOORBELL_UDP_FAMILY=$1 serve h2 10.81.0.3:0 --rail udp:nic
+}
+
+made
+between_functions
+with_the_kernel
+finish
