@@ -9,8 +9,9 @@ use crate::config::IgbvfConfig;
 use crate::open::{bdf_of, lengths};
 use crate::rail::capabilities;
 
-/// Vendor and device of the functions that this driver knows.
-pub const DEVICES: [(u16, u16); 1] = [(0x8086, 0x10ca)];
+/// Vendor and device of the functions that this driver knows: those of the 82576, and those of the I350, which Linux drives alike and
+/// which nobody has tried here.
+pub const DEVICES: [(u16, u16); 2] = [(0x8086, 0x10ca), (0x8086, 0x1520)];
 
 /// Finds igbvf rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
 /// when named: an open rail has its device alone.
@@ -102,7 +103,7 @@ impl Driver for IgbvfDriver {
             Ok(device) => Candidate::rejected(
                 name.clone(),
                 format!(
-                    "the device is {:04x}:{:04x}, and no virtual function of an 82576",
+                    "the device is {:04x}:{:04x}, and no virtual function of an 82576 or I350",
                     device.vendor, device.device
                 ),
                 "name one of 8086:10ca, as `doorbell doctor` lists them",

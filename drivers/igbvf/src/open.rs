@@ -10,6 +10,7 @@ use doorbell_inet::unusable;
 use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
 
 use crate::config::{Address, IgbvfConfig, MTU};
+use crate::discover::DEVICES;
 use crate::layout::{Layout, bus};
 use crate::mailbox::{Handshake, Mailbox, Silence};
 use crate::regs::{
@@ -20,10 +21,6 @@ use crate::ring::{self, SendRing};
 use crate::rx::{self, IgbvfRx};
 use crate::sleep::{Sleep, Trouble};
 use crate::tx::IgbvfTx;
-
-/// Intel, and the virtual functions of the 82576. (The I350's, 0x1520, are driven alike by Linux; nobody has tried them here.)
-const VENDOR: u16 = 0x8086;
-const VF_82576: u16 = 0x10ca;
 
 /// Ethernet's header and the link's checksum.
 const AROUND: usize = 18;
@@ -118,11 +115,11 @@ pub(crate) fn open(name: &RailName, config: &IgbvfConfig) -> Result<Opened, Rail
     let refused = |error| told(name, error);
     let claim = Claim::open(bdf, layout.bytes() as u64).map_err(refused)?;
     let found = claim.config().identity().map_err(refused)?;
-    if found != (VENDOR, VF_82576) {
+    if !DEVICES.contains(&found) {
         return Err(unusable(
             name,
             format!(
-                "the device is {:04x}:{:04x}, and no virtual function of an 82576",
+                "the device is {:04x}:{:04x}, and no virtual function of an 82576 or I350",
                 found.0, found.1
             ),
             "name one of 8086:10ca, as `doorbell doctor` lists them",

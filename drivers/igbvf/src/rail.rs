@@ -18,7 +18,7 @@ use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{CaptureWriter, KINDS, Tap};
-use doorbell_vfio::Put;
+use doorbell_vfio::{Device, Put};
 
 use crate::config::{Address, IgbvfConfig};
 use crate::hops::Hops;
@@ -256,7 +256,12 @@ impl IgbvfRail {
         [self.config.port, self.config.port + 1].map(|port| SocketAddr::new(self.address.ip, port))
     }
 
-    /// The bus address and length of the memory that the device reaches, for tests of what it does not reach.
+    /// The device below, for those who look for what is wrong with it; `None` after the end.
+    pub fn device(&self) -> Option<&dyn Device> {
+        Some(self.held.as_ref()?.claim.device())
+    }
+
+    /// The bus address and length of the memory that the device reaches.
     pub fn bus_memory(&self) -> Option<(u64, usize)> {
         let held = self.held.as_ref()?;
         Some((held.slab.iova(), self.layout.bytes()))

@@ -32,6 +32,8 @@
 //! | `dma`, `iova` | memory in two states; bus addresses |
 //! | `event` | eventfds |
 //! | `error/` | one error per step, with its fix |
+//! | `faults` | what the IOMMU stopped a device from doing |
+//! | `error` | one error per step, with its fix |
 //! | `sys` | an unsafe room: calls of the kernel |
 //!
 //! ```no_run
@@ -61,6 +63,7 @@ mod error;
 mod event;
 #[cfg(test)]
 mod fake;
+mod faults;
 mod holder;
 mod host;
 mod iova;

@@ -198,7 +198,9 @@ impl Wanted {
             Self::Shm => shm::chain(system, config),
             Self::Udp(name) => udp::chain(system, config, name, args.peer),
             Self::Xdp(name, tried) => xdp::chain(system, config, name, args.peer, *tried),
-            Self::Pci(address, kind, named) => pci::chain(system, *address, (kind.as_deref(), *named), &[]),
+            Self::Pci(address, kind, named) => {
+                pci::chain(system, *address, (kind.as_deref(), *named), &[&pci::IgbvfSteps])
+            }
             Self::Other(name) => other(name),
         }
     }

@@ -4,6 +4,7 @@
 //!   device ─ virtual function? ─ its physical one up? ─ VFIO, step by step (drivers/vfio) ─ memory near? ─ the rail's own steps
 //! ```
 
+mod igbvf;
 mod known;
 mod live;
 
@@ -12,6 +13,7 @@ use doorbell_vfio::{Bdf, Error, Host, PciDevice, Role, Verdict};
 use super::chain::{Chain, Ended, Fix, Link, Walk};
 use super::memlock;
 use super::system::{System, list, listed};
+pub(super) use igbvf::IgbvfSteps;
 pub(super) use live::Live;
 
 /// Where the functions are.

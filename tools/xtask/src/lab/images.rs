@@ -45,6 +45,7 @@ const GUEST: [&str; 7] = [
     "kmod",
     "iproute2",
     "ethtool",
+    "tcpdump",
     "xz-utils",
 ];
 

@@ -150,9 +150,9 @@ const IGBVF: Scenario = Scenario {
         name: "two adapters, Linux 6.12",
         devices: IGB_TWICE,
         modules: &["igb", "igbvf", "e1000e", "veth", "vfio_pci", "vfio_iommu_type1"],
-        programs: &[],
+        programs: &["igbvf-lab"],
         script: include_str!("guest/igbvf.sh"),
-        settings: &[("MESSAGES", "100000"), ("SECONDS_EACH", "8")],
+        settings: &[("MESSAGES", "10000"), ("SECONDS_EACH", "3")],
         limit: Duration::from_secs(420),
         ..IGB_VFS
     }],

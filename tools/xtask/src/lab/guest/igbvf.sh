@@ -26,10 +26,9 @@ made() {
     for adapter in "$a" "$b"; do
         ip link set "$(nic "$adapter")" up
         check "$adapter: two virtual functions" bash -c "echo 2 > $devices/$adapter/sriov_numvfs"
-        for number in 0 1; do
-            bind "$(vf "$adapter" $number)"
-        done
     done
+    # The first one is left to the doctor.
+    for number in "$(vf "$a" 1)" "$(vf "$b" 0)" "$(vf "$b" 1)"; do bind "$number"; done
     nic_a=$(nic "$a") nic_b=$(nic "$b")
     a0=$(vf "$a" 0) a1=$(vf "$a" 1) b0=$(vf "$b" 0) b1=$(vf "$b" 1)
     export DOORBELL_IGBVF_ADDRESS="$a0=10.78.0.1/24 $a1=10.78.0.2/24 $b0=10.79.0.1/24 $b1=10.79.0.2/24"
@@ -102,8 +101,9 @@ with_the_kernel() {
     for family in ipv4 ipv6; do
         if [ $family = ipv4 ]; then bind=10.78.0.3:0; else bind='[fd78::3]:0'; fi
         ip -n h0 link show up > /dev/null
-        at h2 tcpdump -i nic -w $family.pcap -s 200 udp > /dev/null 2>&1 &
+        at h2 tcpdump -i nic -w $family.pcap -U -Z root -s 200 udp > tcpdump.log 2>&1 &
         words=$!
+        within 20 grep -q listening tcpdump.log || failed "$family: the kernel looks" "$(< tcpdump.log)"
         serve_kernel $family
         DOORBELL_IGBVF_ADDRESS=$(of_family $family) measured "$family, a kernel's socket" \
             doorbell pingpong --rail igbvf:"$a0" --verify --sizes 8,1400,16Ki --samples 50
@@ -119,7 +119,6 @@ with_the_kernel() {
         else
             ok "$family: checksums by the device are right"
         fi
-        cp $family.pcap /out/ 2> /dev/null
     done
 }
 
@@ -137,7 +136,118 @@ serve_kernel() {
     DOORBELL_UDP_FAMILY=$1 serve h2 10.81.0.3:0 --rail udp:nic
 }
 
+# rails RANK: two functions of two adapters, and the kernel's sockets, for one rank.
+rails() {
+    if [ "$1" = 0 ]; then echo "--rail igbvf:$a0 --rail igbvf:$b0 --rail udp:nic"; else echo "--rail igbvf:$a1 --rail igbvf:$b1 --rail udp:nic"; fi
+}
+
+# Packets so far over the kernel's link.
+of_link() { at h0 cat /sys/class/net/nic/statistics/tx_packets; }
+# grows WHAT COMMAND...: the number that the command prints grows by a hundred at least within the time.
+grows() {
+    local what=$1 before until
+    shift
+    before=$("$@")
+    until=$((SECONDS + 30))
+    while [ $(($("$@") - before)) -lt 100 ]; do
+        if [ $SECONDS -ge $until ] || ! kill -0 $client 2> /dev/null; then
+            failed "$what" "$before, then $("$@"); $(tail -n 2 client.log)"
+            return
+        fi
+        sleep 0.2
+    done
+    ok "$what"
+}
+
+# One adapter fails, then the other: the messages go on over what is left, and come back. Then one function is taken away under
+# load, and whoever took it has it within a second.
+failover() {
+    local began
+    serve h1 10.80.0.2:0 $(rails 1)
+    at h0 timeout 150 doorbell stream --connect "$address" --key-file key $(rails 0) --verify --sizes 4Ki --seconds 60 \
+        --no-reference > client.log 2>&1 &
+    client=$!
+    check "failover: it runs over both adapters" within 60 running
+    sleep 5
+    ip link set "$nic_a" down
+    ip link set "$nic_b" down
+    grows "failover: both adapters down, over the kernel's link" of_link
+    ip link set "$nic_b" up
+    ip link set "$nic_a" up
+    check "failover: both adapters up, and their functions again" within 40 quiet_link
+    began=$(now_ms)
+    check "taken away: the function is free" timeout 30 bash -c "echo $b0 > $devices/$b0/driver/unbind"
+    took=$(($(now_ms) - began))
+    if [ $took -lt 2000 ]; then ok "taken away: after $took ms"; else failed "taken away" "after $took ms"; fi
+    if wait $client; then ok "failover: done"; else failed "failover: done" "exit $?: $(tail -n 4 client.log)"; fi
+    tail -n 14 client.log
+    says "failover: every message came once, whole and in order" "$(< client.log)" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+    served failover
+    bind "$b0"
+}
+
+now_ms() { local up; read -r up _ < /proc/uptime; up=${up/./}; echo $((${up#0} * 10)); }
+# Both ranks have both of their functions.
+running() { [ "$(ls -l $(pidof doorbell | sed 's|[0-9]*|/proc/&/fd|g') | grep -c vfio-device)" -ge 4 ]; }
+# Nothing to speak of goes over the kernel's link.
+quiet_link() { local before; before=$(of_link); sleep 1; [ $(($(of_link) - before)) -lt 50 ]; }
+
+# Who is killed leaves a function that the next one can use at once.
+killed() {
+    serve h1 10.80.0.2:0 --rail igbvf:"$a1"
+    at h0 doorbell pingpong --connect "$address" --key-file key --rail igbvf:"$a0" --sizes 64 --seconds 60 --no-reference \
+        > client.log 2>&1 &
+    client=$!
+    sleep 4
+    kill -KILL $(pidof doorbell)
+    wait $client 2> /dev/null
+    wait $server 2> /dev/null
+    serve h1 10.80.0.2:0 --rail igbvf:"$a1"
+    measured "killed: the next one" doorbell pingpong --rail igbvf:"$a0" --verify --sizes 64 --samples 50
+    served "killed: the next one"
+}
+
+# verdict WHAT STEP PATTERN: what `doorbell doctor` says of the first function: the last step, with its fix in $fix.
+verdict() {
+    said=$(doorbell doctor igbvf:"$a0" 2>&1)
+    says "doctor, $1" "$said" "$2"
+    fix=$(doorbell doctor --fix igbvf:"$a0" 2> /dev/null)
+}
+
+# What it says is true, and what it says to do mends it.
+diagnosed() {
+    verdict "bound to the kernel's driver" 'driver.*igbvf'
+    # All modules are loaded, and there is no index of them.
+    bash -c "$(sed 's/modprobe vfio-pci/true/' <<< "$fix")"
+    check "doctor: doing what it said binds it" test "$(basename "$(readlink $devices/"$a0"/driver)")" = vfio-pci
+    verdict "bound to vfio-pci" 'frame.*was asked for its address through the rings, and answered'
+    says "doctor: the interrupt" "$said" 'interrupt.*came by its eventfd'
+    says "doctor: the link" "$said" 'link .*up, 1000 Mb/s'
+    says "doctor: nothing was stopped" "$said" 'iommu-faults.*none of this device'
+    ip link set "$nic_a" down
+    verdict "the physical function is down" "$nic_a\) is down"
+    bash -c "$fix"
+    check "doctor: doing what it said brings it up" within 10 ip link show "$nic_a" up
+    within 20 answers
+    verdict "up again" 'frame.*was asked for its address through the rings, and answered'
+}
+
+answers() { doorbell doctor igbvf:"$a0" | grep -q 'and answered'; }
+
+# A device that reaches for memory that is not its own is stopped by the IOMMU, and it is told.
+stopped() {
+    if said=$(igbvf-lab bad-dma "$a0" 2>&1); then ok "a wrong address: stopped"; else failed "a wrong address: stopped" "exit $?: $said"; fi
+    echo "$said"
+    says "a wrong address: told" "$said" '^stopped: DMAR: .*Request device'
+    verdict "after a wrong address" 'iommu-faults.*stopped this device [0-9]+ times'
+    says "doctor: it works all the same" "$said" 'frame.*and answered'
+}
+
 made
+diagnosed
 between_functions
 with_the_kernel
+killed
+stopped
+failover
 finish
