@@ -38,7 +38,7 @@ pub(super) enum Kernel {
 }
 
 /// What the guests run beside what is tested; `xz-utils` unpacks their modules.
-const GUEST: [&str; 7] = [
+const GUEST: [&str; 8] = [
     "busybox-static",
     "dash",
     "bash",
