@@ -71,7 +71,8 @@ impl Image {
             Self::Qemu(Qemu::Q11) => "qemu-11".to_owned(),
             Self::Kernel(Kernel::Stable) => "linux-stable".to_owned(),
             Self::Kernel(Kernel::Newest) => "linux-newest".to_owned(),
-            Self::Guest => format!("guest-{}", host.suite),
+            // With other packages it is another image.
+            Self::Guest => format!("guest-{}-{:08x}", host.suite, crc32(&GUEST.join(" "))),
         }
     }
 
@@ -151,6 +152,13 @@ impl<'a> Images<'a> {
     }
 }
 
+/// A checksum of a text (CRC-32 of IEEE 802.3).
+fn crc32(text: &str) -> u32 {
+    !text.bytes().fold(!0, |sum: u32, byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| sum >> 1 ^ (sum & 1) * 0xedb8_8320)
+    })
+}
+
 /// The version that the package of the current kernel stands for: `7.2.12+deb13-amd64`.
 fn version(shown: &str) -> Option<&str> {
     let needs = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
@@ -219,6 +227,7 @@ mod tests {
             fetching: String::new(),
         };
         assert_eq!(Image::Guest.suites(&host), ["trixie"]);
-        assert_eq!(Image::Guest.name(&host), "guest-trixie");
+        assert!(Image::Guest.name(&host).starts_with("guest-trixie-"));
+        assert_eq!(crc32("123456789"), 0xcbf4_3926);
     }
 }

@@ -111,9 +111,10 @@ with_the_kernel() {
         served "$family, a kernel's socket"
         kill $words
         wait $words 2> /dev/null
-        said=$(tcpdump -r $family.pcap -nn udp 2> /dev/null | head -n 4)
+        said=$(tcpdump -Z root -r $family.pcap -nn udp 2> /dev/null | head -n 4)
+        echo "$said"
         says "$family: the kernel saw it on the wire" "$said" "$( [ $family = ipv4 ] && echo 10.78.0.1 || echo fd78::1 )\.4790 > "
-        said=$(tcpdump -r $family.pcap -nn -vv udp 2> /dev/null)
+        said=$(tcpdump -Z root -r $family.pcap -nn -vv udp 2> /dev/null)
         if grep -qi 'bad udp cksum' <<< "$(grep '10.78.0.1.479[01] >\|fd78::1.479[01] >' <<< "$said")"; then
             failed "$family: checksums by the device are right" "$(grep -i -m 1 'bad udp cksum' <<< "$said")"
         else
