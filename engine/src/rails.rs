@@ -167,6 +167,7 @@ impl AnyRail {
             }
             Self::Udp(rail) => rail.in_one_frame(),
             Self::Xdp(rail) => rail.in_one_frame(),
+            Self::Igbvf(rail) => rail.in_one_frame(),
             Self::SimBtl(rail) => rail.in_one_frame(),
             Self::Drilled(drill) => drill.rail.in_one_frame(),
         }

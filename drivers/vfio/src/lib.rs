@@ -33,7 +33,6 @@
 //! | `event` | eventfds |
 //! | `error/` | one error per step, with its fix |
 //! | `faults` | what the IOMMU stopped a device from doing |
-//! | `error` | one error per step, with its fix |
 //! | `sys` | an unsafe room: calls of the kernel |
 //!
 //! ```no_run

@@ -155,7 +155,9 @@ impl<'a> Images<'a> {
 /// A checksum of a text (CRC-32 of IEEE 802.3).
 fn crc32(text: &str) -> u32 {
     !text.bytes().fold(!0, |sum: u32, byte| {
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| sum >> 1 ^ (sum & 1) * 0xedb8_8320)
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| {
+            (sum >> 1) ^ ((sum & 1) * 0xedb8_8320)
+        })
     })
 }
 

@@ -56,7 +56,9 @@ said=$(doorbell doctor "$vf")
 if [ $? = 0 ]; then ok "bound: nothing is broken"; else failed "bound: nothing is broken" "$said"; fi
 echo "$said"
 says "bound: to the device's own answers" "$said" '^  ok +answers +.*8086:10ca'
-says "bound: what is not tried is said" "$said" '^  unknown +rail '
+says "bound: the physical function answers" "$said" '^  ok +rings +.*two send queues'
+says "bound: an interrupt came" "$said" '^  ok +interrupt '
+says "bound: a frame through the rings was answered" "$said" "^  ok +frame +$eth was asked"
 says "unnamed: it is looked at" "$(doorbell doctor)" "^igbvf:$vf: "
 
 vfio-lab hold "$vf" > held.log 2>&1 &

@@ -115,10 +115,13 @@ with_the_kernel() {
         echo "$said"
         says "$family: the kernel saw it on the wire" "$said" "$( [ $family = ipv4 ] && echo 10.78.0.1 || echo fd78::1 )\.4790 > "
         said=$(tcpdump -Z root -r $family.pcap -nn -vv udp 2> /dev/null)
-        if grep -qi 'bad udp cksum' <<< "$(grep '10.78.0.1.479[01] >\|fd78::1.479[01] >' <<< "$said")"; then
-            failed "$family: checksums by the device are right" "$(grep -i -m 1 'bad udp cksum' <<< "$said")"
+        # The kernel's own frames are seen before its device has made their checksums.
+        ours=$(grep -E '(10\.78\.0\.1|fd78::1)\.479[01] > ' <<< "$said")
+        says "$family: checksums by the device are right" "$ours" 'udp sum ok'
+        if grep -q 'bad udp cksum' <<< "$ours"; then
+            failed "$family: all of them" "$(grep -m 2 'bad udp cksum' <<< "$ours")"
         else
-            ok "$family: checksums by the device are right"
+            ok "$family: all of them"
         fi
     done
 }
