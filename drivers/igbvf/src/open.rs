@@ -104,16 +104,43 @@ pub(crate) fn handshake(own: Mac, address: &Address, mtu: usize) -> Handshake {
     Handshake::new(own, (mtu > MTU).then_some(mtu + AROUND), group)
 }
 
-/// Opens everything.
-pub(crate) fn open(name: &RailName, config: &IgbvfConfig) -> Result<Opened, RailError> {
+/// What a rail shall be, before its device is opened.
+pub(crate) struct Plan {
+    bdf: Bdf,
+    address: Address,
+    layout: Layout,
+}
+
+pub(crate) fn plan(name: &RailName, config: &IgbvfConfig) -> Result<Plan, RailError> {
     config.check(name)?;
     let bdf = bdf_of(name)?;
-    let address = config.address_of(name, bdf)?;
+    Ok(Plan {
+        bdf,
+        address: config.address_of(name, bdf)?,
+        layout: Layout::new(
+            config.send_ring,
+            config.receive_ring,
+            config.spare,
+            config.mtu + 14,
+        ),
+    })
+}
+
+/// The device of this machine.
+pub(crate) fn claim(name: &RailName, plan: &Plan) -> Result<Claim, RailError> {
+    Claim::open(plan.bdf, plan.layout.bytes() as u64).map_err(|error| told(name, error))
+}
+
+/// Opens everything over a device that is ours.
+pub(crate) fn open(
+    name: &RailName,
+    config: &IgbvfConfig,
+    plan: &Plan,
+    claim: Claim,
+) -> Result<Opened, RailError> {
+    let &Plan { address, layout, .. } = plan;
     let (_, limit) = lengths(&address, config);
-    let longest = config.mtu + 14;
-    let layout = Layout::new(config.send_ring, config.receive_ring, config.spare, longest);
     let refused = |error| told(name, error);
-    let claim = Claim::open(bdf, layout.bytes() as u64).map_err(refused)?;
     let found = claim.config().identity().map_err(refused)?;
     if !DEVICES.contains(&found) {
         return Err(unusable(

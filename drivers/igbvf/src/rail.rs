@@ -18,13 +18,13 @@ use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{CaptureWriter, KINDS, Tap};
-use doorbell_vfio::{Device, Put};
+use doorbell_vfio::{Claim, Device, Put};
 
 use crate::config::{Address, IgbvfConfig};
 use crate::hops::Hops;
 use crate::layout::Layout;
 use crate::mailbox::{Handshake, Silence};
-use crate::open::{self, Held};
+use crate::open::{self, Held, Plan};
 use crate::regs::{
     CONTROL_RESET, GONE, STATUS_FULL_DUPLEX, STATUS_LINK_UP, STATUS_SPEED_100, STATUS_SPEED_1000,
 };
@@ -37,8 +37,9 @@ use crate::tx::{IgbvfTx, PARTS_MAX, Way};
 const LOOK: Duration = Duration::from_millis(20);
 /// After how long a physical function that did not answer is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long a link may be gone for by the device's word before it is believed: the status is not read while the physical
-/// function writes it.
+/// Between two steps of an agreement: the physical function answers in an interrupt of its own.
+const STEP: Duration = Duration::from_micros(500);
+/// Bits of the status, and the speeds that they stand for.
 const SPEEDS: [(u32, u32); 2] = [(STATUS_SPEED_1000, 1000), (STATUS_SPEED_100, 100)];
 
 /// What the physical function has to do with us.
@@ -88,6 +89,7 @@ pub struct IgbvfRail {
     events: VecDeque<RailEvent>,
     now: Time,
     next_look: Time,
+    next_step: Time,
 }
 
 impl IgbvfRail {
@@ -97,6 +99,22 @@ impl IgbvfRail {
     /// # Errors
     /// [`RailError::Unusable`] with the first step that is broken and its fix.
     pub fn open(name: &RailName, config: &IgbvfConfig) -> Result<Self, RailError> {
+        let plan = Self::plan(name, config)?;
+        let claim = open::claim(name, &plan)?;
+        Self::begin(name, config, &plan, claim)
+    }
+
+    /// The same over a device that is open, whoever models it; the PCI address in the name then only says which address of
+    /// `config` is its own.
+    ///
+    /// # Errors
+    /// As of [`IgbvfRail::open`].
+    pub fn over(name: &RailName, config: &IgbvfConfig, claim: Claim) -> Result<Self, RailError> {
+        let plan = Self::plan(name, config)?;
+        Self::begin(name, config, &plan, claim)
+    }
+
+    fn plan(name: &RailName, config: &IgbvfConfig) -> Result<Plan, RailError> {
         if name.kind() != "igbvf" {
             return Err(doorbell_inet::unusable(
                 name,
@@ -104,10 +122,14 @@ impl IgbvfRail {
                 "name it igbvf: and a PCI address",
             ));
         }
+        open::plan(name, config)
+    }
+
+    fn begin(name: &RailName, config: &IgbvfConfig, plan: &Plan, claim: Claim) -> Result<Self, RailError> {
         let mut life = [0; 8];
         getrandom::fill(&mut life)
             .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
-        let opened = open::open(name, config)?;
+        let opened = open::open(name, config, plan, claim)?;
         let link = opened.held.general.status.read() & STATUS_LINK_UP != 0;
         let mut rail = Self {
             name: name.clone(),
@@ -129,6 +151,7 @@ impl IgbvfRail {
             events: VecDeque::new(),
             now: Time::ZERO,
             next_look: Time::ZERO,
+            next_step: Time::ZERO,
         };
         if !link {
             rail.tell(EventKind::LinkDown);
@@ -343,8 +366,9 @@ impl IgbvfRail {
                     self.agreed = Agreed::Asking(Box::new(handshake));
                 }
             }
+            Agreed::Asking(_) if self.now < self.next_step => {}
             Agreed::Asking(handshake) => match handshake.step(&mut held.mailbox) {
-                Ok(None) => {}
+                Ok(None) => self.next_step = self.now + STEP,
                 Ok(Some(mac)) => self.begin_anew(mac),
                 Err(Silence::Gone) => self.lose(),
                 Err(Silence::NoAnswer | Silence::Refused) => self.agreed = Agreed::Later(self.now + AGAIN),
@@ -356,7 +380,7 @@ impl IgbvfRail {
     fn begin_anew(&mut self, mac: Mac) {
         let was_up = self.is_link_up();
         let Some(held) = &self.held else { return };
-        self.tx.rings.iter_mut().for_each(crate::ring::SendRing::restart);
+        self.tx.restart();
         self.rx.restart();
         if !open::start(&mut self.tx, &mut self.rx, &held.slab, &self.layout) {
             self.agreed = Agreed::Later(self.now + AGAIN);
@@ -372,9 +396,14 @@ impl IgbvfRail {
         self.change(was_up);
     }
 
-    /// Whether there is something to do before the next look.
-    fn is_busy(&self) -> bool {
-        !self.rx.heard.is_empty() || matches!(self.agreed, Agreed::Asking(_))
+    /// When there is something to do.
+    fn due(&self) -> Time {
+        match self.agreed {
+            // Neighbours wait for an answer.
+            _ if !self.rx.heard.is_empty() => Time::ZERO,
+            Agreed::Asking(_) => self.next_look.min(self.next_step),
+            Agreed::Yes | Agreed::Later(_) => self.next_look,
+        }
     }
 }
 
@@ -462,10 +491,10 @@ impl Rail for IgbvfRail {
 
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
-        let due = now >= self.next_look;
-        if !due && !self.is_busy() {
+        if now < self.due() {
             return 0;
         }
+        let due = now >= self.next_look;
         let before = self.events.len();
         if due {
             self.next_look = now + LOOK;
@@ -484,16 +513,13 @@ impl Rail for IgbvfRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        Some(if self.is_busy() {
-            Time::ZERO
-        } else {
-            self.next_look
-        })
+        Some(self.due())
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep.arm();
-        let busy = self.is_busy() || self.tx.is_starved() || self.rx.has_more() || !self.events.is_empty();
+        let told = !self.rx.heard.is_empty() || !self.events.is_empty();
+        let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
         } else {

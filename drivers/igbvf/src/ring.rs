@@ -76,11 +76,12 @@ impl SendRing {
         ring
     }
 
-    /// Begins anew, as the device does: it has let go of everything.
-    pub(crate) fn restart(&mut self) {
+    /// Begins anew, as the device does: it has let go of everything, and of all frames that were `posted`, here or in another
+    /// ring that may not be there any more.
+    pub(crate) fn restart(&mut self, posted: Posted) {
         (self.posted, self.told, self.done) = (0, 0, 0);
         self.reports.clear();
-        self.reaped = self.last;
+        (self.last, self.reaped) = (posted, posted);
         self.describe_packets();
     }
 

@@ -87,12 +87,20 @@ impl IgbvfTx {
         self.is_off || self.rings.iter().all(SendRing::is_empty)
     }
 
-    /// Whether nothing can be posted before chunks come back, of which nothing wakes a sleeper.
+    /// Begins anew, as the device does: it has let go of everything.
+    pub(crate) fn restart(&mut self) {
+        let posted = self.posted;
+        self.rings.iter_mut().for_each(|ring| ring.restart(posted));
+    }
+
+    /// Whether nothing can be posted before chunks come back, of which nothing wakes a sleeper. From queues that are off,
+    /// nothing comes back.
     pub(crate) fn is_starved(&mut self) -> bool {
-        self.rings.iter_mut().any(|ring| {
-            ring.reap();
-            ring.free() <= OWN
-        })
+        !self.is_off
+            && self.rings.iter_mut().any(|ring| {
+                ring.reap();
+                ring.free() <= OWN
+            })
     }
 
     /// Sends a short packet of the function's own; returns whether there was room.
@@ -167,10 +175,11 @@ impl Transmit for IgbvfTx {
         let Some(ring) = self.rings.get_mut(ring) else {
             return 0;
         };
-        if ring.free() < n + others + OWN {
+        let left = others + OWN;
+        if ring.free().saturating_sub(left) < n {
             ring.reap();
         }
-        self.rooms[at] = n.min(ring.free().saturating_sub(others + OWN));
+        self.rooms[at] = n.min(ring.free().saturating_sub(left));
         self.rooms[at]
     }
 
