@@ -12,6 +12,8 @@ use crate::tx::IgbvfTx;
 /// After how long a station that does not answer is asked again, and one that does is asked whether it is still there.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const CONFIRM_EVERY: Duration = Duration::from_secs(20);
+/// The longest time between two questions for one that does not answer.
+const ASK_MOST: Duration = Duration::from_secs(3);
 /// Most stations that are asked for at a time.
 const AT_A_TIME: usize = 16;
 
@@ -19,8 +21,9 @@ const AT_A_TIME: usize = 16;
 struct Hop {
     station: IpAddr,
     mac: Option<Mac>,
-    /// When it is asked (again).
+    /// When it is asked (again), and how long it is waited for then.
     due: Time,
+    patience: Duration,
 }
 
 /// The ways to all peers, by their numbers.
@@ -28,6 +31,8 @@ pub(crate) struct Hops {
     own: (IpAddr, Mac),
     list: Vec<Hop>,
     announced: bool,
+    /// Who is looked at first.
+    turn: usize,
     pub(crate) answered: u64,
 }
 
@@ -37,6 +42,7 @@ impl Hops {
             own,
             list: Vec::new(),
             announced: false,
+            turn: 0,
             answered: 0,
         }
     }
@@ -47,6 +53,7 @@ impl Hops {
 
     pub(crate) fn clear(&mut self) {
         self.list.clear();
+        self.turn = 0;
     }
 
     pub(crate) fn is_resolved(&self, peer: usize) -> bool {
@@ -66,6 +73,7 @@ impl Hops {
             station,
             mac,
             due: now + ASK_EVERY,
+            patience: ASK_EVERY,
         });
         match mac {
             Some(mac) => tx.set_macs(peer, self.own.1, mac),
@@ -84,7 +92,7 @@ impl Hops {
         self.own.1 = mac;
         self.announced = false;
         for (peer, hop) in self.list.iter_mut().enumerate() {
-            hop.due = Time::ZERO;
+            (hop.due, hop.patience) = (Time::ZERO, ASK_EVERY);
             if let Some(theirs) = hop.mac {
                 tx.set_macs(peer, mac, theirs);
             }
@@ -113,9 +121,13 @@ impl Hops {
     }
 
     fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut IgbvfTx) {
+        // Nobody else has our address; who says so is mistaken, or lies.
+        if mac == self.own.1 {
+            return;
+        }
         for (peer, hop) in self.list.iter_mut().enumerate() {
             if hop.station == ip {
-                hop.due = now + CONFIRM_EVERY;
+                (hop.due, hop.patience) = (now + CONFIRM_EVERY, ASK_EVERY);
                 if hop.mac.replace(mac) != Some(mac) {
                     tx.set_macs(peer, self.own.1, mac);
                 }
@@ -129,13 +141,21 @@ impl Hops {
             self.announced = announce(self.own).is_some_and(|packet| tx.send_own(&packet));
         }
         let mut asked: Vec<IpAddr> = Vec::new();
-        for peer in 0..self.list.len() {
+        let count = self.list.len();
+        for at in 0..count {
+            let peer = (self.turn + at) % count;
             let hop = &mut self.list[peer];
-            if now < hop.due || asked.len() == AT_A_TIME {
+            if now < hop.due {
                 continue;
             }
+            if asked.len() == AT_A_TIME {
+                // Its turn comes first with the next look.
+                self.turn = peer;
+                return;
+            }
             // What was known is used until something else is.
-            hop.due = now + ASK_EVERY;
+            hop.due = now + hop.patience;
+            hop.patience = (hop.patience * 2).min(ASK_MOST);
             let station = hop.station;
             if !asked.contains(&station) {
                 asked.push(station);

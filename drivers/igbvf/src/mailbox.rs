@@ -237,7 +237,11 @@ impl Handshake {
                     self.ask = Some(Ask::new(words));
                     None
                 }
-                None => self.mac,
+                None => {
+                    // Raised by our own reset, perhaps; at a later one the physical function speaks, too.
+                    mailbox.seen &= !RESET_DONE;
+                    self.mac
+                }
             });
         };
         let answer = match mailbox.step(ask) {

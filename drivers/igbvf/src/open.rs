@@ -32,8 +32,8 @@ pub(crate) struct Held {
     pub(crate) general: Block<General>,
     pub(crate) statistics: Block<Statistics>,
     pub(crate) mailbox: Mailbox,
-    pub(crate) slab: SharedSlab,
     pub(crate) claim: Claim,
+    pub(crate) slab: SharedSlab,
 }
 
 /// Everything that a rail is made of.
@@ -277,17 +277,20 @@ pub(crate) fn start(tx: &mut IgbvfTx, rx: &mut IgbvfRx, slab: &SharedSlab, layou
     if !start_receiving(queue, bus(slab, layout.receive_ring()), layout) {
         return false;
     }
-    let started: Vec<bool> = (0..tx.rings.len())
-        .map(|number| {
-            let at = bus(slab, layout.send_ring(number));
-            start_sending(tx.rings[number].queue(), at, layout.sends[number])
-        })
-        .collect();
-    match started[..] {
-        [true, true] | [true] => {}
-        // The first queue alone: both channels share the first ring.
-        [true, false] => tx.rings.truncate(1),
-        _ => return false,
+    let on = |ring: &SendRing| {
+        let (at, entries) = ring.lies();
+        start_sending(ring.queue(), bus(slab, at), entries)
+    };
+    match &mut tx.rings[..] {
+        [first, second] if !on(second) => {
+            // The first queue alone, with the longer ring, for both channels.
+            first.move_to(second);
+            tx.rings.truncate(1);
+        }
+        _ => {}
+    }
+    if !tx.rings.first().is_some_and(on) {
+        return false;
     }
     rx.fill();
     true

@@ -399,6 +399,7 @@ impl IgbvfRail {
     /// When there is something to do.
     fn due(&self) -> Time {
         match self.agreed {
+            _ if self.held.is_none() => Time::NEVER,
             // Neighbours wait for an answer.
             _ if !self.rx.heard.is_empty() => Time::ZERO,
             Agreed::Asking(_) => self.next_look.min(self.next_step),
@@ -513,12 +514,12 @@ impl Rail for IgbvfRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        Some(self.due())
+        Some(self.due()).filter(|due| *due < Time::NEVER)
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep.arm();
-        let told = !self.rx.heard.is_empty() || !self.events.is_empty();
+        let told = self.held.is_some() && !self.rx.heard.is_empty() || !self.events.is_empty();
         let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
@@ -561,9 +562,13 @@ impl Datagram for IgbvfRail {
             address: address.to_string(),
             reason,
         };
+        if self.held.is_none() {
+            return Err(bad("the rail has ended: its device is gone, or it was closed"));
+        }
         let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
         let to = self.hops.sockets(found).map_err(bad)?;
-        if let Some(known) = self.rx.named(to[0]) {
+        let known = self.rx.named(to[0]);
+        if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
         let station: IpAddr = self

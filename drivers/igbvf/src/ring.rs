@@ -11,9 +11,7 @@ use doorbell_fabric::memory::RegionSlice;
 use doorbell_vfio::{Block, Put, after_completion, before_doorbell};
 use zerocopy::IntoBytes;
 
-use crate::desc::{
-    ContextDescriptor, DESCRIPTOR, DONE, END_OF_PACKET, REPORT, SEND_COMMAND, SEND_STATUS, SendDescriptor,
-};
+use crate::desc::{ContextDescriptor, DESCRIPTOR, DONE, REPORT, SEND_COMMAND, SEND_STATUS, SendDescriptor};
 use crate::regs::TransmitQueue;
 
 /// Where a ring lies.
@@ -46,6 +44,8 @@ pub(crate) struct SendRing {
     /// The entries that the device reports on, oldest first.
     reports: VecDeque<u64>,
     ids: Box<[Posted]>,
+    /// What the last entry that the device does not know of says: it is not read back from memory that others may write.
+    command: Option<u32>,
     /// Frames that the device has let go of.
     pub(crate) reaped: Posted,
     last: Posted,
@@ -69,6 +69,7 @@ impl SendRing {
             done: 0,
             reports: VecDeque::with_capacity(place.entries),
             ids: vec![[0; 2]; place.entries].into(),
+            command: None,
             reaped: [0; 2],
             last: [0; 2],
         };
@@ -81,8 +82,17 @@ impl SendRing {
     pub(crate) fn restart(&mut self, posted: Posted) {
         (self.posted, self.told, self.done) = (0, 0, 0);
         self.reports.clear();
+        self.command = None;
         (self.last, self.reaped) = (posted, posted);
         self.describe_packets();
+    }
+
+    /// Another ring's memory from now on, by the same queue. To be called before it is turned on.
+    pub(crate) fn move_to(&mut self, other: &Self) {
+        self.place = other.place;
+        self.ids = vec![self.last; self.place.entries].into();
+        self.reports = VecDeque::with_capacity(self.place.entries);
+        self.restart(self.last);
     }
 
     pub(crate) fn queue(&self) -> &Block<TransmitQueue> {
@@ -117,10 +127,16 @@ impl SendRing {
         self.posted += 1;
     }
 
-    /// Entries that are free: one is never used, or a full ring would look like an empty one.
+    /// Where its descriptors lie, and how many there are.
+    pub(crate) fn lies(&self) -> (usize, usize) {
+        (self.place.ring, self.place.entries)
+    }
+
+    /// Entries that are free. One is never used, or a full ring would look like an empty one; and one more, as the description of
+    /// packets may not have been read yet, which nothing tells.
     #[inline]
     pub(crate) fn free(&self) -> usize {
-        self.place.entries - 1 - (self.posted - self.done) as usize
+        (self.place.entries - 2).saturating_sub((self.posted - self.done) as usize)
     }
 
     /// Whether the device has let go of everything.
@@ -138,8 +154,9 @@ impl SendRing {
     #[inline]
     pub(crate) fn post(&mut self, length: usize, checksum: bool, last: Posted) {
         let at = self.place.bus + (self.slot(self.posted) * self.place.chunk) as u64;
-        self.last = last;
-        self.put(SendDescriptor::packet(at, length, checksum && self.checksums.is_some()).as_bytes());
+        let descriptor = SendDescriptor::packet(at, length, checksum && self.checksums.is_some());
+        (self.last, self.command) = (last, Some(descriptor.command.get()));
+        self.put(descriptor.as_bytes());
     }
 
     /// Frames posted here that never reach the device: it has let go of them when it has of those before.
@@ -162,10 +179,9 @@ impl SendRing {
             return false;
         }
         let last = self.posted - 1;
-        let at = self.descriptor(last) + SEND_COMMAND;
-        let command = self.memory.as_shared().read(at).map_or(0, u32::from_le_bytes);
         // The description of packets is no packet: nothing is reported of it, and packets follow.
-        if command & END_OF_PACKET != 0 {
+        if let Some(command) = self.command.take() {
+            let at = self.descriptor(last) + SEND_COMMAND;
             self.memory.write(at, &(command | REPORT).to_le_bytes());
             self.reports.push_back(last);
         }

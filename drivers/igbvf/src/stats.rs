@@ -3,11 +3,11 @@
 /// Totals of one rail, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IgbvfStats {
-    /// Frames that the device was told of.
+    /// Frames that were put into a ring.
     pub sent: u64,
     /// Doorbells: writes of a tail register for frames to send.
     pub doorbells: u64,
-    /// Frames dropped here because the next station's hardware address is not known (yet).
+    /// Frames dropped here because the next station's hardware address is not known (yet), or because the queues are off.
     pub unresolved: u64,
     /// Frames received.
     pub received: u64,

@@ -15,7 +15,7 @@ use crate::stats::IgbvfStats;
 
 /// Most pieces of a gathered body.
 pub(crate) const PARTS_MAX: usize = 64;
-/// Entries of the data ring that are left for what the function itself has to say.
+/// Entries of a ring that are kept free for what the function itself has to say, where others have not taken them.
 const OWN: usize = 2;
 
 #[inline]
@@ -90,6 +90,7 @@ impl IgbvfTx {
     /// Begins anew, as the device does: it has let go of everything.
     pub(crate) fn restart(&mut self) {
         let posted = self.posted;
+        self.rooms = [0; 2];
         self.rings.iter_mut().for_each(|ring| ring.restart(posted));
     }
 
@@ -103,13 +104,17 @@ impl IgbvfTx {
             })
     }
 
-    /// Sends a short packet of the function's own; returns whether there was room.
+    /// Sends a short packet of the function's own; returns whether there was room beside what is promised to others.
     pub(crate) fn send_own(&mut self, packet: &[u8]) -> bool {
+        let promised = match self.rings.len() {
+            1 => self.rooms[0] + self.rooms[1],
+            _ => self.rooms[1],
+        };
         let Some(ring) = self.rings.last_mut().filter(|_| !self.is_off) else {
             return false;
         };
         ring.reap();
-        if ring.free() == 0 {
+        if ring.free() <= promised {
             return false;
         }
         let length = self.memory.write(ring.next(), packet);

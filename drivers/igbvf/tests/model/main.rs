@@ -272,6 +272,73 @@ fn who_is_asked_for_the_function_gives_it_back() {
 }
 
 #[test]
+fn a_device_that_goes_while_its_physical_function_is_silent_leaves_nothing_to_wait_for() {
+    let mut pair = Pair::new(&config(false));
+    pair.at_a.be(|manner| manner.answers = false);
+    pair.at_a.reset();
+    pair.until("it is down", |pair| pair.a.event().is_some());
+    pair.turn();
+    assert!(pair.a.next_deadline().is_some(), "it is asked again");
+    pair.at_a.request();
+    pair.until("it is gone", |pair| {
+        pair.a
+            .event()
+            .is_some_and(|event| event.kind == EventKind::DeviceGone)
+    });
+    assert_eq!(pair.a.next_deadline(), None);
+    assert!(matches!(pair.a.arm().unwrap(), Armed::Sleep(_)));
+    let to_b = pair.b.address();
+    let error = pair.a.open(&to_b, Incarnation(1)).unwrap_err().to_string();
+    assert!(error.contains("device is gone"), "{error}");
+}
+
+#[test]
+fn what_the_rail_says_itself_takes_no_room_that_was_promised() {
+    let mut pair = Pair::new(&config(false));
+    // The device looks at nothing, as if the link stood still.
+    let still = pair.at_a.state.lock().unwrap();
+    let (tx, _) = pair.a.split();
+    let room = tx.reserve(Channel::Data, usize::MAX);
+    assert!(room > 400, "{room}");
+    let new_peers: Vec<_> = (3..100u8).map(|host| format!("udp:10.0.0.{host}:4790")).collect();
+    for peer in &new_peers {
+        pair.a.open(&peer.parse().unwrap(), Incarnation(1)).unwrap();
+    }
+    for round in 1..20 {
+        pair.a
+            .progress(Time::from_nanos(pair.clock + round * 1_000_000_000));
+    }
+    let (tx, _) = pair.a.split();
+    for number in 0..room as u64 {
+        tx.post(
+            Channel::Data,
+            PeerIndex(0),
+            &[],
+            Body::Bytes(&number.to_le_bytes()),
+        )
+        .unwrap();
+    }
+    tx.doorbell();
+    assert_eq!(tx.reserve(Channel::Data, usize::MAX), 0);
+    drop(still);
+    for number in 0..room as u64 {
+        assert_eq!(pair.frame(Channel::Data), number.to_le_bytes());
+    }
+}
+
+#[test]
+fn neighbouring_ports_are_different_peers() {
+    let mut pair = Pair::new(&config(false));
+    let mut open = |port: u16| {
+        let address = format!("udp:10.0.0.9:{port}").parse().unwrap();
+        pair.a.open(&address, Incarnation(1)).unwrap()
+    };
+    let first = open(4790);
+    assert_ne!(open(4791), first);
+    assert_eq!(open(4790), first, "known already");
+}
+
+#[test]
 fn a_frame_wakes_who_sleeps() {
     let mut pair = Pair::new(&config(false));
     assert!(pair.b.check_interrupt(SOON));

@@ -49,9 +49,10 @@ impl Live for IgbvfSteps {
             }
         }
         interrupt(walk, &mut rail)?;
-        frame(walk, bdf, &mut rail)?;
+        let framed = frame(walk, bdf, &mut rail);
+        // Told above all where no frame passes.
         stopped(walk, bdf);
-        Ok(())
+        framed
     }
 }
 

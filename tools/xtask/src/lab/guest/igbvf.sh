@@ -103,7 +103,7 @@ with_the_kernel() {
     for family in ipv4 ipv6; do
         if [ $family = ipv4 ]; then bind=10.78.0.3:0; else bind='[fd78::3]:0'; fi
         ip -n h0 link show up > /dev/null
-        at h2 tcpdump -i nic -w $family.pcap -U -Z root -s 200 udp > tcpdump.log 2>&1 &
+        at h2 tcpdump -i nic -w $family.pcap -U -Z root udp > tcpdump.log 2>&1 &
         words=$!
         within 20 grep -q listening tcpdump.log || failed "$family: the kernel looks" "$(< tcpdump.log)"
         serve_kernel $family
@@ -196,7 +196,7 @@ now_ms() { local up; read -r up _ < /proc/uptime; up=${up/./}; echo $((${up#0} *
 # Both ranks have both of their functions.
 running() { [ "$(ls -l $(pidof doorbell | sed 's|[0-9]*|/proc/&/fd|g') | grep -c vfio-device)" -ge 4 ]; }
 # Nothing to speak of goes over the kernel's link.
-quiet_link() { local before; before=$(of_link); sleep 1; [ $(($(of_link) - before)) -lt 50 ]; }
+quiet_link() { local before; kill -0 $client || return; before=$(of_link); sleep 1; [ $(($(of_link) - before)) -lt 50 ]; }
 
 # Who is killed leaves a function that the next one can use at once.
 killed() {
@@ -233,11 +233,12 @@ diagnosed() {
     ip link set "$nic_a" down
     verdict "the physical function is down" "$nic_a\) is down"
     bash -c "$fix"
-    check "doctor: doing what it said brings it up" within 10 ip link show "$nic_a" up
+    check "doctor: doing what it said brings it up" within 10 has_flag_up "$nic_a"
     within 20 answers
     verdict "up again" 'frame.*was asked for its address through the rings, and answered'
 }
 
+has_flag_up() { ip link show "$1" | grep -q '[<,]UP[,>]'; }
 answers() { doorbell doctor igbvf:"$a0" | grep -q 'and answered'; }
 
 # A device that reaches for memory that is not its own is stopped by the IOMMU, and it is told.

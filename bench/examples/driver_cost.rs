@@ -1,0 +1,126 @@
+//! What a driver takes for a frame, to be counted by callgrind: a batch of frames is posted with one doorbell in [`post_frames`], and
+//! looked at in [`poll_frames`]; between them the device, or the kernel, has time. The `igbvf` rail is over a model of its device.
+//!
+//! ```text
+//! cargo build --release -p doorbell-bench --example driver_cost
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*post_frames*' \
+//!     target/release/examples/driver_cost igbvf 200
+//! ```
+//!
+//! The count, divided by batches and by 16, is that of a frame. System calls count what they take in user space alone.
+
+#[path = "../../drivers/igbvf/tests/model/vf.rs"]
+#[allow(dead_code)]
+mod vf;
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
+use doorbell_fabric::time::Time;
+use doorbell_igbvf::{IgbvfConfig, IgbvfRail};
+use doorbell_udp::{UdpConfig, UdpRail};
+use doorbell_vfio::Claim;
+
+/// Frames of a batch.
+const BATCH: usize = 16;
+/// Longer than a batch takes to arrive.
+const ARRIVES: Duration = Duration::from_millis(20);
+
+/// Posts a batch and rings once.
+#[inline(never)]
+fn post_frames<D: Datagram>(rail: &mut D, body: &[u8]) {
+    let (tx, _) = rail.split();
+    let room = tx.reserve(Channel::Data, BATCH);
+    for _ in 0..room {
+        let _ = tx.post(
+            Channel::Data,
+            PeerIndex(0),
+            b"sixteen bytes of",
+            Body::Bytes(body),
+        );
+    }
+    tx.doorbell();
+}
+
+/// Looks at a batch that is there.
+#[inline(never)]
+fn poll_frames<D: Datagram>(rail: &mut D) -> usize {
+    let (_, rx) = rail.split();
+    let found = rx.poll(Channel::Data, BATCH);
+    let looked = (0..found).filter_map(|at| rx.frame(Channel::Data, at));
+    looked.map(|frame| frame.bytes.len()).sum()
+}
+
+fn exchange<D: Datagram>(mut a: D, mut b: D, batches: usize, resolve: bool) -> usize {
+    let (to_a, to_b) = (a.address(), b.address());
+    let known = a.open(&to_b, Incarnation(1)).and(b.open(&to_a, Incarnation(1)));
+    known.expect("two rails on one wire know each other");
+    let mut now = 0;
+    for _ in 0..if resolve { 50 } else { 2 } {
+        now += 10_000_000;
+        for rail in [&mut a, &mut b] {
+            rail.split().1.poll(Channel::Data, 1);
+            rail.progress(Time::from_nanos(now));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut bytes = 0;
+    for _ in 0..batches {
+        post_frames(&mut a, b"eight by");
+        std::thread::sleep(ARRIVES);
+        bytes += poll_frames(&mut b);
+        b.split().1.poll(Channel::Data, 0);
+    }
+    bytes
+}
+
+fn igbvf(batches: usize) -> usize {
+    let wire = || -> vf::Wire { Arc::new(Mutex::new(VecDeque::new())) };
+    let (there, back) = (wire(), wire());
+    let ends = [
+        vf::Vf::start([2, 0, 0, 0, 0, 1], &there, &back),
+        vf::Vf::start([2, 0, 0, 0, 0, 2], &back, &there),
+    ];
+    let [a, b] = [0, 1].map(|number: usize| {
+        let name = format!("igbvf:0000:01:10.{number}").parse().expect("a name");
+        let config = IgbvfConfig {
+            address: Some(format!("10.0.0.{}/24", number + 1)),
+            ..IgbvfConfig::default()
+        };
+        let claim = Claim::connect(&ends[number].socket).expect("the model is there");
+        IgbvfRail::over(&name, &config, claim).expect("the model works")
+    });
+    exchange(a, b, batches, true)
+}
+
+fn udp(batches: usize) -> usize {
+    let name = "udp:lo".parse().expect("a name");
+    let open = || UdpRail::open(&name, &UdpConfig::default()).expect("the loopback is there");
+    exchange(open(), open(), batches, false)
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, batches] = &words[..] else {
+        eprintln!("driver_cost: say `driver_cost igbvf|udp BATCHES`");
+        return ExitCode::from(2);
+    };
+    let Ok(batches) = batches.parse() else {
+        eprintln!("driver_cost: `{batches}` is no number of batches");
+        return ExitCode::from(2);
+    };
+    let bytes = match kind.as_str() {
+        "igbvf" => igbvf(batches),
+        "udp" => udp(batches),
+        _ => {
+            eprintln!("driver_cost: `{kind}` is neither igbvf nor udp");
+            return ExitCode::from(2);
+        }
+    };
+    println!("{} of {} frames", bytes / 24, batches * BATCH);
+    ExitCode::SUCCESS
+}
