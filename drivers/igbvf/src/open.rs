@@ -271,7 +271,7 @@ fn sender(
 }
 
 /// Tells the device where the rings are, and turns them on; false where it does not obey. A function whose adapter has given it
-/// one pair of queues sends both channels over the second ring's memory by the first queue.
+/// one pair of queues sends both channels by the first queue, over the longer ring.
 pub(crate) fn start(tx: &mut IgbvfTx, rx: &mut IgbvfRx, slab: &SharedSlab, layout: &Layout) -> bool {
     let Some(queue) = rx.queue() else { return false };
     if !start_receiving(queue, bus(slab, layout.receive_ring()), layout) {
