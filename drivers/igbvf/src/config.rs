@@ -7,8 +7,12 @@ use doorbell_fabric::name::RailName;
 use doorbell_inet::unusable;
 use doorbell_vfio::Bdf;
 
+use crate::layout::Layout;
+
 /// Bytes of the longest IP packet that the adapter takes: its longest frame without headers and the link's checksum.
 pub(crate) const MTU_MAX: usize = 9_216 - 18;
+/// Bytes of Ethernet's header.
+pub(crate) const LINK: usize = 14;
 /// What everybody takes.
 pub(crate) const MTU: usize = 1_500;
 
@@ -79,6 +83,17 @@ impl Address {
 }
 
 impl IgbvfConfig {
+    /// Bytes of rings and frames that a rail locks, for the device to reach.
+    #[must_use]
+    pub fn locked_bytes(&self) -> u64 {
+        self.layout().bytes() as u64
+    }
+
+    /// How the memory is cut up.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.send_ring, self.receive_ring, self.spare, self.mtu + LINK)
+    }
+
     /// The address of one function.
     pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<Address, RailError> {
         let wrong = |reason: String| {

@@ -117,12 +117,7 @@ pub(crate) fn plan(name: &RailName, config: &IgbvfConfig) -> Result<Plan, RailEr
     Ok(Plan {
         bdf,
         address: config.address_of(name, bdf)?,
-        layout: Layout::new(
-            config.send_ring,
-            config.receive_ring,
-            config.spare,
-            config.mtu + 14,
-        ),
+        layout: config.layout(),
     })
 }
 

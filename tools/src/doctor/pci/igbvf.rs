@@ -30,6 +30,10 @@ impl Live for IgbvfSteps {
         "igbvf"
     }
 
+    fn memory(&self) -> u64 {
+        IgbvfConfig::default().locked_bytes()
+    }
+
     fn steps(&self, walk: &mut Walk, bdf: Bdf) -> Link {
         let mut rail = opened(walk, bdf)?;
         match rail.speed() {

@@ -10,6 +10,9 @@ pub(in super::super) trait Live {
     /// The kind of rail.
     fn kind(&self) -> &'static str;
 
+    /// Bytes that it locks for the device to reach, with the settings that hold here.
+    fn memory(&self) -> u64;
+
     /// Opens the function and walks its steps; closes it again. Bounded in time.
     fn steps(&self, walk: &mut Walk, bdf: Bdf) -> Link;
 }

@@ -18,7 +18,7 @@ pub(super) use live::Live;
 
 /// Where the functions are.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Memory that a rail's rings and frames take, to be locked before the device may reach it.
+/// Memory that the rings and frames of a rail take whose driver does not tell, to be locked before the device may reach it.
 const LOCKED: u64 = 16 << 20;
 
 /// The functions of this machine that a rail could drive: virtual ones, and physical ones that have none yet.
@@ -65,10 +65,10 @@ pub(super) fn chain(
             _ => {}
         }
         parent(walk, system, &device)?;
-        vfio(walk, system, bdf)?;
+        let driver = live.iter().find(|one| one.kind() == known.rail);
+        vfio(walk, system, bdf, driver.map_or(LOCKED, |driver| driver.memory()))?;
         near(walk, system, &device);
-        huge(walk, system);
-        match live.iter().find(|one| one.kind() == known.rail) {
+        match driver {
             Some(driver) => driver.steps(walk, bdf),
             None => {
                 walk.unknown(
@@ -243,12 +243,12 @@ fn parent(walk: &mut Walk, system: &System, device: &PciDevice) -> Link {
 }
 
 /// The steps to an open device, as its driver walks them.
-fn vfio(walk: &mut Walk, system: &System, bdf: Bdf) -> Link {
+fn vfio(walk: &mut Walk, system: &System, bdf: Bdf, memory: u64) -> Link {
     // What the device itself is has been said.
-    for step in doorbell_vfio::chain(&host(system), bdf, LOCKED).skip(1) {
+    for step in doorbell_vfio::chain(&host(system), bdf, memory).skip(1) {
         if step.name == "memlock" {
             // As the driver sees it, and who set it.
-            memlock::step(walk, system, LOCKED)?;
+            memlock::step(walk, system, memory)?;
         }
         match &step.verdict {
             Verdict::Holds(_) if step.name == "memlock" => {}
@@ -421,22 +421,6 @@ fn distance(system: &System, core: usize, to: usize) -> Option<u64> {
     })?;
     let row = system.text(&format!("/sys/devices/system/node/node{from}/distance"))?;
     row.split_whitespace().nth(to)?.parse().ok()
-}
-
-/// Huge pages need fewer entries of the IOMMU's own look-aside buffer.
-fn huge(walk: &mut Walk, system: &System) {
-    match (system.memory("HugePages_Free"), system.memory("Hugepagesize")) {
-        (Some(0), Some(size)) => walk.note(
-            "hugepages",
-            "none is free: frames are in small pages, and the IOMMU looks more up",
-            vec![Fix::run(
-                format!("sysctl -w vm.nr_hugepages={}", (LOCKED / size.max(1)).max(8)),
-                "set some aside",
-            )],
-        ),
-        (Some(free), Some(_)) => walk.ok("hugepages", format!("{free} are free")),
-        _ => walk.not_applicable("hugepages", "this kernel has none"),
-    }
 }
 
 #[cfg(test)]

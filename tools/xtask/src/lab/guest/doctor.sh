@@ -74,6 +74,6 @@ file=/dev/vfio/$(basename "$(readlink $devices/"$vf"/iommu_group)")
 breaks "another user" device-file "user 1000 may not open $file" as_user "COLUMNS=500 doorbell doctor $vf"
 check "another user: done as printed" bash -c "$(as_user "doorbell doctor $vf --fix")"
 check "another user: may open it" test "$(stat -c %u "$file")" = 1000
-breaks "64 KiB" memlock '16.0 MiB needed, and this process may lock 64 KiB' as_user "ulimit -S -l 64; COLUMNS=500 doorbell doctor $vf"
+breaks "64 KiB" memlock '3.8 MiB needed, and this process may lock 64 KiB' as_user "ulimit -S -l 64; COLUMNS=500 doorbell doctor $vf"
 check "64 KiB: done as printed" as_user "ulimit -S -l 64; eval \"\$(doorbell doctor $vf --fix)\"; doorbell doctor $vf"
 finish
