@@ -6,18 +6,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::{Headers, Mac};
+use doorbell_fabric::ether::Mac;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, KINDS, Tap};
+use doorbell_inet::{CaptureWriter, Headed, KINDS, Tap, frame_capabilities};
 use doorbell_vfio::{Claim, Device, Put};
 
 use crate::config::{Address, IgbvfConfig};
@@ -31,7 +31,7 @@ use crate::regs::{
 use crate::rx::IgbvfRx;
 use crate::sleep::Sleep;
 use crate::stats::IgbvfStats;
-use crate::tx::{IgbvfTx, PARTS_MAX, Way};
+use crate::tx::IgbvfTx;
 
 /// How often link and mailbox are looked at: a fifth of the bound within which a failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -451,29 +451,13 @@ fn network_of(function: &str) -> u64 {
 
 /// What discovery shows before a rail is opened, and what an open one has.
 pub(crate) fn capabilities(limit: usize) -> Capabilities {
-    Capabilities {
-        features: Features {
-            gather: true,
-            // UDP's own, made and checked by the device or here: 16 bits.
-            checksum: true,
-            ..Features::default()
-        },
-        limits: Limits {
-            head: 128,
-            message: limit,
-            inline: 256.min(limit),
-            eager: limit,
-            fragment: limit,
-            get_from: 0,
-            parts: PARTS_MAX,
-            one_sided: 0,
-        },
-        // A gigabit, and what the adapter's switch and PCI take.
-        estimate: Estimate {
+    frame_capabilities(
+        limit,
+        Estimate {
             latency_ns: 10_000,
             bandwidth: 125_000_000,
         },
-    }
+    )
 }
 
 impl Rail for IgbvfRail {
@@ -577,11 +561,7 @@ impl Datagram for IgbvfRail {
             .ok_or_else(|| bad("it is in another network, and igbvf.gateway is not set"))?;
         let peer = self.hops.len() as u32;
         let own = self.sockets();
-        self.tx.ways.push(Way {
-            headers: [Headers::new(own[0], to[0]), Headers::new(own[1], to[1])],
-            is_known: false,
-            to,
-        });
+        self.tx.ways.push(Headed::new(own, to));
         to.iter().for_each(|&address| self.rx.name(address, peer));
         if let Some(tap) = &self.tx.tap {
             tap.peer(to);

@@ -8,7 +8,7 @@ use doorbell_fabric::ether::{Arrived, HEADERS_6, RESOLVE_MAX, Resolve};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Entry, Inbox, Kept, Other, Spares, Tap};
+use doorbell_inet::{Entry, Inbox, Kept, Other, Spares, Tap, channel_index};
 use doorbell_vfio::{Block, Put, after_completion, before_doorbell};
 use rustc_hash::FxHashMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,7 +19,6 @@ use crate::desc::{
 };
 use crate::regs::ReceiveQueue;
 use crate::stats::IgbvfStats;
-use crate::tx::channel_index;
 
 /// Nobody who was opened.
 pub(crate) const NOBODY: u32 = u32::MAX;

@@ -1,42 +1,22 @@
 //! The sending half: frames are written with their headers into the chunks of a ring, and one write of a register has the device
 //! look at all of them.
 
-use std::net::SocketAddr;
-
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
 use doorbell_fabric::ether::{Headers, Mac};
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Other, Tap};
+use doorbell_inet::{Headed, Other, Tap, channel_index, each, has_too_many_parts};
 
 use crate::ring::SendRing;
 use crate::stats::IgbvfStats;
 
-/// Most pieces of a gathered body.
-pub(crate) const PARTS_MAX: usize = 64;
 /// Entries of a ring that are kept free for what the function itself has to say, where others have not taken them.
 const OWN: usize = 2;
 
-#[inline]
-pub(crate) fn channel_index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
-
-/// A peer: the headers of its two channels, whole when the hardware address is known.
-pub(crate) struct Way {
-    pub(crate) headers: [Headers; 2],
-    pub(crate) is_known: bool,
-    /// Its addresses.
-    pub(crate) to: [SocketAddr; 2],
-}
-
 /// The sending half of an [`IgbvfRail`](crate::IgbvfRail).
 pub struct IgbvfTx {
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<Headed>,
     /// One for each channel, or one for both; none after the end.
     pub(crate) rings: Vec<SendRing>,
     /// The physical function has turned the queues off: what is posted is lost.
@@ -68,11 +48,7 @@ impl IgbvfTx {
     }
 
     pub(crate) fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac) {
-        let way = &mut self.ways[peer];
-        way.is_known = true;
-        for headers in &mut way.headers {
-            headers.set_macs(own, theirs);
-        }
+        self.ways[peer].set_macs(own, theirs);
     }
 
     /// The ring of a channel.
@@ -128,16 +104,7 @@ impl IgbvfTx {
     fn write(&self, place: usize, headers: &Headers, head: &[u8], body: Body<'_>) -> usize {
         let start = place + headers.len();
         let mut at = start;
-        let mut put = |bytes: SharedBytes<'_>| at += self.memory.write_shared(at, bytes);
-        put(SharedBytes::of(head));
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => put(SharedBytes::of(bytes)),
-            Body::Loan(loan) => put(loan.as_shared()),
-            Body::Parts(parts) => parts.iter().for_each(|part| put(part.as_shared())),
-            Body::Shared(bytes) => put(bytes),
-            Body::Region(slice) => put(slice.as_shared()),
-        }
+        each(head, body, |bytes| at += self.memory.write_shared(at, bytes));
         let length = at - start;
         let before = if self.by_device {
             headers.before_device(length)
@@ -196,8 +163,7 @@ impl Transmit for IgbvfTx {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused> {
-        let too_many = matches!(body, Body::Parts(parts) if parts.len() > PARTS_MAX);
-        if head.len() + body.len() > self.limit || too_many {
+        if head.len() + body.len() > self.limit || has_too_many_parts(&body) {
             return Err(Refused::TooLong);
         }
         let at = channel_index(channel);

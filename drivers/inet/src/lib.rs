@@ -13,6 +13,7 @@
 //! | `peer` | a peer's two sockets |
 //! | `discover` | names of rails over interfaces |
 //! | `capture` | frames as pcapng |
+//! | `frame` | peers by their headers, frames by their parts, what rails of whole packets can do |
 //! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
 //! | `netlink` | questions to the kernel |
 //! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
@@ -22,6 +23,7 @@
 mod capture;
 mod details;
 mod discover;
+mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inbox;
@@ -40,6 +42,7 @@ mod zero_copy;
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};
+pub use frame::{Headed, PARTS_MAX, channel_index, each, frame_capabilities, has_too_many_parts};
 pub use inbox::{Entry, Inbox, Kept, Spares};
 pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
 pub use link::Link;

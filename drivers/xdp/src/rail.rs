@@ -7,11 +7,10 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Datagram, Receive};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::Headers;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
@@ -19,7 +18,8 @@ use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    Attached, CaptureWriter, Interface, Link, No, Program, Tap, Way as Route, headers, system, unusable,
+    Attached, CaptureWriter, Headed, Interface, Link, No, Program, Tap, Way as Route, frame_capabilities,
+    headers, system, unusable,
 };
 use rustix::net::RecvFlags;
 
@@ -32,7 +32,7 @@ use crate::rx::XdpRx;
 use crate::sleep::{News, Sleep};
 use crate::stats::XdpStats;
 use crate::trouble::Trouble;
-use crate::tx::{PARTS_MAX, Way, XdpTx};
+use crate::tx::XdpTx;
 
 /// How often the link and the neighbours are looked at: a fifth of the bound within which a failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -276,28 +276,13 @@ impl fmt::Debug for XdpRail {
 
 /// What discovery shows before a rail is opened, and what an open one has.
 pub(crate) fn capabilities(limit: usize) -> Capabilities {
-    Capabilities {
-        features: Features {
-            gather: true,
-            // UDP's own, made and checked here: 16 bits.
-            checksum: true,
-            ..Features::default()
-        },
-        limits: Limits {
-            head: 128,
-            message: limit,
-            inline: 256.min(limit),
-            eager: limit,
-            fragment: limit,
-            get_from: 0,
-            parts: PARTS_MAX,
-            one_sided: 0,
-        },
-        estimate: Estimate {
+    frame_capabilities(
+        limit,
+        Estimate {
             latency_ns: 5_000,
             bandwidth: 1_250_000_000,
         },
-    }
+    )
 }
 
 impl Rail for XdpRail {
@@ -428,11 +413,7 @@ impl Datagram for XdpRail {
         let station = self.station(to[0], address)?;
         let peer = self.hops.len() as u32;
         let own = self.interface.both_sockets(self.port);
-        self.tx.ways.push(Way {
-            headers: [Headers::new(own[0], to[0]), Headers::new(own[1], to[1])],
-            is_known: false,
-            to,
-        });
+        self.tx.ways.push(Headed::new(own, to));
         to.iter().for_each(|&address| self.rx.name(address, peer));
         if let Some(tap) = &self.tx.tap {
             tap.peer(to);

@@ -9,7 +9,7 @@ use doorbell_fabric::ether::{Arrived, HEADERS_6, UDP};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Entry, Inbox, Kept as XdpKept, Other, Spares, Tap};
+use doorbell_inet::{Entry, Inbox, Kept as XdpKept, Other, Spares, Tap, channel_index};
 use rustc_hash::FxHashMap;
 
 use crate::join::{Joined, Joins};
@@ -17,7 +17,6 @@ use crate::layout::BUFFERS;
 use crate::queue::{Fills, Frames, GOES_ON, unpack};
 use crate::stats::XdpStats;
 use crate::sys;
-use crate::tx::channel_index;
 
 /// Nobody who was opened.
 pub(crate) const NOBODY: u32 = u32::MAX;

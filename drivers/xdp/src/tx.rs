@@ -7,56 +7,27 @@
 //!     └──── free chunks ◄── completion ring ◄────────┘
 //! ```
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
-use doorbell_fabric::ether::{HEADERS_6, Headers, Mac};
+use doorbell_fabric::ether::{HEADERS_6, Headers};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Other, Tap};
+use doorbell_inet::{Headed, Other, Tap, channel_index, each, has_too_many_parts};
 
 use crate::layout::PIECES_MAX;
 use crate::queue::{Completions, GOES_ON, Sends, pack};
 use crate::stats::XdpStats;
 use crate::sys;
 
-/// Most pieces of a gathered body.
-pub(crate) const PARTS_MAX: usize = 64;
-
 /// Most calls of one doorbell: a kernel that takes less than this many times its own budget is asked again later.
 const CALLS_MAX: u32 = 64;
 
-#[inline]
-pub(crate) fn channel_index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
-
-/// A peer: the headers of its two channels, whole when the hardware address is known.
-pub(crate) struct Way {
-    pub(crate) headers: [Headers; 2],
-    pub(crate) is_known: bool,
-    /// Its addresses.
-    pub(crate) to: [SocketAddr; 2],
-}
-
-impl Way {
-    pub(crate) fn set_macs(&mut self, own: Mac, theirs: Mac) {
-        self.is_known = true;
-        for headers in &mut self.headers {
-            headers.set_macs(own, theirs);
-        }
-    }
-}
-
 /// The sending half of an [`XdpRail`](crate::XdpRail).
 pub struct XdpTx {
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<Headed>,
     /// `None` after the end.
     line: Option<Line>,
     /// Chunks that the kernel was told of, frames among them, and whether it refused to look at them: the interface is down, or
@@ -445,20 +416,6 @@ impl XdpTx {
     }
 }
 
-/// All bytes of a frame, as they lie.
-#[inline]
-fn each(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
-    put(SharedBytes::of(head));
-    match body {
-        Body::Empty => {}
-        Body::Bytes(bytes) => put(SharedBytes::of(bytes)),
-        Body::Loan(loan) => put(loan.as_shared()),
-        Body::Parts(parts) => parts.iter().for_each(|part| put(part.as_shared())),
-        Body::Shared(bytes) => put(bytes),
-        Body::Region(slice) => put(slice.as_shared()),
-    }
-}
-
 /// Where each part of a range of a packet begins that lies in one chunk of `size` bytes, and how many bytes it has.
 fn parts_of(range: std::ops::Range<usize>, size: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = range.start;
@@ -498,8 +455,7 @@ impl Transmit for XdpTx {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused> {
-        let too_many = matches!(body, Body::Parts(parts) if parts.len() > PARTS_MAX);
-        if head.len() + body.len() > self.limit || too_many {
+        if head.len() + body.len() > self.limit || has_too_many_parts(&body) {
             return Err(Refused::TooLong);
         }
         let at = channel_index(channel);
