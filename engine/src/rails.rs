@@ -187,29 +187,29 @@ impl AnyRail {
             Self::Udp(rail) => {
                 rail.counters()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
                 rail.driver()
                     .stats()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
             }
             Self::Xdp(rail) => {
                 rail.counters()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
                 rail.driver()
                     .stats()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
             }
             Self::Igbvf(rail) => {
                 rail.counters()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
                 rail.driver()
                     .stats()
                     .named()
-                    .for_each(|(name, count)| each(name, "events", count));
+                    .for_each(|(name, count)| each(name, unit(name), count));
             }
             // The network counts for all its rails together.
             Self::Sim(_) => {}
@@ -540,5 +540,13 @@ impl Message for AnyRail {
 
     fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
         each!(self, rail => rail.fence(scope, op))
+    }
+}
+/// What a counter of a rail counts, by its name.
+fn unit(name: &str) -> &'static str {
+    if name.starts_with("bytes") {
+        "bytes"
+    } else {
+        "events"
     }
 }

@@ -4,6 +4,7 @@
 mod budgets;
 mod cli;
 mod compare_peers;
+mod counters;
 mod doctor;
 mod error;
 mod hosts;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::info(&args),
         Command::Why(args) => why::why(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Counters(args) => counters::counters(&args),
         Command::Links(args) => links::links(&args),
         Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),

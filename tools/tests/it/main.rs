@@ -3,6 +3,7 @@
 mod budgets;
 mod commands;
 mod common;
+mod counters;
 mod doctor;
 mod hosts;
 mod links;

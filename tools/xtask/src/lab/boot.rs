@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::capture;
 use super::first_root::{self, KernelFiles, Run};
 use super::images::{Image, Images};
 use super::programs::Programs;
@@ -12,6 +13,7 @@ use super::qemu::{self, Accelerator, Machine};
 use super::scenarios::{Guest, Scenario};
 use super::stop::Stop;
 use super::verdict::{self, Check};
+use crate::error::Error;
 
 /// By then a kernel on a real processor has started its first process many times over.
 const KVM_LIMIT: Duration = Duration::from_secs(15);
@@ -25,20 +27,37 @@ pub(crate) struct Verdict {
     pub(crate) kernel: String,
     pub(crate) seconds: f64,
     pub(crate) checks: Vec<Check>,
+    /// What could not be checked here, and why.
+    #[serde(default)]
+    pub(crate) skipped: Vec<String>,
     /// Why the guest as a whole failed, if it did.
     pub(crate) failure: Option<String>,
+    /// What failed when it was booted the first time, where it was booted again for that.
+    #[serde(default)]
+    pub(crate) before: Vec<String>,
     /// The console, whole.
     pub(crate) console: PathBuf,
 }
 
 impl Verdict {
     pub(crate) fn is_good(&self) -> bool {
-        self.failure.is_none() && self.checks.iter().all(|check| check.failure.is_none())
+        self.failures().next().is_none()
+    }
+
+    /// What failed.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
+        let failed = |check: &Check| {
+            let found = check.failure.as_deref()?;
+            Some(format!("{}: {found}", check.what))
+        };
+        self.checks.iter().filter_map(failed).chain(self.failure.clone())
     }
 }
 
 /// Boots guests.
 pub(super) struct Boots<'a> {
+    /// The workspace's folder.
+    pub(super) root: &'a Path,
     pub(super) programs: &'a Programs,
     pub(super) images: Images<'a>,
     /// Where the first roots are written.
@@ -73,16 +92,44 @@ impl Boots<'_> {
         let begun = Instant::now();
         let name = format!("{}, {}", scenario.name, guest.name);
         let (said, console) = self.boot(&name, guest, &kernel, &run, self.accelerator)?;
-        let checks = verdict::checks(&said.text);
+        let mut checks = verdict::checks(&said.text);
+        let failure = failure(said.code, &checks, &said.how(guest.limit));
+        let skipped = self.captures(guest, &said.text, &mut checks)?;
         Ok(Verdict {
             scenario: scenario.name.to_owned(),
             guest: guest.name.to_owned(),
             kernel: kernel.version,
             seconds: begun.elapsed().as_secs_f64(),
-            failure: failure(said.code, &checks, &said.how(guest.limit)),
             checks,
+            skipped,
+            failure,
+            before: Vec::new(),
             console,
         })
+    }
+
+    /// Has the captures judged that the guest brought out; what could not be.
+    fn captures(&self, guest: &Guest, console: &str, checks: &mut Vec<Check>) -> Result<Vec<String>, Stop> {
+        let mut skipped = Vec::new();
+        for name in guest.captures {
+            let bytes = match verdict::file(console, name) {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    checks.push(Check {
+                        what: format!("{name}: it came out of the guest"),
+                        failure: Some(why),
+                    });
+                    continue;
+                }
+            };
+            let file = self.folder.join(name);
+            std::fs::write(&file, bytes).map_err(Error::file("write", &file))?;
+            match capture::judge(self.programs, self.root, name, &file)? {
+                Some(check) => checks.push(check),
+                None => skipped.push(format!("{name}: package tshark: not found")),
+            }
+        }
+        Ok(skipped)
     }
 
     /// Whether a guest of this machine's own processor gets as far as a script. One that only looks like it may hang for ever.

@@ -38,7 +38,7 @@ pub(super) enum Kernel {
 }
 
 /// What the guests run beside what is tested; `xz-utils` unpacks their modules.
-const GUEST: [&str; 8] = [
+const GUEST: [&str; 9] = [
     "busybox-static",
     "dash",
     "bash",
@@ -46,6 +46,7 @@ const GUEST: [&str; 8] = [
     "iproute2",
     "ethtool",
     "tcpdump",
+    "strace",
     "xz-utils",
 ];
 

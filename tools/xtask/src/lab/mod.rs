@@ -11,10 +11,12 @@
 //! | `apt`, `images` | fetching and unpacking |
 //! | `modules`, `cpio`, `first_root` | what the guest's kernel unpacks |
 //! | `qemu`, `boot`, `verdict` | running it, and what came out |
+//! | `capture` | what the dissector makes of captures that came out |
 //! | `programs`, `stop` | programs with limits; reasons to stop |
 
 mod apt;
 mod boot;
+mod capture;
 mod cpio;
 mod first_root;
 mod host;
@@ -52,6 +54,7 @@ nothing is installed. Each guest's console is kept in target/xtask/lab. Exit sta
 Examples:
   cargo xtask lab
   cargo xtask lab --list
+  cargo xtask lab --short --again 1
   cargo xtask lab xdp-zero-copy --guest igb --json target/lab.json";
 
 /// The environment variable with the folder of the cache.
@@ -69,6 +72,12 @@ pub(crate) struct Options {
     /// Run only guests whose names contain this
     #[arg(long, value_name = "TEXT")]
     guest: Option<String>,
+    /// Leave out guests that repeat with another kernel or another NIC what one of them proves
+    #[arg(long)]
+    short: bool,
+    /// Boot a guest that failed so many times again, and judge the last; what failed before is told
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    again: u32,
     /// Name the scenarios and their guests, and end
     #[arg(long)]
     list: bool,
@@ -101,7 +110,7 @@ pub(crate) struct Report {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     let chosen = choose(&options.scenarios)?;
     if options.list {
-        print!("{}", list(&chosen));
+        print!("{}", list(&chosen, options.short));
         return Ok(true);
     }
     let quiet = options.json.as_deref() == Some(Path::new("-"));
@@ -138,11 +147,11 @@ fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, Error> {
     names.iter().map(find).collect()
 }
 
-fn list(chosen: &[&Scenario]) -> String {
+fn list(chosen: &[&Scenario], short: bool) -> String {
     let mut text = String::new();
     for scenario in chosen {
         text += &format!("{}: {}\n", scenario.name, scenario.about);
-        for guest in scenario.guests {
+        for guest in scenario.guests.iter().filter(|guest| guest.short || !short) {
             text += &format!("    {}\n", guest.name);
         }
     }
@@ -172,6 +181,7 @@ fn all(
     build_examples(workspace, chosen)?;
     fits(&programs, &guest, &tested, &host.suite)?;
     let mut boots = Boots {
+        root: &workspace.root,
         programs: &programs,
         images,
         folder: cache,
@@ -179,14 +189,15 @@ fn all(
         tested,
         examples: workspace.target.join("debug/examples"),
     };
-    let wanted = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
+    let named = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
+    let wanted = |guest: &&scenarios::Guest| named(guest.name) && (guest.short || !options.short);
     let mut first = true;
     for scenario in chosen {
-        for guest in scenario.guests.iter().filter(|guest| wanted(guest.name)) {
+        for guest in scenario.guests.iter().filter(wanted) {
             if std::mem::take(&mut first) {
                 report.accelerator = accelerate(&mut boots, guest)?;
             }
-            let verdict = boots.guest(scenario, guest)?;
+            let verdict = boot(&boots, scenario, guest, options.again)?;
             if !quiet {
                 print!("{}", told(&verdict));
             }
@@ -198,6 +209,24 @@ fn all(
         let _ = std::fs::remove_file(boots.folder.join("first-root.cpio"));
     }
     Ok(())
+}
+
+/// Boots a guest, and again where it failed: an emulated machine on a busy one is slower than its drivers bear.
+fn boot(
+    boots: &Boots<'_>,
+    scenario: &Scenario,
+    guest: &scenarios::Guest,
+    again: u32,
+) -> Result<Verdict, Stop> {
+    let mut before = Vec::new();
+    loop {
+        let mut verdict = boots.guest(scenario, guest)?;
+        if verdict.is_good() || before.len() >= again as usize {
+            verdict.before = before;
+            return Ok(verdict);
+        }
+        before.push(verdict.failures().collect::<Vec<_>>().join("; "));
+    }
 }
 
 /// Waits until nobody else uses the cache, and keeps others from it as long as the file is open.
@@ -310,6 +339,12 @@ fn told(verdict: &Verdict) -> String {
             Some(found) => text += &format!("    FAILED  {}: {found}\n", check.what),
         }
     }
+    for skipped in &verdict.skipped {
+        text += &format!("    skipped {skipped}\n");
+    }
+    for before in &verdict.before {
+        text += &format!("    note    booted again, because the first time this failed: {before}\n");
+    }
     if let Some(failure) = &verdict.failure {
         text += &format!("    FAILED  {failure}\n");
     }
@@ -343,7 +378,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(choose(&[]).unwrap().len(), SCENARIOS.len());
-        assert!(list(&choose(&["xdp-zero-copy".to_owned()]).unwrap()).contains("igb"));
+        assert!(list(&choose(&["xdp-zero-copy".to_owned()]).unwrap(), false).contains("igb"));
     }
 
     #[test]
@@ -357,6 +392,8 @@ mod tests {
                 what: "it is up".to_owned(),
                 failure: None,
             }],
+            skipped: Vec::new(),
+            before: Vec::new(),
             failure: None,
             console: PathBuf::from("/x/g.log"),
         };

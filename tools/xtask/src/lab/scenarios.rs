@@ -33,6 +33,10 @@ pub(super) struct Guest {
     pub(super) script: &'static str,
     /// What the script finds set.
     pub(super) settings: &'static [(&'static str, &'static str)],
+    /// Captures that it brings out, which the dissector has to understand.
+    pub(super) captures: &'static [&'static str],
+    /// Whether `--short` has it, too.
+    pub(super) short: bool,
     /// Then it is killed.
     pub(super) limit: Duration,
 }
@@ -46,6 +50,7 @@ const XDP_ZERO_COPY: Scenario = Scenario {
         Guest {
             name: "igb, newest kernel",
             kernel: Kernel::Newest,
+            short: true,
             settings: &[
                 IGB_QUEUES,
                 ("HAD", "zero-copy native"),
@@ -93,6 +98,7 @@ const VFIO: Scenario = Scenario {
     guests: &[
         Guest {
             name: "igb's VFs, Linux 6.12",
+            short: true,
             script: include_str!("guest/vfio.sh"),
             settings: &[("IOMMU", "on")],
             ..IGB_VFS
@@ -121,8 +127,16 @@ const DOCTOR: Scenario = Scenario {
     guests: &[
         Guest {
             name: "igb's VFs, Linux 6.12",
+            short: true,
             script: include_str!("guest/doctor.sh"),
             settings: &[("IOMMU", "on")],
+            ..IGB_VFS
+        },
+        Guest {
+            name: "one group for all",
+            devices: IGB_UNISOLATED,
+            script: include_str!("guest/doctor.sh"),
+            settings: &[("IOMMU", "shared")],
             ..IGB_VFS
         },
         Guest {
@@ -152,8 +166,10 @@ const IGBVF: Scenario = Scenario {
         modules: &["igb", "igbvf", "e1000e", "veth", "vfio_pci", "vfio_iommu_type1"],
         programs: &["igbvf-lab"],
         script: include_str!("guest/igbvf.sh"),
-        settings: &[("MESSAGES", "10000"), ("SECONDS_EACH", "3")],
-        limit: Duration::from_secs(420),
+        settings: &[("MESSAGES", "100000")],
+        captures: &["ipv4.pcap", "ipv6.pcap"],
+        short: true,
+        limit: Duration::from_secs(480),
         ..IGB_VFS
     }],
 };
@@ -171,6 +187,8 @@ const XDP: Guest = Guest {
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
     settings: &[],
+    captures: &[],
+    short: false,
     limit: Duration::from_secs(150),
 };
 
@@ -190,6 +208,8 @@ const IGB_VFS: Guest = Guest {
     memory_mib: 1024,
     script: "finish",
     settings: &[],
+    captures: &[],
+    short: false,
     limit: Duration::from_secs(150),
 };
 
@@ -223,6 +243,13 @@ const IGB_TWICE: &[&str] = &[
     "-device igb,netdev=n1,bus=rp1,mac=52:54:00:00:0b:00",
     "-netdev hubport,id=n2,hubid=0 -device pcie-root-port,id=rp2,slot=3,chassis=3",
     "-device e1000e,netdev=n2,bus=rp2,mac=52:54:00:00:0c:00",
+];
+
+/// An 82576 behind a port that does not keep its functions apart, so that the IOMMU has one group for all of them.
+const IGB_UNISOLATED: &[&str] = &[
+    "-device intel-iommu,intremap=on,device-iotlb=on",
+    "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1,disable-acs=on",
+    "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
 ];
 
 const IGB_ALONE: &[&str] = &[

@@ -1,10 +1,13 @@
-//! What a guest said of its checks: lines that `guest/tell.sh` writes to the console.
+//! What a guest said of its checks, and the files that it brought out: lines that `guest/tell.sh` writes to the console.
 
 use serde::{Deserialize, Serialize};
 
 /// The words that begin these lines.
 pub(super) const GOOD: &str = "LAB ok";
 pub(super) const BAD: &str = "LAB failed";
+/// The words that begin a piece of a file: its name, the piece's number from 1 and its bytes as hexadecimal digits; at last its name,
+/// `end` and the number of pieces.
+const PIECE: &str = "LAB file ";
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,43 @@ fn check(line: &str) -> Option<Check> {
     })
 }
 
+/// The bytes of a file that a guest brought out.
+///
+/// # Errors
+///
+/// Why it is not whole.
+pub(super) fn file(console: &str, name: &str) -> Result<Vec<u8>, String> {
+    let (mut bytes, mut pieces) = (Vec::new(), 0_usize);
+    // Words of the kernel may stand before it on the same line; within it, they spoil it.
+    let words = console.lines().filter_map(|line| line.split_once(PIECE));
+    for (_, piece) in words {
+        let mut words = piece.split_whitespace();
+        let (Some(of), Some(number), Some(digits)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        if of != name {
+            continue;
+        }
+        if number == "end" {
+            let whole = digits.parse() == Ok(pieces);
+            return whole
+                .then_some(bytes)
+                .ok_or_else(|| format!("{pieces} pieces of it came, and not {digits}"));
+        }
+        pieces += 1;
+        let piece = hexadecimal(digits).filter(|_| number.parse() == Ok(pieces));
+        bytes.extend(piece.ok_or_else(|| format!("piece {number} is spoilt"))?);
+    }
+    Err("it was not brought out to its end".to_owned())
+}
+
+fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +102,17 @@ mod tests {
                 ("bare", Some("it does not hold")),
             ]
         );
+    }
+    #[test]
+    fn a_file_comes_out_whole_or_not_at_all() {
+        let good = "LAB file a.pcap 1 00ff\r\nLAB file b 1 11\r\n[1.0] LAB file a.pcap 2 7f\r\nLAB file a.pcap end 2\r\n";
+        assert_eq!(file(good, "a.pcap"), Ok(vec![0, 255, 127]));
+        assert!(file(good, "b").unwrap_err().contains("to its end"));
+        let spoilt = "LAB file a 1 00f[ 1.0] igb: reset\nLAB file a end 1\n";
+        assert!(file(spoilt, "a").unwrap_err().contains("piece 1 is spoilt"));
+        let short = "LAB file a 1 00\nLAB file a end 2\n";
+        assert!(file(short, "a").unwrap_err().contains("1 pieces"));
+        let gap = "LAB file a 1 00\nLAB file a 3 00\nLAB file a end 2\n";
+        assert!(file(gap, "a").unwrap_err().contains("piece 3"));
     }
 }

@@ -81,15 +81,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         logs,
         end: Instant::now() + Duration::from_secs(60 * options.limit),
         ci: std::env::var_os("CI").is_some_and(|value| value == "true"),
+        whole: options.only.is_empty(),
     };
     let mut report = Report::default();
     for step in &chosen {
         let result = if options.fast && step.slow {
             Ok(Outcome::left_out(step.name, "left out by --fast"))
-        } else if options.only.is_empty() && matches!(step.work, Work::Lab) {
-            // Emulated machines are slow, and a busy host makes them slower than their drivers bear.
-            let reason = "boots emulated machines, which takes minutes: `cargo xtask test --only lab`";
-            Ok(Outcome::left_out(step.name, reason))
         } else {
             runner.step(step)
         };
@@ -130,6 +127,8 @@ struct Runner<'a> {
     logs: PathBuf,
     end: Instant,
     ci: bool,
+    /// Whether all steps run, and have to share the time.
+    whole: bool,
 }
 
 impl Runner<'_> {
@@ -227,12 +226,14 @@ impl Runner<'_> {
         ))
     }
 
-    /// The same as `cargo xtask lab`; each check counts as a test.
+    /// The same as `cargo xtask lab`, among all steps with one guest for each thing that is proved; each check counts as a test.
     fn lab(&self, step: &Step) -> Result<Outcome, Error> {
         let json = self.logs.join(format!("{}.json", step.name));
         File::create(&json).map_err(Error::file("create", &json))?;
-        let words = ["lab", "--json"].map(OsStr::new);
-        let (ended, text) = self.ourselves(step, words.into_iter().chain([json.as_os_str()]))?;
+        let words = ["lab", "--again", "1", "--json"].map(OsStr::new);
+        let words = words.into_iter().chain([json.as_os_str()]);
+        let short = self.whole.then_some(OsStr::new("--short"));
+        let (ended, text) = self.ourselves(step, words.chain(short))?;
         let report = serde_json::from_str(&read_lossy(&json)?);
         let repeat = "cargo xtask lab".to_owned();
         let badly = |ended| Failure {
@@ -240,7 +241,7 @@ impl Runner<'_> {
             repeat,
         };
         Ok(match (&ended, report) {
-            (Ended::Exit(_), Ok(report)) => count_guests(report),
+            (Ended::Exit(_), Ok(report)) => count_guests(report, self.ci),
             (ended, _) => Outcome::check(vec![badly(ended)], report::telling_lines(&text)),
         })
     }
@@ -318,16 +319,7 @@ fn count_tests(step: &Step, log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, 
     // A test that says it could not run has returned, so libtest has counted it as passed.
     outcome.passed = outcome.passed.saturating_sub(skips.len());
     for skip in tally.ignored.into_iter().chain(skips) {
-        match skip.package() {
-            Some(package) if ci => outcome.failures.push(Failure {
-                what: format!(
-                    "{}: {} (with CI=true a missing package is a failure)",
-                    skip.test, skip.reason
-                ),
-                repeat: packages::install_line(&[package]),
-            }),
-            _ => outcome.skips.push(skip),
-        }
+        skipped(&mut outcome, skip, ci);
     }
     let nothing_ran = outcome.passed == 0 && outcome.failures.is_empty();
     // A failing cargo is explained by failing tests; alone it means that something did not compile or crashed.
@@ -370,39 +362,57 @@ fn count_fuzzers(report: fuzz::Report, ci: bool) -> Outcome {
             test: "the whole step fuzz".to_owned(),
             reason,
         };
-        match skip.package().filter(|_| ci) {
-            Some(package) => outcome.failures.push(Failure {
-                what: format!("{} (with CI=true a missing package is a failure)", skip.reason),
-                repeat: packages::install_line(&[package]),
-            }),
-            None => outcome.skips.push(skip),
-        }
+        skipped(&mut outcome, skip, ci);
     }
     outcome
 }
 
+/// Notes a test that could not run; where all packages have to be there, one that is missing is a failure.
+fn skipped(outcome: &mut Outcome, skip: Skip, ci: bool) {
+    match skip.package() {
+        Some(package) if ci => outcome.failures.push(Failure {
+            what: format!(
+                "{}: {} (with CI=true a missing package is a failure)",
+                skip.test, skip.reason
+            ),
+            repeat: packages::install_line(&[package]),
+        }),
+        _ => outcome.skips.push(skip),
+    }
+}
+
 /// Each check in a guest counts as a test.
-fn count_guests(report: lab::Report) -> Outcome {
+fn count_guests(report: lab::Report, ci: bool) -> Outcome {
     let mut outcome = Outcome::default();
     for guest in report.guests {
+        let name = format!("{}, {}", guest.scenario, guest.guest);
         let repeat = format!("cargo xtask lab {} --guest '{}'", guest.scenario, guest.guest);
-        let mut fail = |what: &str| {
-            let what = format!("{}, {}: {what}", guest.scenario, guest.guest);
-            outcome.failures.push(Failure {
-                what,
-                repeat: repeat.clone(),
-            });
-        };
-        for check in &guest.checks {
-            match &check.failure {
-                None => outcome.passed += 1,
-                Some(found) => fail(&format!("{}: {found}", check.what)),
-            }
-        }
-        guest.failure.iter().for_each(|failure| fail(failure));
+        outcome.passed += guest.checks.len()
+            - guest
+                .checks
+                .iter()
+                .filter(|check| check.failure.is_some())
+                .count();
+        outcome.failures.extend(guest.failures().map(|what| Failure {
+            what: format!("{name}: {what}"),
+            repeat: repeat.clone(),
+        }));
+        let before = guest.before.iter();
+        let before = before.map(|failed| format!("{name}: booted again, because this failed: {failed}"));
+        outcome.log.extend(before);
         if !guest.is_good() {
             let console = format!("the console of {} is in {}", guest.guest, guest.console.display());
             outcome.log.push(console);
+        }
+        for reason in guest.skipped {
+            skipped(
+                &mut outcome,
+                Skip {
+                    test: name.clone(),
+                    reason,
+                },
+                ci,
+            );
         }
     }
     outcome.skips.extend(report.skipped.map(|reason| Skip {

@@ -244,6 +244,7 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
         },
         Step {
             slow: true,
+            bound: minutes(30),
             ..own(
                 "lab",
                 "NICs and kernels that this machine does not have, emulated",

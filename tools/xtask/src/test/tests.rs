@@ -142,7 +142,7 @@ fn what_guests_checked_is_counted_and_a_machine_without_a_lab_is_skipped() {
     let report = |guests: &str, skipped: &str| {
         let text =
             format!(r#"{{"schema": "s", "skipped": {skipped}, "accelerator": "", "guests": [{guests}]}}"#);
-        count_guests(serde_json::from_str(&text).unwrap())
+        count_guests(serde_json::from_str(&text).unwrap(), false)
     };
     let guest = r#"{"scenario": "s", "guest": "igb", "kernel": "7.2", "seconds": 1.0, "console": "/x",
         "checks": [{"what": "a", "failure": null}, {"what": "b", "failure": "no"}], "failure": "it hung"}"#;

@@ -1,7 +1,7 @@
 # `doorbell doctor` on real devices: what it says of a virtual function that nobody has prepared, step by step, and that doing what it
 # prints, and nothing else, makes it ready.
 #
-# IOMMU  `on`; `off`: the kernel was told not to use it; `none`: there is none
+# IOMMU  `on`; `shared`: on, with one group for the whole card; `off`: the kernel was told not to use it; `none`: there is none
 
 export COLUMNS=500
 devices=/sys/bus/pci/devices
@@ -39,6 +39,12 @@ breaks "physical function down" parent "$pf \($eth\) is down" doorbell doctor "i
 check "physical function down: done as printed" bash -c "$(fixes "$vf")"
 check "physical function down: it has its link" within 20 grep -q 1 "/sys/class/net/$eth/carrier"
 
+if [ "$IOMMU" = shared ]; then
+    breaks "a foreign device in the group" group "$pf" doorbell doctor "$vf"
+    echo "$said"
+    fixes "$vf"
+    finish
+fi
 if [ "$IOMMU" != on ]; then
     breaks "no IOMMU" iommu 'no IOMMU is on' doorbell doctor "$vf"
     if [ "$IOMMU" = off ]; then

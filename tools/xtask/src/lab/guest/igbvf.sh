@@ -87,13 +87,33 @@ between_functions() {
     says "pingpong: how" "$said" "group and container, two send queues, checksums by the device"
     says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
     served pingpong
-    serve h1 10.80.0.2:0 --rail igbvf:"$a1"
-    measured "many" doorbell rate --rail igbvf:"$a0" --verify --sizes 8,64,700,1400,4Ki --seconds "$SECONDS_EACH"
-    says "many: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
-    local count
-    count=$(grep -oE 'verified: [0-9]+' <<< "$said" | grep -oE '[0-9]+')
-    if [ "${count:-0}" -ge "$MESSAGES" ]; then ok "many: $count of $MESSAGES"; else failed "many" "$count messages"; fi
-    served many
+    local count=0 some until=$((SECONDS + 150))
+    # How many there are in a time depends on who else uses the processor.
+    while [ $count -lt "$MESSAGES" ] && [ $SECONDS -lt $until ] && [ $failures = 0 ]; do
+        serve h1 10.80.0.2:0 --rail igbvf:"$a1"
+        measured "many" doorbell rate --rail igbvf:"$a0" --verify --sizes 8,64,700,1400,4Ki --seconds 6
+        says "many: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+        some=$(grep -oE 'verified: [0-9]+' <<< "$said" | grep -oE '[0-9]+')
+        count=$((count + ${some:-0}))
+        served many
+    done
+    if [ $count -ge "$MESSAGES" ]; then ok "many: $count of $MESSAGES"; else failed "many" "$count messages"; fi
+}
+
+# What a frame costs in calls of the kernel: none. A turn of the rail's own work, for each five hundred, may look at its events.
+without_calls() {
+    if said=$(strace -f -o calls igbvf-lab exchange "$a0" "$a1" 2> marks); then
+        ok "calls: every frame came back whole"
+    else
+        failed "calls: every frame came back whole" "exit $?: $said $(tail -n 3 marks)"
+    fi
+    local calls
+    sed -n '/the steady state begins/,/the steady state ends/p' calls | sed '1d;$d' > steady
+    calls=$(wc -l < steady)
+    echo "$(grep -oE 'ends: .*' marks): $calls calls"
+    sed -E 's/^[0-9]+ +//; s/\(.*//' steady | sort | uniq -c
+    says "calls: it came to its end" "$(< marks)" 'ends: 40000 frames'
+    if [ "$calls" -le 1000 ]; then ok "calls: $calls for 40000 frames"; else failed "calls" "$calls: $(head -n 20 steady)"; fi
 }
 
 # A rail of the kernel's sockets at the other end of the wire, by IPv4 and by IPv6; the kernel's own look at the frames, decoded
@@ -103,7 +123,7 @@ with_the_kernel() {
     for family in ipv4 ipv6; do
         if [ $family = ipv4 ]; then bind=10.78.0.3:0; else bind='[fd78::3]:0'; fi
         ip -n h0 link show up > /dev/null
-        at h2 tcpdump -i nic -w $family.pcap -U -Z root udp > tcpdump.log 2>&1 &
+        at h2 tcpdump -i nic -w whole.pcap -U -Z root udp > tcpdump.log 2>&1 &
         words=$!
         within 20 grep -q listening tcpdump.log || failed "$family: the kernel looks" "$(< tcpdump.log)"
         serve_kernel $family
@@ -113,10 +133,13 @@ with_the_kernel() {
         served "$family, a kernel's socket"
         kill $words
         wait $words 2> /dev/null
-        said=$(tcpdump -Z root -r $family.pcap -nn udp 2> /dev/null | head -n 4)
+        # Some of them are for the dissector, which is not in here.
+        tcpdump -Z root -r whole.pcap -c 60 -w $family.pcap udp 2> /dev/null
+        bring $family.pcap
+        said=$(tcpdump -Z root -r whole.pcap -nn udp 2> /dev/null | head -n 4)
         echo "$said"
         says "$family: the kernel saw it on the wire" "$said" "$( [ $family = ipv4 ] && echo 10.78.0.1 || echo fd78::1 )\.4790 > "
-        said=$(tcpdump -Z root -r $family.pcap -nn -vv udp 2> /dev/null)
+        said=$(tcpdump -Z root -r whole.pcap -nn -vv udp 2> /dev/null)
         # The kernel's own frames are seen before its device has made their checksums.
         ours=$(grep -E '(10\.78\.0\.1|fd78::1)\.479[01] > ' <<< "$said")
         says "$family: checksums by the device are right" "$ours" 'udp sum ok'
@@ -147,8 +170,9 @@ rails() {
     if [ "$1" = 0 ]; then echo "--rail igbvf:$a0 --rail igbvf:$b0 --rail udp:nic"; else echo "--rail igbvf:$a1 --rail igbvf:$b1 --rail udp:nic"; fi
 }
 
-# Packets so far over the kernel's link.
+# Packets so far over the kernel's link, and frames so far over functions.
 of_link() { at h0 cat /sys/class/net/nic/statistics/tx_packets; }
+of_functions() { doorbell counters --name "igbvf:$1.sent" --name "igbvf:$2.sent" | awk '/^  igbvf/ { sent += $2 } END { print sent + 0 }'; }
 # grows WHAT COMMAND...: the number that the command prints grows by a hundred at least within the time.
 grows() {
     local what=$1 before until
@@ -173,14 +197,17 @@ failover() {
     at h0 timeout 150 doorbell stream --connect "$address" --key-file key $(rails 0) --verify --sizes 4Ki --seconds 60 \
         --no-reference > client.log 2>&1 &
     client=$!
-    check "failover: it runs over both adapters" within 60 running
-    sleep 5
+    check "failover: both functions of both ranks are taken" within 60 running
+    grows "failover: frames over the first adapter" of_functions "$a0" "$a1"
+    grows "failover: frames over the second adapter" of_functions "$b0" "$b1"
     ip link set "$nic_a" down
     ip link set "$nic_b" down
     grows "failover: both adapters down, over the kernel's link" of_link
     ip link set "$nic_b" up
     ip link set "$nic_a" up
-    check "failover: both adapters up, and their functions again" within 40 quiet_link
+    check "failover: both adapters up, and the kernel's link is quiet" within 40 quiet_link
+    grows "failover: frames over the first adapter again" of_functions "$a0" "$a1"
+    grows "failover: frames over the second adapter again" of_functions "$b0" "$b1"
     began=$(now_ms)
     check "taken away: the function is free" timeout 30 bash -c "echo $b0 > $devices/$b0/driver/unbind"
     took=$(($(now_ms) - began))
@@ -252,6 +279,7 @@ stopped() {
 
 made
 diagnosed
+without_calls
 between_functions
 with_the_kernel
 killed

@@ -24,5 +24,10 @@ within() {
     done
 }
 
+# bring FILE: its bytes come out of the machine, under its name.
+bring() {
+    xxd -p -c 128 "$1" | awk -v name="$(basename "$1")" '{ print "LAB file " name " " NR " " $0 } END { print "LAB file " name " end " NR }'
+}
+
 # finish: the script's status.
 finish() { exit $((failures > 0)); }

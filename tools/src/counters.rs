@@ -1,0 +1,106 @@
+//! `doorbell counters`: what the ranks that run on this machine have counted so far, by their counter files. Nothing is asked of them,
+//! and nothing stops for it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use doorbell_bench::report::printable;
+use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
+use doorbell_fabric::error::Exit;
+use serde::Serialize;
+
+use crate::cli::CountersArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// The JSON of `doorbell counters`.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    version: &'static str,
+    ranks: Vec<Snapshot>,
+}
+
+/// `doorbell counters`.
+pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
+    let read = |path: PathBuf| Reader::open(&path).ok()?.read().ok();
+    let wanted = |rank: &Snapshot| args.process.is_none_or(|process| process == rank.process);
+    let mut ranks: Vec<Snapshot> = find(None).into_iter().filter_map(read).filter(wanted).collect();
+    if ranks.is_empty() {
+        let whose = args.process.map_or("no rank runs here".to_owned(), |process| {
+            format!("process {process} is no rank")
+        });
+        let text = format!(
+            "{whose} that counts: jobs of this user are found while they run, with counters.place as it is by default"
+        );
+        return Err(ToolError::Usage(text));
+    }
+    let named = |reading: &Reading| {
+        let of = |name: &String| reading.entry.name.starts_with(name.as_str());
+        args.names.is_empty() || args.names.iter().any(of)
+    };
+    for rank in &mut ranks {
+        rank.readings
+            .retain(|reading| named(reading) && (args.all || !is_nothing(&reading.value)));
+    }
+    ranks.sort_by_key(|rank| (rank.rank, rank.process));
+    let text = if args.json {
+        let report = Report {
+            schema: "doorbell.counters/1",
+            version: env!("CARGO_PKG_VERSION"),
+            ranks,
+        };
+        // Strings and numbers only: writing them into memory cannot fail.
+        serde_json::to_string_pretty(&report).expect("a report is plain data") + "\n"
+    } else {
+        table(&ranks)
+    };
+    out::print(&text)?;
+    Ok(Exit::Done.into())
+}
+
+/// Whether a value says nothing.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Counter(number) | Value::Gauge(number) => *number == 0,
+        Value::Histogram(buckets) => buckets.counts.iter().all(|count| *count == 0),
+        Value::Text(text) => text.is_empty(),
+    }
+}
+
+fn table(ranks: &[Snapshot]) -> String {
+    let mut text = String::new();
+    for rank in ranks {
+        let _ = writeln!(text, "rank {} (process {})", rank.rank, rank.process);
+        // A file is others' words.
+        let rows: Vec<_> = rank
+            .readings
+            .iter()
+            .map(|reading| (printable(&reading.entry.name), shown(reading)))
+            .collect();
+        let width = rows
+            .iter()
+            .map(|(name, _)| name.chars().count())
+            .max()
+            .unwrap_or(0);
+        for (name, value) in rows {
+            let _ = writeln!(text, "  {name:width$}  {value}");
+        }
+    }
+    text
+}
+
+fn shown(reading: &Reading) -> String {
+    let unit = printable(&reading.entry.unit);
+    let value = match &reading.value {
+        Value::Counter(number) | Value::Gauge(number) => number.to_string(),
+        Value::Histogram(buckets) => {
+            let count: u64 = buckets.counts.iter().sum();
+            let mean = buckets.sum.checked_div(count).unwrap_or(0);
+            format!("{count} times, {mean} on average, {} at most", buckets.most)
+        }
+        Value::Text(text) => printable(text),
+    };
+    format!("{value} {unit}").trim_end().to_owned()
+}

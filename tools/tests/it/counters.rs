@@ -1,0 +1,94 @@
+//! `doorbell counters` from outside: beside a job that runs, and without one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::sentence;
+use crate::hosts::{Running, at, fails, finish};
+
+/// What it read of a process, checked by its schema; nothing while the process is no rank.
+fn read(process: u32) -> Option<Value> {
+    let out = finish(at(None, &["counters", "--json", &process.to_string()]));
+    if out.status.code() == Some(2) {
+        sentence(&out.stderr);
+        return None;
+    }
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let schema = include_str!("../../../bench/schema/counters-1.schema.json");
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let faults: Vec<String> = schema
+        .iter_errors(&report)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    Some(report)
+}
+
+fn sent(report: &Value) -> Option<u64> {
+    let readings = report["ranks"][0]["readings"].as_array().unwrap();
+    readings.iter().find(|one| one["name"] == "udp:lo.sent")?["value"].as_u64()
+}
+
+/// The rank 0 of a job on this machine: a child of the launcher's, which counts.
+fn rank_of(launcher: u32) -> Option<(u32, Value)> {
+    let children = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
+    let mut children = children.split_whitespace().filter_map(|one| one.parse().ok());
+    children.find_map(|one| {
+        let report = read(one)?;
+        (report["ranks"][0]["rank"] == 0).then_some((one, report))
+    })
+}
+
+#[test]
+fn what_a_rank_counts_is_seen_while_it_runs() {
+    let words = [
+        "stream",
+        "--rail",
+        "udp:lo",
+        "--sizes",
+        "1Ki",
+        "--seconds",
+        "60",
+        "--no-reference",
+    ];
+    let job = Running::start(at(None, &words));
+    let end = Instant::now() + Duration::from_secs(40);
+    let (process, first) = loop {
+        let found = rank_of(job.id()).and_then(|(process, report)| Some((process, sent(&report)?)));
+        if let Some(found) = found {
+            break found;
+        }
+        assert!(Instant::now() < end, "its rank 0 counts what it sends");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    while read(process)
+        .and_then(|report| sent(&report))
+        .is_some_and(|now| now <= first)
+    {
+        assert!(Instant::now() < end, "it sends more");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let table = finish(at(
+        None,
+        &["counters", &process.to_string(), "--name", "udp:lo.sent"],
+    ));
+    let table = String::from_utf8(table.stdout).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(
+        lines[0].starts_with(&format!("rank 0 (process {process})")),
+        "{table}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.starts_with("  udp:lo.sent")),
+        "{table}"
+    );
+    assert!(lines.len() > 1, "{table}");
+}
+
+#[test]
+fn a_process_that_is_no_rank_is_told() {
+    let (status, words) = fails(at(None, &["counters", &std::process::id().to_string()]));
+    assert_eq!(status, Some(2));
+    assert!(words.contains("is no rank that counts"), "{words}");
+}
