@@ -94,7 +94,7 @@ fn ten_thousand_idle_peers_over_udp_take_a_kibibyte_each() {
     // the kernel's.
     let address = |rank: u32| {
         let host = [127, 1, (rank >> 8) as u8, rank as u8];
-        RailAddress::inet("udp", (host, 4790).into())
+        RailAddress::inet("udp", (host, 56080).into())
     };
     let each = each("udp", open, address);
     assert!((100..=BUDGET).contains(&each), "{each} bytes");

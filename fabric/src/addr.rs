@@ -1,6 +1,6 @@
 //! Addresses of rails: IPv4, IPv6, or a driver's native bytes; one type for all, as published to peers.
 //!
-//! As text: `udp:10.0.0.1:4791`, `udp:[fe80::1%2]:4791`, `shm:2f0a…` (native bytes in hexadecimal). What a peer
+//! As text: `udp:10.0.0.1:56081`, `udp:[fe80::1%2]:56081`, `shm:2f0a…` (native bytes in hexadecimal). What a peer
 //! publishes is hostile: reading an address takes no more than its longest form needs.
 
 use std::fmt;
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn the_three_forms_look_as_documented() {
         let shown = |address: RailAddress| address.to_string();
-        let four = RailAddress::inet("udp", "10.0.0.1:4791".parse().unwrap());
-        let six = RailAddress::inet("udp", "[fe80::1%2]:4791".parse().unwrap());
-        assert_eq!(shown(four.clone()), "udp:10.0.0.1:4791");
-        assert_eq!(shown(six.clone()), "udp:[fe80::1%2]:4791");
+        let four = RailAddress::inet("udp", "10.0.0.1:56081".parse().unwrap());
+        let six = RailAddress::inet("udp", "[fe80::1%2]:56081".parse().unwrap());
+        assert_eq!(shown(four.clone()), "udp:10.0.0.1:56081");
+        assert_eq!(shown(six.clone()), "udp:[fe80::1%2]:56081");
         assert_eq!(shown(RailAddress::native("shm", [0x2f, 0x0a])), "shm:2f0a");
         assert_eq!(shown(RailAddress::native("shm", [])), "shm:");
         assert!(four.inet_of("udp").is_some() && four.inet_of("xdp").is_none());

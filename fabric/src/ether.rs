@@ -432,8 +432,8 @@ mod tests {
     #[test]
     fn what_is_left_to_the_device_is_the_sum_of_the_pseudo_header() {
         for (from, to) in [
-            ("10.0.0.1:4790", "10.0.0.2:4791"),
-            ("[fd00::1]:4790", "[fd00::2]:4791"),
+            ("10.0.0.1:56080", "10.0.0.2:56081"),
+            ("[fd00::1]:56080", "[fd00::2]:56081"),
         ] {
             let headers = Headers::new(from.parse().unwrap(), to.parse().unwrap());
             let mut left = headers.before_device(5).to_vec();
@@ -453,12 +453,12 @@ mod tests {
     /// As the kernel and other programs read them: golden bytes.
     #[test]
     fn the_layout_is_that_of_the_standards() {
-        let four = packet("10.0.0.1:4790", "10.0.0.2:4791", &[0xab, 0xcd, 0xef], true);
+        let four = packet("10.0.0.1:56080", "10.0.0.2:56081", &[0xab, 0xcd, 0xef], true);
         #[rustfmt::skip]
         let expected = [
             2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
             0x45, 0, 0, 31, 0, 0, 0x40, 0, 64, 17, 0x26, 0xcc, 10, 0, 0, 1, 10, 0, 0, 2,
-            0x12, 0xb6, 0x12, 0xb7, 0, 11, 0x2b, 0x9a, 0xab, 0xcd, 0xef,
+            0xdb, 0x10, 0xdb, 0x11, 0, 11, 0x9a, 0xe4, 0xab, 0xcd, 0xef,
         ];
         assert_eq!(four, expected);
         let six = packet("[fd00::1]:1", "[fd00::2]:2", b"", true);

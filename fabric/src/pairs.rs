@@ -148,7 +148,7 @@ pub struct Pair {
 /// use doorbell_fabric::select::Offer;
 ///
 /// let rail = |name: &str, address: &str| {
-///     let address = RailAddress::inet("udp", format!("{address}:4790").parse().unwrap());
+///     let address = RailAddress::inet("udp", format!("{address}:56080").parse().unwrap());
 ///     let place = Place { prefix: 24, ..Place::default() };
 ///     Offer { rail: name.parse().unwrap(), wire: "udp".into(), address, place }
 /// };

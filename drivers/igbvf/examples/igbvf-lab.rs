@@ -143,7 +143,7 @@ fn bad_dma(bdf: Bdf) -> Result<bool, RailError> {
     }
     println!("taken away: {length} bytes at {at:#x}");
     // The rail asks for this station's address: with a doorbell of its own.
-    rail.open(&"udp:10.99.0.2:4790".parse()?, Incarnation(1))?;
+    rail.open(&"udp:10.99.0.2:56080".parse()?, Incarnation(1))?;
     let (tx, _) = rail.split();
     tx.reserve(Channel::Data, 1);
     tx.doorbell();

@@ -38,8 +38,9 @@ pub struct IgbvfConfig {
     pub checksum: bool,
 }
 
-/// The port where none is set: the first of those that the udp rail tries.
-pub const PORT: u16 = 4790;
+/// The port where none is set, since all are the function's. It and the next one are nobody's: IANA has them in the range for private
+/// use, while devices and dissectors take some lower ones for tunnels' and RoCE's.
+pub const PORT: u16 = 56080;
 
 impl Default for IgbvfConfig {
     fn default() -> Self {

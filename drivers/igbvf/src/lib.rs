@@ -45,7 +45,7 @@
 //!
 //! let config = IgbvfConfig { address: Some("10.0.0.5/24".to_owned()), ..IgbvfConfig::default() };
 //! let mut rail = IgbvfRail::open(&"igbvf:0000:01:10.0".parse()?, &config)?;
-//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:4790".parse()?, Incarnation(1))?;
+//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:56080".parse()?, Incarnation(1))?;
 //! let (tx, _) = rail.split();
 //! if tx.reserve(Channel::Priority, 1) == 1 {
 //!     tx.post(Channel::Priority, peer, b"head", Body::Bytes(b" and body")).expect("reserved");

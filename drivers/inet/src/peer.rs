@@ -53,16 +53,16 @@ mod tests {
                 .map(|pair| pair.map(|one| one.port()))
         };
         for kind in KINDS {
-            assert_eq!(of(kind, "127.0.0.1:4790").unwrap(), [4790, 4791]);
+            assert_eq!(of(kind, "127.0.0.1:56080").unwrap(), [56080, 56081]);
         }
         for (kind, text, word) in [
-            ("shm", "127.0.0.1:4790", "not an IP address"),
-            ("udp", "0.0.0.0:4790", "no single host"),
-            ("udp", "255.255.255.255:4790", "no single host"),
+            ("shm", "127.0.0.1:56080", "not an IP address"),
+            ("udp", "0.0.0.0:56080", "no single host"),
+            ("udp", "255.255.255.255:56080", "no single host"),
             ("udp", "127.0.0.1:65535", "pair of ports"),
             ("udp", "127.0.0.1:0", "pair of ports"),
-            ("udp", "[::1]:4790", "other family"),
-            ("udp", "10.0.0.1:4790", "loopback"),
+            ("udp", "[::1]:56080", "other family"),
+            ("udp", "10.0.0.1:56080", "loopback"),
         ] {
             let said = of(kind, text).unwrap_err().to_string();
             assert!(said.contains(word), "{kind} {text}: {said}");

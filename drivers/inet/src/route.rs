@@ -89,8 +89,8 @@ pub fn is_own(address: IpAddr) -> bool {
 /// use doorbell_inet::Way;
 /// let (lo, config) = ("udp:lo".parse()?, Default::default());
 /// let way = |to: &str| doorbell_inet::way(&lo, &config, &RailAddress::inet("udp", to.parse().unwrap()));
-/// assert_eq!(way("127.0.0.1:4790")?, Way::Here);
-/// assert!(way("192.0.2.1:4790").unwrap_err().to_string().contains("loopback"));
+/// assert_eq!(way("127.0.0.1:56080")?, Way::Here);
+/// assert!(way("192.0.2.1:56080").unwrap_err().to_string().contains("loopback"));
 /// # Ok::<(), doorbell_fabric::error::RailError>(())
 /// ```
 ///

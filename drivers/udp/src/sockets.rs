@@ -1,10 +1,10 @@
 //! Making sockets: a pair for the rail, and a connected one for each channel of an active peer.
 //!
 //! ```text
-//!   10.0.0.1:4790  priority ─┬─ the rail's own: everybody who has no other
-//!                            ├─ connected to 10.0.0.2:4790
+//!   10.0.0.1:56080  priority ─┬─ the rail's own: everybody who has no other
+//!                            ├─ connected to 10.0.0.2:56080
 //!                            └─ connected to 10.0.0.3:5000
-//!   10.0.0.1:4791  data ─────┴─ the same again
+//!   10.0.0.1:56081  data ─────┴─ the same again
 //! ```
 //!
 //! The kernel gives a frame to the socket that fits it best: one that is connected to its sender, else the rail's

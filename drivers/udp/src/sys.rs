@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn names_go_to_the_kernel_and_back() {
-        for text in ["10.1.2.3:4791", "[fe80::1%3]:65535", "[::1]:1"] {
+        for text in ["10.1.2.3:56081", "[fe80::1%3]:65535", "[::1]:1"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(Name::of(address).get(), Some(address));
         }

@@ -453,7 +453,7 @@ fn our_own_interface_goes_down_and_comes_back() {
 /// have to agree.
 fn asked(lab: &Lab, name: &str, peer: &str) -> String {
     let (name, config) = (name.parse().unwrap(), UdpConfig::default());
-    let address = RailAddress::inet("udp", format!("{peer}:4790").parse().unwrap());
+    let address = RailAddress::inet("udp", format!("{peer}:56080").parse().unwrap());
     let by_name = lab.inside(0, || doorbell_inet::way(&name, &config.wanted(), &address));
     let opened = lab.inside(0, || UdpRail::open(&name, &config).unwrap().open(&address, LIFE));
     match (by_name, opened) {
@@ -551,7 +551,7 @@ fn a_rail_is_where_it_was_opened() {
     assert_eq!(now.prefix, 16);
     let (after, mut rail) = lab.inside(0, move || (rail.place(), rail));
     assert_eq!(after, before);
-    let peer = RailAddress::inet("udp", "10.55.0.2:4790".parse().unwrap());
+    let peer = RailAddress::inet("udp", "10.55.0.2:56080".parse().unwrap());
     let error = lab.inside(0, || rail.open(&peer, LIFE)).unwrap_err().to_string();
     assert!(error.contains("does not have 10.77.0.1 any more"), "{error}");
 }

@@ -44,7 +44,7 @@ struct Kernel {
 }
 
 fn addresses() -> (SocketAddr, SocketAddr) {
-    (([10, 0, 0, 2], 4790).into(), ([10, 0, 0, 1], 4790).into())
+    (([10, 0, 0, 2], 56080).into(), ([10, 0, 0, 1], 56080).into())
 }
 
 /// A receiving half and the kernel below it. `several`: it takes frames of several chunks.
@@ -91,7 +91,7 @@ fn receiver(several: bool) -> Option<(XdpRx, Kernel)> {
         own,
         may_be_unfinished: true,
     });
-    for port in [4790, 4791] {
+    for port in [56080, 56081] {
         rx.name(SocketAddr::new(peer.ip(), port), 7);
     }
     Some((rx, Kernel { memory, queues }))

@@ -52,7 +52,7 @@
 //!
 //! let mut rail = XdpRail::open(&"xdp:eth1".parse()?, &XdpConfig::default())?;
 //! println!("{} on queues {:?}", rail.granted().mode, rail.granted().queues);
-//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:4790".parse()?, Incarnation(1))?;
+//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:56080".parse()?, Incarnation(1))?;
 //! let (tx, _) = rail.split();
 //! if tx.reserve(Channel::Priority, 1) == 1 {
 //!     tx.post(Channel::Priority, peer, b"head", Body::Bytes(b" and body")).expect("reserved");

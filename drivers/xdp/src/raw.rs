@@ -13,7 +13,7 @@ use crate::rail::XdpRail;
 /// # use doorbell_fabric::message::Incarnation;
 /// # use doorbell_xdp::{XdpConfig, XdpRail, XdpRaw};
 /// let mut rail = XdpRail::open(&"xdp:eth1".parse()?, &XdpConfig::default())?;
-/// let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:4790".parse()?, Incarnation(1))?;
+/// let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:56080".parse()?, Incarnation(1))?;
 /// let mut line = XdpRaw::new(rail, peer);
 /// while !line.put(b"ping") {}
 /// let mut answer = [0; 4];

@@ -9,7 +9,7 @@ fn rail(at: usize, text: &str, prefix: u8) -> Offer {
     Offer {
         rail: format!("udp:e{at}").parse().unwrap(),
         wire: "udp".to_owned(),
-        address: RailAddress::inet("udp", (ip, 4790).into()),
+        address: RailAddress::inet("udp", (ip, 56080).into()),
         place: Place {
             interface: format!("e{at}"),
             network: 1,

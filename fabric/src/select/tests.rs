@@ -34,7 +34,7 @@ fn usable(text: &str, wire: &str) -> Candidate {
 
 fn offer(text: &str, wire: &str, address: &str) -> Offer {
     let rail = name(text);
-    let address = match format!("{address}:4790").parse() {
+    let address = match format!("{address}:56080").parse() {
         Ok(socket) => RailAddress::inet(wire, socket),
         Err(_) => RailAddress::native(wire, text.as_bytes()),
     };

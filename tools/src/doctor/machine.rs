@@ -15,6 +15,7 @@ pub(super) fn chain(system: &System) -> Chain {
         cores(walk, system);
         isolation(walk, system);
         governor(walk, system);
+        sleep_states(walk, system);
         pages(walk, system);
         Ok(())
     })
@@ -137,6 +138,40 @@ fn governor(walk: &mut Walk, system: &System) {
     }
 }
 
+/// A state that takes longer to wake from is felt by a rank that sleeps while it waits.
+const LONG_WAKE_US: u64 = 20;
+
+/// How long a core sleeps that has nothing to do. One that polls never does.
+fn sleep_states(walk: &mut Walk, system: &System) {
+    let cores = system.cores();
+    let Some(core) = cores.first() else {
+        return walk.not_applicable("sleep-states", "no core is known");
+    };
+    let folder = format!("/sys/devices/system/cpu/cpu{core}/cpuidle");
+    let of = |state: &String| {
+        let at = |file: &str| format!("{folder}/{state}/{file}");
+        let on = system.number(&at("disable")) == Some(0);
+        let wakes = system.number(&at("latency"))?;
+        on.then(|| (wakes, system.text(&at("name")).unwrap_or_else(|| state.clone())))
+    };
+    match system.names(&folder).iter().filter_map(of).max() {
+        None => walk.not_applicable("sleep-states", "how cores sleep is not this system's to set"),
+        Some((wakes, name)) if wakes <= LONG_WAKE_US => {
+            walk.ok("sleep-states", format!("the deepest, {name}, is left within {wakes} µs"));
+        }
+        Some((wakes, name)) => walk.note(
+            "sleep-states",
+            format!("a core in {name} takes {wakes} µs to wake: ranks that sleep while they wait feel it, those that poll do not"),
+            vec![Fix::run(
+                format!(
+                    "for s in /sys/devices/system/cpu/cpu*/cpuidle/state*; do [ $(cat $s/latency) -le {LONG_WAKE_US} ] || echo 1 > $s/disable; done"
+                ),
+                "forbid the deep states, until the machine starts anew",
+            )],
+        ),
+    }
+}
+
 /// Transparent huge pages, and those that are set aside.
 fn pages(walk: &mut Walk, system: &System) {
     const THP: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -227,6 +262,38 @@ mod tests {
                 .unwrap()
                 .contains("echo performance")
         );
+    }
+
+    #[test]
+    fn a_deep_sleep_is_noted_until_it_is_forbidden() {
+        let fake = Fake::new();
+        assert_eq!(step(&fake, "sleep-states").is, Is::NotApplicable);
+        let state = |number: u32, name: &str, latency: u32, disable: u32| {
+            for (file, value) in [
+                ("name", name.to_owned()),
+                ("latency", latency.to_string()),
+                ("disable", disable.to_string()),
+            ] {
+                fake.file(
+                    &format!("/sys/devices/system/cpu/cpu0/cpuidle/state{number}/{file}"),
+                    &format!("{value}\n"),
+                );
+            }
+        };
+        state(0, "POLL", 0, 0);
+        state(1, "C1", 2, 0);
+        assert_eq!(
+            step(&fake, "sleep-states").saw,
+            "the deepest, C1, is left within 2 µs"
+        );
+        state(2, "C6", 133, 0);
+        let noted = step(&fake, "sleep-states");
+        assert!(
+            noted.is == Is::Note && noted.saw.contains("C6 takes 133 µs"),
+            "{noted:?}"
+        );
+        state(2, "C6", 133, 1);
+        assert_eq!(step(&fake, "sleep-states").is, Is::Ok);
     }
 
     #[test]

@@ -386,11 +386,11 @@ mod tests {
         fake.file("/proc/sys/net/ipv4/ip_local_port_range", "40000\t50000\n");
         assert_eq!(ports(&fake.system(), &UdpConfig::default()), (40_000, 50_000));
         let set = UdpConfig {
-            port: 4790,
+            port: 56080,
             pairs: 4,
             ..UdpConfig::default()
         };
-        assert_eq!(ports(&fake.system(), &set), (4790, 4797));
+        assert_eq!(ports(&fake.system(), &set), (56080, 56087));
     }
 
     #[test]

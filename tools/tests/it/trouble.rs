@@ -125,7 +125,7 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
     };
     let on_port = |mut command: Command, pairs: &str| {
         command
-            .env("DOORBELL_UDP_PORT", "4790")
+            .env("DOORBELL_UDP_PORT", "56080")
             .env("DOORBELL_UDP_PAIRS", pairs);
         command
     };
@@ -155,7 +155,7 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
     // A third at this host finds no pair of ports, and says so.
     let (code, said) = fails(guest(&other, "1", "rate"));
     assert!(
-        code == Some(3) && said.contains("no pair of ports from 4790 on is free"),
+        code == Some(3) && said.contains("no pair of ports from 56080 on is free"),
         "{said}"
     );
     assert_eq!([first.ends(AMPLE), second.ends(AMPLE)], [Some(0); 2]);
@@ -198,7 +198,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     };
     let on_port = |mut command: Command| {
         command
-            .env("DOORBELL_UDP_PORT", "4790")
+            .env("DOORBELL_UDP_PORT", "56080")
             .env("DOORBELL_UDP_PAIRS", "1");
         command
     };
@@ -253,7 +253,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     server.says("came: process");
     let sent = lab.inside(0, || {
         let (peer, stranger) = (
-            second_socket("10.77.0.1:4790"),
+            second_socket("10.77.0.1:56080"),
             UdpSocket::bind("10.77.0.1:0").unwrap(),
         );
         let mut sent = 0u64;
@@ -267,9 +267,9 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
             spoilt[middle] ^= 0x55;
             // A full buffer, or nobody there any more, is no failure of ours.
             let told = [
-                peer.send_to(frame, "10.77.0.2:4790"),
-                stranger.send_to(&spoilt, "10.77.0.2:4790"),
-                stranger.send_to(&frame[..frame.len() / 3], "10.77.0.2:4791"),
+                peer.send_to(frame, "10.77.0.2:56080"),
+                stranger.send_to(&spoilt, "10.77.0.2:56080"),
+                stranger.send_to(&frame[..frame.len() / 3], "10.77.0.2:56081"),
             ];
             sent += told.iter().filter(|told| told.is_ok()).count() as u64;
             thread::sleep(Duration::from_micros(200));

@@ -300,7 +300,9 @@ fn what_the_rail_says_itself_takes_no_room_that_was_promised() {
     let (tx, _) = pair.a.split();
     let room = tx.reserve(Channel::Data, usize::MAX);
     assert!(room > 400, "{room}");
-    let new_peers: Vec<_> = (3..100u8).map(|host| format!("udp:10.0.0.{host}:4790")).collect();
+    let new_peers: Vec<_> = (3..100u8)
+        .map(|host| format!("udp:10.0.0.{host}:56080"))
+        .collect();
     for peer in &new_peers {
         pair.a.open(&peer.parse().unwrap(), Incarnation(1)).unwrap();
     }
@@ -333,9 +335,9 @@ fn neighbouring_ports_are_different_peers() {
         let address = format!("udp:10.0.0.9:{port}").parse().unwrap();
         pair.a.open(&address, Incarnation(1)).unwrap()
     };
-    let first = open(4790);
-    assert_ne!(open(4791), first);
-    assert_eq!(open(4790), first, "known already");
+    let first = open(56080);
+    assert_ne!(open(56081), first);
+    assert_eq!(open(56080), first, "known already");
 }
 
 #[test]

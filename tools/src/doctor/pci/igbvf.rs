@@ -123,7 +123,7 @@ fn frame(walk: &mut Walk, bdf: Bdf, rail: &mut IgbvfRail) -> Link {
         return Ok(());
     };
     let begun = Instant::now();
-    let peer = RailAddress::inet("udp", SocketAddr::new(address, 4790));
+    let peer = RailAddress::inet("udp", SocketAddr::new(address, 56080));
     let peer = match rail.open(&peer, Incarnation(1)) {
         Ok(peer) => peer,
         Err(error) => {

@@ -40,6 +40,7 @@ check "physical function down: done as printed" bash -c "$(fixes "$vf")"
 check "physical function down: it has its link" within 20 grep -q 1 "/sys/class/net/$eth/carrier"
 
 if [ "$IOMMU" = shared ]; then
+    check "a foreign device in the group: bound as printed" bash -c "$(fixes "$vf")"
     breaks "a foreign device in the group" group "$pf" doorbell doctor "$vf"
     echo "$said"
     fixes "$vf"
