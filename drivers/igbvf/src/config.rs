@@ -77,6 +77,13 @@ impl Address {
         own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
     }
 
+    /// Whether a gateway can be on the link: in the function's network, unless there is nobody else in that, or of the link alone.
+    fn may_lead_by(&self, gateway: IpAddr) -> bool {
+        let alone = if self.ip.is_ipv4() { 32 } else { 128 };
+        let of_the_link = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
+        self.is_near(gateway) || self.prefix == alone || of_the_link
+    }
+
     /// The next station on the way to `to`.
     pub(crate) fn station(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_near(to) { Some(to) } else { self.gateway }
@@ -132,11 +139,17 @@ impl IgbvfConfig {
                 "igbvf.gateway is of the other family than the function's address".to_owned(),
             ));
         }
-        Ok(Address {
+        let own = Address {
             ip,
             prefix,
             gateway: self.gateway,
-        })
+        };
+        match self.gateway {
+            Some(gateway) if !own.may_lead_by(gateway) => Err(wrong(format!(
+                "igbvf.gateway {gateway} is not in the function's network {ip}/{prefix}, where it would be asked for"
+            ))),
+            _ => Ok(own),
+        }
     }
 
     /// Checks every other value.
@@ -225,6 +238,33 @@ mod tests {
             (own.station(ip("fd00::5")).is_some(), own.station(ip("fd00::6"))),
             (true, None)
         );
+    }
+
+    #[test]
+    fn a_gateway_is_on_the_link() {
+        let name: RailName = "igbvf:0000:01:10.0".parse().unwrap();
+        let with = |address: &str, gateway: &str| {
+            let config = IgbvfConfig {
+                address: Some(address.to_owned()),
+                gateway: Some(gateway.parse().unwrap()),
+                ..IgbvfConfig::default()
+            };
+            config
+                .address_of(&name, "0000:01:10.0".parse().unwrap())
+                .map_err(|error| error.to_string())
+        };
+        for (address, gateway) in [
+            ("10.0.0.5/24", "10.0.0.1"),
+            ("10.0.0.5/32", "10.1.0.1"),
+            ("fd00::5/64", "fd00::1"),
+            ("fd00::5/64", "fe80::1"),
+        ] {
+            assert!(with(address, gateway).is_ok(), "{address} {gateway}");
+        }
+        for (address, gateway) in [("10.0.0.5/24", "10.0.1.1"), ("fd00::5/64", "fd00:0:0:1::1")] {
+            let said = with(address, gateway).unwrap_err();
+            assert!(said.contains("is not in the function's network"), "{said}");
+        }
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct IgbvfRx {
     /// Chunks that the device may have next.
     fresh: Vec<u32>,
     taken: u64,
+    /// The last entry was not the end of its packet, which is longer than a chunk: what follows is no beginning.
+    amid: bool,
     given: u64,
     told: u64,
     inboxes: [Inbox; 2],
@@ -86,6 +88,7 @@ impl IgbvfRx {
             lent: vec![NOBODY; place.entries].into(),
             fresh: (0..in_ring).rev().collect(),
             taken: 0,
+            amid: false,
             given: 0,
             told: 0,
             inboxes: [Inbox::new(place.entries), Inbox::new(place.entries)],
@@ -111,6 +114,7 @@ impl IgbvfRx {
             self.fresh.push(std::mem::replace(&mut self.lent[slot], NOBODY));
         }
         (self.taken, self.given, self.told) = (0, 0, 0);
+        self.amid = false;
     }
 
     /// Gives the device all chunks that are free.
@@ -199,7 +203,8 @@ impl IgbvfRx {
         let told = bytes.and_then(|bytes: [u8; DESCRIPTOR]| Received::read_from_bytes(&bytes).ok());
         let (status, length) =
             told.map_or((0, 0), |told| (told.status.get(), usize::from(told.length.get())));
-        let is_whole = status & (DONE | END) == DONE | END && length <= self.place.chunk;
+        let goes_on = std::mem::replace(&mut self.amid, status & END == 0);
+        let is_whole = status & (DONE | END) == DONE | END && length <= self.place.chunk && !goes_on;
         if !is_whole {
             self.stats.nonsense += 1;
         } else if status & WRONG_FRAME != 0 {

@@ -158,16 +158,22 @@ pub fn reserved_room_cannot_fail_and_no_more_is_given<D: Datagram>(ends: &mut En
     for channel in CHANNELS {
         let to_b = ends.to_b;
         let (tx, _) = ends.a.split();
-        let room = tx.reserve(channel, usize::MAX);
-        assert!(room > 0, "an idle ring has room");
-        for n in 1..=room {
-            assert_eq!(
-                tx.post(channel, to_b, b"head", Body::Empty),
-                Ok(FrameId(n as u64))
-            );
+        let mut posted = 0;
+        loop {
+            // More than once where the device lets go of the rail's own packets meanwhile: questions for a neighbour's address.
+            let room = tx.reserve(channel, usize::MAX);
+            if room == 0 {
+                break;
+            }
+            for _ in 0..room {
+                posted += 1;
+                assert!(posted < 1 << 20, "a ring is full at some time without a doorbell");
+                let id = tx.post(channel, to_b, b"head", Body::Empty);
+                assert_eq!(id, Ok(FrameId(posted)));
+            }
+            assert_eq!(tx.post(channel, to_b, b"head", Body::Empty), Err(Refused::Full));
         }
-        assert_eq!(tx.post(channel, to_b, b"head", Body::Empty), Err(Refused::Full));
-        assert_eq!(tx.reserve(channel, 1), 0, "the ring is full");
+        assert!(posted > 0, "an idle ring has room");
         tx.doorbell();
         let start = Instant::now();
         while ends.a.split().0.reserve(channel, 1) == 0 {
