@@ -101,6 +101,20 @@ fn a_device_of_the_kernels_or_of_nobody() {
 }
 
 #[test]
+fn the_physical_function_in_the_group_stays_with_the_kernel() {
+    let tree = good();
+    tree.remove("sys/bus/pci/devices/0000:01:00.0/iommu_group");
+    tree.group(7, "0000:01:00.0");
+    let error = broken(&tree, "group");
+    assert!(error.reason().contains("0000:01:00.0 (driver `igb`)"), "{error}");
+    let fix = error.fix();
+    assert!(
+        fix.contains("Access Control Services") && !fix.contains("driver_override"),
+        "{fix}"
+    );
+}
+
+#[test]
 fn somebody_else_in_the_group() {
     let tree = good();
     let other = "0000:02:00.0";

@@ -83,9 +83,14 @@ impl Walk {
             .map(|member| (member.bdf, name(&member.driver)))
             .collect();
         if !others.is_empty() {
+            let parent = match self.found()?.role {
+                Role::Virtual { physical, .. } => Some(physical),
+                _ => None,
+            };
             return Err(Error::NotViable {
                 bdf,
                 group: group.number,
+                parent: parent.filter(|parent| others.iter().any(|(other, _)| other == parent)),
                 others,
             });
         }
@@ -225,6 +230,7 @@ impl Walk {
                     bdf,
                     group: self.found()?.group.as_ref().map_or(0, |group| group.number),
                     others: Vec::new(),
+                    parent: None,
                 });
             }
             _ if is_bound || source.raw_os_error() == Some(libc::EBUSY) => {

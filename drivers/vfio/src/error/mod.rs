@@ -53,6 +53,8 @@ pub enum Error {
         group: u32,
         /// The others with their drivers.
         others: Vec<(Bdf, String)>,
+        /// Among them, the physical function of a virtual one.
+        parent: Option<Bdf>,
     },
     /// A device file is missing.
     NoFile {

@@ -20,6 +20,7 @@ fn one_of_each() -> Vec<Error> {
             bdf,
             group: 7,
             others: vec![(bdf, "igb".to_owned())],
+            parent: None,
         },
         Error::NoFile {
             path: "/dev/vfio/7".into(),

@@ -19,7 +19,7 @@ impl Error {
                 let has = driver.map_or("no driver".to_owned(), |name| format!("driver `{name}`"));
                 format!("device {bdf} has {has}, not vfio-pci")
             }
-            Self::NotViable { bdf, group, others } => {
+            Self::NotViable { bdf, group, others, .. } => {
                 let others: Vec<_> = others
                     .iter()
                     .map(|(bdf, driver)| format!("{bdf} (driver `{driver}`)"))
@@ -134,6 +134,12 @@ impl Error {
             Self::NotViable { group, others, .. } if others.is_empty() => {
                 format!("look at the drivers of /sys/kernel/iommu_groups/{group}/devices/*")
             }
+            Self::NotViable {
+                parent: Some(parent), ..
+            } => format!(
+                "{parent} is its physical function, which has to stay with the kernel; so put the card into a slot whose port keeps functions \
+                 apart (`lspci -vv` shows it with Access Control Services), or switch ACS on in the firmware"
+            ),
             Self::NotViable { others, .. } => {
                 let commands: Vec<_> = others.iter().map(|(bdf, _)| bind(*bdf, true, None)).collect();
                 format!(

@@ -286,9 +286,10 @@ fn cause(error: &Error) -> &'static str {
 /// What mends it; only what changes no more than the device concerned is a command.
 fn fix(error: &Error) -> Fix {
     match error {
-        Error::NotBound { .. } | Error::NotViable { .. } | Error::NoFile { .. } | Error::Forbidden { .. } => {
-            Fix::quoted(&error.fix())
-        }
+        Error::NotBound { .. }
+        | Error::NotViable { parent: None, .. }
+        | Error::NoFile { .. }
+        | Error::Forbidden { .. } => Fix::quoted(&error.fix()),
         error => Fix::hand(error.fix()),
     }
 }

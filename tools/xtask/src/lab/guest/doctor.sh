@@ -42,6 +42,7 @@ check "physical function down: it has its link" within 20 grep -q 1 "/sys/class/
 if [ "$IOMMU" = shared ]; then
     check "a foreign device in the group: bound as printed" bash -c "$(fixes "$vf")"
     breaks "a foreign device in the group" group "$pf" doorbell doctor "$vf"
+    says "a foreign device in the group: not to be taken from the kernel" "$said" 'Access Control Services'
     echo "$said"
     fixes "$vf"
     finish
