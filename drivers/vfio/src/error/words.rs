@@ -19,7 +19,9 @@ impl Error {
                 let has = driver.map_or("no driver".to_owned(), |name| format!("driver `{name}`"));
                 format!("device {bdf} has {has}, not vfio-pci")
             }
-            Self::NotViable { bdf, group, others, .. } => {
+            Self::NotViable {
+                bdf, group, others, ..
+            } => {
                 let others: Vec<_> = others
                     .iter()
                     .map(|(bdf, driver)| format!("{bdf} (driver `{driver}`)"))

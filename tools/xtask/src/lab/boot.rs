@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::beside::{self, Folder};
 use super::capture;
 use super::first_root::{self, KernelFiles, Run};
 use super::images::{Image, Images};
@@ -143,6 +144,7 @@ impl Boots<'_> {
         };
         let bare = Guest {
             devices: &[],
+            beside: &[],
             limit: KVM_LIMIT,
             ..*guest
         };
@@ -164,16 +166,20 @@ impl Boots<'_> {
     ) -> Result<(super::programs::Said, PathBuf), Stop> {
         let first_root = self.folder.join("first-root.cpio");
         first_root::write(&first_root, &self.images.get(Image::Guest)?, kernel, run)?;
+        let folder = Folder::new()?;
+        let devices: Vec<String> = guest.devices.iter().map(|words| folder.in_words(words)).collect();
+        let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
         let machine = Machine {
             accelerator,
             processors: guest.processors,
             memory_mib: guest.memory_mib,
-            devices: guest.devices,
+            devices: &devices,
             kernel: &kernel.image,
             first_root: &first_root,
             append: guest.append,
         };
-        let mut command = machine.command(&self.images.get(Image::Qemu(guest.qemu))?);
+        let command = machine.command(&self.images.get(Image::Qemu(guest.qemu))?);
+        let mut command = beside::with(guest.beside, &folder, &self.tested, command);
         let said = self
             .programs
             .run(&file_name(name), name, &mut command, guest.limit)?;

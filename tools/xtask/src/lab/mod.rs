@@ -11,10 +11,12 @@
 //! | `apt`, `images` | fetching and unpacking |
 //! | `modules`, `cpio`, `first_root` | what the guest's kernel unpacks |
 //! | `qemu`, `boot`, `verdict` | running it, and what came out |
+//! | `beside` | programs of this machine that run as long as a guest does |
 //! | `capture` | what the dissector makes of captures that came out |
 //! | `programs`, `stop` | programs with limits; reasons to stop |
 
 mod apt;
+mod beside;
 mod boot;
 mod capture;
 mod cpio;

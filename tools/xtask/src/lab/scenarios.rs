@@ -33,12 +33,24 @@ pub(super) struct Guest {
     pub(super) script: &'static str,
     /// What the script finds set.
     pub(super) settings: &'static [(&'static str, &'static str)],
+    /// Programs of this machine that run as long as it does: models of devices. `@` stands for a folder of their own, here and in
+    /// `devices`.
+    pub(super) beside: &'static [Beside],
     /// Captures that it brings out, which the dissector has to understand.
     pub(super) captures: &'static [&'static str],
     /// Whether `--short` has it, too.
     pub(super) short: bool,
     /// Then it is killed.
     pub(super) limit: Duration,
+}
+
+/// A program of this machine that runs beside a guest.
+#[derive(Debug)]
+pub(super) struct Beside {
+    /// The program that is tested, with these words between spaces.
+    pub(super) words: &'static str,
+    /// The file by which it is known to be ready.
+    pub(super) ready: &'static str,
 }
 
 pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF];
@@ -187,6 +199,7 @@ const XDP: Guest = Guest {
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
     settings: &[],
+    beside: &[],
     captures: &[],
     short: false,
     limit: Duration::from_secs(150),
@@ -208,6 +221,7 @@ const IGB_VFS: Guest = Guest {
     memory_mib: 1024,
     script: "finish",
     settings: &[],
+    beside: &[],
     captures: &[],
     short: false,
     limit: Duration::from_secs(150),
