@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::unusable;
+use doorbell_inet::{Given, unusable};
 use doorbell_vfio::Bdf;
 
 use crate::layout::Layout;
@@ -38,9 +38,8 @@ pub struct IgbvfConfig {
     pub checksum: bool,
 }
 
-/// The port where none is set, since all are the function's. It and the next one are nobody's: IANA has them in the range for private
-/// use, while devices and dissectors take some lower ones for tunnels' and RoCE's.
-pub const PORT: u16 = 56080;
+/// The port where none is set, since all are the function's.
+pub const PORT: u16 = doorbell_inet::PORT;
 
 impl Default for IgbvfConfig {
     fn default() -> Self {
@@ -57,39 +56,6 @@ impl Default for IgbvfConfig {
     }
 }
 
-/// An address and its network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) ip: IpAddr,
-    pub(crate) prefix: u8,
-    pub(crate) gateway: Option<IpAddr>,
-}
-
-impl Address {
-    /// Whether `to` can be reached without a gateway.
-    fn is_near(&self, to: IpAddr) -> bool {
-        let (own, to, bits) = match (self.ip, to) {
-            (IpAddr::V4(own), IpAddr::V4(to)) => (u128::from(own.to_bits()), u128::from(to.to_bits()), 32),
-            (IpAddr::V6(own), IpAddr::V6(to)) => (own.to_bits(), to.to_bits(), 128),
-            _ => return false,
-        };
-        let host = bits - u32::from(self.prefix);
-        own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
-    }
-
-    /// Whether a gateway can be on the link: in the function's network, unless there is nobody else in that, or of the link alone.
-    fn may_lead_by(&self, gateway: IpAddr) -> bool {
-        let alone = if self.ip.is_ipv4() { 32 } else { 128 };
-        let of_the_link = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
-        self.is_near(gateway) || self.prefix == alone || of_the_link
-    }
-
-    /// The next station on the way to `to`.
-    pub(crate) fn station(&self, to: IpAddr) -> Option<IpAddr> {
-        if self.is_near(to) { Some(to) } else { self.gateway }
-    }
-}
-
 impl IgbvfConfig {
     /// Bytes of rings and frames that a rail locks, for the device to reach.
     #[must_use]
@@ -103,53 +69,18 @@ impl IgbvfConfig {
     }
 
     /// The address of one function.
-    pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<Address, RailError> {
-        let wrong = |reason: String| {
+    pub(crate) fn address_of(&self, name: &RailName, bdf: Bdf) -> Result<Given, RailError> {
+        let text = self.address.as_deref().unwrap_or_default();
+        let is_ours = |whose: &str| {
+            let whose: Result<Bdf, _> = whose.parse();
+            whose
+                .map(|whose| whose == bdf)
+                .map_err(|_| "no PCI address".to_owned())
+        };
+        Given::find(text, self.gateway, ("igbvf", &bdf.to_string()), is_ours).map_err(|reason| {
             let remedy = format!("set igbvf.address to one, as in DOORBELL_IGBVF_ADDRESS={bdf}=10.0.0.5/24");
             unusable(name, reason, remedy)
-        };
-        let text = self.address.as_deref().unwrap_or_default();
-        let mut found = None;
-        for entry in text.split_whitespace() {
-            let (whose, address) = match entry.split_once('=') {
-                None => (None, entry),
-                Some((whose, address)) => {
-                    let whose: Bdf = whose
-                        .parse()
-                        .map_err(|_| wrong(format!("`{whose}` in igbvf.address is no PCI address")))?;
-                    (Some(whose), address)
-                }
-            };
-            if whose.is_none_or(|whose| whose == bdf) {
-                let address = parse(address)
-                    .ok_or_else(|| wrong(format!("`{address}` is no address of a host with its network")))?;
-                if found.replace(address).is_some() {
-                    return Err(wrong(format!("igbvf.address gives {bdf} more than one address")));
-                }
-            }
-        }
-        let (ip, prefix) = found.ok_or_else(|| {
-            wrong("no IP address is set for this function, and no kernel has one for it".to_owned())
-        })?;
-        if self
-            .gateway
-            .is_some_and(|gateway| gateway.is_ipv4() != ip.is_ipv4())
-        {
-            return Err(wrong(
-                "igbvf.gateway is of the other family than the function's address".to_owned(),
-            ));
-        }
-        let own = Address {
-            ip,
-            prefix,
-            gateway: self.gateway,
-        };
-        match self.gateway {
-            Some(gateway) if !own.may_lead_by(gateway) => Err(wrong(format!(
-                "igbvf.gateway {gateway} is not in the function's network {ip}/{prefix}, where it would be asked for"
-            ))),
-            _ => Ok(own),
-        }
+        })
     }
 
     /// Checks every other value.
@@ -174,21 +105,11 @@ impl IgbvfConfig {
     }
 }
 
-/// An address of one host, with the length of its network's prefix.
-fn parse(text: &str) -> Option<(IpAddr, u8)> {
-    let (ip, prefix) = text.split_once('/')?;
-    let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
-    let most = if ip.is_ipv4() { 32 } else { 128 };
-    let is_host =
-        !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback() && ip != IpAddr::from([255; 4]);
-    (is_host && (1..=most).contains(&prefix)).then_some((ip, prefix))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(text: &str, bdf: &str) -> Result<Address, String> {
+    fn of(text: &str, bdf: &str) -> Result<Given, String> {
         let config = IgbvfConfig {
             address: Some(text.to_owned()),
             ..IgbvfConfig::default()
@@ -223,21 +144,6 @@ mod tests {
                 "{text}: {said}"
             );
         }
-    }
-
-    #[test]
-    fn what_is_near_needs_no_gateway() {
-        let mut own = of("10.0.0.5/24", "0000:01:10.0").unwrap();
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(own.station(ip("10.0.0.77")), Some(ip("10.0.0.77")));
-        assert_eq!(own.station(ip("10.0.1.77")), None);
-        own.gateway = Some(ip("10.0.0.1"));
-        assert_eq!(own.station(ip("10.0.1.77")), Some(ip("10.0.0.1")));
-        let own = of("fd00::5/128", "0000:01:10.0").unwrap();
-        assert_eq!(
-            (own.station(ip("fd00::5")).is_some(), own.station(ip("fd00::6"))),
-            (true, None)
-        );
     }
 
     #[test]

@@ -32,7 +32,6 @@
 //! | `open` | everything of a rail, step by step |
 //! | `ring` | a send ring |
 //! | `tx`, `rx` | the two halves |
-//! | `hops` | neighbours: asking and answering |
 //! | `sleep` | interrupts, and the device's leave |
 //! | `rail` | peers, link, and the `Rail` contract |
 //! | `discover` | candidates for discovery |
@@ -58,7 +57,6 @@
 mod config;
 mod desc;
 mod discover;
-mod hops;
 mod layout;
 mod mailbox;
 mod open;

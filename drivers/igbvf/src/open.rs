@@ -6,10 +6,10 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::{HEADERS_4, HEADERS_6, Mac, group_mac, solicited_node};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::unusable;
+use doorbell_inet::{Given, unusable};
 use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
 
-use crate::config::{Address, IgbvfConfig, MTU};
+use crate::config::{IgbvfConfig, MTU};
 use crate::discover::DEVICES;
 use crate::layout::{Layout, bus};
 use crate::mailbox::{Handshake, Mailbox, Silence};
@@ -43,7 +43,7 @@ pub(crate) struct Opened {
     pub(crate) rx: IgbvfRx,
     pub(crate) sleep: Sleep,
     pub(crate) layout: Layout,
-    pub(crate) address: Address,
+    pub(crate) address: Given,
     pub(crate) mac: Mac,
     /// Taken where the physical function gives none.
     pub(crate) own: Mac,
@@ -86,7 +86,7 @@ pub(crate) fn silent(name: &RailName, silence: Silence) -> RailError {
 }
 
 /// Bytes of a frame's headers, and the longest frame.
-pub(crate) fn lengths(address: &Address, config: &IgbvfConfig) -> (usize, usize) {
+pub(crate) fn lengths(address: &Given, config: &IgbvfConfig) -> (usize, usize) {
     let headers = if address.ip.is_ipv4() {
         HEADERS_4
     } else {
@@ -96,7 +96,7 @@ pub(crate) fn lengths(address: &Address, config: &IgbvfConfig) -> (usize, usize)
 }
 
 /// What is agreed on with the physical function.
-pub(crate) fn handshake(own: Mac, address: &Address, mtu: usize) -> Handshake {
+pub(crate) fn handshake(own: Mac, address: &Given, mtu: usize) -> Handshake {
     let group = match address.ip {
         std::net::IpAddr::V6(ip) => Some(group_mac(solicited_node(ip))),
         std::net::IpAddr::V4(_) => None,
@@ -107,7 +107,7 @@ pub(crate) fn handshake(own: Mac, address: &Address, mtu: usize) -> Handshake {
 /// What a rail shall be, before its device is opened.
 pub(crate) struct Plan {
     bdf: Bdf,
-    address: Address,
+    address: Given,
     layout: Layout,
 }
 

@@ -17,11 +17,10 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, Headed, KINDS, Tap, frame_capabilities};
+use doorbell_inet::{CaptureWriter, Given, Headed, Hops, KINDS, Tap, frame_capabilities, network_of};
 use doorbell_vfio::{Claim, Device, Put};
 
-use crate::config::{Address, IgbvfConfig};
-use crate::hops::Hops;
+use crate::config::IgbvfConfig;
 use crate::layout::Layout;
 use crate::mailbox::{Handshake, Silence};
 use crate::open::{self, Held, Plan};
@@ -73,7 +72,7 @@ pub struct IgbvfRail {
     incarnation: Incarnation,
     capabilities: Capabilities,
     config: IgbvfConfig,
-    address: Address,
+    address: Given,
     pub(crate) tx: IgbvfTx,
     pub(crate) rx: IgbvfRx,
     hops: Hops,
@@ -181,6 +180,7 @@ impl IgbvfRail {
         IgbvfStats {
             sent: sent.sent,
             doorbells: sent.doorbells,
+            strangers: self.rx.sorter.strangers,
             unresolved: sent.unresolved,
             answered: self.hops.answered,
             resets: self.resets,
@@ -248,12 +248,12 @@ impl IgbvfRail {
         let told = (self.name.as_str(), "rings of an 82576's virtual function");
         let ways = self.tx.ways.iter().map(|way| way.to);
         let tap = Tap::new(writer, clock, told, self.sockets(), ways);
-        (self.tx.tap, self.rx.tap) = (Some(tap.clone()), Some(tap));
+        (self.tx.tap, self.rx.sorter.tap) = (Some(tap.clone()), Some(tap));
     }
 
     /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
     pub fn end_capture(&mut self) -> Option<CaptureWriter> {
-        self.rx.tap = None;
+        self.rx.sorter.tap = None;
         self.tx.tap.take()?.end()
     }
 
@@ -401,7 +401,7 @@ impl IgbvfRail {
         match self.agreed {
             _ if self.held.is_none() => Time::NEVER,
             // Neighbours wait for an answer.
-            _ if !self.rx.heard.is_empty() => Time::ZERO,
+            _ if !self.rx.sorter.heard.is_empty() => Time::ZERO,
             Agreed::Asking(_) => self.next_look.min(self.next_step),
             Agreed::Yes | Agreed::Later(_) => self.next_look,
         }
@@ -442,13 +442,6 @@ impl fmt::Debug for IgbvfRail {
     }
 }
 
-/// A function has a network of its own, as a network namespace has: what it shares with the interfaces of its host is a wire.
-fn network_of(function: &str) -> u64 {
-    let mut hasher = rustc_hash::FxHasher::default();
-    std::hash::Hash::hash(function, &mut hasher);
-    std::hash::Hasher::finish(&hasher) | 1 << 63
-}
-
 /// What discovery shows before a rail is opened, and what an open one has.
 pub(crate) fn capabilities(limit: usize) -> Capabilities {
     frame_capabilities(
@@ -487,7 +480,7 @@ impl Rail for IgbvfRail {
         }
         self.agree();
         let mut work = 0;
-        while let Some(said) = self.rx.heard.pop_front() {
+        while let Some(said) = self.rx.sorter.heard.pop_front() {
             self.hops.hear(said, now, &mut self.tx);
             work += 1;
         }
@@ -503,7 +496,7 @@ impl Rail for IgbvfRail {
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
         self.sleep.arm();
-        let told = self.held.is_some() && !self.rx.heard.is_empty() || !self.events.is_empty();
+        let told = self.held.is_some() && !self.rx.sorter.heard.is_empty() || !self.events.is_empty();
         let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
@@ -551,7 +544,7 @@ impl Datagram for IgbvfRail {
         }
         let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
         let to = self.hops.sockets(found).map_err(bad)?;
-        let known = self.rx.named(to[0]);
+        let known = self.rx.sorter.named(to[0]);
         if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
             return Ok(PeerIndex(known));
         }
@@ -562,7 +555,7 @@ impl Datagram for IgbvfRail {
         let peer = self.hops.len() as u32;
         let own = self.sockets();
         self.tx.ways.push(Headed::new(own, to));
-        to.iter().for_each(|&address| self.rx.name(address, peer));
+        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
         if let Some(tap) = &self.tx.tap {
             tap.peer(to);
         }

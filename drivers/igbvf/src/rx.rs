@@ -1,16 +1,12 @@
 //! The receiving half: frames lie where the device put them, and their chunks go back to it when they were looked at.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
-use doorbell_fabric::ether::{Arrived, HEADERS_6, RESOLVE_MAX, Resolve};
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_fabric::pcapng::Way;
-use doorbell_inet::{Entry, Inbox, Kept, Other, Spares, Tap, channel_index};
+use doorbell_inet::{Entry, Inbox, Kept, NOBODY, Sorted, Sorter, Spares, channel_index};
 use doorbell_vfio::{Block, Put, after_completion, before_doorbell};
-use rustc_hash::FxHashMap;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::desc::{
@@ -20,16 +16,12 @@ use crate::desc::{
 use crate::regs::ReceiveQueue;
 use crate::stats::IgbvfStats;
 
-/// Nobody who was opened.
-pub(crate) const NOBODY: u32 = u32::MAX;
 /// Most frames that one poll takes.
 const BATCH: usize = 64;
 /// So many chunks are given back at a time while frames come in: each time is a write of a register.
 const GIVE_BACK: u64 = 32;
-/// Most questions of neighbours that wait for the function to answer.
-const HEARD_MAX: usize = 64;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+/// No chunk.
+const NONE: u32 = u32::MAX;
 
 /// Where the ring lies.
 #[derive(Clone, Copy, Debug)]
@@ -60,16 +52,10 @@ pub struct IgbvfRx {
     told: u64,
     inboxes: [Inbox; 2],
     spares: Spares,
-    names: FxHashMap<SocketAddr, u32>,
-    /// Who sent the last frame: mostly the sender of the next one.
-    last: (SocketAddr, u32),
-    own: SocketAddr,
+    pub(crate) sorter: Sorter,
     /// What of a descriptor's status is believed of checksums: nothing, where they are checked here.
     believes: u32,
-    /// What neighbours said, for the rail to answer.
-    pub(crate) heard: VecDeque<Resolve>,
     pub(crate) stats: IgbvfStats,
-    pub(crate) tap: Option<Tap>,
 }
 
 impl IgbvfRx {
@@ -85,7 +71,7 @@ impl IgbvfRx {
             queue: Some(queue),
             memory,
             place,
-            lent: vec![NOBODY; place.entries].into(),
+            lent: vec![NONE; place.entries].into(),
             fresh: (0..in_ring).rev().collect(),
             taken: 0,
             amid: false,
@@ -93,13 +79,9 @@ impl IgbvfRx {
             told: 0,
             inboxes: [Inbox::new(place.entries), Inbox::new(place.entries)],
             spares: Spares::new(in_ring..in_ring + place.spare as u32),
-            names: FxHashMap::default(),
-            last: (own, NOBODY),
-            own,
+            sorter: Sorter::new(own),
             believes: if by_device { VERDICT } else { 0 },
-            heard: VecDeque::with_capacity(HEARD_MAX),
             stats: IgbvfStats::default(),
-            tap: None,
         }
     }
 
@@ -111,7 +93,7 @@ impl IgbvfRx {
     pub(crate) fn restart(&mut self) {
         for at in self.taken..self.given {
             let slot = self.slot(at);
-            self.fresh.push(std::mem::replace(&mut self.lent[slot], NOBODY));
+            self.fresh.push(std::mem::replace(&mut self.lent[slot], NONE));
         }
         (self.taken, self.given, self.told) = (0, 0, 0);
         self.amid = false;
@@ -121,17 +103,6 @@ impl IgbvfRx {
     pub(crate) fn fill(&mut self) {
         self.give();
         self.tell();
-    }
-
-    /// Frames from `address` are this peer's.
-    pub(crate) fn name(&mut self, address: SocketAddr, peer: u32) {
-        self.names.insert(address, peer);
-        self.last = (self.own, NOBODY);
-    }
-
-    /// The peer with this address.
-    pub(crate) fn named(&self, address: SocketAddr) -> Option<u32> {
-        self.names.get(&address).copied()
     }
 
     /// Whether a poll would show something.
@@ -198,7 +169,7 @@ impl IgbvfRx {
         after_completion();
         let slot = self.slot(self.taken);
         self.taken += 1;
-        let chunk = std::mem::replace(&mut self.lent[slot], NOBODY);
+        let chunk = std::mem::replace(&mut self.lent[slot], NONE);
         let bytes = self.memory.as_shared().read(self.place.ring + slot * DESCRIPTOR);
         let told = bytes.and_then(|bytes: [u8; DESCRIPTOR]| Received::read_from_bytes(&bytes).ok());
         let (status, length) =
@@ -220,122 +191,45 @@ impl IgbvfRx {
     fn sort(&mut self, chunk: u32, length: usize, status: u32) -> bool {
         let place = self.place.chunks + chunk as usize * self.place.chunk;
         let packet = self.memory.as_shared().skip(place).take(length);
-        // The second line of a short frame is fetched beside the first, and not after it.
-        std::hint::black_box(packet.read::<1>(LINE));
-        let mut headers = [0; HEADERS_6];
-        let n = packet.copy_to(0, &mut headers);
-        let Some(arrived) = Arrived::read(&headers[..n], length) else {
-            self.hear(chunk, length);
-            return false;
-        };
-        let channel = usize::from(arrived.to.port().wrapping_sub(self.own.port()));
-        if channel > 1 || arrived.to.ip() != self.own.ip() {
-            self.stats.malformed += 1;
-            return false;
-        }
-        let frame = packet.skip(arrived.at).take(arrived.length);
-        match judge(&arrived, frame, self.own.is_ipv4(), status & self.believes) {
-            Sum::Right => {}
-            Sum::RightByDevice => self.stats.checked_by_device += 1,
-            Sum::Wrong => {
-                self.stats.corrupt += 1;
-                return false;
+        match self
+            .sorter
+            .sort(packet, status & self.believes == CHECKED_TRANSPORT)
+        {
+            Sorted::Frame {
+                channel,
+                from,
+                at,
+                length,
+                by_device,
+            } => {
+                self.stats.received += 1;
+                self.stats.checked_by_device += u64::from(by_device);
+                self.inboxes[channel].push(Entry {
+                    chunk,
+                    queue: 0,
+                    kept: false,
+                    from,
+                    at: (place + at) as u32,
+                    length: length as u32,
+                });
+                return true;
             }
+            Sorted::Heard => {}
+            Sorted::Corrupt => self.stats.corrupt += 1,
+            Sorted::Malformed => self.stats.malformed += 1,
         }
-        let from = self.sender(arrived.from);
-        self.stats.received += 1;
-        let at = place + arrived.at;
-        if self.tap.is_some() {
-            self.show(channel, (from, arrived.from), at, arrived.length);
-        }
-        self.inboxes[channel].push(Entry {
-            chunk,
-            queue: 0,
-            kept: false,
-            from,
-            at: at as u32,
-            length: arrived.length as u32,
-        });
-        true
-    }
-
-    /// No frame: a neighbour's question or answer, perhaps.
-    #[cold]
-    fn hear(&mut self, chunk: u32, length: usize) {
-        let place = self.place.chunks + chunk as usize * self.place.chunk;
-        let mut bytes = [0; RESOLVE_MAX];
-        let n = self
-            .memory
-            .as_shared()
-            .skip(place)
-            .take(length)
-            .copy_to(0, &mut bytes);
-        match Resolve::read(&bytes[..n]) {
-            Some(said) if self.heard.len() < HEARD_MAX => self.heard.push_back(said),
-            // They ask again.
-            Some(_) => {}
-            None => self.stats.malformed += 1,
-        }
-    }
-
-    #[cold]
-    fn show(&self, channel: usize, (from, address): (u32, SocketAddr), at: usize, length: usize) {
-        if let Some(tap) = &self.tap {
-            let other = if from == NOBODY {
-                Other::Stranger(Some(address))
-            } else {
-                Other::Peer(from)
-            };
-            let frame = self.memory.as_shared().skip(at).take(length);
-            tap.frame(Way::In, channel, other, &frame.to_vec());
-        }
-    }
-
-    #[inline]
-    fn sender(&mut self, from: SocketAddr) -> u32 {
-        if self.last.0 != from {
-            let known = self.names.get(&from).copied();
-            self.stats.strangers += u64::from(known.is_none());
-            match known {
-                Some(peer) => self.last = (from, peer),
-                None => return NOBODY,
-            }
-        }
-        self.last.1
+        false
     }
 
     /// Gives up the queue.
     pub(crate) fn release(&mut self) {
         self.queue = None;
-        self.names.clear();
-        self.last = (self.own, NOBODY);
+        self.sorter.clear();
     }
-}
-
-/// What a checksum says.
-enum Sum {
-    Right,
-    RightByDevice,
-    Wrong,
 }
 
 /// What the device says of checksums.
 const VERDICT: u32 = CHECKED_TRANSPORT | WRONG_TRANSPORT | WRONG_IP;
-
-/// Whether a frame is as it was sent: by the device's word where it gives a good one, else by its checksum.
-#[inline]
-fn judge(arrived: &Arrived, frame: SharedBytes<'_>, is_ipv4: bool, verdict: u32) -> Sum {
-    if verdict == CHECKED_TRANSPORT && arrived.has_checksum() {
-        return Sum::RightByDevice;
-    }
-    // IPv4 allows to have none: a sender whose rail makes none adds a checksum of its own to the frame.
-    let none_is_right = is_ipv4 && !arrived.has_checksum();
-    if none_is_right || arrived.is_intact(frame.sum().into()) {
-        Sum::Right
-    } else {
-        Sum::Wrong
-    }
-}
 
 impl Receive for IgbvfRx {
     type Kept = Kept;

@@ -6,7 +6,7 @@ use doorbell_fabric::ether::{Headers, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{Headed, Other, Tap, channel_index, each, has_too_many_parts};
+use doorbell_inet::{Headed, Other, Speaker, Tap, channel_index, each, has_too_many_parts};
 
 use crate::ring::SendRing;
 use crate::stats::IgbvfStats;
@@ -47,10 +47,6 @@ impl IgbvfTx {
         }
     }
 
-    pub(crate) fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac) {
-        self.ways[peer].set_macs(own, theirs);
-    }
-
     /// The ring of a channel.
     #[inline]
     fn ring(&self, channel: usize) -> usize {
@@ -78,25 +74,6 @@ impl IgbvfTx {
                 ring.reap();
                 ring.free() <= OWN
             })
-    }
-
-    /// Sends a short packet of the function's own; returns whether there was room beside what is promised to others.
-    pub(crate) fn send_own(&mut self, packet: &[u8]) -> bool {
-        let promised = match self.rings.len() {
-            1 => self.rooms[0] + self.rooms[1],
-            _ => self.rooms[1],
-        };
-        let Some(ring) = self.rings.last_mut().filter(|_| !self.is_off) else {
-            return false;
-        };
-        ring.reap();
-        if ring.free() <= promised {
-            return false;
-        }
-        let length = self.memory.write(ring.next(), packet);
-        ring.post(length, false, self.posted);
-        ring.doorbell();
-        true
     }
 
     /// Writes a packet; returns its length.
@@ -135,6 +112,30 @@ impl IgbvfTx {
         self.rings.clear();
         self.ways.clear();
         self.rooms = [0; 2];
+    }
+}
+
+impl Speaker for IgbvfTx {
+    fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac) {
+        self.ways[peer].set_macs(own, theirs);
+    }
+
+    fn send_own(&mut self, packet: &[u8]) -> bool {
+        let promised = match self.rings.len() {
+            1 => self.rooms[0] + self.rooms[1],
+            _ => self.rooms[1],
+        };
+        let Some(ring) = self.rings.last_mut().filter(|_| !self.is_off) else {
+            return false;
+        };
+        ring.reap();
+        if ring.free() <= promised {
+            return false;
+        }
+        let length = self.memory.write(ring.next(), packet);
+        ring.post(length, false, self.posted);
+        ring.doorbell();
+        true
     }
 }
 

@@ -24,6 +24,12 @@ struct Shared {
 #[derive(Clone)]
 pub struct Tap(Arc<Mutex<Shared>>);
 
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Tap")
+    }
+}
+
 /// The other end of a frame.
 #[derive(Clone, Copy)]
 pub enum Other {

@@ -14,18 +14,23 @@
 //! | `discover` | names of rails over interfaces |
 //! | `capture` | frames as pcapng |
 //! | `frame` | peers by their headers, frames by their parts, what rails of whole packets can do |
+//! | `address` | the address that a function without a kernel is given |
+//! | `hops` | neighbours of such a function: asking and answering |
+//! | `sorter` | packets that arrived, by channel and sender |
 //! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
 //! | `netlink` | questions to the kernel |
 //! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
 //! | `sys` | the unsafe room: calls without safe wrappers |
 #![deny(unsafe_code)]
 
+mod address;
 mod capture;
 mod details;
 mod discover;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod hops;
 mod inbox;
 mod interface;
 mod link;
@@ -34,15 +39,18 @@ mod netlink;
 mod peer;
 mod ports;
 mod route;
+mod sorter;
 #[allow(unsafe_code)]
 mod sys;
 mod wanted;
 mod zero_copy;
 
+pub use address::{Given, network_of};
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};
 pub use frame::{Headed, PARTS_MAX, channel_index, each, frame_capabilities, has_too_many_parts};
+pub use hops::{Hops, Speaker};
 pub use inbox::{Entry, Inbox, Kept, Spares};
 pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
 pub use link::Link;
@@ -50,6 +58,7 @@ pub use neighbour::{Change, Neighbours};
 pub use peer::KINDS;
 pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};
+pub use sorter::{NOBODY, Sorted, Sorter};
 pub use sys::{Assigned, Seen, assigned};
 pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
 pub use zero_copy::{has_zero_copy, zero_copy_pieces};

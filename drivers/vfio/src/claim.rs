@@ -13,6 +13,7 @@ use crate::dma::{Domain, SharedSlab, Slab};
 use crate::error::Error;
 use crate::event::Event;
 use crate::host::Host;
+use crate::space::Space;
 use crate::user::UserDevice;
 
 /// A device that this process drives.
@@ -104,6 +105,15 @@ impl Claim {
                 reason: "cannot be: devices have BARs 0 to 5",
             }),
         }
+    }
+
+    /// Base address register `number`, by whichever way its registers are reached. It keeps the device open: it is dropped
+    /// before the claim is closed, as bars are.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn space(&self, number: u8) -> Result<Space, Error> {
+        Space::new(self.domain.device(), number)
     }
 
     /// Lets the device reach a slab; on an error it comes back.

@@ -29,6 +29,7 @@
 //! | `claim` | a device that is ours |
 //! | `config` | configuration space |
 //! | `bar` | an unsafe room: registers |
+//! | `space` | registers for the control path, mapped or not |
 //! | `dma`, `iova` | memory in two states; bus addresses |
 //! | `event` | eventfds |
 //! | `error/` | one error per step, with its fix |
@@ -68,6 +69,7 @@ mod host;
 mod iova;
 mod kernel;
 mod memlock;
+mod space;
 #[allow(unsafe_code)]
 mod sys;
 mod user;
@@ -85,4 +87,5 @@ pub use event::Event;
 pub use host::Host;
 pub use iova::{BusAddresses, Range};
 pub use memlock::Memlock;
+pub use space::Space;
 pub use user::UserDevice;

@@ -1,5 +1,5 @@
-//! Hardware addresses of the next stations, asked for by the function itself: no kernel has its address, so none asks for it, and
-//! none answers.
+//! Hardware addresses of the next stations, asked for by a virtual function itself: no kernel has its address, so none asks for it,
+//! and none answers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +7,14 @@ use std::time::Duration;
 use doorbell_fabric::ether::{Mac, Resolve, announce, answer, ask};
 use doorbell_fabric::time::Time;
 
-use crate::tx::IgbvfTx;
+/// The half of a rail that sends, as far as neighbours concern it.
+pub trait Speaker {
+    /// The hardware addresses between which frames for this peer travel from now on.
+    fn set_macs(&mut self, peer: usize, own: Mac, theirs: Mac);
+
+    /// Sends a short packet of the function's own; returns whether there was room beside what is promised to others.
+    fn send_own(&mut self, packet: &[u8]) -> bool;
+}
 
 /// After how long a station that does not answer is asked again, and one that does is asked whether it is still there.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -18,6 +25,7 @@ const ASK_MOST: Duration = Duration::from_secs(3);
 const AT_A_TIME: usize = 16;
 
 /// The way to one peer.
+#[derive(Debug)]
 struct Hop {
     station: IpAddr,
     mac: Option<Mac>,
@@ -27,17 +35,21 @@ struct Hop {
 }
 
 /// The ways to all peers, by their numbers.
-pub(crate) struct Hops {
+#[derive(Debug)]
+pub struct Hops {
     own: (IpAddr, Mac),
     list: Vec<Hop>,
     announced: bool,
     /// Who is looked at first.
     turn: usize,
-    pub(crate) answered: u64,
+    /// Questions for the own address that were answered.
+    pub answered: u64,
 }
 
 impl Hops {
-    pub(crate) fn new(own: (IpAddr, Mac)) -> Self {
+    /// Nobody is known yet. `own`: the addresses that questions are asked and answered by.
+    #[must_use]
+    pub fn new(own: (IpAddr, Mac)) -> Self {
         Self {
             own,
             list: Vec::new(),
@@ -47,21 +59,32 @@ impl Hops {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many peers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Whether there is no peer.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Forgets all peers.
+    pub fn clear(&mut self) {
         self.list.clear();
         self.turn = 0;
     }
 
-    pub(crate) fn is_resolved(&self, peer: usize) -> bool {
+    /// Whether the hardware address on the way to this peer is known.
+    #[must_use]
+    pub fn is_resolved(&self, peer: usize) -> bool {
         self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
     }
 
     /// The next peer, behind this station.
-    pub(crate) fn add(&mut self, station: IpAddr, now: Time, tx: &mut IgbvfTx) {
+    pub fn add(&mut self, station: IpAddr, now: Time, tx: &mut impl Speaker) {
         // Another peer behind the same station may have been asked for.
         let mac = self
             .list
@@ -81,14 +104,14 @@ impl Hops {
         }
     }
 
-    fn question(&self, station: IpAddr, tx: &mut IgbvfTx) {
+    fn question(&self, station: IpAddr, tx: &mut impl Speaker) {
         if let Some(packet) = ask(self.own, station) {
             tx.send_own(&packet);
         }
     }
 
     /// The function has this hardware address (again): everybody is told, and asked again.
-    pub(crate) fn begin(&mut self, mac: Mac, tx: &mut IgbvfTx) {
+    pub fn begin(&mut self, mac: Mac, tx: &mut impl Speaker) {
         self.own.1 = mac;
         self.announced = false;
         for (peer, hop) in self.list.iter_mut().enumerate() {
@@ -100,7 +123,7 @@ impl Hops {
     }
 
     /// Hears what a neighbour says, and answers.
-    pub(crate) fn hear(&mut self, said: Resolve, now: Time, tx: &mut IgbvfTx) {
+    pub fn hear(&mut self, said: Resolve, now: Time, tx: &mut impl Speaker) {
         match said {
             Resolve::Asks {
                 from,
@@ -120,7 +143,7 @@ impl Hops {
         }
     }
 
-    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut IgbvfTx) {
+    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut impl Speaker) {
         // Nobody else has our address; who says so is mistaken, or lies.
         if mac == self.own.1 {
             return;
@@ -136,7 +159,7 @@ impl Hops {
     }
 
     /// Asks for those that are due. A few at a time: the others' turn comes with the next looks.
-    pub(crate) fn look(&mut self, now: Time, tx: &mut IgbvfTx) {
+    pub fn look(&mut self, now: Time, tx: &mut impl Speaker) {
         if !self.announced {
             self.announced = announce(self.own).is_some_and(|packet| tx.send_own(&packet));
         }
@@ -164,8 +187,11 @@ impl Hops {
         }
     }
 
-    /// The first two sockets of a peer, if this can be one; else why not.
-    pub(crate) fn sockets(&self, socket: Option<SocketAddr>) -> Result<[SocketAddr; 2], &'static str> {
+    /// The first two sockets of a peer, if this can be one.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn sockets(&self, socket: Option<SocketAddr>) -> Result<[SocketAddr; 2], &'static str> {
         let socket = socket.ok_or("it is not an IP address with a port")?;
         let ip = socket.ip();
         let broadcast = IpAddr::from([255; 4]);

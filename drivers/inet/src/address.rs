@@ -1,0 +1,145 @@
+//! The address that a virtual function is given by its settings: no kernel has one for it.
+
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
+/// An address and its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The function's own.
+    pub ip: IpAddr,
+    /// Bits of the network's prefix.
+    pub prefix: u8,
+    /// Where packets for other networks go.
+    pub gateway: Option<IpAddr>,
+}
+
+impl Given {
+    /// Finds one function's address in a setting: `10.0.0.5/24`, or one for each of several functions, separated by blanks:
+    /// `WHOSE=10.0.0.5/24 OTHER=10.0.0.6/24`. `is_ours` says whether a name in front of `=` is this function's, or why it is none.
+    ///
+    /// # Errors
+    /// Why none is found, as a part of a sentence; `setting` is what the setting is called, and `whose` the function.
+    pub fn find(
+        text: &str,
+        gateway: Option<IpAddr>,
+        (setting, whose): (&str, &str),
+        is_ours: impl Fn(&str) -> Result<bool, String>,
+    ) -> Result<Self, String> {
+        let mut found = None;
+        for entry in text.split_whitespace() {
+            let (ours, address) = match entry.rsplit_once('=') {
+                None => (true, entry),
+                Some((name, address)) => (
+                    is_ours(name).map_err(|why| format!("`{name}` in {setting}.address is {why}"))?,
+                    address,
+                ),
+            };
+            if ours {
+                let address = parse(address)
+                    .ok_or_else(|| format!("`{address}` is no address of a host with its network"))?;
+                if found.replace(address).is_some() {
+                    return Err(format!("{setting}.address gives {whose} more than one address"));
+                }
+            }
+        }
+        let (ip, prefix) =
+            found.ok_or("no IP address is set for this function, and no kernel has one for it")?;
+        if gateway.is_some_and(|gateway| gateway.is_ipv4() != ip.is_ipv4()) {
+            return Err(format!(
+                "{setting}.gateway is of the other family than the function's address"
+            ));
+        }
+        Ok(Self { ip, prefix, gateway })
+    }
+
+    /// Whether `to` can be reached without a gateway.
+    fn is_near(&self, to: IpAddr) -> bool {
+        let (own, to, bits) = match (self.ip, to) {
+            (IpAddr::V4(own), IpAddr::V4(to)) => (u128::from(own.to_bits()), u128::from(to.to_bits()), 32),
+            (IpAddr::V6(own), IpAddr::V6(to)) => (own.to_bits(), to.to_bits(), 128),
+            _ => return false,
+        };
+        let host = bits - u32::from(self.prefix);
+        own.checked_shr(host).unwrap_or(0) == to.checked_shr(host).unwrap_or(0)
+    }
+
+    /// The next station on the way to `to`.
+    #[must_use]
+    pub fn station(&self, to: IpAddr) -> Option<IpAddr> {
+        if self.is_near(to) { Some(to) } else { self.gateway }
+    }
+}
+
+/// An address of one host, with the length of its network's prefix.
+fn parse(text: &str) -> Option<(IpAddr, u8)> {
+    let (ip, prefix) = text.split_once('/')?;
+    let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let is_host =
+        !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback() && ip != IpAddr::from([255; 4]);
+    (is_host && (1..=most).contains(&prefix)).then_some((ip, prefix))
+}
+
+/// A function has a network of its own, as a network namespace has: what it shares with the interfaces of its host is a wire.
+#[must_use]
+pub fn network_of(function: &str) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    function.hash(&mut hasher);
+    hasher.finish() | 1 << 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, gateway: Option<&str>) -> Result<Given, String> {
+        Given::find(
+            text,
+            gateway.map(|gateway| gateway.parse().unwrap()),
+            ("igbvf", "one"),
+            |name| match name {
+                "one" => Ok(true),
+                "two" => Ok(false),
+                _ => Err("nobody".to_owned()),
+            },
+        )
+    }
+
+    #[test]
+    fn each_function_has_its_address() {
+        assert_eq!(of("10.0.0.5/24", None).unwrap().ip.to_string(), "10.0.0.5");
+        let both = "two=10.0.0.5/24 one=fd00::6/64";
+        assert_eq!(of(both, None).unwrap().ip.to_string(), "fd00::6");
+        for (text, gateway, word) in [
+            ("two=10.0.0.5/24", None, "no IP address is set"),
+            ("10.0.0.5/24 one=10.0.0.6/24", None, "more than one"),
+            ("three=10.0.0.5/24", None, "is nobody"),
+            ("10.0.0.5", None, "no address of a host"),
+            ("10.0.0.5/24", Some("fd00::1"), "other family"),
+        ] {
+            assert!(of(text, gateway).unwrap_err().contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_near_needs_no_gateway() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let own = of("10.0.0.5/24", None).unwrap();
+        assert_eq!(own.station(ip("10.0.0.77")), Some(ip("10.0.0.77")));
+        assert_eq!(own.station(ip("10.0.1.77")), None);
+        let own = of("10.0.0.5/24", Some("10.0.0.1")).unwrap();
+        assert_eq!(own.station(ip("10.0.1.77")), Some(ip("10.0.0.1")));
+        let own = of("fd00::5/128", None).unwrap();
+        assert_eq!(
+            (own.station(ip("fd00::5")).is_some(), own.station(ip("fd00::6"))),
+            (true, None)
+        );
+    }
+
+    #[test]
+    fn functions_have_networks_of_their_own() {
+        assert_ne!(network_of("0000:01:10.0"), network_of("0000:01:10.2"));
+        assert!(network_of("x") >> 63 == 1, "and none of a namespace");
+    }
+}

@@ -1,0 +1,339 @@
+//! From a function in any state to queues that run, and back: a list of steps, each of which is begun and then looked at, so that a rail
+//! that begins anew stops nobody.
+//!
+//! ```text
+//!   queues off ─► old filters away ─► OPEN, INIT, NOTIFY ─► rings told ─► filters ─► queue pairs on ─►
+//!   receive queues on, then filled ─► send queues on ─► ENABLE
+//! ```
+//!
+//! Receive queues are on before they are filled: future firmware wants that, and today's takes both orders.
+//!
+//! Sources: libfabric `usd_queues.c` (the order of queues), Linux `usnic_ib_qp_grp.c` (filters first, then QP_ENABLE), DPDK
+//! `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is unknown [U]: see
+//! [`VfCommands`](crate::VfCommands).
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::ether::KIND_ARP;
+
+use crate::config::VfCommands;
+use crate::devcmd::{Arguments, Command, ENABLE, INIT, INIT_STATUS, NOTIFY, OPEN, OPEN_STATUS, arguments};
+use crate::errno::{Errno, Fault};
+use crate::filter::Match;
+use crate::notify::NOTIFY_BYTES;
+use crate::open::Held;
+use crate::pf::{NO_INTERRUPT, OPEN_KEEPS_CACHES};
+use crate::queue::{Side, Turning};
+use crate::rx::UsnicRx;
+use crate::steer::{Request, Trouble};
+use crate::tx::UsnicTx;
+
+/// How long the second half of a two-part command may take, and how long an earlier command is waited for.
+const STATUS_LIMIT: Duration = Duration::from_secs(2);
+const STATUS_BETWEEN: Duration = Duration::from_millis(1);
+const BUSY_LIMIT: Duration = Duration::from_millis(100);
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Off(Side, usize),
+    On(Side, usize),
+    /// On the way to a new beginning: nothing that it answers matters.
+    Forget(Request),
+    Own(Command, [u64; 2]),
+    /// Until its first result is 0.
+    Status(Command),
+    Program,
+    Steer(Request),
+    /// The same, where it may be refused.
+    Wish(Request),
+    Fill,
+}
+
+/// What a step waits for.
+#[derive(Debug)]
+enum Doing {
+    Turning(Turning),
+    Steering,
+    /// An earlier command, until then.
+    Block(Instant),
+    Command(Instant),
+    /// The next question for the end of a two-part command, at the first time; the last, at the second.
+    Again(Instant, Instant),
+}
+
+/// A function on its way.
+#[derive(Debug)]
+pub(crate) struct Bringup {
+    steps: VecDeque<Step>,
+    doing: Option<Doing>,
+    /// When the second half of a two-part command has to be done.
+    until: Option<Instant>,
+    policy: VfCommands,
+    /// The function has refused a command that was only tried: the others are not.
+    is_refused: bool,
+}
+
+/// What the steps are about.
+pub(crate) struct Parts<'a> {
+    pub(crate) tx: &'a mut UsnicTx,
+    pub(crate) rx: &'a mut UsnicRx,
+    pub(crate) held: &'a mut Held,
+}
+
+impl Bringup {
+    /// From anything to running queues, for this socket.
+    pub(crate) fn new(held: &mut Held, (address, port): (Ipv4Addr, u16)) -> Self {
+        let mut steps = VecDeque::new();
+        for pair in 0..2 {
+            steps.push_back(Step::Off(Side::Send, pair));
+        }
+        for pair in 0..2 {
+            steps.push_back(Step::Off(Side::Receive, pair));
+        }
+        if std::mem::take(&mut held.is_steered) {
+            steps.extend([0, 1].map(|pair| Step::Forget(Request::Disable(pair))));
+        }
+        let filters = std::mem::take(&mut held.filters).into_iter();
+        steps.extend(filters.map(|filter| Step::Forget(Request::Unsteer(filter))));
+        let policy = held.vf_commands;
+        if policy != VfCommands::Skip {
+            let notify = [held.notify_bus(), NOTIFY_BYTES as u64 | NO_INTERRUPT];
+            steps.extend([
+                Step::Own(OPEN, [OPEN_KEEPS_CACHES, 0]),
+                Step::Status(OPEN_STATUS),
+                Step::Own(INIT, [0; 2]),
+                Step::Status(INIT_STATUS),
+                Step::Own(NOTIFY, notify),
+            ]);
+        }
+        steps.push_back(Step::Program);
+        let udp = |pair: u16| Match::Udp {
+            address,
+            port: port + pair,
+        };
+        steps.push_back(Step::Steer(Request::Steer(udp(0), 0)));
+        steps.push_back(Step::Steer(Request::Steer(udp(1), 1)));
+        if held.wants_arp {
+            steps.push_back(Step::Wish(Request::Steer(Match::Ethertype(KIND_ARP), 0)));
+        }
+        steps.extend([0, 1].map(|pair| Step::Steer(Request::Enable(pair))));
+        steps.extend([0, 1].map(|pair| Step::On(Side::Receive, pair)));
+        steps.push_back(Step::Fill);
+        steps.extend([0, 1].map(|pair| Step::On(Side::Send, pair)));
+        if policy != VfCommands::Skip {
+            steps.push_back(Step::Own(ENABLE, [0; 2]));
+        }
+        Self {
+            steps,
+            doing: None,
+            until: None,
+            policy,
+            is_refused: false,
+        }
+    }
+
+    /// Queues off and nothing steered any more: what is done before a device is given back.
+    pub(crate) fn end(held: &mut Held) -> Self {
+        let mut this = Self::new(held, (Ipv4Addr::UNSPECIFIED, 0));
+        this.steps
+            .retain(|step| matches!(step, Step::Off(..) | Step::Forget(_)));
+        this
+    }
+
+    /// Goes on as far as it can without waiting; true at the end.
+    pub(crate) fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        while let Some(&step) = self.steps.front() {
+            if self.doing.is_none() && self.begin(step, parts)? {
+                self.steps.pop_front();
+                continue;
+            }
+            if !self.look(step, parts)? {
+                return Ok(false);
+            }
+            self.doing = None;
+            self.steps.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Begins a step; true where that is all of it.
+    fn begin(&mut self, step: Step, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        let held = &mut *parts.held;
+        self.doing = Some(match step {
+            Step::Off(side, pair) => Doing::Turning(Turning::off(window(parts, side, pair)?, side)?),
+            Step::On(side, pair) => Doing::Turning(Turning::on(window(parts, side, pair)?, side)?),
+            Step::Program => {
+                program(parts)?;
+                return Ok(true);
+            }
+            Step::Fill => {
+                parts.rx.fill();
+                return Ok(true);
+            }
+            Step::Own(..) | Step::Status(_) if self.is_refused => return Ok(true),
+            Step::Own(..) | Step::Status(_) => Doing::Block(Instant::now() + BUSY_LIMIT),
+            Step::Steer(_) | Step::Wish(_) | Step::Forget(_) if held.own.devcmd.is_busy()? => {
+                Doing::Block(Instant::now() + BUSY_LIMIT)
+            }
+            Step::Steer(request) | Step::Wish(request) => {
+                held.is_steered = true;
+                held.steering.begin(&mut held.own, request)?;
+                Doing::Steering
+            }
+            Step::Forget(request) => {
+                if held.steering.begin(&mut held.own, request).is_err() {
+                    return Ok(true);
+                }
+                Doing::Steering
+            }
+        });
+        Ok(false)
+    }
+
+    /// Looks at what is under way; true when it is done.
+    fn look(&mut self, step: Step, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        match (step, &mut self.doing) {
+            (Step::Off(side, pair) | Step::On(side, pair), Some(Doing::Turning(turning))) => {
+                Ok(turning.poll(window(parts, side, pair)?)?)
+            }
+            (Step::Steer(request) | Step::Wish(request) | Step::Forget(request), Some(Doing::Steering)) => {
+                let held = &mut *parts.held;
+                let Some(ended) = held.steering.poll(&mut held.own) else {
+                    return Ok(false);
+                };
+                steered(held, step, request, ended)?;
+                Ok(true)
+            }
+            (_, Some(Doing::Block(until))) => {
+                let until = *until;
+                self.wait(step, until, parts)
+            }
+            (_, Some(Doing::Again(next, last))) => {
+                if Instant::now() >= *next {
+                    let last = *last;
+                    self.ask(step, parts, last)?;
+                }
+                Ok(false)
+            }
+            (Step::Own(command, _) | Step::Status(command), Some(Doing::Command(_))) => {
+                match parts.held.own.devcmd.poll() {
+                    None => Ok(false),
+                    Some(ended) => self.answered(step, command, ended, parts),
+                }
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// An earlier command of the function's block ends, or does not.
+    fn wait(&mut self, step: Step, until: Instant, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        if parts.held.own.devcmd.is_busy()? {
+            return if Instant::now() >= until {
+                Err(Fault::Busy.into())
+            } else {
+                Ok(false)
+            };
+        }
+        match step {
+            Step::Own(..) | Step::Status(_) => {
+                let last = *self.until.get_or_insert_with(|| Instant::now() + STATUS_LIMIT);
+                self.ask(step, parts, last)?;
+            }
+            _ => {
+                self.doing = None;
+                return self.begin(step, parts);
+            }
+        }
+        Ok(false)
+    }
+
+    fn ask(&mut self, step: Step, parts: &mut Parts<'_>, last: Instant) -> Result<(), Trouble> {
+        let (command, first) = match step {
+            Step::Own(command, first) => (command, first),
+            Step::Status(command) => (command, [0; 2]),
+            _ => return Ok(()),
+        };
+        parts.held.own.devcmd.begin(command, &arguments(&first))?;
+        self.doing = Some(Doing::Command(last));
+        Ok(())
+    }
+
+    fn answered(
+        &mut self,
+        step: Step,
+        command: Command,
+        ended: Result<Arguments, Fault>,
+        parts: &mut Parts<'_>,
+    ) -> Result<bool, Trouble> {
+        let results = match ended {
+            Ok(results) => results,
+            Err(fault) if fault.is_no() && self.policy == VfCommands::Try => {
+                self.is_refused = true;
+                self.until = None;
+                return Ok(true);
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        let last = match self.doing {
+            Some(Doing::Command(last)) => last,
+            _ => Instant::now(),
+        };
+        if matches!(step, Step::Status(_)) && results[0] != 0 {
+            if Instant::now() >= last {
+                return Err(Fault::TimedOut(command.name).into());
+            }
+            self.doing = Some(Doing::Again(Instant::now() + STATUS_BETWEEN, last));
+            return Ok(false);
+        }
+        self.until = None;
+        if command == INIT_STATUS && results[1] != 0 {
+            let number = u32::try_from(results[1]).unwrap_or(u32::MAX);
+            return Err(Fault::Refused(INIT.name, Errno(number)).into());
+        }
+        if command == NOTIFY {
+            parts.held.notify_kept = (results[1] as u32 as usize).min(NOTIFY_BYTES);
+        }
+        Ok(true)
+    }
+}
+
+/// The registers of a queue.
+fn window<'a>(parts: &'a Parts<'_>, side: Side, pair: usize) -> Result<&'a crate::window::Window, Fault> {
+    let found = match side {
+        Side::Send => parts.tx.rings.get(pair).map(|ring| ring.window()),
+        Side::Receive => parts.rx.rings.get(pair).map(|ring| ring.window()),
+    };
+    // They are there as long as the device is.
+    found.ok_or(Fault::Gone)
+}
+
+/// All queues are off, and told where everything is.
+fn program(parts: &mut Parts<'_>) -> Result<(), Fault> {
+    parts.tx.program()?;
+    parts.rx.program(&parts.held.interrupts)?;
+    Ok(())
+}
+
+fn steered(
+    held: &mut Held,
+    step: Step,
+    request: Request,
+    ended: Result<u64, Trouble>,
+) -> Result<(), Trouble> {
+    match (step, ended) {
+        (Step::Steer(_) | Step::Wish(_), Ok(value)) => {
+            if let Request::Steer(what, _) = request {
+                held.filters.push(value);
+                held.has_arp |= matches!(what, Match::Ethertype(_));
+            }
+            Ok(())
+        }
+        // The device's own word against a filter that is only wished for; anything else is no word.
+        (Step::Wish(_), Err(trouble)) if trouble.errno().is_some() => Ok(()),
+        (Step::Forget(_), _) => Ok(()),
+        (_, ended) => ended.map(drop),
+    }
+}

@@ -1,0 +1,266 @@
+//! Sizes and switches of the usnic rail, the address that a function is given, and what the reference leaves open.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::{Given, unusable};
+
+use crate::layout::{Layout, RING_MOST};
+use crate::place::Object;
+
+/// The longest IP packet: usNIC's MTU is 68 to 9000.
+pub(crate) const MTU_MAX: usize = 9_000;
+/// What everybody takes.
+pub(crate) const MTU: usize = 1_500;
+/// Bytes of Ethernet's header, and of a tag that may come with it.
+pub(crate) const LINK: usize = 14;
+const TAG: usize = 4;
+/// The function does not set the room for frames below this many bytes: lines of 64.
+const LINE: usize = 64;
+
+/// Who installs filters and turns queue pairs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// The agent, where its socket is there; else the function itself.
+    #[default]
+    Auto,
+    /// The agent, or nobody.
+    Agent,
+    /// The function's own command block, as on a vNIC that is owned whole. A real usNIC function may refuse it (error 3).
+    Direct,
+    /// The physical function, which this process opens for itself.
+    Proxy,
+}
+
+/// What is done with commands that the reference does not say a virtual function takes [U].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VfCommands {
+    /// They are tried, and may be refused (errors 3 and 5).
+    #[default]
+    Try,
+    /// They are not sent: no public driver sends them to a usNIC function.
+    Skip,
+    /// They have to work: as on a vNIC that is owned whole.
+    Need,
+}
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsnicConfig {
+    /// The function's own IPv4 address: `10.0.0.5/24`, or one for each of several functions, separated by blanks:
+    /// `0000:3b:00.1=10.0.0.5/24 model/D/vf1=10.0.0.6/24`. A modelled function without one gets `10.86.0.(number + 1)/24`.
+    pub address: Option<String>,
+    /// Where packets for other networks go.
+    pub gateway: Option<IpAddr>,
+    /// The port of the priority channel; the data channel has the next one.
+    pub port: u16,
+    /// Largest IP packet, in bytes.
+    pub mtu: usize,
+    /// Frames of the data channel that can wait to be received, and to be sent: powers of two.
+    pub receive_ring: usize,
+    /// See `receive_ring`.
+    pub send_ring: usize,
+    /// Received frames that can be kept out of the rings at a time.
+    pub spare: usize,
+    /// Whether the device makes and checks checksums.
+    pub checksum: bool,
+    /// Who steers frames to the function's queues.
+    pub control: Control,
+    /// The agent's socket; by default beside the model's sockets, or `/run/doorbell/usnic-BDF.sock` of the physical function.
+    pub agent: Option<PathBuf>,
+    /// Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE.
+    pub vf_commands: VfCommands,
+    /// Whether interrupts may wake a sleeper. Without, one who sleeps looks every millisecond.
+    pub interrupts: bool,
+    /// Whether ARP comes by a filter of its own. Without, the rail cannot answer who asks for its address, and stations have to be
+    /// known by who writes first.
+    pub arp: bool,
+    /// The hardware address, where neither the function nor its physical one tells it.
+    pub mac: Option<Mac>,
+}
+
+/// The port where none is set: the first of those that the udp rail tries.
+pub const PORT: u16 = 4790;
+
+impl Default for UsnicConfig {
+    fn default() -> Self {
+        Self {
+            address: None,
+            gateway: None,
+            port: PORT,
+            mtu: MTU,
+            receive_ring: 1024,
+            send_ring: 512,
+            spare: 256,
+            checksum: true,
+            control: Control::Auto,
+            agent: None,
+            vf_commands: VfCommands::Try,
+            interrupts: true,
+            arp: true,
+            mac: None,
+        }
+    }
+}
+
+impl UsnicConfig {
+    /// Bytes of rings and frames that a rail locks, for the device to reach.
+    #[must_use]
+    pub fn locked_bytes(&self) -> u64 {
+        self.layout().bytes() as u64
+    }
+
+    /// Bytes that the device may write of a received frame.
+    pub(crate) fn room(&self) -> usize {
+        (self.mtu + LINK + TAG).next_multiple_of(LINE)
+    }
+
+    /// How the memory is cut up.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.send_ring, self.receive_ring, self.spare, self.room())
+    }
+
+    /// The address of one function.
+    pub(crate) fn address_of(&self, name: &RailName, object: &Object) -> Result<Given, RailError> {
+        let wrong = |reason: String| {
+            let remedy =
+                format!("set usnic.address to one, as in DOORBELL_USNIC_ADDRESS={object}=10.0.0.5/24");
+            unusable(name, reason, remedy)
+        };
+        let text = self.address.as_deref().unwrap_or_default();
+        let is_ours = |whose: &str| {
+            Object::parse(whose)
+                .map(|whose| whose == *object)
+                .map_err(|_| "no PCI address and no function of a model".to_owned())
+        };
+        let label = object.to_string();
+        let found = Given::find(text, self.gateway, ("usnic", &label), is_ours);
+        let given = match (found, object) {
+            (Err(_), Object::Model { .. }) if text.is_empty() => modelled(object.index(), self.gateway),
+            (found, _) => found.map_err(wrong)?,
+        };
+        if !given.ip.is_ipv4() {
+            return Err(wrong(
+                "usNIC steers by IPv4 addresses only, and this one is IPv6".to_owned(),
+            ));
+        }
+        Ok(given)
+    }
+
+    /// Checks every other value.
+    pub(crate) fn check(&self, name: &RailName) -> Result<(), RailError> {
+        let ring = |entries: usize| entries.is_power_of_two() && (64..=RING_MOST).contains(&entries);
+        let reason = if !ring(self.receive_ring) || !ring(self.send_ring) {
+            "its rings hold a power of two of frames, from 64 to 4096"
+        } else if self.spare > 1 << 14 {
+            "at most 16384 frames can be kept"
+        } else if self.port == 0 || self.port == u16::MAX {
+            "a pair of ports starts between 1 and 65534"
+        } else if !(576..=MTU_MAX).contains(&self.mtu) {
+            "usNIC takes IP packets of 576 to 9000 bytes here"
+        } else {
+            return Ok(());
+        };
+        Err(unusable(
+            name,
+            reason,
+            "change the usnic.* settings, or udp.port and udp.mtu",
+        ))
+    }
+}
+
+/// What a modelled function has where nothing is set: nobody else is on its link.
+fn modelled(index: u32, gateway: Option<IpAddr>) -> Given {
+    Given {
+        ip: Ipv4Addr::new(10, 86, (index / 254) as u8, (index % 254) as u8 + 1).into(),
+        prefix: 16,
+        gateway,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: Option<&str>, object: &str) -> Result<String, String> {
+        let config = UsnicConfig {
+            address: text.map(str::to_owned),
+            ..UsnicConfig::default()
+        };
+        let name = format!("usnic:{object}").parse().unwrap();
+        let object = Object::parse(object).unwrap();
+        config
+            .address_of(&name, &object)
+            .map(|given| format!("{}/{}", given.ip, given.prefix))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_function_has_its_address() {
+        let both = Some("0000:3b:00.1=10.0.0.5/24 model/D/vf1=10.0.0.6/24");
+        assert_eq!(of(both, "0000:3b:00.1").unwrap(), "10.0.0.5/24");
+        assert_eq!(of(both, "model/D/vf1").unwrap(), "10.0.0.6/24");
+        assert_eq!(of(None, "model/D/vf0").unwrap(), "10.86.0.1/16");
+        assert_eq!(of(None, "model/D/vf300").unwrap(), "10.86.1.47/16");
+        for (text, object, word) in [
+            (None, "0000:3b:00.1", "no IP address is set"),
+            (both, "model/D/vf0", "no IP address is set"),
+            (Some("fd00::5/64"), "0000:3b:00.1", "IPv4 addresses only"),
+            (
+                Some("eth0=10.0.0.5/24"),
+                "0000:3b:00.1",
+                "no PCI address and no function",
+            ),
+        ] {
+            let said = of(text, object).unwrap_err();
+            assert!(
+                said.contains(word) && said.contains("DOORBELL_USNIC_ADDRESS"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let name: RailName = "usnic:0000:3b:00.1".parse().unwrap();
+        let good = UsnicConfig::default;
+        assert!(good().check(&name).is_ok());
+        let bad = [
+            UsnicConfig {
+                receive_ring: 100,
+                ..good()
+            },
+            UsnicConfig {
+                send_ring: 8192,
+                ..good()
+            },
+            UsnicConfig {
+                spare: 1 << 20,
+                ..good()
+            },
+            UsnicConfig { port: 0, ..good() },
+            UsnicConfig { mtu: 9_001, ..good() },
+        ];
+        for config in bad {
+            assert!(config.check(&name).unwrap_err().to_string().contains("usnic.*"));
+        }
+    }
+
+    #[test]
+    fn the_room_for_a_frame_takes_its_headers_and_a_tag() {
+        for mtu in [576, 1500, 8_972, 9_000] {
+            let config = UsnicConfig {
+                mtu,
+                ..UsnicConfig::default()
+            };
+            assert!(
+                config.room() >= mtu + 18
+                    && config.room() <= config.layout().chunk
+                    && config.room() < 1 << 14
+            );
+        }
+    }
+}

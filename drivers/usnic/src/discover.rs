@@ -1,0 +1,173 @@
+//! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way, without opening any.
+
+use doorbell_fabric::discover::{Candidate, Driver};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_vfio::{Host, PciDevice};
+
+use crate::config::UsnicConfig;
+use crate::open::{agent_socket, limit};
+use crate::place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
+use crate::rail::capabilities;
+
+/// Finds usnic rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each virtual function. All are used only
+/// when named: an open rail has its device alone.
+#[derive(Clone, Debug, Default)]
+pub struct UsnicDriver {
+    /// With what rails will be opened.
+    pub config: UsnicConfig,
+}
+
+const REASON: &str = "an open rail has its device alone, and resets it";
+
+impl UsnicDriver {
+    /// A candidate for a function, which `bound` may object to.
+    fn judge(&self, name: RailName, object: &Object, bound: Result<(), RailError>) -> Candidate {
+        let usable = self
+            .config
+            .check(&name)
+            .and_then(|()| self.config.address_of(&name, object))
+            .and_then(|address| bound.map(|()| address));
+        let address = usable
+            .as_ref()
+            .ok()
+            .map(|address| format!("{}/{}", address.ip, address.prefix));
+        let candidate = match usable {
+            Ok(_) => Candidate::usable(name, capabilities(limit(&self.config))),
+            Err(RailError::Unusable { reason, remedy, .. }) => Candidate::rejected(name, reason, remedy),
+            Err(error) => Candidate::rejected(name, error.to_string(), "see `doorbell doctor`"),
+        };
+        let mut facts = candidate.fact("interface", object.to_string());
+        if let Some(address) = address {
+            facts = facts.fact("address", address);
+        }
+        let agent = agent_socket(&self.config, object).filter(|socket| socket.exists());
+        if let Some(socket) = agent {
+            facts = facts.fact("agent", socket.display().to_string());
+        }
+        facts.only_when_named(REASON)
+    }
+
+    fn of_device(&self, name: RailName, device: &PciDevice) -> Candidate {
+        let bound = bound(&name, device);
+        let candidate = self.judge(name, &Object::Pci(device.bdf), bound).fact(
+            "driver",
+            device.driver.clone().unwrap_or_else(|| "none".to_owned()),
+        );
+        match &device.group {
+            Some(group) => candidate.fact("iommu group", group.number.to_string()),
+            None => candidate,
+        }
+    }
+
+    /// One that a process models: whether it is there is seen at its socket.
+    fn of_model(&self, name: RailName, object: &Object) -> Candidate {
+        let socket = object.socket().unwrap_or_default();
+        let there = if socket.exists() {
+            Ok(())
+        } else {
+            Err(doorbell_inet::unusable(
+                &name,
+                format!("nobody has made the socket {}", socket.display()),
+                "start the model: doorbell model vic --dir DIR",
+            ))
+        };
+        self.judge(name, object, there)
+    }
+}
+
+/// Whether a function is bound to what can be opened.
+fn bound(name: &RailName, device: &PciDevice) -> Result<(), RailError> {
+    if device.is_bound() {
+        return Ok(());
+    }
+    let driver = match &device.driver {
+        Some(driver) => format!("the driver `{driver}` has it"),
+        None => "no driver has it".to_owned(),
+    };
+    Err(doorbell_inet::unusable(
+        name,
+        format!("{driver}, and not vfio-pci"),
+        format!(
+            "`doorbell doctor --fix {}` prints the commands that bind it",
+            device.bdf
+        ),
+    ))
+}
+
+impl Driver for UsnicDriver {
+    fn kind(&self) -> &'static str {
+        "usnic"
+    }
+
+    /// Physical functions, which mostly are the machine's own network, are no candidates unless named.
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        // A machine without PCI has none.
+        let devices = Host::here().devices().unwrap_or_default();
+        let ours = devices.iter().filter(|device| {
+            let identity = (device.vendor, device.device);
+            DEVICES.contains(&identity) && identity != DEVICE_PF
+        });
+        ours.map(|device| Ok(self.of_device(format!("usnic:{}", device.bdf).parse()?, device)))
+            .collect()
+    }
+
+    /// Devices that are there and of another kind, short addresses, and those that are not there.
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let object = match Object::of(name) {
+            Ok(object) => object,
+            Err(RailError::Unusable { reason, remedy, .. }) => {
+                return Some(Candidate::rejected(name.clone(), reason, remedy));
+            }
+            Err(error) => return Some(Candidate::rejected(name.clone(), error.to_string(), "")),
+        };
+        let Object::Pci(bdf) = object else {
+            return Some(self.of_model(name.clone(), &object));
+        };
+        Some(match Host::here().device(bdf) {
+            Ok(device) if DEVICES.contains(&(device.vendor, device.device)) => {
+                self.of_device(name.clone(), &device)
+            }
+            Ok(device) => {
+                let is_admin = (device.vendor, device.device) == DEVICE_ADMIN;
+                let what = if is_admin {
+                    "a stand-alone function of a VIC, which takes its commands over queues that this rail does not speak"
+                } else {
+                    "no function of a VIC"
+                };
+                Candidate::rejected(
+                    name.clone(),
+                    format!(
+                        "the device is {:04x}:{:04x}, {what}",
+                        device.vendor, device.device
+                    ),
+                    "name one of 1137:00cf, as `doorbell doctor` lists them",
+                )
+            }
+            Err(error) => Candidate::rejected(name.clone(), error.reason(), error.fix()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::discover::discover;
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_to_do() {
+        for (text, words) in [
+            ("usnic:0000:ff:1f.7", ["0000:ff:1f.7", ""]),
+            ("usnic:eth0", ["no PCI address", "doctor"]),
+            (
+                "usnic:model/nosuch/vf0",
+                ["nosuch/vf0.sock", "doorbell model vic"],
+            ),
+        ] {
+            let name: RailName = text.parse().unwrap();
+            let found = discover(&[&UsnicDriver::default()], std::slice::from_ref(&name));
+            let error = found.named(&name).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+}

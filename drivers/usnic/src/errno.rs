@@ -1,0 +1,180 @@
+//! Why a command failed: what the device says, and what its silence says.
+
+use std::fmt;
+
+use doorbell_vfio::Error;
+
+/// Numbers of errors that commands end with (DPDK `enic/base/vnic_devcmd.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub u32);
+
+impl Errno {
+    /// An argument is wrong; of a filter that is taken away: it is not there.
+    pub const INVALID: Self = Self(1);
+    /// Not for this function.
+    pub const PERMISSION: Self = Self(3);
+    /// No such command.
+    pub const UNKNOWN: Self = Self(5);
+    /// The table of filters is full.
+    pub const RESOURCES: Self = Self(10);
+
+    /// What it means, and what to do.
+    #[must_use]
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self.0 {
+            1 => (
+                "an argument is wrong",
+                "the firmware sees the command otherwise than the public drivers do: report it with the firmware's version",
+            ),
+            2 => (
+                "it cannot reach an address that it was given",
+                "`dmesg | grep -e DMAR -e AMD-Vi` shows what the IOMMU stopped",
+            ),
+            3 => (
+                "the function may not do that",
+                "let an agent that has the physical function do it: `doorbell agent usnic --pf BDF`, and usnic.control=agent",
+            ),
+            4 => (
+                "the firmware is busy",
+                "try again; reset the function where it stays so",
+            ),
+            5 => (
+                "the firmware does not know the command",
+                "update the adapter's firmware, or turn the step off (usnic.vf_commands, usnic.control)",
+            ),
+            6 => (
+                "the function is in the wrong state for it",
+                "reset the function; see that its usNIC policy is on (CIMC or UCSM)",
+            ),
+            7 => (
+                "the firmware has no memory left",
+                "use fewer functions, or reset the adapter",
+            ),
+            8 => (
+                "the firmware has waited for something in vain",
+                "reset the adapter",
+            ),
+            9 => (
+                "the link is down",
+                "see the cable and the switch's port; `ip link` shows the physical function",
+            ),
+            10 => (
+                "the table of filters, or another one, is full",
+                "end other programs that use this adapter's functions, or give it more in its policy (CIMC or UCSM)",
+            ),
+            11 => (
+                "the firmware does not support it",
+                "update the adapter's firmware, and see that the feature is on in its policy (CIMC or UCSM)",
+            ),
+            12 => (
+                "it is still under way",
+                "try again; reset the function where it stays so",
+            ),
+            _ => (
+                "it gives a reason that no public driver knows",
+                "report the number with the firmware's version",
+            ),
+        }
+    }
+}
+
+/// What went wrong with a command.
+#[derive(Debug)]
+pub enum Fault {
+    /// The device reads as ones.
+    Gone,
+    /// An earlier command does not end.
+    Busy,
+    /// The command did not end.
+    TimedOut(&'static str),
+    /// The device refused it.
+    Refused(&'static str, Errno),
+    /// Its answer cannot be.
+    Nonsense(&'static str),
+    /// Its registers cannot be reached.
+    Device(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl Fault {
+    /// What to do.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Gone => "plug it in again, or name another rail".to_owned(),
+            Self::Busy | Self::TimedOut(_) => {
+                "reset the function (`doorbell doctor` says whether it can be); if that does not help, the adapter's firmware hangs: power-cycle the host"
+                    .to_owned()
+            }
+            Self::Refused(_, errno) => errno.words().1.to_owned(),
+            Self::Nonsense(_) => "update the adapter's firmware".to_owned(),
+            Self::Device(error) => error.fix(),
+        }
+    }
+
+    /// The number that the device gave.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused(_, errno) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the function says that it does not have this at all: errors 3 and 5. What a VF accepts is unknown [U], so these
+    /// two are what a step that is only tried may end with.
+    #[must_use]
+    pub fn is_no(&self) -> bool {
+        matches!(self.errno(), Some(Errno::PERMISSION | Errno::UNKNOWN))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => out.write_str("the device reads as ones: it was unplugged, or is powered down"),
+            Self::Busy => out.write_str("the device is busy with an earlier command and does not end it"),
+            Self::TimedOut(command) => write!(out, "the device did not end the command {command} in time"),
+            Self::Refused(command, errno) => {
+                write!(
+                    out,
+                    "the device refused {command}: {} (error {})",
+                    errno.words().0,
+                    errno.0
+                )
+            }
+            Self::Nonsense(command) => write!(out, "the device's answer to {command} cannot be"),
+            Self::Device(error) => out.write_str(&error.reason()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_sentence_and_a_fix() {
+        let mut seen = std::collections::HashSet::new();
+        for number in 1..=12 {
+            let fault = Fault::Refused("QP_ENABLE", Errno(number));
+            let said = fault.to_string();
+            assert!(
+                said.contains("QP_ENABLE") && said.contains(&format!("error {number}")),
+                "{said}"
+            );
+            assert!(
+                !fault.fix().is_empty() && seen.insert(Errno(number).words().0),
+                "{number}"
+            );
+        }
+        assert!(Errno(99).words().0.contains("no public driver"));
+        assert!(Fault::Refused("", Errno::PERMISSION).is_no() && Fault::Refused("", Errno::UNKNOWN).is_no());
+        assert!(!Fault::Refused("", Errno(6)).is_no() && !Fault::Busy.is_no());
+    }
+}

@@ -1,0 +1,209 @@
+//! Looking after a function: its link, its queues, who steers for it. What it does not do by itself, a look every 20 ms finds.
+//!
+//! | what is seen | what is done |
+//! |---|---|
+//! | a register reads as ones | the rail ends: the device is gone |
+//! | `error_status` is set, or a queue does not run | the queues are made anew |
+//! | completions that cannot be, with some missing before; a completion queue that stands still | the same |
+//! | nothing comes of a doorbell | it is rung again; after a second the queues are made anew |
+//! | the link went away and is back | the same: filters may be gone with it |
+//! | who steers is gone, or has lost everything | down until it is back, then the same |
+//! | the firmware has failed, or the vNIC's MTU is below ours | down until that is over |
+//!
+//! What the values of `error_status` mean is unknown [U]: not 0 is what counts.
+
+use memoffset::offset_of;
+
+use crate::errno::Fault;
+use crate::notify::{Look, News};
+use crate::open::Held;
+use crate::regs::{GONE, ReceiveQueue, WorkQueue};
+use crate::rx::UsnicRx;
+use crate::tx::UsnicTx;
+use crate::window::Window;
+
+/// After so many looks without any progress of a send queue it is made anew.
+const STALLED_MOST: u32 = 50;
+
+/// What a look comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Well,
+    Restart,
+    Gone,
+}
+
+/// What was seen at the last look.
+#[derive(Debug)]
+pub(crate) struct Health {
+    mtu: usize,
+    /// Of the function itself, and of its physical one.
+    own: Option<News>,
+    parent: Option<News>,
+    life: Option<u64>,
+    is_steered: bool,
+    link_downs: Option<u32>,
+    sent: [(u64, u64); 2],
+    stalled: u32,
+    received: u64,
+    was_stuck: bool,
+    pub(crate) rung_again: u64,
+    pub(crate) torn: u64,
+}
+
+impl Health {
+    pub(crate) fn new(mtu: usize) -> Self {
+        Self {
+            mtu,
+            own: None,
+            parent: None,
+            life: None,
+            is_steered: true,
+            link_downs: None,
+            sent: [(0, 0); 2],
+            stalled: 0,
+            received: 0,
+            was_stuck: false,
+            rung_again: 0,
+            torn: 0,
+        }
+    }
+
+    /// The function's own news, or else its physical one's.
+    pub(crate) fn news(&self) -> Option<News> {
+        self.own.or(self.parent)
+    }
+
+    /// Whether the link is there, by what is known: of a function that nobody tells of, it is taken to be [I].
+    pub(crate) fn is_up(&self) -> bool {
+        let fits = |news: News| {
+            let mtu = news.mtu as usize;
+            news.link && !news.fatal && (mtu == 0 || mtu >= self.mtu)
+        };
+        self.is_steered && [self.own, self.parent].into_iter().flatten().all(fits)
+    }
+
+    /// The queues have just begun to run.
+    pub(crate) fn begin(&mut self, held: &mut Held) {
+        (self.stalled, self.was_stuck) = (0, false);
+        self.first(held);
+    }
+
+    /// What is known at the beginning.
+    pub(crate) fn first(&mut self, held: &mut Held) {
+        self.hear(held);
+        self.life = held.steering.parent().ok().map(|parent| parent.life);
+        self.link_downs = self.news().map(|news| news.link_downs);
+    }
+
+    /// Takes in what the device and its physical function tell.
+    fn hear(&mut self, held: &mut Held) {
+        match held.look() {
+            Some(Look::News(news)) => self.own = Some(news),
+            // The last that was whole counts.
+            Some(Look::Torn) => self.torn += 1,
+            Some(Look::Nothing) | None => {}
+        }
+        match held.steering.parent() {
+            Ok(parent) => {
+                self.is_steered = true;
+                self.parent = parent.news;
+            }
+            Err(_) => self.is_steered = false,
+        }
+    }
+
+    /// One look.
+    pub(crate) fn look(
+        &mut self,
+        tx: &mut UsnicTx,
+        rx: &mut UsnicRx,
+        held: &mut Held,
+        is_running: bool,
+    ) -> Verdict {
+        self.hear(held);
+        if !is_running {
+            return Verdict::Well;
+        }
+        match queues(tx, rx) {
+            Ok(true) => {}
+            Ok(false) => return Verdict::Restart,
+            Err(_) => return Verdict::Gone,
+        }
+        if self.has_lost(held) || self.is_astray(tx, rx) {
+            return Verdict::Restart;
+        }
+        self.push(tx, rx);
+        if self.stalled > STALLED_MOST {
+            return Verdict::Restart;
+        }
+        Verdict::Well
+    }
+
+    /// Whether what was steered is not any more, or may not be.
+    fn has_lost(&mut self, held: &mut Held) -> bool {
+        let life = held.steering.parent().ok().map(|parent| parent.life);
+        let link_downs = self.news().map(|news| news.link_downs);
+        // While it is down nothing can be done; the count tells of it when it is back.
+        let was_down = self.link_downs.is_some() && link_downs != self.link_downs && self.is_up();
+        !self.is_steered || life != self.life || was_down
+    }
+
+    /// Whether completions do not mean what we mean any more. One that stands still may just be written: it counts when it does so at
+    /// two looks in a row.
+    fn is_astray(&mut self, tx: &UsnicTx, rx: &UsnicRx) -> bool {
+        let is_stuck = tx.is_stuck() || rx.is_stuck();
+        let twice = std::mem::replace(&mut self.was_stuck, is_stuck) && is_stuck;
+        rx.is_astray || twice
+    }
+
+    /// Rings again where nothing came of a doorbell.
+    fn push(&mut self, tx: &mut UsnicTx, rx: &UsnicRx) {
+        tx.reap();
+        let mut is_stalled = false;
+        for (ring, last) in tx.rings.iter().zip(&mut self.sent) {
+            let now = ring.progress();
+            let (told, done) = now;
+            if told != done && *last == now {
+                ring.ring_again();
+                self.rung_again += 1;
+                is_stalled = true;
+            }
+            *last = now;
+        }
+        self.stalled = if is_stalled { self.stalled + 1 } else { 0 };
+        // A receive queue that is full of room says nothing: it is told again when nothing comes.
+        let received = rx.count();
+        if received == self.received {
+            rx.rings.iter().for_each(|ring| ring.ring_again());
+        }
+        self.received = received;
+    }
+}
+
+/// Whether all queues run without an error.
+fn queues(tx: &UsnicTx, rx: &UsnicRx) -> Result<bool, Fault> {
+    let look = |window: &Window, running: usize, error: usize| -> Result<bool, Fault> {
+        let (running, error) = (window.read32(running)?, window.read32(error)?);
+        if running == GONE && error == GONE {
+            return Err(Fault::Gone);
+        }
+        Ok(running != 0 && error == 0)
+    };
+    let mut is_well = true;
+    for ring in &tx.rings {
+        let (running, error) = (
+            offset_of!(WorkQueue, running),
+            offset_of!(WorkQueue, error_status),
+        );
+        is_well &= look(ring.window(), running, error)?;
+    }
+    for ring in &rx.rings {
+        let (running, error) = (
+            offset_of!(ReceiveQueue, running),
+            offset_of!(ReceiveQueue, error_status),
+        );
+        is_well &= look(ring.window(), running, error)?;
+    }
+    Ok(is_well)
+}

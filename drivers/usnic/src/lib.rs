@@ -1,0 +1,107 @@
+//! `usnic`: datagrams over the queues of a Cisco VIC's usNIC virtual function, driven from user space through VFIO.
+//!
+//! ```text
+//!   post ─► chunk, descriptor ─► posted index ═══► the adapter ═══► completion, coloured ─► poll, in place
+//!                                     │  its switch, or the wire
+//!   agent ─► physical function ─► filters, queue pairs on
+//! ```
+//!
+//! The frames on the wire are those of the `udp` rail: UDP over IPv4, two neighbouring ports for the two channels, so that rails of
+//! both kinds talk to each other. No system call is made to send or to receive. Each channel is a queue pair of its own; its frames
+//! come to it by a filter.
+//!
+//! **Nothing of this has ever run on a VIC.** It was written from what public drivers do ([`docs/usnic.md`]); what they state stands
+//! here without a mark, `[I]` is inferred from what they do, `[U]` is unknown and therefore a setting, or left alone. It is tried over a
+//! model of the adapter that was written from the same sources by somebody else: passing there is not passing on a VIC.
+//!
+//! Filters and queue pairs are not a function's own to set in the shipping stack, but its physical function's: [`Agent`] is the process
+//! that owns that one, and [`Control`] says who is asked. No kernel has the function's IP address, so it is a setting, and the rail asks
+//! for its neighbours and answers them itself.
+//!
+//! [`docs/usnic.md`]: https://docs.rs/doorbell-usnic
+//!
+//! | file | job |
+//! |---|---|
+//! | `config` | sizes, switches, each function's address, and what the reference leaves open |
+//! | `place` | what a rail's name means, and where its registers are |
+//! | `table` | the resource table |
+//! | `regs` | the unsafe room: registers, typed |
+//! | `window` | a block of them, mapped or reached by calls |
+//! | `desc` | descriptors and completions |
+//! | `devcmd`, `devcmd2`, `errno` | commands to the firmware, and why they fail |
+//! | `notify` | what the device tells of itself |
+//! | `filter` | what comes to a queue |
+//! | `steer/` | who installs that: the function itself, its physical one, an agent |
+//! | `pf`, `agent` | a physical function that is ours, and the process that has it |
+//! | `layout` | how the memory that the device reaches is cut up |
+//! | `wq`, `rq`, `cq` | the queues |
+//! | `queue`, `bringup` | turning them on and off, step by step |
+//! | `open` | everything of a rail |
+//! | `health`, `restart` | looking after it, and beginning anew |
+//! | `tx`, `rx` | the two halves |
+//! | `sleep` | interrupts, and the device's leave |
+//! | `rail` | peers, link, and the `Rail` contract |
+//! | `discover` | candidates for discovery |
+//! | `stats` | what is counted |
+//!
+//! ```no_run
+//! use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
+//! use doorbell_fabric::message::{Body, Incarnation};
+//! use doorbell_usnic::{UsnicConfig, UsnicRail};
+//!
+//! let config = UsnicConfig { address: Some("10.0.0.5/24".to_owned()), ..UsnicConfig::default() };
+//! let mut rail = UsnicRail::open(&"usnic:0000:3b:00.1".parse()?, &config)?;
+//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:4790".parse()?, Incarnation(1))?;
+//! let (tx, _) = rail.split();
+//! if tx.reserve(Channel::Priority, 1) == 1 {
+//!     tx.post(Channel::Priority, peer, b"head", Body::Bytes(b" and body")).expect("reserved");
+//!     tx.doorbell();
+//! }
+//! # Ok::<(), doorbell_fabric::error::RailError>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod agent;
+mod bringup;
+mod config;
+mod cq;
+pub mod desc;
+pub mod devcmd;
+mod discover;
+mod errno;
+#[cfg(test)]
+mod fake;
+pub mod filter;
+mod health;
+mod layout;
+pub mod notify;
+mod open;
+mod pf;
+mod place;
+mod queue;
+mod rail;
+#[allow(unsafe_code)]
+mod regs;
+mod restart;
+mod rq;
+mod rx;
+mod sleep;
+mod stats;
+pub mod steer;
+pub mod table;
+mod tx;
+mod window;
+mod wq;
+
+pub use agent::{Agent, Told};
+pub use config::{Control, PORT, UsnicConfig, VfCommands};
+pub use discover::UsnicDriver;
+pub use doorbell_inet::Kept as UsnicKept;
+pub use errno::{Errno, Fault};
+pub use pf::{Pf, PfInfo};
+pub use place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
+pub use rail::UsnicRail;
+pub use rx::UsnicRx;
+pub use stats::UsnicStats;
+pub use steer::Trouble;
+pub use tx::UsnicTx;

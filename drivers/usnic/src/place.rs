@@ -1,0 +1,210 @@
+//! What a rail's name means: a function of this machine, or one that a process models; and what its BARs say.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_inet::unusable;
+use doorbell_vfio::{Bdf, Claim, Error, RegionIndex, Space};
+
+use crate::errno::Fault;
+use crate::steer::Trouble;
+use crate::table::{BAR_LEAST, BadTable, TABLE_MOST, Table};
+
+/// The ordinary vNIC of a VIC: also the physical function of its usNIC functions.
+pub const DEVICE_PF: (u16, u16) = (0x1137, 0x0043);
+/// The usNIC virtual function, the older SR-IOV function, and the ordinary vNIC: what a rail is opened over.
+pub const DEVICES: [(u16, u16); 3] = [(0x1137, 0x00cf), (0x1137, 0x0071), DEVICE_PF];
+/// The stand-alone SR-IOV function of newer adapters: it takes commands over queues of its own, which nothing here speaks.
+pub const DEVICE_ADMIN: (u16, u16) = (0x1137, 0x02b7);
+
+/// Whether frames come to a function of this kind by filters, as entries of a type of their own.
+pub(crate) fn is_usnic(device: (u16, u16)) -> bool {
+    device == DEVICES[0]
+}
+
+/// Which function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// One of this machine.
+    Pci(Bdf),
+    /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`.
+    Model {
+        /// The folder of sockets.
+        folder: PathBuf,
+        /// `pf`, or `vf` and a number.
+        function: String,
+    },
+}
+
+const MODEL: &str = "model/";
+
+impl Object {
+    /// Reads the object of a rail's name, or what an agent is told.
+    ///
+    /// # Errors
+    /// Why it is neither, as a part of a sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix(MODEL) else {
+            return text
+                .parse()
+                .map(Self::Pci)
+                .map_err(|_| format!("`{text}` is no PCI address, and does not begin with `{MODEL}`"));
+        };
+        let wrong = || format!("`{text}` names no function of a model: model/DIR/vf0, or model/DIR/pf");
+        let (folder, function) = rest.rsplit_once('/').ok_or_else(wrong)?;
+        let number = function.strip_prefix("vf").map(str::parse::<u16>);
+        if folder.is_empty() || function != "pf" && !matches!(number, Some(Ok(_))) {
+            return Err(wrong());
+        }
+        Ok(Self::Model {
+            folder: folder.into(),
+            function: function.to_owned(),
+        })
+    }
+
+    /// That of a rail's name.
+    pub(crate) fn of(name: &RailName) -> Result<Self, RailError> {
+        Self::parse(name.object()).map_err(|reason| {
+            unusable(
+                name,
+                reason,
+                "name the rail as usnic:0000:3b:00.1, or usnic:model/DIR/vf0 over `doorbell model vic --dir DIR`; \
+                 `doorbell doctor` lists the functions of this machine",
+            )
+        })
+    }
+
+    /// Its socket; `None` for one of this machine.
+    #[must_use]
+    pub fn socket(&self) -> Option<PathBuf> {
+        match self {
+            Self::Pci(_) => None,
+            Self::Model { folder, function } => Some(folder.join(format!("{function}.sock"))),
+        }
+    }
+
+    /// The number by which the physical function's firmware knows it: on PCI, the device and function number less one.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        match self {
+            Self::Pci(bdf) => (u32::from(bdf.device()) << 3 | u32::from(bdf.function())).saturating_sub(1),
+            Self::Model { function, .. } => function
+                .strip_prefix("vf")
+                .and_then(|number| number.parse().ok())
+                .unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pci(bdf) => bdf.fmt(out),
+            Self::Model { folder, function } => write!(out, "{MODEL}{}/{function}", folder.display()),
+        }
+    }
+}
+
+/// Why the BARs say nothing that can be used.
+#[derive(Debug)]
+pub(crate) enum Bad {
+    Table(BadTable),
+    Device(Error),
+}
+
+impl From<Error> for Bad {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl Bad {
+    pub(crate) fn into_trouble(self) -> Trouble {
+        match self {
+            Self::Table(BadTable::Gone) => Trouble::Fault(Fault::Gone),
+            Self::Table(bad) => Trouble::agent(bad.to_string(), bad.fix()),
+            Self::Device(error) => error.into(),
+        }
+    }
+}
+
+/// The BARs of a device, by their numbers.
+pub(crate) type Spaces = [Option<Space>; 6];
+
+/// Reads the resource table, and reaches for the BARs.
+pub(crate) fn read(claim: &Claim) -> Result<(Table, Spaces), Bad> {
+    let mut spaces: Spaces = Default::default();
+    let mut lengths = [0; 6];
+    for number in 0..6u8 {
+        let at = usize::from(number);
+        let index = RegionIndex::bar(number);
+        lengths[at] = match index.map(|index| claim.device().region(index)) {
+            Some(info) => info?.length,
+            None => 0,
+        };
+        if lengths[at] > 0 {
+            spaces[at] = Some(claim.space(number)?);
+        }
+    }
+    let Some(first) = spaces[0].as_ref().filter(|_| lengths[0] >= BAR_LEAST as u64) else {
+        return Err(Bad::Table(BadTable::Short(lengths[0])));
+    };
+    let most = usize::try_from(lengths[0]).unwrap_or(TABLE_MOST).min(TABLE_MOST) & !3;
+    let mut bytes = Vec::with_capacity(most);
+    while bytes.len() < most {
+        bytes.extend(first.read32(bytes.len() as u64)?.to_le_bytes());
+        // Nobody reads on behind the end, and behind a header that is none.
+        if bytes.len() == BAR_LEAST && Table::read(&bytes, &lengths) != Err(BadTable::Endless) {
+            break;
+        }
+    }
+    let table = Table::read(&bytes, &lengths).map_err(Bad::Table)?;
+    Ok((table, spaces))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_functions_of_this_machine_or_of_a_model() {
+        let of = |text: &str| Object::parse(text);
+        assert_eq!(
+            of("0000:3b:00.2").unwrap().index(),
+            1,
+            "device and function number less one"
+        );
+        assert_eq!(of("0000:3b:02.0").unwrap().index(), 15);
+        let model = of("model//tmp/a/b/vf12").unwrap();
+        assert_eq!(
+            (model.index(), model.to_string().as_str()),
+            (12, "model//tmp/a/b/vf12")
+        );
+        assert_eq!(model.socket().unwrap(), PathBuf::from("/tmp/a/b/vf12.sock"));
+        assert_eq!(
+            of("model/D/pf").unwrap().socket().unwrap(),
+            PathBuf::from("D/pf.sock")
+        );
+        for bad in [
+            "",
+            "eth0",
+            "model/",
+            "model/vf0",
+            "model/D/",
+            "model/D/vf",
+            "model/D/vfx",
+            "model/D/vf-1",
+            "model//vf0",
+        ] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+        let name: RailName = "usnic:eth0".parse().unwrap();
+        let said = Object::of(&name).unwrap_err().to_string();
+        assert!(
+            said.contains("no PCI address") && said.contains("model/DIR/vf0"),
+            "{said}"
+        );
+    }
+}

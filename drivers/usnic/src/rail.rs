@@ -1,0 +1,526 @@
+//! The usnic rail: its peers, its device's comings and goings, and the contract common to all rails.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate};
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::{Kind, Place};
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+use doorbell_inet::{CaptureWriter, Given, Headed, Hops, KINDS, Tap, frame_capabilities, network_of};
+use doorbell_vfio::{Claim, Device};
+
+use crate::config::UsnicConfig;
+use crate::health::{Health, Verdict};
+use crate::layout::Layout;
+use crate::notify::News;
+use crate::open::{self, Held, Plan};
+use crate::restart::Restart;
+use crate::rx::UsnicRx;
+use crate::sleep::Sleep;
+use crate::stats::UsnicStats;
+use crate::tx::UsnicTx;
+
+/// How often link, queues and the agent are looked at: a fifth of the bound within which a failure is acted on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Datagrams over the queues of a VIC's usNIC function. See the crate's documentation.
+pub struct UsnicRail {
+    name: RailName,
+    incarnation: Incarnation,
+    capabilities: Capabilities,
+    config: UsnicConfig,
+    address: Given,
+    pub(crate) tx: UsnicTx,
+    pub(crate) rx: UsnicRx,
+    hops: Hops,
+    sleep: Sleep,
+    layout: Layout,
+    /// `None` after the end.
+    held: Option<Held>,
+    /// The way back to running queues, where they do not run.
+    restart: Option<Restart>,
+    health: Health,
+    mac: Mac,
+    resets: u64,
+    events: VecDeque<RailEvent>,
+    was_up: bool,
+    now: Time,
+    next_look: Time,
+}
+
+impl UsnicRail {
+    /// Opens the rail `name`: `usnic:` and the PCI address of a function that is bound to vfio-pci, or `usnic:model/DIR/vf0`. The
+    /// device is reset, and this process's alone until the rail is closed.
+    ///
+    /// # Errors
+    /// [`RailError::Unusable`] with the first step that is broken and its fix.
+    pub fn open(name: &RailName, config: &UsnicConfig) -> Result<Self, RailError> {
+        let plan = Self::plan(name, config)?;
+        let claim = open::claim(name, &plan)?;
+        Self::begin(name, config, &plan, claim)
+    }
+
+    /// The same over a device that is open, whoever models it; the name then only says which address of `config` is its own, and
+    /// which number it has at its physical function.
+    ///
+    /// # Errors
+    /// As of [`UsnicRail::open`].
+    pub fn over(name: &RailName, config: &UsnicConfig, claim: Claim) -> Result<Self, RailError> {
+        let plan = Self::plan(name, config)?;
+        Self::begin(name, config, &plan, claim)
+    }
+
+    fn plan(name: &RailName, config: &UsnicConfig) -> Result<Plan, RailError> {
+        if name.kind() != "usnic" {
+            return Err(doorbell_inet::unusable(
+                name,
+                "it is not a usnic rail",
+                "name it usnic: and a PCI address",
+            ));
+        }
+        open::plan(name, config)
+    }
+
+    fn begin(name: &RailName, config: &UsnicConfig, plan: &Plan, claim: Claim) -> Result<Self, RailError> {
+        let mut life = [0; 8];
+        getrandom::fill(&mut life)
+            .map_err(|error| doorbell_inet::system(name, "get random bytes", error.into()))?;
+        let opened = open::open(name, config, plan, claim)?;
+        let mut rail = Self {
+            name: name.clone(),
+            incarnation: Incarnation(u64::from_ne_bytes(life)),
+            capabilities: capabilities(opened.limit),
+            config: config.clone(),
+            address: opened.address,
+            hops: Hops::new((opened.address.ip, opened.mac)),
+            tx: opened.tx,
+            rx: opened.rx,
+            sleep: opened.sleep,
+            layout: opened.layout,
+            held: Some(opened.held),
+            restart: None,
+            health: Health::new(config.mtu),
+            mac: opened.mac,
+            resets: 0,
+            events: VecDeque::new(),
+            was_up: true,
+            now: Time::ZERO,
+            next_look: Time::ZERO,
+        };
+        rail.first_look();
+        Ok(rail)
+    }
+
+    /// What is known of the link when the rail is open.
+    fn first_look(&mut self) {
+        if let Some(held) = &mut self.held {
+            self.health.first(held);
+        }
+        self.change();
+    }
+
+    /// This rail's life: random, new at every opening; peers pass it to `open`.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The hardware address of its frames.
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// The totals so far.
+    #[must_use]
+    pub fn stats(&self) -> UsnicStats {
+        let (sent, received) = (self.tx.stats, self.rx.stats);
+        UsnicStats {
+            sent: sent.sent,
+            doorbells: sent.doorbells,
+            strangers: self.rx.sorter.strangers,
+            unresolved: sent.unresolved,
+            nonsense: sent.nonsense + received.nonsense,
+            answered: self.hops.answered,
+            rung_again: self.health.rung_again,
+            torn: self.health.torn,
+            resets: self.resets,
+            ..received
+        }
+    }
+
+    /// What the function or its physical one tells of the link; `None` where neither does.
+    #[must_use]
+    pub fn news(&self) -> Option<News> {
+        self.health.news()
+    }
+
+    /// Whether the link is up, and the queues run.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.held.is_some() && self.restart.is_none() && self.health.is_up()
+    }
+
+    /// Why the queues do not run, where they do not: the last step that failed.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&str> {
+        self.restart.as_ref().and_then(Restart::trouble)
+    }
+
+    /// Whether frames that ask for our address reach us.
+    #[must_use]
+    pub fn has_arp(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.has_arp)
+    }
+
+    /// Whether an interrupt arrives; raises one, and waits that long at most. `None` where there are none. Not while the rail sleeps.
+    pub fn check_interrupt(&mut self, limit: Duration) -> Option<bool> {
+        let held = self.held.as_ref().filter(|_| self.sleep.count() > 0)?;
+        Some(self.sleep.check(&held.claim, limit))
+    }
+
+    /// How it is reached, for people.
+    pub fn how(&self) -> String {
+        let Some(held) = &self.held else {
+            return "closed".to_owned();
+        };
+        let registers = match self.tx.rings.first() {
+            Some(ring) if ring.is_mapped() => "registers mapped",
+            _ => "registers by messages",
+        };
+        let queues = match self.rx.done.len() {
+            2 => "3 completion queues",
+            _ => "2 completion queues",
+        };
+        let sums = if self.config.checksum {
+            "checksums by the device"
+        } else {
+            "checksums here"
+        };
+        let (way, steering) = (held.claim.device().way(), held.steering.how());
+        format!("{way}, {registers}, {queues}, {steering}, {sums}")
+    }
+
+    /// Writes every frame from now on to a capture, with the headers that it has on the wire. `clock` is the one whose epoch the
+    /// writer was told. It costs a copy of each frame; an earlier capture ends.
+    pub fn set_capture(&mut self, writer: CaptureWriter, clock: Clock) {
+        let told = (self.name.as_str(), "queues of a VIC's usNIC function");
+        let ways = self.tx.ways.iter().map(|way| way.to);
+        let tap = Tap::new(writer, clock, told, self.sockets(), ways);
+        (self.tx.tap, self.rx.sorter.tap) = (Some(tap.clone()), Some(tap));
+    }
+
+    /// Ends the capture and gives its writer back, written out; it knows what was lost, and why.
+    pub fn end_capture(&mut self) -> Option<CaptureWriter> {
+        self.rx.sorter.tap = None;
+        self.tx.tap.take()?.end()
+    }
+
+    /// Whether the hardware address of the next station to a peer is known.
+    #[must_use]
+    pub fn is_resolved(&self, peer: PeerIndex) -> bool {
+        self.hops.is_resolved(peer.index())
+    }
+
+    /// Where it is, for its peers to judge: a link of its own that leads out of the host.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place {
+            interface: self.name.object().to_owned(),
+            network: network_of(self.name.object()),
+            prefix: self.address.prefix,
+            mtu: self.config.mtu,
+            kind: Kind::Plain,
+        }
+    }
+
+    fn sockets(&self) -> [SocketAddr; 2] {
+        [self.config.port, self.config.port + 1].map(|port| SocketAddr::new(self.address.ip, port))
+    }
+
+    /// The device below, for those who look for what is wrong with it; `None` after the end.
+    pub fn device(&self) -> Option<&dyn Device> {
+        Some(self.held.as_ref()?.claim.device())
+    }
+
+    /// The bus address and length of the memory that the device reaches.
+    pub fn bus_memory(&self) -> Option<(u64, usize)> {
+        let held = self.held.as_ref()?;
+        Some((held.slab.iova(), self.layout.bytes()))
+    }
+
+    fn tell(&mut self, kind: EventKind) {
+        self.events.push_back(RailEvent {
+            at: self.now,
+            scope: Scope::Rail,
+            kind,
+            life: Life::FIRST,
+        });
+    }
+
+    fn change(&mut self) {
+        let is_up = self.is_link_up();
+        if is_up != std::mem::replace(&mut self.was_up, is_up) {
+            self.tell(if is_up {
+                EventKind::LinkUp
+            } else {
+                EventKind::LinkDown
+            });
+        }
+    }
+
+    /// The device is gone, or wanted by somebody who waits for us to let go of it.
+    fn lose(&mut self) {
+        if self.held.is_some() {
+            self.tell(EventKind::DeviceGone);
+            self.leave();
+        }
+    }
+
+    /// Gives the device back: its queues off, as far as it obeys at once, and what was steered taken away.
+    fn leave(&mut self) {
+        self.hops.clear();
+        let Some(mut held) = self.held.take() else { return };
+        Restart::quit(&mut self.tx, &mut self.rx, &mut held);
+        self.tx.release();
+        self.rx.release();
+        self.sleep.release();
+        held.leave();
+    }
+
+    /// Link, queues and agent.
+    fn look(&mut self) {
+        let (wanted, failed) = self.sleep.is_over();
+        if self.held.is_some() && (wanted || failed) {
+            return self.lose();
+        }
+        let Some(held) = &mut self.held else { return };
+        let is_running = self.restart.is_none();
+        match self.health.look(&mut self.tx, &mut self.rx, held, is_running) {
+            Verdict::Well => {}
+            Verdict::Gone => return self.lose(),
+            Verdict::Restart => {
+                self.tx.is_off = true;
+                if self.restart.is_none() {
+                    self.restart = Some(Restart::new(self.now));
+                }
+            }
+        }
+        self.change();
+    }
+
+    /// A step towards running queues, where they do not run.
+    fn go_on(&mut self) {
+        let (Some(held), Some(restart)) = (&mut self.held, &mut self.restart) else {
+            return;
+        };
+        let IpAddr::V4(address) = self.address.ip else {
+            return;
+        };
+        let socket: (Ipv4Addr, u16) = (address, self.config.port);
+        match restart.step(self.now, (&mut self.tx, &mut self.rx, held, &self.sleep), socket) {
+            Ok(false) => {}
+            Ok(true) => self.begin_anew(),
+            Err(_) => self.lose(),
+        }
+    }
+
+    /// The queues run: what was in them is lost, which the layer above expects of frames.
+    fn begin_anew(&mut self) {
+        self.restart = None;
+        self.tx.is_off = false;
+        self.resets += 1;
+        if let Some(held) = &mut self.held {
+            self.health.begin(held);
+        }
+        self.hops.begin(self.mac, &mut self.tx);
+        self.change();
+    }
+
+    /// When there is something to do.
+    fn due(&self) -> Time {
+        match &self.restart {
+            _ if self.held.is_none() => Time::NEVER,
+            // Neighbours wait for an answer.
+            _ if !self.rx.sorter.heard.is_empty() => Time::ZERO,
+            Some(restart) => self.next_look.min(restart.due()),
+            None => self.next_look,
+        }
+    }
+}
+
+impl Held {
+    /// The device reaches no memory from here on, and then is given back.
+    fn leave(self) {
+        let Self {
+            own,
+            steering,
+            slab,
+            claim,
+            ..
+        } = self;
+        drop((own, steering));
+        // Where it does not obey, the IOMMU keeps it from the memory one line further.
+        let _ = claim.close();
+        drop(slab);
+    }
+}
+
+impl Drop for UsnicRail {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl fmt::Debug for UsnicRail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("UsnicRail")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .field("peers", &self.hops.len())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What discovery shows before a rail is opened, and what an open one has. The latency is a guess: nothing here was measured.
+pub(crate) fn capabilities(limit: usize) -> Capabilities {
+    frame_capabilities(
+        limit,
+        Estimate {
+            latency_ns: 5_000,
+            bandwidth: 1_250_000_000,
+        },
+    )
+}
+
+impl Rail for UsnicRail {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The address and the priority channel's port; the data channel has the next port.
+    fn address(&self) -> RailAddress {
+        RailAddress::inet("usnic", self.sockets()[0])
+    }
+
+    fn progress(&mut self, now: Time) -> Work {
+        self.now = now;
+        if now < self.due() {
+            return 0;
+        }
+        let due = now >= self.next_look;
+        let before = self.events.len();
+        if due {
+            self.next_look = now + LOOK;
+            self.look();
+        }
+        self.go_on();
+        let mut work = 0;
+        while let Some(said) = self.rx.sorter.heard.pop_front() {
+            self.hops.hear(said, now, &mut self.tx);
+            work += 1;
+        }
+        if due && self.restart.is_none() {
+            self.hops.look(now, &mut self.tx);
+        }
+        work + self.events.len().saturating_sub(before)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Some(self.due()).filter(|due| *due < Time::NEVER)
+    }
+
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        self.sleep.arm();
+        let told = self.held.is_some() && !self.rx.sorter.heard.is_empty() || !self.events.is_empty();
+        let busy = told || self.tx.is_starved() || self.rx.has_more();
+        Ok(if busy {
+            Armed::Ready
+        } else {
+            Armed::Sleep(self.sleep.fd())
+        })
+    }
+
+    fn disarm(&mut self) {
+        self.sleep.disarm();
+    }
+
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        self.events.pop_front()
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.now = now;
+        if self.held.is_some() && !self.tx.is_settled() && now < by {
+            return false;
+        }
+        self.leave();
+        true
+    }
+}
+
+impl Datagram for UsnicRail {
+    type Tx = UsnicTx;
+    type Rx = UsnicRx;
+
+    /// Knows an address once: opening it again gives the same peer. Returns before its hardware address is known; frames that
+    /// are posted until then are lost, and counted.
+    fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        let bad = |reason| RailError::BadAddress {
+            rail: self.name.to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        if self.held.is_none() {
+            return Err(bad("the rail has ended: its device is gone, or it was closed"));
+        }
+        let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
+        let to = self.hops.sockets(found).map_err(bad)?;
+        let known = self.rx.sorter.named(to[0]);
+        if let Some(known) = known.filter(|&peer| self.tx.ways[peer as usize].to[0] == to[0]) {
+            return Ok(PeerIndex(known));
+        }
+        let station: IpAddr = self
+            .address
+            .station(to[0].ip())
+            .ok_or_else(|| bad("it is in another network, and usnic.gateway is not set"))?;
+        let peer = self.hops.len() as u32;
+        let own = self.sockets();
+        self.tx.ways.push(Headed::new(own, to));
+        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
+        if let Some(tap) = &self.tx.tap {
+            tap.peer(to);
+        }
+        self.hops.add(station, self.now, &mut self.tx);
+        Ok(PeerIndex(peer))
+    }
+
+    #[inline]
+    fn split(&mut self) -> (&mut UsnicTx, &mut UsnicRx) {
+        (&mut self.tx, &mut self.rx)
+    }
+}
+
+// A rail moves to the thread that owns it.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<UsnicRail>();
+};

@@ -1,0 +1,248 @@
+//! A receive queue: room for frames that the device has, in the order in which it uses it.
+//!
+//! Source: libfabric `vnic_rq.{h,c}`.
+
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_vfio::{Block, Error, Put, before_doorbell};
+use memoffset::offset_of;
+use zerocopy::IntoBytes;
+
+use crate::desc::{ENTRY, ReceiveDescriptor};
+use crate::regs::ReceiveQueue;
+use crate::window::Window;
+
+/// No chunk.
+const NONE: u32 = u32::MAX;
+/// So many chunks are given back at a time while frames come in: each time is a write of a register. (Open MPI's BTL: 16.)
+const GIVE_BACK: u64 = 32;
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Entries: a power of two.
+    pub(crate) entries: usize,
+    pub(crate) ring: usize,
+    pub(crate) bus_ring: u64,
+    /// Bytes of a chunk, and how many of them the device may write.
+    pub(crate) chunk: usize,
+    pub(crate) room: usize,
+    /// The bus address of the first chunk of all.
+    pub(crate) bus: u64,
+}
+
+enum Bell {
+    Mapped(Block<ReceiveQueue>),
+    Called(Window),
+}
+
+/// What an entry of a completion queue says of a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// This chunk is ours again.
+    Chunk(u32),
+    /// The device has nothing like it: said twice, or never given.
+    Nothing,
+    /// It has, but others before it were not told of: something was lost, and what those chunks are is not known.
+    Gap,
+}
+
+/// One receive queue.
+pub(crate) struct ReceiveRing {
+    window: Window,
+    bell: Bell,
+    memory: RegionSlice,
+    place: Place,
+    cq: u32,
+    /// Of each entry, the chunk that the device has by it.
+    lent: Box<[u32]>,
+    taken: u64,
+    given: u64,
+    told: u64,
+}
+
+impl ReceiveRing {
+    pub(crate) fn new(window: Window, memory: RegionSlice, place: Place, cq: u32) -> Self {
+        let bell = window
+            .block(0)
+            .map_or_else(|| Bell::Called(window.clone()), Bell::Mapped);
+        Self {
+            window,
+            bell,
+            memory,
+            place,
+            cq,
+            lent: vec![NONE; place.entries].into(),
+            taken: 0,
+            given: 0,
+            told: 0,
+        }
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// The completion queue that reports on it.
+    pub(crate) fn cq(&self) -> u32 {
+        self.cq
+    }
+
+    /// Begins anew, disabled: the device has let go of everything, which goes back to `fresh`.
+    pub(crate) fn program(&mut self, fresh: &mut Vec<u32>) -> Result<(), Error> {
+        for at in self.taken..self.given {
+            let slot = self.slot(at);
+            fresh.push(std::mem::replace(&mut self.lent[slot], NONE));
+        }
+        (self.taken, self.given, self.told) = (0, 0, 0);
+        for slot in 0..self.place.entries {
+            self.memory.write(self.place.ring + slot * ENTRY, &[0; ENTRY]);
+        }
+        let set = |at, value| self.window.write32(at, value);
+        self.window
+            .write64(offset_of!(ReceiveQueue, ring_base), self.place.bus_ring)?;
+        set(offset_of!(ReceiveQueue, ring_size), self.place.entries as u32)?;
+        set(offset_of!(ReceiveQueue, cq_index), self.cq)?;
+        set(offset_of!(ReceiveQueue, error_interrupt_enable), 0)?;
+        set(offset_of!(ReceiveQueue, error_interrupt_offset), 0)?;
+        set(offset_of!(ReceiveQueue, error_status), 0)?;
+        set(offset_of!(ReceiveQueue, data_ring), 0)?;
+        set(offset_of!(ReceiveQueue, header_split), 0)?;
+        set(offset_of!(ReceiveQueue, fetch), 0)?;
+        set(offset_of!(ReceiveQueue, posted), 0)?;
+        // The Sereno ASIC takes a new fetch index in with this.
+        set(offset_of!(ReceiveQueue, enable), 0)
+    }
+
+    #[inline]
+    fn slot(&self, count: u64) -> usize {
+        count as usize & (self.place.entries - 1)
+    }
+
+    /// Writes descriptors for free chunks. One entry is never used, or a full ring would look like an empty one.
+    #[inline]
+    pub(crate) fn give(&mut self, fresh: &mut Vec<u32>) {
+        while self.given - self.taken < self.place.entries as u64 - 1
+            && let Some(chunk) = fresh.pop()
+        {
+            let at = self.place.bus + u64::from(chunk) * self.place.chunk as u64;
+            let descriptor = ReceiveDescriptor::frame(at, self.place.room as u16);
+            let slot = self.slot(self.given);
+            self.memory
+                .write(self.place.ring + slot * ENTRY, descriptor.as_bytes());
+            self.lent[slot] = chunk;
+            self.given += 1;
+        }
+    }
+
+    /// Whether enough has been given for a write of the register while frames come in.
+    #[inline]
+    pub(crate) fn has_batch(&self) -> bool {
+        self.given - self.told >= GIVE_BACK
+    }
+
+    /// Tells the device of everything given.
+    #[inline]
+    pub(crate) fn tell(&mut self) {
+        if self.told < self.given {
+            self.told = self.given;
+            self.ring();
+        }
+    }
+
+    /// Tells it once more what it was told: one that has lost the doorbell would drop everything [I].
+    #[cold]
+    pub(crate) fn ring_again(&self) {
+        self.ring();
+    }
+
+    #[inline]
+    fn ring(&self) {
+        before_doorbell();
+        let index = self.slot(self.told) as u32;
+        match &self.bell {
+            Bell::Mapped(queue) => queue.posted.put(index),
+            // A device that is gone is found at the next look.
+            Bell::Called(window) => _ = window.write32(offset_of!(ReceiveQueue, posted), index),
+        }
+    }
+
+    /// The device is done with this descriptor.
+    #[inline]
+    pub(crate) fn take(&mut self, descriptor: usize) -> Taken {
+        let mask = self.place.entries - 1;
+        let ahead = descriptor.wrapping_sub(self.slot(self.taken)) & mask;
+        if descriptor > mask || ahead as u64 >= self.told - self.taken {
+            return Taken::Nothing;
+        }
+        if ahead > 0 {
+            return Taken::Gap;
+        }
+        self.taken += 1;
+        Taken::Chunk(std::mem::replace(&mut self.lent[descriptor], NONE))
+    }
+
+    /// How many chunks the device had, for all time.
+    pub(crate) fn count(&self) -> u64 {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use doorbell_fabric::memory::Region;
+
+    fn ring(entries: usize) -> (ReceiveRing, Vec<u32>) {
+        let memory = Region::new(entries * ENTRY).unwrap().whole();
+        let place = Place {
+            entries,
+            ring: 0,
+            bus_ring: 0,
+            chunk: 2048,
+            room: 1600,
+            bus: 0,
+        };
+        let window = Window::new(&Fake::new().space(), 0);
+        let fresh = (0..entries as u32).collect();
+        (ReceiveRing::new(window, memory, place, 0), fresh)
+    }
+
+    #[test]
+    fn ring_wrap_at_sizes_32_and_4096_for_rqs() {
+        for entries in [32, 4096] {
+            let (mut ring, mut fresh) = ring(entries);
+            ring.give(&mut fresh);
+            ring.tell();
+            assert_eq!(fresh.len(), 1, "at most all but one are the device's");
+            for count in 0..3 * entries {
+                let Taken::Chunk(chunk) = ring.take(count % entries) else {
+                    panic!("{entries}: {count}");
+                };
+                fresh.insert(0, chunk);
+                ring.give(&mut fresh);
+                ring.tell();
+                assert_eq!(fresh.len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_given_or_is_said_twice_is_nothing_and_a_gap_is_seen() {
+        let (mut ring, mut fresh) = ring(64);
+        assert_eq!(ring.take(0), Taken::Nothing, "nothing was given");
+        fresh.truncate(10);
+        ring.give(&mut fresh);
+        assert_eq!(ring.take(0), Taken::Nothing, "nor told");
+        ring.tell();
+        assert!(matches!(ring.take(0), Taken::Chunk(_)));
+        for wrong in [0, 63, 10, 64, 4095] {
+            assert_eq!(ring.take(wrong), Taken::Nothing, "{wrong}");
+        }
+        assert_eq!(ring.take(2), Taken::Gap);
+        assert!(
+            matches!(ring.take(1), Taken::Chunk(_)),
+            "nothing has changed by it"
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! The function's own command block does it: a vNIC that is owned whole, and a VF whose firmware lets it.
+
+use std::os::fd::BorrowedFd;
+
+use doorbell_fabric::ether::Mac;
+
+use super::{Own, Parent, Request, Steering, Trouble};
+use crate::devcmd::arguments;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Direct;
+
+impl Steering for Direct {
+    fn begin(&mut self, own: &mut Own, request: Request) -> Result<(), Trouble> {
+        if let Request::Steer(what, queue) = request {
+            own.buffer.0.write(0, &what.steer_to(queue));
+        }
+        let arguments = arguments(&request.arguments(own.buffer.1));
+        own.devcmd.begin(request.command(), &arguments)?;
+        Ok(())
+    }
+
+    fn poll(&mut self, own: &mut Own) -> Option<Result<u64, Trouble>> {
+        let ended = own.devcmd.poll()?;
+        Some(ended.map(|results| results[0]).map_err(Trouble::from))
+    }
+
+    fn parent(&mut self) -> Result<Parent, Trouble> {
+        Ok(Parent::default())
+    }
+
+    fn mac(&mut self) -> Option<Mac> {
+        None
+    }
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn renew(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn how(&self) -> &'static str {
+        "filters by the function itself"
+    }
+}

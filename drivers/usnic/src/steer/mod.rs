@@ -1,0 +1,191 @@
+//! Who installs filters and turns queue pairs on: in the shipping stack not the function, but whoever owns the physical one.
+//!
+//! | way | what it is |
+//! |---|---|
+//! | `direct` | the function's own command block, as DPDK does on a vNIC that it owns |
+//! | `proxy` | a physical function that this process drives, wrapped in PROXY_BY_INDEX |
+//! | `agent` | a process that drives it, asked over a Unix socket |
+//!
+//! Sources: Linux `usnic_fwd.c`, `enic_api.c`; DPDK `enic/base/vnic_dev.c`. No public code drives a usNIC function alone.
+
+pub(crate) mod agent;
+pub(crate) mod direct;
+pub(crate) mod proxy;
+pub mod wire;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::memory::RegionSlice;
+
+use crate::devcmd::{ADD_FILTER, Command, DEL_FILTER, Devcmd, QP_DISABLE, QP_ENABLE};
+use crate::errno::{Errno, Fault};
+use crate::filter::Match;
+use crate::notify::News;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// What matches comes to this receive queue, as the function numbers its own. The answer is the filter's number.
+    Steer(Match, u32),
+    /// The filter with this number is taken away.
+    Unsteer(u64),
+    /// This queue pair sends and receives.
+    Enable(u32),
+    /// It does not.
+    Disable(u32),
+}
+
+impl Request {
+    /// The command behind it.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        match self {
+            Self::Steer(..) => ADD_FILTER,
+            Self::Unsteer(_) => DEL_FILTER,
+            Self::Enable(_) => QP_ENABLE,
+            Self::Disable(_) => QP_DISABLE,
+        }
+    }
+
+    /// Its arguments; of a filter, `buffer` is where the device finds it.
+    pub(crate) fn arguments(&self, buffer: u64) -> [u64; 2] {
+        match *self {
+            Self::Steer(..) => [buffer, crate::filter::FILTER_BYTES as u64],
+            Self::Unsteer(id) => [id, 0],
+            // 0: both queues of the pair.
+            Self::Enable(pair) | Self::Disable(pair) => [pair.into(), 0],
+        }
+    }
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The device says so.
+    Fault(Fault),
+    /// Nobody answers at the agent's socket, or not as the protocol says.
+    Agent {
+        /// What happened.
+        reason: String,
+        /// What to do.
+        fix: String,
+    },
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<doorbell_vfio::Error> for Trouble {
+    fn from(error: doorbell_vfio::Error) -> Self {
+        Self::Fault(error.into())
+    }
+}
+
+impl Trouble {
+    pub(crate) fn agent(reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::Agent {
+            reason: reason.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Fault(fault) => fault.fix(),
+            Self::Agent { fix, .. } => fix.clone(),
+        }
+    }
+
+    /// The number that the device gave.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Fault(fault) => fault.errno(),
+            Self::Agent { .. } => None,
+        }
+    }
+
+    /// Whether it is about a device that is not there any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Fault(Fault::Gone))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(out),
+            Self::Agent { reason, .. } => out.write_str(reason),
+        }
+    }
+}
+
+/// What belongs to the function itself: its command block, and the buffer of its filters.
+pub struct Own {
+    pub(crate) devcmd: Devcmd,
+    /// Where a filter is written, for us and for the device.
+    pub(crate) buffer: (RegionSlice, u64),
+}
+
+/// What is known of the physical function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parent {
+    /// What it tells of its link; `None` where it does not.
+    pub news: Option<News>,
+    /// Counts up each time that everything installed is lost: the physical function was reset, or its owner began anew.
+    pub life: u64,
+}
+
+/// One of the ways. One request is under way at a time.
+pub trait Steering: Send {
+    /// Starts a request.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    fn begin(&mut self, own: &mut Own, request: Request) -> Result<(), Trouble>;
+
+    /// Looks whether it is done; of a filter the answer is its number. Never waits.
+    fn poll(&mut self, own: &mut Own) -> Option<Result<u64, Trouble>>;
+
+    /// What is known of the physical function by now. Never waits.
+    ///
+    /// # Errors
+    /// Where its owner is gone.
+    fn parent(&mut self) -> Result<Parent, Trouble>;
+
+    /// The hardware address of frames, where it is the physical function's.
+    fn mac(&mut self) -> Option<Mac>;
+
+    /// What becomes readable when there are news; `None` where nothing does.
+    fn news(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Connects again to an owner that was gone. Never waits long.
+    ///
+    /// # Errors
+    /// Where it still is.
+    fn renew(&mut self) -> Result<(), Trouble>;
+
+    /// For people.
+    fn how(&self) -> &'static str;
+}
+
+/// Does a request and waits for it.
+///
+/// # Errors
+/// [`Trouble`].
+pub fn run(steering: &mut dyn Steering, own: &mut Own, request: Request) -> Result<u64, Trouble> {
+    steering.begin(own, request)?;
+    loop {
+        if let Some(ended) = steering.poll(own) {
+            return ended;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
+}

@@ -1,0 +1,308 @@
+//! What a rail and the agent of its physical function say to each other: packets of 56 bytes over a Unix socket that keeps them apart.
+//!
+//! ```text
+//!   rail                                agent
+//!   HELLO (function) ────────────────►
+//!                    ◄──────────────── WELCOME (hardware address, what there is)   or REFUSED
+//!   STEER … ─────────────────────────►
+//!                    ◄──────────────── DONE (the same number), or REFUSED
+//!                    ◄──────────────── NEWS (link, MTU, life), whenever they change
+//! ```
+//!
+//! Both ends are processes of this machine; numbers are little endian all the same. Everything is checked by whoever receives it.
+
+use std::net::Ipv4Addr;
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Request;
+use crate::errno::Errno;
+use crate::filter::Match;
+use crate::notify::News;
+
+/// "dusn".
+const MAGIC: u32 = 0x6e73_7564;
+/// Of these packets: both ends have the same.
+pub const VERSION: u16 = 1;
+/// Bytes of a packet.
+pub const PACKET: usize = size_of::<Packet>();
+/// Queue pairs that may be named: more than any function has.
+const PAIRS_MOST: u64 = 64;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Packet {
+    magic: U32,
+    version: U16,
+    kind: U16,
+    number: U32,
+    zero: U32,
+    words: [U64; 5],
+}
+const _: () = assert!(PACKET == 56);
+
+const HELLO: u16 = 1;
+const STEER: u16 = 2;
+const UNSTEER: u16 = 3;
+const ENABLE: u16 = 4;
+const DISABLE: u16 = 5;
+const WELCOME: u16 = 0x81;
+const DONE: u16 = 0x82;
+const REFUSED: u16 = 0x83;
+const NEWS: u16 = 0x84;
+const MATCH_UDP: u64 = 1;
+const MATCH_ETHERTYPE: u64 = 2;
+
+/// Why an agent refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The device does, with this number.
+    Device(Errno),
+    /// The device does not answer any more.
+    Silent,
+    /// Another process has the function.
+    Taken,
+    /// It has no such function, or the request is none that it does for others.
+    Never,
+    /// The process has as many filters as it may, or there are too many processes.
+    Full,
+}
+
+/// One packet's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// A process wants this function.
+    Hello(u32),
+    /// A request with its number.
+    Request(u32, Request),
+    /// The function is its own; the hardware address (0: none), and the life of what is installed.
+    Welcome {
+        /// Six bytes, the first lowest.
+        mac: u64,
+        /// See [`Parent`](super::Parent).
+        life: u64,
+    },
+    /// The request with this number is done.
+    Done(u32, u64),
+    /// It is not.
+    Refused(u32, Why),
+    /// What the physical function tells of itself.
+    News {
+        /// What stands in its notify area; `None` where nothing does.
+        news: Option<News>,
+        /// See [`Parent`](super::Parent).
+        life: u64,
+    },
+}
+
+impl Said {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; PACKET] {
+        let (kind, number, words) = match self {
+            Self::Hello(function) => (HELLO, 0, [function.into(), 0, 0, 0, 0]),
+            Self::Request(number, request) => {
+                let (kind, words) = request_words(request);
+                (kind, number, words)
+            }
+            Self::Welcome { mac, life } => (WELCOME, 0, [mac, life, 0, 0, 0]),
+            Self::Done(number, value) => (DONE, number, [value, 0, 0, 0, 0]),
+            Self::Refused(number, why) => (REFUSED, number, [why_word(why), 0, 0, 0, 0]),
+            Self::News { news, life } => (NEWS, 0, news_words(news, life)),
+        };
+        let packet = Packet {
+            magic: MAGIC.into(),
+            version: VERSION.into(),
+            kind: kind.into(),
+            number: number.into(),
+            zero: 0.into(),
+            words: words.map(U64::from),
+        };
+        zerocopy::transmute!(packet)
+    }
+
+    /// From bytes; `None` where they are no packet of this version, or one that cannot be.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let packet = Packet::read_from_bytes(bytes).ok()?;
+        if packet.magic.get() != MAGIC || packet.version.get() != VERSION || packet.zero.get() != 0 {
+            return None;
+        }
+        let (number, words) = (packet.number.get(), packet.words.map(U64::get));
+        Some(match packet.kind.get() {
+            HELLO => Self::Hello(u32::try_from(words[0]).ok()?),
+            STEER => Self::Request(number, Request::Steer(read_match(&words)?, pair(words[0])?)),
+            UNSTEER => Self::Request(number, Request::Unsteer(words[0])),
+            ENABLE => Self::Request(number, Request::Enable(pair(words[0])?)),
+            DISABLE => Self::Request(number, Request::Disable(pair(words[0])?)),
+            WELCOME => Self::Welcome {
+                mac: words[0],
+                life: words[1],
+            },
+            DONE => Self::Done(number, words[0]),
+            REFUSED => Self::Refused(number, read_why(words[0])?),
+            NEWS => Self::News {
+                news: read_news(&words),
+                life: words[4],
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn pair(word: u64) -> Option<u32> {
+    (word < PAIRS_MOST).then_some(word as u32)
+}
+
+fn request_words(request: Request) -> (u16, [u64; 5]) {
+    match request {
+        Request::Steer(Match::Udp { address, port }, queue) => (
+            STEER,
+            [queue.into(), MATCH_UDP, address.to_bits().into(), port.into(), 0],
+        ),
+        Request::Steer(Match::Ethertype(ethertype), queue) => {
+            (STEER, [queue.into(), MATCH_ETHERTYPE, ethertype.into(), 0, 0])
+        }
+        Request::Unsteer(id) => (UNSTEER, [id, 0, 0, 0, 0]),
+        Request::Enable(pair) => (ENABLE, [pair.into(), 0, 0, 0, 0]),
+        Request::Disable(pair) => (DISABLE, [pair.into(), 0, 0, 0, 0]),
+    }
+}
+
+fn read_match(words: &[u64; 5]) -> Option<Match> {
+    match words[1] {
+        MATCH_UDP => Some(Match::Udp {
+            address: Ipv4Addr::from_bits(u32::try_from(words[2]).ok()?),
+            port: u16::try_from(words[3]).ok()?,
+        }),
+        MATCH_ETHERTYPE => Some(Match::Ethertype(u16::try_from(words[2]).ok()?)),
+        _ => None,
+    }
+}
+
+fn why_word(why: Why) -> u64 {
+    match why {
+        Why::Device(errno) => u64::from(errno.0) << 8 | 1,
+        Why::Silent => 2,
+        Why::Taken => 3,
+        Why::Never => 4,
+        Why::Full => 5,
+    }
+}
+
+fn read_why(word: u64) -> Option<Why> {
+    Some(match (word & 0xff, word >> 8) {
+        (1, errno) => Why::Device(Errno(u32::try_from(errno).ok()?)),
+        (2, 0) => Why::Silent,
+        (3, 0) => Why::Taken,
+        (4, 0) => Why::Never,
+        (5, 0) => Why::Full,
+        _ => return None,
+    })
+}
+
+fn news_words(news: Option<News>, life: u64) -> [u64; 5] {
+    let Some(news) = news else {
+        return [0, 0, 0, 0, life];
+    };
+    let flags = 1 | u64::from(news.link) << 1 | u64::from(news.fatal) << 2;
+    [
+        flags,
+        u64::from(news.speed) << 32 | u64::from(news.mtu),
+        u64::from(news.error) << 32 | u64::from(news.link_downs),
+        0,
+        life,
+    ]
+}
+
+fn read_news(words: &[u64; 5]) -> Option<News> {
+    (words[0] & 1 != 0).then(|| News {
+        link: words[0] & 2 != 0,
+        fatal: words[0] & 4 != 0,
+        speed: (words[1] >> 32) as u32,
+        mtu: words[1] as u32,
+        error: (words[2] >> 32) as u32,
+        link_downs: words[2] as u32,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_said_is_understood_and_nothing_else() {
+        let news = News {
+            link: true,
+            speed: 40_000,
+            mtu: 9000,
+            fatal: true,
+            error: 7,
+            link_downs: u32::MAX,
+        };
+        let udp = Match::Udp {
+            address: Ipv4Addr::new(10, 0, 0, 5),
+            port: 5000,
+        };
+        let all = [
+            Said::Hello(3),
+            Said::Request(7, Request::Steer(udp, 2)),
+            Said::Request(8, Request::Steer(Match::Ethertype(0x0806), 0)),
+            Said::Request(9, Request::Unsteer(u64::MAX)),
+            Said::Request(10, Request::Enable(63)),
+            Said::Request(u32::MAX, Request::Disable(0)),
+            Said::Welcome {
+                mac: 0x0605_0403_0202,
+                life: 4,
+            },
+            Said::Done(9, 77),
+            Said::Refused(9, Why::Device(Errno(10))),
+            Said::Refused(9, Why::Silent),
+            Said::Refused(9, Why::Taken),
+            Said::Refused(9, Why::Never),
+            Said::Refused(9, Why::Full),
+            Said::News {
+                news: Some(news),
+                life: 2,
+            },
+            Said::News { news: None, life: 3 },
+        ];
+        for said in all {
+            let bytes = said.to_bytes();
+            assert_eq!(Said::read(&bytes), Some(said));
+            for length in [0, 8, PACKET - 1] {
+                assert_eq!(Said::read(&bytes[..length]), None, "cut short");
+            }
+            for at in [0, 4, 12] {
+                let mut other = bytes;
+                other[at] ^= 1;
+                assert_eq!(Said::read(&other), None, "byte {at}");
+            }
+        }
+        assert_eq!(
+            Said::read(&Said::Request(1, Request::Enable(64)).to_bytes()),
+            None
+        );
+    }
+
+    #[test]
+    fn bytes_of_no_meaning_hurt_nobody() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        for _ in 0..100_000 {
+            let mut bytes = Said::Hello(0).to_bytes();
+            for _ in 0..1 + next() % 8 {
+                bytes[6 + (next() % (PACKET as u64 - 6)) as usize] = next() as u8;
+            }
+            if let Some(said) = Said::read(&bytes) {
+                assert_eq!(Said::read(&said.to_bytes()), Some(said));
+            }
+        }
+    }
+}
