@@ -3,6 +3,10 @@
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
+/// The port where none is set for a function that has all of them. It and the next one are nobody's: IANA has them in the range for
+/// private use, while devices and dissectors take some lower ones for tunnels' and RoCE's.
+pub const PORT: u16 = 56080;
+
 /// An address and its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
@@ -45,12 +49,23 @@ impl Given {
         }
         let (ip, prefix) =
             found.ok_or("no IP address is set for this function, and no kernel has one for it")?;
-        if gateway.is_some_and(|gateway| gateway.is_ipv4() != ip.is_ipv4()) {
-            return Err(format!(
+        let own = Self { ip, prefix, gateway };
+        match gateway {
+            Some(gateway) if gateway.is_ipv4() != ip.is_ipv4() => Err(format!(
                 "{setting}.gateway is of the other family than the function's address"
-            ));
+            )),
+            Some(gateway) if !own.may_lead_by(gateway) => Err(format!(
+                "{setting}.gateway {gateway} is not in the function's network {ip}/{prefix}, where it would be asked for"
+            )),
+            _ => Ok(own),
         }
-        Ok(Self { ip, prefix, gateway })
+    }
+
+    /// Whether a gateway can be on the link: in the function's network, unless there is nobody else in that, or of the link alone.
+    fn may_lead_by(&self, gateway: IpAddr) -> bool {
+        let alone = if self.ip.is_ipv4() { 32 } else { 128 };
+        let of_the_link = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
+        self.is_near(gateway) || self.prefix == alone || of_the_link
     }
 
     /// Whether `to` can be reached without a gateway.

@@ -45,7 +45,7 @@ mod sys;
 mod wanted;
 mod zero_copy;
 
-pub use address::{Given, network_of};
+pub use address::{Given, PORT, network_of};
 pub use capture::{CaptureWriter, Other, Tap};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, rails, rejected};

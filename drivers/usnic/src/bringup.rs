@@ -9,7 +9,7 @@
 //! Receive queues are on before they are filled: future firmware wants that, and today's takes both orders.
 //!
 //! Sources: libfabric `usd_queues.c` (the order of queues), Linux `usnic_ib_qp_grp.c` (filters first, then QP_ENABLE), DPDK
-//! `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is unknown [U]: see
+//! `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is unknown `[U]`: see
 //! [`VfCommands`](crate::VfCommands).
 
 use std::collections::VecDeque;

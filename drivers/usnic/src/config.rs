@@ -35,7 +35,7 @@ pub enum Control {
     Proxy,
 }
 
-/// What is done with commands that the reference does not say a virtual function takes [U].
+/// What is done with commands that the reference does not say a virtual function takes `[U]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VfCommands {
     /// They are tried, and may be refused (errors 3 and 5).
@@ -82,8 +82,8 @@ pub struct UsnicConfig {
     pub mac: Option<Mac>,
 }
 
-/// The port where none is set: the first of those that the udp rail tries.
-pub const PORT: u16 = 4790;
+/// The port where none is set, since all are the function's.
+pub const PORT: u16 = doorbell_inet::PORT;
 
 impl Default for UsnicConfig {
     fn default() -> Self {

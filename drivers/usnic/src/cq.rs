@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Source: libfabric `usd_poll.c` and `cq_desc.h`. The device does not know how far we are: the ring has to have room for every
-//! completion that can be outstanding, or unread ones are overwritten [I].
+//! completion that can be outstanding, or unread ones are overwritten `[I]`.
 
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_vfio::{Error, after_completion};

@@ -14,7 +14,7 @@ pub const ENTRY: usize = 16;
 pub struct SendDescriptor {
     /// Bus address of the bytes.
     pub address: U64,
-    /// Bits 0 to 13: how many. (0 stands for 16384 [I]; it is never sent from here.)
+    /// Bits 0 to 13: how many. (0 stands for 16384 `[I]`; it is never sent from here.)
     pub length: U16,
     /// Bit 1: loopback; bits 2 to 15: `mss`, which asks for checksums where the mode is 0.
     pub mss: U16,
@@ -30,7 +30,7 @@ pub(crate) const SEND_FLAGS: usize = 12;
 pub(crate) const END: u16 = 1 << 12;
 pub(crate) const REPORT: u16 = 1 << 13;
 /// What usNIC puts into `mss` in mode 0: bit 0 asks for IPv4's checksum, bit 1 for UDP's, from scratch. What bit 2 asks for is
-/// unknown [U]; libfabric sets it in every descriptor, so it is set here too.
+/// unknown `[U]`; libfabric sets it in every descriptor, so it is set here too.
 const BOTH_CHECKSUMS: u16 = 7 << 2;
 
 impl SendDescriptor {
@@ -70,7 +70,7 @@ pub struct ReceiveDescriptor {
 
 impl ReceiveDescriptor {
     /// Room for a whole frame. Continuation buffers are not used here: how the device skips those that it does not need is only
-    /// inferred [I].
+    /// inferred `[I]`.
     #[must_use]
     pub fn frame(address: u64, length: u16) -> Self {
         Self {
@@ -88,19 +88,19 @@ pub(crate) const LENGTH: u16 = 0x3fff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Completion {
-    /// Bits 0 to 11: the descriptor; in a received one also [`FRAME_END`] and [`FRAME_START`].
+    /// Bits 0 to 11: the descriptor; in a received one also its first and last buffer.
     pub index: U16,
-    /// Bits 0 to 9: the queue, as the function numbers its own; bit 14: [`UNCHECKED`].
+    /// Bits 0 to 9: the queue, as the function numbers its own; bit 14: no checksums.
     pub queue: U16,
     /// The hash; of a classified one, the filter and the interface.
     pub hash: U32,
-    /// Bits 0 to 13: bytes in this buffer; bit 14: [`TRUNCATED`].
+    /// Bits 0 to 13: bytes in this buffer; bit 14: cut off, or spoilt.
     pub bytes: U16,
     /// The tag that was stripped.
     pub vlan: U16,
     /// The checksum over the packet.
     pub checksum: U16,
-    /// What was found: [`FCS_OK`] and the others.
+    /// What was found of checksums.
     pub verdict: u8,
     /// Bit 7: the colour; the rest: the type. Written last.
     pub kind: u8,
@@ -217,7 +217,7 @@ const _: () = assert!(memoffset::offset_of!(Completion, bytes) == 8);
 #[inline]
 #[must_use]
 pub fn hinted(index: u32, address: u64, length: usize) -> u64 {
-    let lines = ((address & 31) as usize + length + 31) / 32;
+    let lines = ((address & 31) as usize + length).div_ceil(32);
     let lines = if lines > 31 { 0 } else { lines as u64 };
     u64::from(index & u32::from(INDEX)) | lines << 16 | (address >> 5) << 21
 }

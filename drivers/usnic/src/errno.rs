@@ -126,7 +126,7 @@ impl Fault {
         }
     }
 
-    /// Whether the function says that it does not have this at all: errors 3 and 5. What a VF accepts is unknown [U], so these
+    /// Whether the function says that it does not have this at all: errors 3 and 5. What a VF accepts is unknown `[U]`, so these
     /// two are what a step that is only tried may end with.
     #[must_use]
     pub fn is_no(&self) -> bool {

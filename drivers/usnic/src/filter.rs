@@ -21,7 +21,7 @@ pub enum Match {
         port: u16,
     },
     /// All frames of an ethertype (filter type 0, `USNIC_ID`, with that one flag). Linux's driver never sends it so: that the
-    /// firmware takes it for ARP is inferred from the structure [I].
+    /// firmware takes it for ARP is inferred from the structure `[I]`.
     Ethertype(u16),
 }
 

@@ -10,7 +10,7 @@
 //! | who steers is gone, or has lost everything | down until it is back, then the same |
 //! | the firmware has failed, or the vNIC's MTU is below ours | down until that is over |
 //!
-//! What the values of `error_status` mean is unknown [U]: not 0 is what counts.
+//! What the values of `error_status` mean is unknown `[U]`: not 0 is what counts.
 
 use memoffset::offset_of;
 
@@ -74,7 +74,7 @@ impl Health {
         self.own.or(self.parent)
     }
 
-    /// Whether the link is there, by what is known: of a function that nobody tells of, it is taken to be [I].
+    /// Whether the link is there, by what is known: of a function that nobody tells of, it is taken to be `[I]`.
     pub(crate) fn is_up(&self) -> bool {
         let fits = |news: News| {
             let mtu = news.mtu as usize;

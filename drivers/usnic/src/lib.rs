@@ -10,15 +10,13 @@
 //! both kinds talk to each other. No system call is made to send or to receive. Each channel is a queue pair of its own; its frames
 //! come to it by a filter.
 //!
-//! **Nothing of this has ever run on a VIC.** It was written from what public drivers do ([`docs/usnic.md`]); what they state stands
+//! **Nothing of this has ever run on a VIC.** It was written from what public drivers do (`docs/usnic.md`); what they state stands
 //! here without a mark, `[I]` is inferred from what they do, `[U]` is unknown and therefore a setting, or left alone. It is tried over a
-//! model of the adapter that was written from the same sources by somebody else: passing there is not passing on a VIC.
+//! model of the adapter that was written from the same sources and apart from it: passing there is not passing on a VIC.
 //!
 //! Filters and queue pairs are not a function's own to set in the shipping stack, but its physical function's: [`Agent`] is the process
 //! that owns that one, and [`Control`] says who is asked. No kernel has the function's IP address, so it is a setting, and the rail asks
 //! for its neighbours and answers them itself.
-//!
-//! [`docs/usnic.md`]: https://docs.rs/doorbell-usnic
 //!
 //! | file | job |
 //! |---|---|
@@ -28,7 +26,7 @@
 //! | `regs` | the unsafe room: registers, typed |
 //! | `window` | a block of them, mapped or reached by calls |
 //! | `desc` | descriptors and completions |
-//! | `devcmd`, `devcmd2`, `errno` | commands to the firmware, and why they fail |
+//! | `devcmd`, `errno` | commands to the firmware, and why they fail |
 //! | `notify` | what the device tells of itself |
 //! | `filter` | what comes to a queue |
 //! | `steer/` | who installs that: the function itself, its physical one, an agent |
@@ -51,7 +49,7 @@
 //!
 //! let config = UsnicConfig { address: Some("10.0.0.5/24".to_owned()), ..UsnicConfig::default() };
 //! let mut rail = UsnicRail::open(&"usnic:0000:3b:00.1".parse()?, &config)?;
-//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:4790".parse()?, Incarnation(1))?;
+//! let peer = Datagram::open(&mut rail, &"udp:10.0.0.2:56080".parse()?, Incarnation(1))?;
 //! let (tx, _) = rail.split();
 //! if tx.reserve(Channel::Priority, 1) == 1 {
 //!     tx.post(Channel::Priority, peer, b"head", Body::Bytes(b" and body")).expect("reserved");

@@ -28,7 +28,7 @@ const FILTER_AT: usize = 256;
 pub(crate) const OPEN_KEEPS_CACHES: u64 = 2;
 /// No interrupt of its own.
 pub(crate) const NO_INTERRUPT: u64 = 0xffff << 32;
-/// DEV_SPEC: where the flags are, and the one that says that usNIC is configured [I].
+/// DEV_SPEC: where the flags are, and the one that says that usNIC is configured `[I]`.
 const SPEC_FLAGS: u64 = 0;
 const FLAG_USNIC: u64 = 0x2000;
 /// The most types of filters that have to be known: UDP over IPv4.
@@ -39,7 +39,7 @@ const FILTER_UDP: u64 = 1;
 pub struct PfInfo {
     /// Its hardware address: that of all frames of its functions, in usNIC.
     pub mac: Option<Mac>,
-    /// Whether usNIC is configured on it [I].
+    /// Whether usNIC is configured on it `[I]`.
     pub has_usnic: bool,
     /// The highest type of filter that it knows.
     pub highest_filter: Option<u64>,

@@ -19,7 +19,7 @@ const _: () =
     assert!(ENABLE == offset_of!(ReceiveQueue, enable) && RUNNING == offset_of!(ReceiveQueue, running));
 
 /// How long a work queue, and each of the two times a receive queue, may take to stop; how long both may take to start, of which the
-/// drivers say nothing [I].
+/// drivers say nothing `[I]`.
 const STOP_LOOKS: u32 = 1_000;
 const STOP_LOOKS_RQ: u32 = 20_000;
 const BETWEEN: Duration = Duration::from_micros(10);

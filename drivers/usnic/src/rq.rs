@@ -149,7 +149,7 @@ impl ReceiveRing {
         }
     }
 
-    /// Tells it once more what it was told: one that has lost the doorbell would drop everything [I].
+    /// Tells it once more what it was told: one that has lost the doorbell would drop everything `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
         self.ring();

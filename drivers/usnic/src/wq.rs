@@ -210,7 +210,7 @@ impl SendRing {
     }
 
     /// Tells the device once more what it was told: one that has lost the doorbell would wait for ever. That writing the same
-    /// index again does nothing else is inferred [I].
+    /// index again does nothing else is inferred `[I]`.
     #[cold]
     pub(crate) fn ring_again(&self) {
         self.ring(false);
