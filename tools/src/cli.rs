@@ -10,6 +10,8 @@ use doorbell_bench::plan::{RATE_MAX, RATE_MIN};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
 
+use crate::model::args::ModelArgs;
+
 /// With which number a command ends: the same words in the help of each.
 macro_rules! exits {
     () => {
@@ -74,6 +76,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Ping every pair of ranks over every rail
     Links(LinksArgs),
+    /// Be a device: a process that a driver can be tried on, without hardware
+    Model(ModelArgs),
     /// Measure latency: one message to and fro
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
@@ -809,7 +813,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 }
 
 /// A time in seconds, above zero and at most a week.
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     time(text, 7.0 * 86_400.0, "a week")
 }
 
@@ -840,7 +844,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A whole number within a range.
-fn whole<T: TryFrom<u64>>(
+pub(crate) fn whole<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {

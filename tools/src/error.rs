@@ -24,6 +24,9 @@ pub(crate) enum ToolError {
     /// A key, an address, or the connection to another host.
     #[error(transparent)]
     Oob(#[from] OobError),
+    /// A model of a device.
+    #[error(transparent)]
+    Model(doorbell_vic::Error),
     /// A rail that cannot be used.
     #[error(transparent)]
     Rail(#[from] RailError),
@@ -88,7 +91,11 @@ impl ToolError {
             Self::Rail(error) => error.exit(),
             Self::NoWay { .. } => Exit::Rail,
             Self::Stopped(_) => Exit::TimedOut,
-            Self::Output(_) | Self::Write { .. } | Self::Start { .. } | Self::System { .. } => Exit::System,
+            Self::Model(_)
+            | Self::Output(_)
+            | Self::Write { .. }
+            | Self::Start { .. }
+            | Self::System { .. } => Exit::System,
             Self::Bench(error) => match error {
                 BenchError::BadSize { .. }
                 | BenchError::BadPlan { .. }

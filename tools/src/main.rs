@@ -12,6 +12,7 @@ mod info;
 mod key;
 mod links;
 mod measure;
+mod model;
 mod out;
 mod outputs;
 mod page;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Counters(args) => counters::counters(&args),
         Command::Links(args) => links::links(&args),
+        Command::Model(args) => model::model(&args),
         Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),
         Command::Pingpong(args) => measure::pingpong(&args),

@@ -8,6 +8,7 @@ mod doctor;
 mod hosts;
 mod links;
 mod links_of_ranks;
+mod model;
 mod mpi_pair;
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;

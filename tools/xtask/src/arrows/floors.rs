@@ -56,6 +56,8 @@ const FLOORS: &[Place] = &[
     place(0, "ring", "doorbell-ring", Sees::Only(&[])),
     place(0, "hotel", "doorbell-hotel", Sees::Only(&[])),
     place(0, "fabric/libfabric-sys", "libfabric-sys", Sees::Only(&[])),
+    // what is driven, written from the reference alone: it shares nothing with whoever drives it
+    place(0, "drivers/usnic/model", "doorbell-vic", Sees::Only(&[])),
     // 1: the contracts, and matching for whoever needs it
     place(1, "fabric", "doorbell-fabric", Sees::Only(&["ring"])),
     place(1, "fabric/matching", "doorbell-matching", Sees::Only(&[])),

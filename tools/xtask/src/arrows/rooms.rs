@@ -12,6 +12,7 @@ const FILES: &[&str] = &[
     "fabric/src/memory",
     "fabric/src/map",
     "fabric/src/clock",
+    "drivers/usnic/model/src/map",
     "engine/src/scope",
     "oob/src/pmix",
     "fabric/provider/src/abi",

@@ -1,0 +1,75 @@
+//! The engine's thread: mail, turns, and what it does when there is nothing to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use crate::options::Idle;
+use crate::server::Mail;
+use crate::world::World;
+
+/// Letters that are read in one turn.
+const LETTERS: usize = 64;
+/// Without work for so long, a sleeping engine sleeps.
+const QUIET: u64 = 10_000_000;
+/// And for so long at a time.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Runs until nobody can write any more, or `stop` says so.
+pub(crate) fn run(
+    mut world: World,
+    mail: Receiver<Mail>,
+    flag: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+) -> World {
+    let begun = Instant::now();
+    let idle = world.context.options.idle;
+    let mut worked = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let now = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
+        let mut done = 0;
+        if flag.swap(false, Ordering::Acquire) {
+            world.context.now = now;
+            match read(&mut world, &mail, &flag) {
+                Some(letters) => done += letters,
+                None => break,
+            }
+        }
+        let (frames, waits) = world.turn(now);
+        done += frames;
+        if done > 0 {
+            worked = now;
+        }
+        rest(idle, done, now - worked > QUIET && !waits);
+    }
+    world
+}
+
+/// Reads what came; `None` once nobody writes any more.
+fn read(world: &mut World, mail: &Receiver<Mail>, flag: &AtomicBool) -> Option<usize> {
+    for letters in 0..LETTERS {
+        match mail.try_recv() {
+            Ok(Mail::Attach(function, line)) => world.attach(function, line),
+            Ok(Mail::Message(function, message)) => world.message(function, message),
+            Ok(Mail::Detach(function, seat)) => {
+                world.detach(function);
+                seat.leave();
+            }
+            Ok(Mail::Call(call)) => call(world),
+            Err(TryRecvError::Empty) => return Some(letters),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+    flag.store(true, Ordering::Relaxed);
+    Some(LETTERS)
+}
+
+fn rest(idle: Idle, done: usize, is_quiet: bool) {
+    match idle {
+        _ if done > 0 => {}
+        Idle::Spin => std::hint::spin_loop(),
+        Idle::Sleep if is_quiet => std::thread::park_timeout(NAP),
+        Idle::Yield | Idle::Sleep => std::thread::yield_now(),
+    }
+}

@@ -1,0 +1,458 @@
+//! One PCI function: its queues, its devcmd, its state, and what it receives.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::cq::Cq;
+use crate::desc::{entry, flag};
+use crate::devcmd::table::Command;
+use crate::devcmd::{Args, Devcmd, errno, run};
+use crate::dma::Memory;
+use crate::filter::Filters;
+use crate::frame::{self, Parts};
+use crate::io::{Context, Io};
+use crate::layout::{self, Layout};
+use crate::line::Line;
+use crate::map::Shared;
+use crate::notify::{self, Link, Wanted};
+use crate::options::{Options, Trap};
+use crate::registers::resource;
+use crate::rq::{Arrival, Outcome, Rq};
+use crate::stats::Stats;
+use crate::wq::Wq;
+
+/// Bits of PACKET_FILTER (3.7).
+mod takes {
+    pub(super) const DIRECTED: u64 = 1;
+    pub(super) const MULTICAST: u64 = 2;
+    pub(super) const BROADCAST: u64 = 4;
+    pub(super) const PROMISCUOUS: u64 = 8;
+    pub(super) const ALL_MULTICAST: u64 = 0x10;
+}
+
+/// The most hardware addresses beside the own one. \[M\]
+const ADDRESSES: usize = 64;
+/// Bit of the NIC_CFG word: tags are taken away.
+const STRIP: u64 = 1 << 24;
+
+/// What the functions of an adapter share.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    pub(crate) filters: Filters,
+    pub(crate) link: Link,
+}
+
+impl Adapter {
+    /// A function begins anew: its filters go, and with the physical function's, everybody's (8.4).
+    pub(crate) fn forget(&mut self, functions: &mut [Function], index: usize) {
+        if functions[index].is_pf() {
+            self.filters.clear(None);
+            for function in functions {
+                function.qps = 0;
+            }
+        } else {
+            self.filters.clear(Some(index));
+            functions[index].qps = 0;
+        }
+    }
+}
+
+/// How far a function has come to life by its own commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    opened: bool,
+    open_done: u64,
+    inited: bool,
+    init_done: u64,
+    pub(crate) reset_done: u64,
+    /// What ENABLE and DISABLE said last.
+    enabled: Option<bool>,
+}
+
+/// A function.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) index: usize,
+    pub(crate) io: Io,
+    pub(crate) layout: Layout,
+    pub(crate) areas: Vec<Range<usize>>,
+    pub(crate) wq: Vec<Wq>,
+    pub(crate) rq: Vec<Rq>,
+    pub(crate) cq: Vec<Cq>,
+    pub(crate) interrupts: usize,
+    pub(crate) devcmd: Devcmd,
+    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) life: Life,
+    /// Its address at the begin, and now.
+    own_mac: [u8; 6],
+    pub(crate) mac: [u8; 6],
+    addresses: Vec<[u8; 6]>,
+    takes: u64,
+    pub(crate) strips: bool,
+    pub(crate) stats: Stats,
+    pub(crate) notify: Option<Wanted>,
+    /// Queue pairs that are enabled, a bit each.
+    qps: u64,
+    /// What IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN said; frames are passed as they are. \[M\]
+    pub(crate) vlan_mode: u64,
+    default_vlan: u64,
+}
+
+impl Function {
+    /// Function 0 is the physical one.
+    pub(crate) fn new(options: &Options, index: usize) -> std::io::Result<Self> {
+        let layout = layout::of(options, index);
+        let name = if index == 0 {
+            "pf".to_owned()
+        } else {
+            format!("vf{}", index - 1)
+        };
+        let registers = Shared::new("vic-bar0", layout.length)?;
+        let find = |kind, count: usize| -> Vec<usize> {
+            (0..count)
+                .filter_map(|instance| layout.find(kind, instance))
+                .collect()
+        };
+        let counts = options.counts;
+        let (wqs, rqs, cqs) = (
+            find(resource::WQ, counts.wq),
+            find(resource::RQ, counts.rq),
+            find(resource::CQ, counts.cq),
+        );
+        let interrupts = find(resource::INTR_CTRL, counts.intr);
+        let config = Config::new(options, index != 0, layout.length);
+        let pba = layout.find(resource::INTR_PBA_LEGACY, 0);
+        let memory = Memory::new(options.most_maps, None);
+        let io = Io::new(name, registers, config, memory, &interrupts, pba);
+        let devcmd = layout.find(resource::DEVCMD, 0).unwrap_or_default();
+        let last = if options.identity.shared_mac {
+            0
+        } else {
+            index as u8
+        };
+        // Locally administered, of one station.
+        let mac = [0x02, 0x00, 0x56, 0x49, 0x43, last];
+        let mut function = Self {
+            index,
+            io,
+            areas: layout.areas(options.trap),
+            wq: wqs
+                .iter()
+                .enumerate()
+                .map(|(queue, &at)| Wq::new(queue, at))
+                .collect(),
+            rq: rqs
+                .iter()
+                .enumerate()
+                .map(|(queue, &at)| Rq::new(queue, at))
+                .collect(),
+            cq: cqs
+                .iter()
+                .enumerate()
+                .map(|(queue, &at)| Cq::new(queue, at))
+                .collect(),
+            interrupts: interrupts.len(),
+            devcmd: Devcmd::new(devcmd, options.trap != Trap::None),
+            layout,
+            line: None,
+            life: Life::default(),
+            own_mac: mac,
+            mac,
+            addresses: Vec::new(),
+            takes: 0,
+            strips: false,
+            stats: Stats::default(),
+            notify: None,
+            qps: 0,
+            vlan_mode: 0,
+            default_vlan: 0,
+        };
+        function.put_table();
+        Ok(function)
+    }
+
+    pub(crate) fn is_pf(&self) -> bool {
+        self.index == 0
+    }
+
+    /// Registers as they are after a reset: all zero, the table at their begin. \[M\]
+    fn put_table(&mut self) {
+        self.io.registers.fill(0);
+        self.io.registers.put_bytes(0, &self.layout.table());
+    }
+
+    /// A reset by command: queues and states, not the configuration space, maps or the connection.
+    pub(crate) fn soft_reset(&mut self) {
+        for wq in &mut self.wq {
+            wq.reset();
+        }
+        for rq in &mut self.rq {
+            rq.reset();
+        }
+        for cq in &mut self.cq {
+            cq.reset();
+        }
+        self.io.reset();
+        self.life = Life::default();
+        self.mac = self.own_mac;
+        self.addresses.clear();
+        (self.takes, self.strips, self.vlan_mode, self.default_vlan) = (0, false, 0, 0);
+        self.notify = None;
+        self.clear_registers();
+    }
+
+    /// Clears all blocks but devcmd, whose command is still being answered.
+    fn clear_registers(&mut self) {
+        for kind in [resource::WQ, resource::RQ, resource::CQ, resource::INTR_CTRL] {
+            for at in (0..).map_while(|instance| self.layout.find(kind, instance)) {
+                self.io.registers.put_bytes(at, &[0; 128]);
+            }
+        }
+    }
+
+    /// A function level reset: everything but what the client has set up outside of the function.
+    pub(crate) fn reset(&mut self, options: &Options) {
+        self.soft_reset();
+        self.devcmd.reset();
+        self.stats = Stats::default();
+        self.put_table();
+        self.io.config = Config::new(options, !self.is_pf(), self.layout.length);
+    }
+
+    /// The client has gone: nothing of it is kept.
+    pub(crate) fn detach(&mut self, options: &Options) {
+        self.reset(options);
+        self.io.memory = Memory::new(options.most_maps, None);
+        self.io.vectors.fill_with(|| None);
+        self.line = None;
+    }
+
+    /// Whether its queue pair is enabled.
+    #[inline]
+    pub(crate) fn is_enabled(&self, qp: usize) -> bool {
+        self.qps & 1 << qp != 0
+    }
+
+    pub(crate) fn enable_qp(&mut self, qp: u64) -> Result<(), u8> {
+        let index = self.qp(qp)?;
+        self.qps |= 1 << index;
+        Ok(())
+    }
+
+    pub(crate) fn disable_qp(&mut self, qp: u64) -> Result<(), u8> {
+        let index = self.qp(qp)?;
+        self.qps &= !(1 << index);
+        Ok(())
+    }
+
+    /// A queue pair by its receive queue, which has to be programmed. \[M\]
+    fn qp(&self, qp: u64) -> Result<usize, u8> {
+        let index = usize::try_from(qp)
+            .ok()
+            .filter(|index| *index < self.rq.len())
+            .ok_or(errno::INVALID)?;
+        let at = self.layout.find(resource::RQ, index).ok_or(errno::INVALID)?;
+        match self.io.registers.get(at + crate::registers::queue::RING_SIZE) {
+            0 => Err(errno::BAD_STATE),
+            _ => Ok(index),
+        }
+    }
+
+    /// The commands that are about one function alone.
+    pub(crate) fn command(
+        &mut self,
+        context: &Context,
+        adapter: &Adapter,
+        command: Command,
+        args: &Args,
+        out: &mut Args,
+    ) -> Result<(), u8> {
+        use Command as C;
+        let now = context.now;
+        let two_part = context.after(context.options.timing.two_part);
+        let going_on = |done: u64| u64::from(now < done);
+        match command {
+            C::Open => (self.life.opened, self.life.open_done) = (true, two_part),
+            C::OpenStatus => out[0] = going_on(self.life.open_done),
+            C::Init | C::InitV1 if !self.life.opened => return Err(errno::BAD_STATE),
+            C::Init | C::InitV1 => {
+                (self.life.inited, self.life.init_done) = (true, two_part);
+                out[0] = if command == C::InitV1 {
+                    run::packed(self.mac)
+                } else {
+                    out[0]
+                };
+            }
+            C::InitStatus => (out[0], out[1]) = (going_on(self.life.init_done), 0),
+            C::Enable if !self.life.inited => return Err(errno::BAD_STATE),
+            C::Enable => self.life.enabled = Some(true),
+            C::Disable => self.life.enabled = Some(false),
+            C::Deinit => (self.life.inited, self.life.enabled) = (false, Some(false)),
+            C::Close => {
+                self.life = Life {
+                    enabled: Some(false),
+                    ..Life::default()
+                }
+            }
+            C::SoftResetStatus | C::HangResetStatus => out[0] = going_on(self.life.reset_done),
+            C::DevSpec => out[0] = self.spec(context, adapter, args[0], args[1])?,
+            C::PacketFilter => self.takes = args[0],
+            C::AddrAdd => self.add_address(run::mac(args[0]))?,
+            C::AddrDel => self.addresses.retain(|mac| *mac != run::mac(args[0])),
+            C::NicCfg => self.strips = args[0] & STRIP != 0,
+            C::Iar => self
+                .io
+                .raise(context, ("devcmd", 0), u32::try_from(args[0]).unwrap_or(u32::MAX)),
+            C::VlanRewrite if args[0] > 3 => return Err(errno::INVALID),
+            C::VlanRewrite => (self.vlan_mode, out[0]) = (args[0], 0),
+            C::DefaultVlan => out[0] = std::mem::replace(&mut self.default_vlan, args[0]),
+            // µs × 2 / 3: ticks of 1.5 µs, up to 0xffff of them. [M]
+            C::IntrCoalConvert => (out[0], out[1], out[2]) = (2, 3, 0xffff * 3 / 2),
+            C::HangNotify | C::VlanAdd | C::VlanDel | C::RssKey | C::RssCpu => {}
+            _ => return Err(errno::UNKNOWN),
+        }
+        Ok(())
+    }
+
+    fn add_address(&mut self, mac: [u8; 6]) -> Result<(), u8> {
+        if self.addresses.contains(&mac) {
+            return Ok(());
+        }
+        if self.addresses.len() >= ADDRESSES {
+            return Err(errno::NO_RESOURCES);
+        }
+        self.addresses.push(mac);
+        Ok(())
+    }
+
+    /// DEV_SPEC: some bytes of the configuration block (3.5).
+    fn spec(&self, context: &Context, adapter: &Adapter, at: u64, size: u64) -> Result<u64, u8> {
+        if !matches!(size, 1 | 2 | 4 | 8) {
+            return Err(errno::INVALID);
+        }
+        let mut block = [0u8; 128];
+        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+        let counts = context.options.counts;
+        // RXCSUM, TXCSUM, and that usNIC is configured.
+        put(0, &(0x4u32 | 0x8 | 0x2000).to_le_bytes());
+        put(4, &4096u32.to_le_bytes());
+        put(8, &4096u32.to_le_bytes());
+        put(12, &(adapter.link.mtu as u16).to_le_bytes());
+        put(18, b"model-vnic");
+        put(42, &(counts.rq as u16).to_le_bytes());
+        // [M] Where the window begins on the device's side: a multiple of 512.
+        put(48, &0x10_0000u64.to_le_bytes());
+        put(72, &(frame::TX_MOST as u32).to_le_bytes());
+        put(108, &1500u32.to_le_bytes());
+        for at in [112, 116] {
+            put(at, &4096u32.to_le_bytes());
+        }
+        put(120, &65_536u32.to_le_bytes());
+        // Unknown offsets read as zero, as old firmware has it.
+        let from = usize::try_from(at).unwrap_or(usize::MAX);
+        let mut value = [0; 8];
+        let size = size as usize;
+        if let Some(bytes) = from.checked_add(size).and_then(|end| block.get(from..end)) {
+            value[..size].copy_from_slice(bytes);
+        }
+        Ok(u64::from_le_bytes(value))
+    }
+
+    /// Writes the notify area, and rings its interrupt on a change; false where it cannot be written.
+    pub(crate) fn tell(&mut self, context: &Context, link: &Link, is_change: bool) -> bool {
+        let Some(wanted) = self.notify else { return true };
+        let (area, size) = link.area(wanted.size);
+        let told = self
+            .io
+            .write(context, ("devcmd", 0), wanted.address, &area[..size]);
+        if is_change && wanted.interrupt != notify::NO_INTERRUPT {
+            self.io.raise(context, ("devcmd", 0), wanted.interrupt.into());
+        }
+        told
+    }
+
+    /// Whether a frame to this address of one station is the function's.
+    #[inline]
+    pub(crate) fn has_address(&self, mac: [u8; 6]) -> bool {
+        self.mac == mac || self.addresses.contains(&mac)
+    }
+
+    /// Whether it takes what goes to this group.
+    pub(crate) fn takes_group(&self, mac: [u8; 6]) -> bool {
+        let wanted = match mac == [0xff; 6] {
+            true => self.takes & takes::BROADCAST != 0,
+            false => {
+                self.takes & takes::ALL_MULTICAST != 0
+                    || self.takes & takes::MULTICAST != 0 && self.addresses.contains(&mac)
+            }
+        };
+        wanted || self.is_promiscuous()
+    }
+
+    pub(crate) fn is_promiscuous(&self) -> bool {
+        self.takes & takes::PROMISCUOUS != 0
+    }
+
+    /// Whether it receives at all.
+    fn is_receiving(&self, context: &Context) -> bool {
+        match self.life.enabled {
+            Some(enabled) => enabled,
+            None => !self.is_pf() && !context.options.behaviour.vf_needs_enable,
+        }
+    }
+
+    /// Receives a frame: steers it to a queue, and puts it there.
+    pub(crate) fn receive(
+        &mut self,
+        context: &Context,
+        filters: &Filters,
+        (frame, parts): (&[u8], &Parts),
+        (flags, vlan): (u8, Option<u16>),
+    ) {
+        self.stats.rx.total += 1;
+        let steered = match (
+            self.is_receiving(context),
+            filters.best(Some(self.index), frame, parts),
+        ) {
+            (false, _) => None,
+            (true, Some(filter)) => Some((filter.asked.rq as usize, filter.id as u16, entry::CLASSIFIER)),
+            // What no filter wants is the physical function's own, if it is for it.
+            (true, None) if self.is_pf() && self.wants(frame) => Some((0, 0, entry::RQ_ENET)),
+            (true, None) => None,
+        };
+        let Some((queue, filter, kind)) = steered.filter(|(queue, ..)| *queue < self.rq.len()) else {
+            self.stats.rx.drop += 1;
+            return;
+        };
+        if !self.is_pf() && !self.is_enabled(queue) {
+            self.stats.rx.no_bufs += 1;
+            return;
+        }
+        let arrival = Arrival {
+            frame,
+            kind,
+            flags,
+            vlan,
+            filter,
+        };
+        match self.rq[queue].receive(&mut self.io, &mut self.cq, context, &arrival) {
+            Outcome::Taken if flags & flag::FCS_OK == 0 => {
+                self.stats.rx.crc += 1;
+                self.stats.rx.errors += 1;
+            }
+            Outcome::Taken => self.stats.received(frame),
+            Outcome::NoBuffer => self.stats.rx.no_bufs += 1,
+            Outcome::Error => self.stats.rx.errors += 1,
+        }
+    }
+
+    /// Whether the physical function takes a frame for itself.
+    fn wants(&self, frame: &[u8]) -> bool {
+        let Some(to) = frame::mac(frame, 0) else {
+            return false;
+        };
+        let is_own = to[0] & 1 == 0 && self.has_address(to) && self.takes & takes::DIRECTED != 0;
+        is_own || to[0] & 1 != 0 && self.takes_group(to) || self.is_promiscuous()
+    }
+}

@@ -1,0 +1,327 @@
+//! What every part of a function works with: its registers, the client's memory, its interrupts; and what the whole model has in common.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::config::Config;
+use crate::dma::{DmaError, Memory};
+use crate::map::Shared;
+use crate::options::Options;
+use crate::registers::intr;
+use crate::violation::{Kind, Violation, Violations};
+
+/// Nanoseconds of one tick of a coalescing timer: what INTR_COAL_CONVERT says (3.7's fallback). \[M\]
+const TICK: u64 = 1500;
+
+/// What the model's parts have in common.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Nanoseconds since the model began; taken once a turn.
+    pub(crate) now: u64,
+    pub(crate) options: Options,
+    pub(crate) violations: Violations,
+}
+
+impl Context {
+    /// The time after a while.
+    pub(crate) fn after(&self, wait: Duration) -> u64 {
+        self.now + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+}
+
+/// A queue, interrupt or block, for reports.
+pub(crate) type Who = (&'static str, usize);
+
+/// What is wrong, for reports: the register, what was found, against what, and in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wrong {
+    pub(crate) kind: Kind,
+    pub(crate) register: Option<&'static str>,
+    pub(crate) found: u64,
+    pub(crate) against: u64,
+    pub(crate) what: &'static str,
+}
+
+impl Wrong {
+    pub(crate) fn new(kind: Kind, what: &'static str) -> Self {
+        Self {
+            kind,
+            register: None,
+            found: 0,
+            against: 0,
+            what,
+        }
+    }
+
+    pub(crate) fn at(self, register: &'static str) -> Self {
+        Self {
+            register: Some(register),
+            ..self
+        }
+    }
+
+    pub(crate) fn values(self, found: u64, against: u64) -> Self {
+        Self {
+            found,
+            against,
+            ..self
+        }
+    }
+}
+
+/// An interrupt's state beside its registers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Intr {
+    /// Its block in BAR0.
+    at: usize,
+    /// Not before this time.
+    due: u64,
+    fired: u64,
+}
+
+/// What a function works with.
+#[derive(Debug)]
+pub(crate) struct Io {
+    /// `pf` or `vf0`.
+    pub(crate) name: String,
+    pub(crate) registers: Shared,
+    pub(crate) config: Config,
+    pub(crate) memory: Memory,
+    /// Where MSI-X vectors go.
+    pub(crate) vectors: Vec<Option<OwnedFd>>,
+    intr: Vec<Intr>,
+    /// Interrupts that wait to be delivered.
+    pending: u64,
+    /// Where the legacy pending bits are.
+    pba: Option<usize>,
+}
+
+impl Io {
+    pub(crate) fn new(
+        name: String,
+        registers: Shared,
+        config: Config,
+        memory: Memory,
+        interrupts: &[usize],
+        pba: Option<usize>,
+    ) -> Self {
+        let intr = interrupts
+            .iter()
+            .map(|&at| Intr {
+                at,
+                ..Intr::default()
+            })
+            .collect::<Vec<_>>();
+        let vectors = (0..=intr.len()).map(|_| None).collect();
+        Self {
+            name,
+            registers,
+            config,
+            memory,
+            vectors,
+            intr,
+            pending: 0,
+            pba,
+        }
+    }
+
+    /// Records a violation.
+    #[cold]
+    pub(crate) fn violation(&self, context: &Context, who: Option<Who>, wrong: Wrong) {
+        let Wrong {
+            kind,
+            register,
+            found,
+            against,
+            what,
+        } = wrong;
+        context.violations.record(Violation {
+            at_ns: context.now,
+            function: self.name.clone(),
+            queue: who.map(|(label, index)| match label {
+                "devcmd" | "devcmd2" => label.to_owned(),
+                _ => format!("{label}{index}"),
+            }),
+            kind,
+            register,
+            found,
+            against,
+            what,
+        });
+    }
+
+    #[cold]
+    fn dma_failed(&self, context: &Context, who: Who, error: DmaError) {
+        let kind = match error.why {
+            "nothing is mapped there" => Kind::DmaUnmapped,
+            _ => Kind::DmaRights,
+        };
+        self.violation(
+            context,
+            Some(who),
+            Wrong::new(kind, error.why).values(error.at, 0),
+        );
+    }
+
+    /// Whether the function may access memory at all.
+    #[inline]
+    fn is_master(&self, context: &Context, who: Who) -> bool {
+        let may = !context.options.behaviour.needs_bus_master || self.config.is_bus_master();
+        if !may {
+            let wrong = Wrong::new(
+                Kind::BusMaster,
+                "the function is not allowed to be a bus master (command register, bit 2)",
+            );
+            self.violation(context, Some(who), wrong);
+        }
+        may
+    }
+
+    /// Reads the client's memory; what goes wrong is recorded.
+    #[inline]
+    pub(crate) fn read(&mut self, context: &Context, who: Who, at: u64, to: &mut [u8]) -> bool {
+        if !self.is_master(context, who) {
+            return false;
+        }
+        match self.memory.read(at, to) {
+            Ok(()) => true,
+            Err(error) => {
+                self.dma_failed(context, who, error);
+                false
+            }
+        }
+    }
+
+    /// Writes the client's memory; what goes wrong is recorded.
+    #[inline]
+    pub(crate) fn write(&mut self, context: &Context, who: Who, at: u64, from: &[u8]) -> bool {
+        if !self.is_master(context, who) {
+            return false;
+        }
+        match self.memory.write(at, from) {
+            Ok(()) => true,
+            Err(error) => {
+                self.dma_failed(context, who, error);
+                false
+            }
+        }
+    }
+
+    /// Writes an entry of a completion queue, its last byte last.
+    #[inline]
+    pub(crate) fn publish(&mut self, context: &Context, who: Who, at: u64, entry: &[u8; 16]) -> bool {
+        if !self.is_master(context, who) {
+            return false;
+        }
+        match self.memory.publish(at, entry) {
+            Ok(()) => true,
+            Err(error) => {
+                self.dma_failed(context, who, error);
+                false
+            }
+        }
+    }
+
+    /// Something happened that an interrupt tells of.
+    pub(crate) fn raise(&mut self, context: &Context, who: Who, index: u32) {
+        let Some(intr) = self.intr.get_mut(index as usize) else {
+            let wrong = Wrong::new(Kind::InterruptIndex, "there is no such interrupt")
+                .values(index.into(), self.intr.len() as u64);
+            self.violation(context, Some(who), wrong);
+            return;
+        };
+        let credits = self.registers.get(intr.at + intr::CREDITS);
+        self.registers
+            .put(intr.at + intr::CREDITS, credits.wrapping_add(1));
+        let wait = u64::from(self.registers.get(intr.at + intr::TIMER)) * TICK;
+        let is_quiet = self.registers.get(intr.at + intr::TIMER_TYPE) == 1;
+        // Quiet: so long after the last event. Absolute: so long after the last interrupt.
+        intr.due = if is_quiet {
+            context.now + wait
+        } else {
+            intr.fired + wait
+        };
+        self.pending |= 1 << index;
+        self.deliver(context, index as usize);
+    }
+
+    /// Delivers an interrupt if nothing holds it back.
+    fn deliver(&mut self, context: &Context, index: usize) {
+        let intr = &mut self.intr[index];
+        if self.registers.get(intr.at + intr::MASK) & 1 != 0 || context.now < intr.due {
+            return;
+        }
+        intr.fired = context.now;
+        if self.registers.get(intr.at + intr::MASK_ON_ASSERTION) & 1 != 0 {
+            self.registers.put(intr.at + intr::MASK, 1);
+        }
+        self.pending &= !(1 << index);
+        if let Some(pba) = self.pba {
+            let word = pba + index / 32 * 4;
+            self.registers
+                .put(word, self.registers.get(word) | 1 << (index % 32));
+        }
+        self.signal(index);
+    }
+
+    /// Rings a vector's bell, if somebody hung one up.
+    pub(crate) fn signal(&self, vector: usize) {
+        let Some(Some(bell)) = self.vectors.get(vector) else {
+            return;
+        };
+        // A bell that cannot be rung now (or is no bell) must not stop the device.
+        let mut ready = [PollFd::new(bell, PollFlags::OUT)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if rustix::event::poll(&mut ready, Some(&now)) == Ok(1) {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What drivers give back, and interrupts that were held.
+    pub(crate) fn interrupts(&mut self, context: &Context) {
+        for index in 0..self.intr.len() {
+            let at = self.intr[index].at;
+            if self.registers.get(at + intr::CREDIT_RETURN) != 0 {
+                let returned = self.registers.swap(at + intr::CREDIT_RETURN, 0);
+                self.give_back(context, index, returned);
+            }
+            let credits = || self.registers.get(at + intr::CREDITS);
+            if context.options.behaviour.gated_by_credits && credits() > 0 {
+                self.pending |= 1 << index;
+            }
+            if self.pending & 1 << index != 0 {
+                self.deliver(context, index);
+            }
+        }
+    }
+
+    fn give_back(&mut self, context: &Context, index: usize, returned: u32) {
+        let intr = &mut self.intr[index];
+        let credits = self.registers.get(intr.at + intr::CREDITS);
+        // [U] What hardware does below zero: here it stays there.
+        self.registers
+            .put(intr.at + intr::CREDITS, credits.saturating_sub(returned & 0xffff));
+        if returned & 1 << 17 != 0 {
+            intr.due = context.now + u64::from(self.registers.get(intr.at + intr::TIMER)) * TICK;
+        }
+        if returned & 1 << 16 != 0 {
+            self.registers.put(intr.at + intr::MASK, 0);
+        }
+    }
+
+    /// Forgets what is pending.
+    pub(crate) fn reset(&mut self) {
+        self.pending = 0;
+        for intr in &mut self.intr {
+            *intr = Intr {
+                at: intr.at,
+                ..Intr::default()
+            };
+        }
+    }
+}

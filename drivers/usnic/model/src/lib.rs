@@ -1,0 +1,59 @@
+//! A model of Cisco's VIC as a process that speaks vfio-user: the registers, rings and firmware commands of a physical function and of
+//! usNIC virtual functions, as far as public sources tell them, and a switch between them.
+//!
+//! ```text
+//!   DIR/pf.sock ──┐                      ┌ devcmd, proxy, filters ┐
+//!   DIR/vf0.sock ─┼─► reader threads ──► │ engine: one thread     │ ◄── posted indexes, in memory that the client maps
+//!   DIR/vf1.sock ─┘   (messages)         │ queues, switch, faults │ ──► the client's memory, by the maps it gave
+//!                                        └────────────────────────┘ ◄─► a bridge to a kernel's network
+//! ```
+//!
+//! It is for those who write or test a driver: what it sees a driver do wrong is recorded ([`Violations`]), and it goes wrong
+//! itself where it is told to. It is written from descriptions alone and shares nothing with any driver. **To pass on the model is not
+//! to pass on a VIC**: where hardware is unknown, the model made a choice, marked **\[M\]** in these pages ([`Options`]).
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `options` `error` `violation` | what a model can be told, why it cannot start, what it saw a driver do |
+//! | `folder` `server` `line` `wire` `serve` | sockets; who calls; messages; their bytes; the answers |
+//! | `engine` `world` | the thread; all functions, the switch |
+//! | `function` `config` `layout` `registers` | a function; its configuration space; its BAR0; offsets |
+//! | `devcmd/` `filter` `notify` `stats` | commands, and what they are about |
+//! | `ring` `wq` `rq` `cq` `desc` `frame` `io` | queues; descriptors; frames; memory and interrupts |
+//! | `dma` `map` | the client's memory; the unsafe room |
+#![deny(unsafe_code)]
+
+mod config;
+mod cq;
+mod desc;
+mod devcmd;
+mod dma;
+mod engine;
+mod error;
+mod filter;
+mod folder;
+mod frame;
+mod function;
+mod io;
+mod layout;
+mod line;
+mod map;
+mod model;
+mod notify;
+mod options;
+mod random;
+mod registers;
+mod ring;
+mod rq;
+mod serve;
+mod server;
+mod stats;
+mod violation;
+mod wire;
+mod world;
+mod wq;
+
+pub use error::Error;
+pub use model::{Counters, Model, Socket, Summary};
+pub use options::{Behaviour, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap};
+pub use violation::{Kind, Violation, Violations};

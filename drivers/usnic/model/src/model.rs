@@ -1,0 +1,199 @@
+//! A running model: started, asked, stopped.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::engine;
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::options::Options;
+use crate::server::{Door, Mail, Post};
+use crate::violation::{Kind, Violations};
+use crate::world::World;
+
+/// Letters that may wait for the engine.
+const LETTERS: usize = 256;
+/// How long a question to the engine may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A function's socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Socket {
+    /// `pf`, `vf0`, ...
+    pub function: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// What a function did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received into buffers.
+    pub received: u64,
+    /// Frames for it that met no filter.
+    pub dropped: u64,
+    /// Frames for which there was no buffer.
+    pub no_bufs: u64,
+    /// Frames with an error.
+    pub errors: u64,
+}
+
+/// What a model did, all in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// By function, since its client came.
+    pub functions: BTreeMap<String, Counters>,
+    /// How many violations there were of each kind.
+    pub violations: BTreeMap<Kind, u64>,
+}
+
+/// A running model. Dropped, it ends: sockets and the folder that it made are removed.
+pub struct Model {
+    folder: Folder,
+    sockets: Vec<Socket>,
+    doors: Vec<Door>,
+    post: Option<Post>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<World>>,
+    violations: Violations,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("sockets", &self.sockets)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// Starts a model: its functions can be called when this returns.
+    ///
+    /// # Errors
+    /// Options that do not fit, a folder that cannot be used or is served already, no memory.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let mut folder = Folder::new(options.dir.as_deref())?;
+        let violations = Violations::new(options.violations.as_deref())?;
+        let names = std::iter::once("pf".to_owned()).chain((0..options.vfs).map(|vf| format!("vf{vf}")));
+        let mut listeners = Vec::new();
+        let mut sockets = Vec::new();
+        for function in names {
+            let (listener, path) = folder.listen(&format!("{function}.sock"))?;
+            listeners.push(listener);
+            sockets.push(Socket { function, path });
+        }
+        let system = |what| move |source| Error::System { what, source };
+        let world = World::new(options, violations.clone()).map_err(system("make the registers"))?;
+        let (mail, letters) = sync_channel(LETTERS);
+        let (flag, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (seen, stopped) = (Arc::clone(&flag), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("vic-engine".to_owned())
+            .spawn(move || engine::run(world, letters, seen, stopped))
+            .map_err(system("start the engine"))?;
+        let post = Post {
+            mail,
+            flag,
+            engine: thread.thread().clone(),
+        };
+        let mut model = Self {
+            folder,
+            sockets,
+            doors: Vec::new(),
+            post: Some(post.clone()),
+            stop,
+            thread: Some(thread),
+            violations,
+        };
+        for (function, listener) in listeners.into_iter().enumerate() {
+            let door = Door::open(function, listener, post.clone()).map_err(system("serve a socket"))?;
+            model.doors.push(door);
+        }
+        Ok(model)
+    }
+
+    /// The folder of the sockets.
+    pub fn dir(&self) -> &Path {
+        &self.folder.path
+    }
+
+    /// The functions' sockets: the physical one's first.
+    pub fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+
+    /// What drivers did that hardware would not have forgiven.
+    pub fn violations(&self) -> &Violations {
+        &self.violations
+    }
+
+    /// What the functions did so far. Counters begin anew when a client comes.
+    pub fn summary(&self) -> Summary {
+        self.ask(|world| world.summary()).unwrap_or_default()
+    }
+
+    /// Has the engine do something, and waits for it.
+    fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut World) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = mpsc::channel();
+        let call = move |world: &mut World| {
+            // Nobody may be waiting any more.
+            let _ = answer.send(what(world));
+        };
+        self.post.as_ref()?.send(Mail::Call(Box::new(call)));
+        answered.recv_timeout(PATIENCE).ok()
+    }
+
+    /// Ends the model; what it did.
+    pub fn stop(mut self) -> Summary {
+        self.end().map(|mut world| world.summary()).unwrap_or_default()
+    }
+
+    fn end(&mut self) -> Option<World> {
+        // Readers that wait for the engine to take a letter are let go by its end.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(post) = self.post.take() {
+            post.engine.unpark();
+        }
+        let world = self.thread.take().and_then(|thread| thread.join().ok());
+        for door in self.doors.drain(..) {
+            door.close();
+        }
+        world
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl World {
+    fn summary(&mut self) -> Summary {
+        let of = |function: &crate::function::Function| {
+            let (tx, rx) = (&function.stats.tx, &function.stats.rx);
+            let counters = Counters {
+                sent: tx.ok,
+                received: rx.ok,
+                dropped: rx.drop,
+                no_bufs: rx.no_bufs,
+                errors: tx.errors + rx.errors,
+            };
+            (function.io.name.clone(), counters)
+        };
+        Summary {
+            functions: self.functions.iter().map(of).collect(),
+            violations: self.context.violations.counts(),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Answers to the messages of a client: vfio-user's commands, for one function.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::config::{self, Effect};
+use crate::desc::WqDesc;
+use crate::dma::{MapError, Memory};
+use crate::function::Function;
+use crate::io::{Context, Wrong};
+use crate::layout::MSIX_BAR;
+use crate::line::{Line, Message};
+use crate::registers::{self, resource};
+use crate::violation::Kind;
+use crate::wire::{self, DESCRIPTORS, LONGEST_DATA, Writer, command, u16_at, u32_at, u64_at};
+use crate::world::World;
+
+/// Regions of a PCI device: six BARs, the ROM, the configuration space, VGA.
+const REGIONS: u32 = 9;
+const CONFIG: u32 = 7;
+/// Kinds of interrupts: INTx, MSI, MSI-X, errors, requests.
+const IRQS: u32 = 5;
+const MSIX: u32 = 2;
+
+/// Flags (linux/vfio.h).
+const DEVICE_RESET: u32 = 1 << 0;
+const DEVICE_PCI: u32 = 1 << 1;
+const READ_WRITE: u32 = 3;
+const MMAP: u32 = 1 << 2;
+const CAPS: u32 = 1 << 3;
+const SPARSE: u16 = 1;
+const DATA_NONE: u32 = 1 << 0;
+const DATA_BOOL: u32 = 1 << 1;
+const DATA_EVENTFD: u32 = 1 << 2;
+const ACTION_TRIGGER: u32 = 1 << 5;
+const IRQ_EVENTFD: u32 = 1 << 0;
+/// VFIO_IRQ_INFO_NORESIZE is not said: vectors are set up one at a time.
+const UNMAP_ALL: u32 = 1 << 2;
+
+/// An answer: bytes, and perhaps the file of a region.
+enum Answer {
+    Bytes(Writer),
+    /// The registers' file goes along.
+    WithFile(Writer),
+}
+
+/// An error's number (errno).
+struct Refused(i32);
+
+const SHORT: Refused = Refused(libc::EINVAL);
+
+impl World {
+    /// A client came.
+    pub(crate) fn attach(&mut self, index: usize, line: Arc<Line>) {
+        let function = &mut self.functions[index];
+        function.io.memory = Memory::new(self.context.options.most_maps, Some(Arc::clone(&line)));
+        function.line = Some(line);
+    }
+
+    /// A message came: it is answered.
+    pub(crate) fn message(&mut self, index: usize, message: Message) {
+        let header = message.header;
+        let Some(line) = self.functions[index].line.clone() else {
+            return;
+        };
+        let answer = self.answer(index, message);
+        if !header.wants_reply {
+            return;
+        }
+        match answer {
+            Ok(Answer::Bytes(body)) => line.send(&body.reply(header.number, header.command), &[]),
+            Ok(Answer::WithFile(body)) => {
+                let file = self.functions[index].io.registers.file();
+                line.send(&body.reply(header.number, header.command), &[file]);
+            }
+            Err(Refused(error)) => {
+                self.refused(index, header.command, error);
+                line.send(&wire::refusal(header.number, header.command, error), &[]);
+            }
+        }
+    }
+
+    fn refused(&self, index: usize, command: u16, error: i32) {
+        let wrong = Wrong::new(Kind::Protocol, "a message was refused");
+        let wrong = wrong.values(command.into(), error.unsigned_abs().into());
+        self.functions[index].io.violation(&self.context, None, wrong);
+    }
+
+    fn answer(&mut self, index: usize, message: Message) -> Result<Answer, Refused> {
+        let Message { header, body, files } = message;
+        let word = |at| u32_at(&body, at).ok_or(SHORT);
+        match header.command {
+            command::VERSION => version(&body),
+            command::DMA_MAP => self.dma_map(index, &body, files),
+            command::DMA_UNMAP => self.dma_unmap(index, &body),
+            command::GET_INFO => {
+                let flags = DEVICE_PCI | DEVICE_RESET;
+                Ok(Answer::Bytes(
+                    Writer::default().u32(16).u32(flags).u32(REGIONS).u32(IRQS),
+                ))
+            }
+            command::GET_REGION_INFO => self.functions[index].region_info(word(0)?, word(8)?),
+            command::GET_IRQ_INFO => {
+                let kind = word(8)?;
+                let count = if kind == MSIX {
+                    self.functions[index].io.vectors.len() as u32
+                } else {
+                    0
+                };
+                match kind < IRQS {
+                    true => Ok(Answer::Bytes(
+                        Writer::default().u32(16).u32(IRQ_EVENTFD).u32(kind).u32(count),
+                    )),
+                    false => Err(SHORT),
+                }
+            }
+            command::SET_IRQS => self.functions[index].set_irqs(&body, files),
+            command::REGION_READ => self.region_read(index, &body),
+            command::REGION_WRITE => self.region_write(index, &body),
+            command::RESET => {
+                self.reset(index);
+                Ok(Answer::Bytes(Writer::default()))
+            }
+            _ => Err(Refused(libc::ENOTSUP)),
+        }
+    }
+
+    fn dma_map(&mut self, index: usize, body: &[u8], files: Vec<OwnedFd>) -> Result<Answer, Refused> {
+        let (Some(flags), Some(offset)) = (u32_at(body, 4), u64_at(body, 8)) else {
+            return Err(SHORT);
+        };
+        let (Some(first), Some(length)) = (u64_at(body, 16), u64_at(body, 24)) else {
+            return Err(SHORT);
+        };
+        let rights = (flags & 1 != 0, flags & 2 != 0);
+        let file = files.into_iter().next().map(|file| (file, offset));
+        let mapped = self.functions[index].io.memory.map(first, length, rights, file);
+        mapped
+            .map(|()| Answer::Bytes(Writer::default()))
+            .map_err(|error| match error {
+                MapError::Range => SHORT,
+                MapError::Overlap => Refused(libc::EEXIST),
+                MapError::Full => Refused(libc::ENOSPC),
+            })
+    }
+
+    fn dma_unmap(&mut self, index: usize, body: &[u8]) -> Result<Answer, Refused> {
+        let (Some(size), Some(flags)) = (u32_at(body, 0), u32_at(body, 4)) else {
+            return Err(SHORT);
+        };
+        let (Some(first), Some(length)) = (u64_at(body, 8), u64_at(body, 16)) else {
+            return Err(SHORT);
+        };
+        let memory = &mut self.functions[index].io.memory;
+        if flags & UNMAP_ALL != 0 {
+            memory.clear();
+        } else if !memory.unmap(first, length) {
+            return Err(Refused(libc::ENOENT));
+        }
+        Ok(Answer::Bytes(
+            Writer::default().u32(size).u32(flags).u64(first).u64(length),
+        ))
+    }
+
+    fn region_read(&mut self, index: usize, body: &[u8]) -> Result<Answer, Refused> {
+        let Access { region, at, count } = Access::parse(body)?;
+        let mut bytes = vec![0; count];
+        let function = &mut self.functions[index];
+        match region {
+            0 => function.read_registers(&self.context, at, &mut bytes)?,
+            CONFIG => bytes.copy_from_slice(function.io.config.read(at, count).ok_or(SHORT)?),
+            region if region == u32::from(MSIX_BAR) && at + count <= config::MSIX_LENGTH => {}
+            _ => return Err(SHORT),
+        }
+        let head = Writer::default().u64(at as u64).u32(region).u32(count as u32);
+        Ok(Answer::Bytes(head.bytes(&bytes)))
+    }
+
+    fn region_write(&mut self, index: usize, body: &[u8]) -> Result<Answer, Refused> {
+        let Access { region, at, count } = Access::parse(body)?;
+        let bytes = body.get(16..16 + count).ok_or(SHORT)?;
+        let function = &mut self.functions[index];
+        match region {
+            0 => function.write_registers(&self.context, at, bytes)?,
+            CONFIG => {
+                if function.io.config.write(at, bytes).ok_or(SHORT)? == Effect::Reset {
+                    self.reset(index);
+                }
+            }
+            // The table is the client's: vectors are set up by messages.
+            region if region == u32::from(MSIX_BAR) && at + count <= config::MSIX_LENGTH => {}
+            _ => return Err(SHORT),
+        }
+        Ok(Answer::Bytes(
+            Writer::default().u64(at as u64).u32(region).u32(count as u32),
+        ))
+    }
+}
+
+/// An access of a region.
+struct Access {
+    region: u32,
+    at: usize,
+    count: usize,
+}
+
+impl Access {
+    fn parse(body: &[u8]) -> Result<Self, Refused> {
+        let (Some(at), Some(region), Some(count)) = (u64_at(body, 0), u32_at(body, 8), u32_at(body, 12))
+        else {
+            return Err(SHORT);
+        };
+        let (at, count) = (usize::try_from(at).map_err(|_| SHORT)?, count as usize);
+        if count > LONGEST_DATA || at > usize::MAX / 2 {
+            return Err(SHORT);
+        }
+        Ok(Self { region, at, count })
+    }
+}
+
+/// The agreement on a version: 0.anything; what we can take, as JSON that ends with a zero.
+fn version(body: &[u8]) -> Result<Answer, Refused> {
+    if u16_at(body, 0).ok_or(SHORT)? != 0 {
+        return Err(Refused(libc::EPROTONOSUPPORT));
+    }
+    let capabilities = format!(
+        "{{\"capabilities\":{{\"max_msg_fds\":{DESCRIPTORS},\"max_data_xfer_size\":{LONGEST_DATA},\"pgsizes\":4096}}}}\0"
+    );
+    Ok(Answer::Bytes(
+        Writer::default().u16(0).u16(0).bytes(capabilities.as_bytes()),
+    ))
+}
+
+impl Function {
+    fn region_info(&self, room: u32, region: u32) -> Result<Answer, Refused> {
+        let (length, flags) = match region {
+            0 => (self.layout.length, READ_WRITE),
+            CONFIG => (config::LENGTH, READ_WRITE),
+            region if region == u32::from(MSIX_BAR) => (config::MSIX_LENGTH, READ_WRITE),
+            region if region < REGIONS => (0, 0),
+            _ => return Err(SHORT),
+        };
+        let info = |whole: u32, flags: u32, capabilities: u32| {
+            let head = Writer::default()
+                .u32(whole)
+                .u32(flags)
+                .u32(region)
+                .u32(capabilities);
+            head.u64(length as u64).u64(0)
+        };
+        if region != 0 || self.areas.is_empty() {
+            return Ok(Answer::Bytes(info(32, flags, 0)));
+        }
+        let whole = 32 + 16 + 16 * self.areas.len() as u32;
+        // Who asks with less room learns how much there is to tell.
+        if room < whole {
+            return Ok(Answer::WithFile(info(whole, flags | MMAP | CAPS, 0)));
+        }
+        let mut body = info(whole, flags | MMAP | CAPS, 32);
+        body = body.u16(SPARSE).u16(1).u32(0).u32(self.areas.len() as u32).u32(0);
+        for area in &self.areas {
+            body = body.u64(area.start as u64).u64(area.len() as u64);
+        }
+        Ok(Answer::WithFile(body))
+    }
+
+    fn set_irqs(&mut self, body: &[u8], files: Vec<OwnedFd>) -> Result<Answer, Refused> {
+        let word = |at| u32_at(body, at).ok_or(SHORT);
+        let (flags, kind, start, count) = (word(4)?, word(8)?, word(12)? as usize, word(16)? as usize);
+        let done = Ok(Answer::Bytes(Writer::default()));
+        let has = if kind == MSIX { self.io.vectors.len() } else { 0 };
+        if kind >= IRQS || start.checked_add(count).is_none_or(|end| end > has) {
+            // Nothing to take away from what has none.
+            return if kind < IRQS && count == 0 {
+                done
+            } else {
+                Err(SHORT)
+            };
+        }
+        if flags & ACTION_TRIGGER == 0 {
+            // Masks of single vectors are the interrupt blocks'.
+            return done;
+        }
+        match flags & (DATA_NONE | DATA_BOOL | DATA_EVENTFD) {
+            DATA_NONE if count == 0 => self.io.vectors.fill_with(|| None),
+            DATA_NONE => (start..start + count).for_each(|vector| self.io.signal(vector)),
+            DATA_BOOL => {
+                let wanted = body.get(20..20 + count).ok_or(SHORT)?;
+                let rung = (start..).zip(wanted).filter(|(_, wanted)| **wanted != 0);
+                rung.for_each(|(vector, _)| self.io.signal(vector));
+            }
+            DATA_EVENTFD => {
+                let mut files = files.into_iter();
+                // One that brings no descriptor takes the bell away.
+                self.io.vectors[start..start + count].fill_with(|| files.next());
+            }
+            _ => return Err(SHORT),
+        }
+        done
+    }
+
+    /// Reads BAR0 by message.
+    fn read_registers(&mut self, context: &Context, at: usize, to: &mut [u8]) -> Result<(), Refused> {
+        if at + to.len() > self.layout.length {
+            return Err(SHORT);
+        }
+        // The table may be read by any width: nothing is said about it.
+        if at + to.len() > 4096 && !self.is_fit(context, at, to.len()) {
+            to.fill(0xff);
+            return Ok(());
+        }
+        if let Some((resource::INTR_PBA_LEGACY, ..)) = self.layout.what(at)
+            && to.len() == 4
+        {
+            // Reading acknowledges.
+            let bits = self.io.registers.swap(at, 0);
+            to.copy_from_slice(&bits.to_le_bytes());
+            return Ok(());
+        }
+        match to.len() {
+            4 if at.is_multiple_of(4) => to.copy_from_slice(&self.io.registers.get(at).to_le_bytes()),
+            8 if at.is_multiple_of(8) => to.copy_from_slice(&self.io.registers.get64(at).to_le_bytes()),
+            _ => self.io.registers.bytes(at, to),
+        }
+        Ok(())
+    }
+
+    /// Writes BAR0 by message.
+    fn write_registers(&mut self, context: &Context, at: usize, from: &[u8]) -> Result<(), Refused> {
+        if at + from.len() > self.layout.length {
+            return Err(SHORT);
+        }
+        if !self.is_fit(context, at, from.len()) {
+            return Ok(());
+        }
+        if let Some((resource::MEM, ..)) = self.layout.what(at) {
+            self.io.registers.put_bytes(at, from);
+            return Ok(());
+        }
+        if let (Some((resource::WQ, queue, registers::queue::POSTED)), 8) = (self.layout.what(at), from.len())
+        {
+            self.check_hint(context, queue, u64_at(from, 0).unwrap_or_default());
+        }
+        // Both halves of a wide write, low first.
+        for (index, half) in from.chunks(4).enumerate() {
+            let value = u32_at(half, 0).unwrap_or_default();
+            self.write_register(context, at + 4 * index, value);
+        }
+        Ok(())
+    }
+
+    /// Compares the hint of a wide doorbell with the last descriptor that it posts (4.7).
+    fn check_hint(&mut self, context: &Context, queue: usize, doorbell: u64) {
+        let ring = &self.wq[queue].ring;
+        if !context.options.behaviour.strict_hint || !ring.is_running() {
+            return;
+        }
+        let slot = ((doorbell & 0xfff) as u32 + ring.size - 1) % ring.size;
+        let Some(bytes) = ring.descriptor(&mut self.io, context, slot) else {
+            return;
+        };
+        let desc = WqDesc::parse(&bytes);
+        let lines = (desc.address % 32 + u64::from(desc.length)).div_ceil(32);
+        let lines = if lines > 31 { 0 } else { lines };
+        let wanted = doorbell & 0xffff | lines << 16 | (desc.address >> 5) << 21;
+        if wanted != doorbell {
+            let wrong = Wrong::new(
+                Kind::Hint,
+                "the hint of a doorbell does not fit the descriptor that it posts",
+            );
+            self.io.violation(
+                context,
+                Some(("wq", queue)),
+                wrong.at("posted_index").values(doorbell, wanted),
+            );
+        }
+    }
+
+    /// Whether an access is one that hardware takes. \[M\] Others are dropped, and read as ones.
+    fn is_fit(&self, context: &Context, at: usize, count: usize) -> bool {
+        let wrong = match self.layout.what(at) {
+            None => Some((Kind::AccessOutside, "an access outside of all resources")),
+            Some((resource::MEM, ..)) => None,
+            Some(_) if !matches!(count, 4 | 8) || !at.is_multiple_of(count) => Some((
+                Kind::AccessShape,
+                "registers are accessed as 4 or 8 aligned bytes",
+            )),
+            Some(_) => None,
+        };
+        if let Some((kind, what)) = wrong {
+            let wrong = Wrong::new(kind, what).values(at as u64, count as u64);
+            self.io.violation(context, None, wrong);
+        }
+        wrong.is_none()
+    }
+
+    fn write_register(&mut self, context: &Context, at: usize, value: u32) {
+        let Some((kind, instance, within)) = self.layout.what(at) else {
+            return;
+        };
+        let violation = |io: &crate::io::Io, what| {
+            let register = registers::name(kind, within);
+            let wrong = Wrong::new(Kind::ReadOnly, what)
+                .at(register)
+                .values(value.into(), 0);
+            io.violation(context, Some((label(kind), instance)), wrong);
+        };
+        match kind {
+            resource::DEVCMD => self.devcmd.written(&mut self.io, context, within, value),
+            resource::WQ | resource::RQ if within == registers::queue::RUNNING => {
+                violation(&self.io, "running can only be read");
+            }
+            resource::RQ if within == registers::queue::ENABLE && value & 1 == 0 => {
+                self.rq[instance].ring.disables += 1;
+                self.io.registers.put(at, value);
+            }
+            _ => self.io.registers.put(at, value),
+        }
+    }
+}
+
+fn label(kind: u8) -> &'static str {
+    match kind {
+        resource::WQ => "wq",
+        resource::RQ => "rq",
+        resource::CQ => "cq",
+        _ => "intr",
+    }
+}

@@ -1,0 +1,17 @@
+//! `doorbell model`: devices that are processes.
+
+pub(crate) mod args;
+mod vic;
+
+use std::process::ExitCode;
+
+use args::{ModelArgs, ModelCommand};
+
+use crate::error::ToolError;
+
+/// `doorbell model`.
+pub(crate) fn model(args: &ModelArgs) -> Result<ExitCode, ToolError> {
+    match &args.device {
+        ModelCommand::Vic(args) => vic::vic(args),
+    }
+}

@@ -1,0 +1,132 @@
+//! `doorbell model vic`: starts the model, says where it is, and stays until it is told to go.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::error::Exit;
+use doorbell_vic::{Error, Model, Socket, Summary, Violation};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::args::VicArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// Between two looks at the clock; signals end it at once.
+const LOOK: Duration = Duration::from_millis(100);
+/// Violations that are shown at the end, without a file.
+const SHOWN: usize = 20;
+
+/// What is said when it can be called, with `--json`.
+#[derive(Debug, Serialize)]
+struct Ready<'a> {
+    schema: &'static str,
+    version: &'static str,
+    dir: &'a std::path::Path,
+    sockets: &'a [Socket],
+}
+
+/// What is said at the end, with `--json`.
+#[derive(Debug, Serialize)]
+struct Over<'a> {
+    schema: &'static str,
+    summary: &'a Summary,
+}
+
+/// `doorbell model vic`.
+pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
+    // Before sockets are made, so that they are removed whenever it is told to go.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        hear(signal, &stop)?;
+    }
+    let model = Model::start(args.options()).map_err(refused)?;
+    announce(args, &model)?;
+    let end = args
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        match end.map(|end| end.saturating_duration_since(now)) {
+            Some(Duration::ZERO) => break,
+            left => std::thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK))),
+        }
+    }
+    let list = model.violations().list();
+    let summary = model.stop();
+    tell(args, &summary, &list)?;
+    let is_bad = args.strict && !summary.violations.is_empty();
+    Ok(if is_bad { Exit::Verdict } else { Exit::Done }.into())
+}
+
+fn hear(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), ToolError> {
+    signal_hook::flag::register(signal, Arc::clone(stop))
+        .map(drop)
+        .map_err(|source| ToolError::System {
+            what: "listen for signals",
+            source,
+        })
+}
+
+fn refused(error: Error) -> ToolError {
+    match error {
+        Error::Option(_) | Error::Script { .. } => ToolError::Usage(error.to_string()),
+        other => ToolError::Model(other),
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, ToolError> {
+    let text = serde_json::to_string(value).map_err(|error| ToolError::System {
+        what: "write what was found as JSON",
+        source: io::Error::from(error),
+    })?;
+    Ok(text + "\n")
+}
+
+fn announce(args: &VicArgs, model: &Model) -> Result<(), ToolError> {
+    let text = if args.json {
+        json(&Ready {
+            schema: "doorbell.model-vic/1",
+            version: env!("CARGO_PKG_VERSION"),
+            dir: model.dir(),
+            sockets: model.sockets(),
+        })?
+    } else {
+        let names: Vec<&str> = model
+            .sockets()
+            .iter()
+            .map(|socket| socket.function.as_str())
+            .collect();
+        format!("ready: {} in {}\n", names.join(", "), model.dir().display())
+    };
+    out::print(&text)
+}
+
+fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), ToolError> {
+    if args.json {
+        return out::print(&json(&Over {
+            schema: "doorbell.model-vic-end/1",
+            summary,
+        })?);
+    }
+    let mut text = String::new();
+    for (name, counters) in &summary.functions {
+        text += &format!(
+            "{name}: {} frames sent, {} received, {} met no filter, {} found no buffer, {} with errors\n",
+            counters.sent, counters.received, counters.dropped, counters.no_bufs, counters.errors
+        );
+    }
+    if summary.violations.is_empty() {
+        text += "no violations\n";
+    }
+    for (kind, count) in &summary.violations {
+        text += &format!("{count} x {kind}\n");
+    }
+    for violation in list.iter().take(SHOWN) {
+        text += &format!("  {violation}\n");
+    }
+    out::print(&text)
+}

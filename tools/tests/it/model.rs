@@ -1,0 +1,109 @@
+//! `doorbell model vic` from outside: ready, called, ended, and what it leaves.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+fn start(words: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doorbell"));
+    command
+        .args(["model", "vic"])
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+fn line(out: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    line
+}
+
+fn end(mut child: Child, signal: rustix::process::Signal) -> Option<i32> {
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, signal).unwrap();
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn a_model_says_where_it_is_and_leaves_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("vic");
+    let dir = folder.to_str().unwrap();
+    let (child, mut out) = start(&["--dir", dir, "--vfs", "3", "--json"]);
+    let ready: Value = serde_json::from_str(&line(&mut out)).unwrap();
+    assert_eq!(ready["schema"], "doorbell.model-vic/1");
+    let sockets: Vec<_> = ready["sockets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        sockets,
+        ["pf", "vf0", "vf1", "vf2"].map(|name| format!("{dir}/{name}.sock"))
+    );
+    for socket in &sockets {
+        assert_eq!(std::fs::metadata(socket).unwrap().mode() & 0o777, 0o600);
+        UnixStream::connect(socket).unwrap();
+    }
+    // Another one in the same place is refused, in one sentence.
+    let second = Command::new(env!("CARGO_BIN_EXE_doorbell"))
+        .args(["model", "vic", "--dir", dir])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(
+        (second.status.code(), said.lines().count()),
+        (Some(6), 1),
+        "{said}"
+    );
+    assert!(said.contains("serves") && said.contains("--dir"), "{said}");
+    assert_eq!(end(child, rustix::process::Signal::TERM), Some(0));
+    let over: Value = serde_json::from_str(&line(&mut out)).unwrap();
+    assert_eq!(over["summary"]["functions"]["vf2"]["sent"], 0);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn what_a_killed_model_left_is_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("vic");
+    let dir = folder.to_str().unwrap();
+    let (child, mut out) = start(&["--dir", dir]);
+    assert_eq!(line(&mut out), format!("ready: pf, vf0, vf1 in {dir}\n"));
+    end(child, rustix::process::Signal::KILL);
+    assert!(folder.join("pf.sock").exists(), "it was killed");
+    let (mut child, mut out) = start(&["--dir", dir, "--seconds", "0.3"]);
+    assert_eq!(line(&mut out), format!("ready: pf, vf0, vf1 in {dir}\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("no violations"), "{rest}");
+    assert!(!Path::new(&folder.join("pf.sock")).exists());
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    for words in [
+        ["--vfs", "65"],
+        ["--wq", "0"],
+        ["--mtu", "9001"],
+        ["--device", "12345"],
+        ["--trap", "some"],
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_doorbell"))
+            .args(["model", "vic"])
+            .args(words)
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(2), "{words:?}");
+    }
+}
