@@ -896,7 +896,15 @@ mod tests {
             // Wrapped to the terminal's width.
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
-            let alone = ["raw-udp", "key", "compare", "budgets", "compare-peers", "scaling"];
+            let alone = [
+                "counters",
+                "raw-udp",
+                "key",
+                "compare",
+                "budgets",
+                "compare-peers",
+                "scaling",
+            ];
             let reads = !alone.contains(&command.get_name());
             assert_eq!(help.contains("DOORBELL_CONFIG"), reads, "{}", command.get_name());
         }

@@ -14,7 +14,16 @@ const READY: u32 = 200;
 /// Starts what is beside, waits for each to be ready, runs the machine, and ends them with it. Their words go to the console.
 const SCRIPT: &str = r#"
 programs=
-trap 'kill $programs 2> /dev/null; wait' EXIT
+# A program that was told to end has to end well, if it does not just let the signal end it.
+end() {
+    kill $programs 2> /dev/null
+    for program in $programs; do
+        wait $program
+        status=$?
+        [ $status = 0 ] || [ $status = 143 ] || echo "LAB failed: beside the machine -- a program ended with $status; its words are above"
+    done
+}
+trap end EXIT
 while [ "$1" != -- ]; do
     eval "$1 &"
     programs="$programs $!"
@@ -117,6 +126,14 @@ mod tests {
         assert!(
             !Path::new("/proc").join(pid.trim()).exists(),
             "ended with the machine"
+        );
+        std::fs::remove_file(folder.in_words("@/ready")).unwrap();
+        let bad = "-c 'trap \"exit 5\" TERM; : > @/ready; while :; do sleep 0.1; done'";
+        let (status, said) = run(&folder, bad, machine("exit 7"));
+        assert_eq!(status, Some(7));
+        assert!(
+            said.contains("LAB failed: beside the machine -- a program ended with 5"),
+            "{said}"
         );
         // What is not ready by its end is told, and there is no machine then.
         std::fs::remove_file(folder.in_words("@/ready")).unwrap();

@@ -24,7 +24,6 @@ pub(super) enum Qemu {
     /// That of Debian 12's backports: 10.0, with igb and its virtual functions.
     Q10,
     /// That of Debian 13's backports: 11.1 or later, with `vfio-user-pci`.
-    #[allow(dead_code, reason = "for scenarios with device models of our own")]
     Q11,
 }
 
@@ -38,7 +37,7 @@ pub(super) enum Kernel {
 }
 
 /// What the guests run beside what is tested; `xz-utils` unpacks their modules.
-const GUEST: [&str; 9] = [
+const GUEST: [&str; 10] = [
     "busybox-static",
     "dash",
     "bash",
@@ -47,6 +46,7 @@ const GUEST: [&str; 9] = [
     "ethtool",
     "tcpdump",
     "strace",
+    "iperf3",
     "xz-utils",
 ];
 

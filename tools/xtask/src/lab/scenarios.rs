@@ -53,7 +53,7 @@ pub(super) struct Beside {
     pub(super) ready: &'static str,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF];
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF, ENIC];
 
 const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
@@ -186,6 +186,26 @@ const IGBVF: Scenario = Scenario {
     }],
 };
 
+const ENIC: Scenario = Scenario {
+    name: "enic",
+    about: "the model of a VIC, judged by the kernel's own driver for the card: probe, link, ping, iperf3",
+    guests: &[Guest {
+        name: "enic, Linux 6.12",
+        qemu: Qemu::Q11,
+        devices: VIC_FOR_ENIC,
+        beside: &[Beside {
+            words: "model vic --dir @/vic --vfs 1 --device 0071 --policy permissive --wq 2 --rq 2 --cq 4 --intr 6 --strict",
+            ready: "@/vic/vf0.sock",
+        }],
+        modules: &["enic"],
+        programs: &[],
+        script: include_str!("guest/enic.sh"),
+        short: true,
+        limit: Duration::from_secs(240),
+        ..IGB_VFS
+    }],
+};
+
 /// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
 const XDP: Guest = Guest {
     name: "",
@@ -264,6 +284,15 @@ const IGB_UNISOLATED: &[&str] = &[
     "-device intel-iommu,intremap=on,device-iotlb=on",
     "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1,disable-acs=on",
     "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
+];
+
+/// Two functions of the model, each behind a port of its own, which reach the machine's memory by its descriptor.
+const VIC_FOR_ENIC: &[&str] = &[
+    "-object memory-backend-memfd,id=m0,size=1024M,share=on -machine memory-backend=m0",
+    "-device intel-iommu,intremap=on,caching-mode=on",
+    "-device pcie-root-port,id=rp0,slot=1,chassis=1 -device pcie-root-port,id=rp1,slot=2,chassis=2",
+    "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/pf.sock\"}}",
+    "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp1\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/vf0.sock\"}}",
 ];
 
 const IGB_ALONE: &[&str] = &[
