@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use doorbell_vic::{Behaviour, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap};
+use doorbell_vic::{
+    Behaviour, BridgeTo, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap,
+};
 
 use crate::cli::{seconds, whole};
 
@@ -68,7 +70,8 @@ The engine is one thread. A doorbell in memory wakes nobody, so it has to look: 
 to measure with; the default sleeps after 10 ms without work and adds 50 µs to the first frame then.\n\n\
 Exit status: 0 it ran and was ended; 1 with --strict, there were violations; 2 wrong usage; 6 the system refused.\n\n\
 Examples:\n  doorbell model vic\n  doorbell model vic --dir /tmp/vic --vfs 4 --layout-seed 7 --json\n  \
-doorbell model vic --dir /tmp/vic --trap all --strict --violations /tmp/vic.jsonl --seconds 60")]
+doorbell model vic --dir /tmp/vic --trap all --strict --violations /tmp/vic.jsonl --seconds 60\n  \
+doorbell model vic --script faults.txt --bridge veth0")]
 pub(crate) struct VicArgs {
     /// The folder of the sockets; one with a random name below XDG_RUNTIME_DIR or /tmp without it
     #[arg(long, value_name = "DIR")]
@@ -202,6 +205,15 @@ pub(crate) struct VicArgs {
     /// What the engine does when there is nothing to do
     #[arg(long, value_enum, default_value_t = IdleArg::Sleep)]
     idle: IdleArg,
+    /// A script of faults: one rule a line, such as `after 1000 frames vf0.wq0 error-status 3`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Option<PathBuf>,
+    /// An interface of this host as the wire: what it hears comes in, and frames go out by it (needs CAP_NET_RAW)
+    #[arg(long, value_name = "IFACE", conflicts_with = "tap")]
+    bridge: Option<String>,
+    /// A tap of this name as the wire, made here (needs CAP_NET_ADMIN); bring it up with `ip link set NAME up`
+    #[arg(long, value_name = "NAME")]
+    tap: Option<String>,
     /// Write violations to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     violations: Option<PathBuf>,
@@ -222,8 +234,8 @@ fn hex(text: &str) -> Result<u16, String> {
 }
 
 impl VicArgs {
-    /// What the model is told.
-    pub(crate) fn options(&self) -> Options {
+    /// What the model is told, with a script of faults.
+    pub(crate) fn options(&self, script: String) -> Options {
         Options {
             dir: self.dir.clone(),
             vfs: self.vfs,
@@ -268,6 +280,12 @@ impl VicArgs {
                 IdleArg::Yield => Idle::Yield,
                 IdleArg::Sleep => Idle::Sleep,
             },
+            bridge: self
+                .bridge
+                .clone()
+                .map(BridgeTo::Interface)
+                .or_else(|| self.tap.clone().map(BridgeTo::Tap)),
+            script,
             violations: self.violations.clone(),
             ..Options::default()
         }

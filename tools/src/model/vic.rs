@@ -43,12 +43,13 @@ pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         hear(signal, &stop)?;
     }
-    let model = Model::start(args.options()).map_err(refused)?;
+    let model = Model::start(args.options(script(args)?)).map_err(refused)?;
     announce(args, &model)?;
     let end = args
         .seconds
         .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    while !stop.load(Ordering::Relaxed) {
+    // A fault may end it, too.
+    while !stop.load(Ordering::Relaxed) && model.is_running() {
         let now = Instant::now();
         match end.map(|end| end.saturating_duration_since(now)) {
             Some(Duration::ZERO) => break,
@@ -69,6 +70,19 @@ fn hear(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), ToolError> {
             what: "listen for signals",
             source,
         })
+}
+
+/// The script of faults, if one is named.
+fn script(args: &VicArgs) -> Result<String, ToolError> {
+    let Some(path) = &args.script else {
+        return Ok(String::new());
+    };
+    std::fs::read_to_string(path).map_err(|error| {
+        ToolError::Usage(format!(
+            "could not read the script of faults `{}`: {error}",
+            path.display()
+        ))
+    })
 }
 
 fn refused(error: Error) -> ToolError {

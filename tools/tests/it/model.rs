@@ -91,6 +91,36 @@ fn what_a_killed_model_left_is_replaced() {
 }
 
 #[test]
+fn a_script_is_read_before_anything_is_made_and_may_end_the_model() {
+    let base = tempfile::tempdir().unwrap();
+    let script = base.path().join("faults");
+    let folder = base.path().join("vic");
+    let words = [
+        "--dir",
+        folder.to_str().unwrap(),
+        "--script",
+        script.to_str().unwrap(),
+    ];
+    let run = || {
+        Command::new(env!("CARGO_BIN_EXE_doorbell"))
+            .args(["model", "vic"])
+            .args(words)
+            .output()
+            .unwrap()
+    };
+    let out = run();
+    assert_eq!(out.status.code(), Some(2), "no such file");
+    std::fs::write(&script, "always switch drop\nalways switch explode\n").unwrap();
+    let out = run();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("line 2") && said.contains("`explode`"), "{said}");
+    std::fs::write(&script, "at 200ms model die # as a crash would\n").unwrap();
+    assert_eq!(run().status.code(), Some(0));
+    assert!(!folder.exists());
+}
+
+#[test]
 fn options_that_do_not_fit_are_refused() {
     for words in [
         ["--vfs", "65"],

@@ -4,6 +4,7 @@
 //! completion of that slot. An entry that is written over one of which that is not known is recorded as an overrun.
 
 use crate::desc::{Entry, LENGTH};
+use crate::fault::{Action, Point};
 use crate::io::{Context, Io, Who, Wrong};
 use crate::registers::cq;
 use crate::violation::Kind;
@@ -20,6 +21,8 @@ pub(crate) struct Cq {
     /// Entries written since it was set up, and how many of them were read for certain.
     written: u64,
     proved: u64,
+    /// An entry that comes late, by a fault: when, where, what.
+    late: Option<(u64, u64, [u8; LENGTH])>,
 }
 
 impl Cq {
@@ -33,6 +36,7 @@ impl Cq {
             color: 0,
             written: 0,
             proved: 0,
+            late: None,
         }
     }
 
@@ -121,11 +125,57 @@ impl Cq {
             // Once a lap.
             self.proved = self.written;
         }
+        let fault = context.faults.ask(Point::Completion, io.index, self.index);
+        match fault {
+            Some(Action::WrongQueue(queue)) => entry.0[2..4].copy_from_slice(&queue.to_le_bytes()),
+            Some(Action::WrongType(kind)) => entry.0[15] = kind & 0x7f,
+            _ => {}
+        }
+        self.place(io, context, entry, fault);
+        if fault == Some(Action::DuplicateEntry) {
+            self.place(io, context, entry, None);
+        }
+    }
+
+    /// Writes an entry where the next one belongs; only the colour is missing.
+    fn place(&mut self, io: &mut Io, context: &Context, mut entry: Entry, fault: Option<Action>) {
         let colors = io.registers.get(self.at + cq::COLOR_ENABLE) & 1;
-        entry.0[15] = entry.0[15] & 0x7f | ((self.color & colors) as u8) << 7;
+        let color = self.color ^ u32::from(fault == Some(Action::WrongColor));
+        entry.0[15] = entry.0[15] & 0x7f | ((color & colors) as u8) << 7;
         let at = self.base.wrapping_add(u64::from(self.tail) * LENGTH as u64);
-        io.publish(context, self.who(), at, &entry.0);
+        // Entries stay in order.
+        self.hurry(io, context);
+        match fault {
+            Some(Action::ColorLate(wait)) => {
+                let mut early = entry.0;
+                early[15] ^= 0x80;
+                io.publish(context, self.who(), at, &early);
+                self.late = Some((context.after(wait), at, entry.0));
+            }
+            Some(Action::ColorEarly(wait)) => {
+                // What hardware would not do: the colour before what it stands for.
+                io.write(context, self.who(), at.wrapping_add(15), &entry.0[15..]);
+                self.late = Some((context.after(wait), at, entry.0));
+            }
+            Some(Action::InterruptFirst(wait)) => self.late = Some((context.after(wait), at, entry.0)),
+            _ => {
+                io.publish(context, self.who(), at, &entry.0);
+            }
+        }
         self.advance(io);
+    }
+
+    /// Writes the entry that is late, if its time has come.
+    pub(crate) fn look(&mut self, io: &mut Io, context: &Context) {
+        if self.late.is_some_and(|(due, ..)| due <= context.now) {
+            self.hurry(io, context);
+        }
+    }
+
+    fn hurry(&mut self, io: &mut Io, context: &Context) {
+        if let Some((_, at, entry)) = self.late.take() {
+            io.publish(context, self.who(), at, &entry);
+        }
     }
 
     fn advance(&mut self, io: &Io) {

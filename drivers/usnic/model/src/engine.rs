@@ -38,11 +38,16 @@ pub(crate) fn run(
         }
         let (frames, waits) = world.turn(now);
         done += frames;
+        if world.is_over {
+            break;
+        }
         if done > 0 {
             worked = now;
         }
         rest(idle, done, now - worked > QUIET && !waits);
     }
+    world.hang_up();
+    stop.store(true, Ordering::Relaxed);
     world
 }
 

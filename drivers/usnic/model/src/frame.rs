@@ -5,7 +5,7 @@ use crate::desc::flag;
 /// The longest frame that is sent (4.10).
 pub(crate) const TX_MOST: usize = 9208;
 /// The shortest on the wire, without its FCS.
-pub(crate) const LEAST: usize = 60;
+const LEAST: usize = 60;
 /// Room for any frame that goes through the model, with what a tag or padding adds.
 pub(crate) const ROOM: usize = 16_640;
 
@@ -189,6 +189,15 @@ pub(crate) fn flags(frame: &[u8], parts: &Parts) -> u8 {
         flags |= flag::L4_OK;
     }
     flags
+}
+
+/// Pads a frame to what is sent at least; the new length. One without bytes stays so.
+pub(crate) fn pad(room: &mut [u8], length: usize) -> usize {
+    if length == 0 || length >= LEAST {
+        return length;
+    }
+    room[length..LEAST].fill(0);
+    LEAST
 }
 
 /// Puts a VLAN tag behind the addresses of the frame of `length` bytes in `room`; the new length.

@@ -9,6 +9,7 @@ use crate::desc::{entry, flag};
 use crate::devcmd::table::Command;
 use crate::devcmd::{Args, Devcmd, errno, run};
 use crate::dma::Memory;
+use crate::fault::Action;
 use crate::filter::Filters;
 use crate::frame::{self, Parts};
 use crate::io::{Context, Io};
@@ -41,6 +42,8 @@ const STRIP: u64 = 1 << 24;
 pub(crate) struct Adapter {
     pub(crate) filters: Filters,
     pub(crate) link: Link,
+    /// Notify areas are torn until then.
+    pub(crate) torn: u64,
 }
 
 impl Adapter {
@@ -97,6 +100,10 @@ pub(crate) struct Function {
     /// What IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN said; frames are passed as they are. \[M\]
     pub(crate) vlan_mode: u64,
     default_vlan: u64,
+    /// What is wrong with its table.
+    pub(crate) table_faults: Vec<Action>,
+    /// It was pulled out.
+    pub(crate) is_removed: bool,
 }
 
 impl Function {
@@ -124,7 +131,7 @@ impl Function {
         let config = Config::new(options, index != 0, layout.length);
         let pba = layout.find(resource::INTR_PBA_LEGACY, 0);
         let memory = Memory::new(options.most_maps, None);
-        let io = Io::new(name, registers, config, memory, &interrupts, pba);
+        let io = Io::new((index, name), registers, config, memory, &interrupts, pba);
         let devcmd = layout.find(resource::DEVCMD, 0).unwrap_or_default();
         let last = if options.identity.shared_mac {
             0
@@ -167,6 +174,8 @@ impl Function {
             qps: 0,
             vlan_mode: 0,
             default_vlan: 0,
+            table_faults: Vec::new(),
+            is_removed: false,
         };
         function.put_table();
         Ok(function)
@@ -177,9 +186,10 @@ impl Function {
     }
 
     /// Registers as they are after a reset: all zero, the table at their begin. \[M\]
-    fn put_table(&mut self) {
+    pub(crate) fn put_table(&mut self) {
         self.io.registers.fill(0);
         self.io.registers.put_bytes(0, &self.layout.table());
+        self.spoil_table();
     }
 
     /// A reset by command: queues and states, not the configuration space, maps or the connection.
@@ -213,6 +223,7 @@ impl Function {
 
     /// A function level reset: everything but what the client has set up outside of the function.
     pub(crate) fn reset(&mut self, options: &Options) {
+        self.is_removed = false;
         self.soft_reset();
         self.devcmd.reset();
         self.stats = Stats::default();
@@ -360,9 +371,11 @@ impl Function {
     }
 
     /// Writes the notify area, and rings its interrupt on a change; false where it cannot be written.
-    pub(crate) fn tell(&mut self, context: &Context, link: &Link, is_change: bool) -> bool {
+    pub(crate) fn tell(&mut self, context: &Context, adapter: &Adapter, is_change: bool) -> bool {
         let Some(wanted) = self.notify else { return true };
-        let (area, size) = link.area(wanted.size);
+        let (mut area, size) = adapter.link.area(wanted.size);
+        // Torn: a sum that does not fit.
+        area[0] ^= u8::from(adapter.torn > context.now);
         let told = self
             .io
             .write(context, ("devcmd", 0), wanted.address, &area[..size]);

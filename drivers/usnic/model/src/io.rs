@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::config::Config;
 use crate::dma::{DmaError, Memory};
+use crate::fault::{Action, Faults, Point};
 use crate::map::Shared;
 use crate::options::Options;
 use crate::registers::intr;
@@ -14,6 +15,8 @@ use crate::violation::{Kind, Violation, Violations};
 
 /// Nanoseconds of one tick of a coalescing timer: what INTR_COAL_CONVERT says (3.7's fallback). \[M\]
 const TICK: u64 = 1500;
+/// The longest that a fault makes one access take; the engine stands still meanwhile.
+const SLOWEST: Duration = Duration::from_secs(1);
 
 /// What the model's parts have in common.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) now: u64,
     pub(crate) options: Options,
     pub(crate) violations: Violations,
+    pub(crate) faults: Faults,
 }
 
 impl Context {
@@ -84,6 +88,8 @@ struct Intr {
 /// What a function works with.
 #[derive(Debug)]
 pub(crate) struct Io {
+    /// Its number: 0 is the physical function.
+    pub(crate) index: usize,
     /// `pf` or `vf0`.
     pub(crate) name: String,
     pub(crate) registers: Shared,
@@ -96,11 +102,13 @@ pub(crate) struct Io {
     pending: u64,
     /// Where the legacy pending bits are.
     pba: Option<usize>,
+    /// Interrupts that come late, by a fault: when, which.
+    late: Vec<(u64, usize)>,
 }
 
 impl Io {
     pub(crate) fn new(
-        name: String,
+        (index, name): (usize, String),
         registers: Shared,
         config: Config,
         memory: Memory,
@@ -116,6 +124,7 @@ impl Io {
             .collect::<Vec<_>>();
         let vectors = (0..=intr.len()).map(|_| None).collect();
         Self {
+            index,
             name,
             registers,
             config,
@@ -124,6 +133,7 @@ impl Io {
             intr,
             pending: 0,
             pba,
+            late: Vec::new(),
         }
     }
 
@@ -176,7 +186,20 @@ impl Io {
             );
             self.violation(context, Some(who), wrong);
         }
-        may
+        may && self.is_reachable(context)
+    }
+
+    /// Whether no fault is in the way of an access.
+    #[inline]
+    fn is_reachable(&self, context: &Context) -> bool {
+        match context.faults.ask(Point::Dma, self.index, 0) {
+            None => true,
+            Some(Action::Slow(wait)) => {
+                std::thread::sleep(wait.min(SLOWEST));
+                true
+            }
+            Some(_) => false,
+        }
     }
 
     /// Reads the client's memory; what goes wrong is recorded.
@@ -263,7 +286,11 @@ impl Io {
             self.registers
                 .put(word, self.registers.get(word) | 1 << (index % 32));
         }
-        self.signal(index);
+        match context.faults.ask(Point::Interrupt, self.index, index) {
+            Some(Action::Lost) => {}
+            Some(Action::Late(wait)) => self.late.push((context.after(wait), index)),
+            _ => self.signal(index),
+        }
     }
 
     /// Rings a vector's bell, if somebody hung one up.
@@ -284,6 +311,10 @@ impl Io {
 
     /// What drivers give back, and interrupts that were held.
     pub(crate) fn interrupts(&mut self, context: &Context) {
+        while let Some(place) = self.late.iter().position(|(due, _)| *due <= context.now) {
+            let (_, vector) = self.late.swap_remove(place);
+            self.signal(vector);
+        }
         for index in 0..self.intr.len() {
             let at = self.intr[index].at;
             if self.registers.get(at + intr::CREDIT_RETURN) != 0 {
@@ -317,6 +348,7 @@ impl Io {
     /// Forgets what is pending.
     pub(crate) fn reset(&mut self) {
         self.pending = 0;
+        self.late.clear();
         for intr in &mut self.intr {
             *intr = Intr {
                 at: intr.at,

@@ -177,6 +177,15 @@ impl Layout {
         bytes
     }
 
+    /// Where the entries begin.
+    pub(crate) fn entries_at(&self) -> usize {
+        if self.management { 28 } else { 8 }
+    }
+
+    pub(crate) fn entry_count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Offset in BAR0 of an instance; `None` where the function has no such.
     pub(crate) fn find(&self, kind: u8, index: usize) -> Option<usize> {
         let entry = self.entry(kind)?;

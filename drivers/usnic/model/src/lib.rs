@@ -16,13 +16,15 @@
 //! |---|---|
 //! | `options` `error` `violation` | what a model can be told, why it cannot start, what it saw a driver do |
 //! | `folder` `server` `line` `wire` `serve` | sockets; who calls; messages; their bytes; the answers |
-//! | `engine` `world` | the thread; all functions, the switch |
+//! | `engine` `world` `switch` `bridge` | the thread; all functions; where frames go; a kernel's network beside them |
 //! | `function` `config` `layout` `registers` | a function; its configuration space; its BAR0; offsets |
 //! | `devcmd/` `filter` `notify` `stats` | commands, and what they are about |
 //! | `ring` `wq` `rq` `cq` `desc` `frame` `io` | queues; descriptors; frames; memory and interrupts |
-//! | `dma` `map` | the client's memory; the unsafe room |
+//! | `fault/` | what goes wrong on purpose: rules, their script, frames, deeds |
+//! | `dma` `map` `sys` | the client's memory; the unsafe rooms |
 #![deny(unsafe_code)]
 
+mod bridge;
 mod config;
 mod cq;
 mod desc;
@@ -30,6 +32,7 @@ mod devcmd;
 mod dma;
 mod engine;
 mod error;
+mod fault;
 mod filter;
 mod folder;
 mod frame;
@@ -48,6 +51,8 @@ mod rq;
 mod serve;
 mod server;
 mod stats;
+mod switch;
+mod sys;
 mod violation;
 mod wire;
 mod world;
@@ -55,5 +60,7 @@ mod wq;
 
 pub use error::Error;
 pub use model::{Counters, Model, Socket, Summary};
-pub use options::{Behaviour, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap};
+pub use options::{
+    Behaviour, BridgeTo, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap,
+};
 pub use violation::{Kind, Violation, Violations};

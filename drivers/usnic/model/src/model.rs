@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::bridge::Bridge;
 use crate::engine;
 use crate::error::Error;
+use crate::fault::{Faults, script};
 use crate::folder::Folder;
 use crate::options::Options;
 use crate::server::{Door, Mail, Post};
@@ -84,6 +86,9 @@ impl Model {
         options.check()?;
         let mut folder = Folder::new(options.dir.as_deref())?;
         let violations = Violations::new(options.violations.as_deref())?;
+        let faults = Faults::default();
+        faults.add(script::parse(&options.script, options.vfs + 1)?);
+        let bridge = options.bridge.as_ref().map(Bridge::open).transpose()?;
         let names = std::iter::once("pf".to_owned()).chain((0..options.vfs).map(|vf| format!("vf{vf}")));
         let mut listeners = Vec::new();
         let mut sockets = Vec::new();
@@ -93,7 +98,8 @@ impl Model {
             sockets.push(Socket { function, path });
         }
         let system = |what| move |source| Error::System { what, source };
-        let world = World::new(options, violations.clone()).map_err(system("make the registers"))?;
+        let world =
+            World::new(options, violations.clone(), faults, bridge).map_err(system("make the registers"))?;
         let (mail, letters) = sync_channel(LETTERS);
         let (flag, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (seen, stopped) = (Arc::clone(&flag), Arc::clone(&stop));
@@ -140,6 +146,22 @@ impl Model {
     /// What the functions did so far. Counters begin anew when a client comes.
     pub fn summary(&self) -> Summary {
         self.ask(|world| world.summary()).unwrap_or_default()
+    }
+
+    /// Adds rules of faults to a running model; times count from its begin.
+    ///
+    /// # Errors
+    /// [`Error::Script`] with the line that is wrong.
+    pub fn inject(&self, text: &str) -> Result<(), Error> {
+        let rules = script::parse(text, self.sockets.len())?;
+        // One that has ended has no more faults.
+        self.ask(move |world| world.context.faults.add(rules));
+        Ok(())
+    }
+
+    /// Whether it still serves: a fault may have ended it.
+    pub fn is_running(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
     }
 
     /// Has the engine do something, and waits for it.

@@ -34,6 +34,10 @@ pub struct Options {
     pub behaviour: Behaviour,
     /// What the engine does when there is nothing to do.
     pub idle: Idle,
+    /// A kernel's network beside the functions.
+    pub bridge: Option<BridgeTo>,
+    /// Faults to inject (`docs/vic-model.md` has the grammar).
+    pub script: String,
     /// Where violations go, one JSON object a line.
     pub violations: Option<PathBuf>,
     /// Parts of memory that a client may map at a time into one function.
@@ -53,6 +57,8 @@ impl Default for Options {
             timing: Timing::default(),
             behaviour: Behaviour::default(),
             idle: Idle::Sleep,
+            bridge: None,
+            script: String::new(),
             violations: None,
             most_maps: 16_384,
         }
@@ -289,6 +295,15 @@ pub enum Idle {
     Yield,
     /// Lets others run, and after ten milliseconds without work sleeps for 50 µs at a time.
     Sleep,
+}
+
+/// A kernel's network beside the functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BridgeTo {
+    /// An interface that is there: all it hears is passed in, and frames are sent by it (AF_PACKET).
+    Interface(String),
+    /// A tap of this name, made by the model: the kernel's end of a wire.
+    Tap(String),
 }
 
 impl Options {

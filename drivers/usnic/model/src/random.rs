@@ -22,6 +22,11 @@ impl Random {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
+    /// True in this share of all cases.
+    pub(crate) fn chance(&mut self, share: f64) -> bool {
+        ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             let other = self.below(end as u64 + 1) as usize;

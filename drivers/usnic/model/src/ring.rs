@@ -1,6 +1,7 @@
 //! What send and receive queues have in common: enabling, running, the doorbell, and being stopped by an error (4.7, 4.8, 8.3).
 
 use crate::desc::{INDEX_MASK, LENGTH, RING_MOST};
+use crate::fault::{Action, Point};
 use crate::io::{Context, Io, Who, Wrong};
 use crate::registers::{queue, rq, wq};
 use crate::violation::Kind;
@@ -79,6 +80,9 @@ pub(crate) struct Ring {
     pub(crate) disables: u32,
     /// The completion's number of each slot, 0 where there is none.
     proofs: Vec<u64>,
+    /// The descriptor that was fetched ahead when the queue was disabled, and whether it will be used wrongly.
+    ahead: Option<[u8; LENGTH]>,
+    is_stale: bool,
 }
 
 impl Ring {
@@ -99,6 +103,8 @@ impl Ring {
             was_used: false,
             disables: 0,
             proofs: vec![0; RING_MOST as usize],
+            ahead: None,
+            is_stale: false,
         }
     }
 
@@ -142,7 +148,13 @@ impl Ring {
                 io.registers.put(self.at + queue::RUNNING, 1);
             }
             State::Starting(_) | State::Running if !enable => {
-                self.state = State::Stopping(context.after(timing.disable));
+                self.look_ahead(io, context);
+                let is_stuck = context.faults.ask(Point::Disable, io.index, self.index).is_some();
+                self.state = State::Stopping(if is_stuck {
+                    u64::MAX
+                } else {
+                    context.after(timing.disable)
+                });
             }
             State::Stopping(due) if context.now >= due => {
                 self.show(io, context);
@@ -179,6 +191,7 @@ impl Ring {
             )
             .at("enable");
             io.violation(context, Some(self.who()), wrong.values(1, 2));
+            self.is_stale = true;
         }
         match wrong {
             Some((code, wrong)) => {
@@ -187,6 +200,12 @@ impl Ring {
             }
             None => self.state = State::Starting(context.after(context.options.timing.enable)),
         }
+        match context.faults.ask(Point::Enable, io.index, self.index) {
+            Some(Action::StuckStopped) => self.state = State::Starting(u64::MAX),
+            Some(Action::Stale) => self.is_stale = true,
+            _ => {}
+        }
+        self.is_stale &= self.ahead.is_some();
     }
 
     fn judge(&self, cqs: usize) -> Option<(u32, Wrong)> {
@@ -253,6 +272,9 @@ impl Ring {
 
     fn rung(&mut self, io: &mut Io, context: &Context, raw: u32, mut prove: impl FnMut(u64)) -> bool {
         self.seen = raw;
+        if context.faults.ask(Point::Doorbell, io.index, self.index) == Some(Action::LostDoorbell) {
+            return false;
+        }
         let index = raw & INDEX_MASK;
         if index >= self.size {
             let wrong =
@@ -374,6 +396,30 @@ impl Ring {
         let mut bytes = [0; LENGTH];
         let at = self.base.wrapping_add(u64::from(slot) * LENGTH as u64);
         io.read(context, self.who(), at, &mut bytes).then_some(bytes)
+    }
+
+    /// Keeps what a receive queue's cache would have fetched ahead (7: "RQ disable").
+    fn look_ahead(&mut self, io: &mut Io, context: &Context) {
+        self.ahead = match self.side {
+            Side::Rq if self.state == State::Running && self.has_posted(io) => {
+                self.descriptor(io, context, self.fetch)
+            }
+            _ => None,
+        };
+    }
+
+    /// Whether something is posted, by the register: receive queues look at it when a frame comes.
+    fn has_posted(&self, io: &Io) -> bool {
+        io.registers.get(self.at + queue::POSTED) & INDEX_MASK != self.fetch
+    }
+
+    /// The descriptor at fetch, unless the cache has a stale one.
+    #[inline]
+    pub(crate) fn first(&mut self, io: &mut Io, context: &Context) -> Option<[u8; LENGTH]> {
+        if std::mem::take(&mut self.is_stale) {
+            return self.ahead.take();
+        }
+        self.descriptor(io, context, self.fetch)
     }
 
     /// Descriptors were fetched.

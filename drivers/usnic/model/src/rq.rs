@@ -2,6 +2,7 @@
 
 use crate::cq::Cq;
 use crate::desc::{Entry, Received, RqDesc, RqKind, flag};
+use crate::fault::{Action, Point};
 use crate::io::{Context, Io, Wrong};
 use crate::ring::{Ring, Side, status};
 use crate::violation::Kind;
@@ -60,12 +61,24 @@ impl Rq {
         if !self.ring.is_running() || !cqs[cq].has_room(io) {
             return Outcome::NoBuffer;
         }
-        let outcome = self.fill(io, cqs, context, arrival);
+        let fault = context.faults.ask(Point::Receive, io.index, self.ring.index);
+        if let Some(Action::ErrorStatus(code)) = fault {
+            self.ring.fail(io, context, code);
+            return Outcome::Error;
+        }
+        let outcome = self.fill(io, cqs, context, arrival, fault == Some(Action::Truncate));
         self.ring.show(io, context);
         outcome
     }
 
-    fn fill(&mut self, io: &mut Io, cqs: &mut [Cq], context: &Context, arrival: &Arrival<'_>) -> Outcome {
+    fn fill(
+        &mut self,
+        io: &mut Io,
+        cqs: &mut [Cq],
+        context: &Context,
+        arrival: &Arrival<'_>,
+        is_cut: bool,
+    ) -> Outcome {
         let Some(mut desc) = self.start(io, context) else {
             return if self.ring.is_running() {
                 Outcome::NoBuffer
@@ -81,11 +94,11 @@ impl Rq {
                 return Outcome::Error;
             }
             rest = later;
-            let next = match rest.is_empty() {
+            let next = match rest.is_empty() || is_cut {
                 true => None,
                 false => self.continuation(io, context),
             };
-            let cut = !rest.is_empty() && next.is_none();
+            let cut = is_cut || !rest.is_empty() && next.is_none();
             let part = Received {
                 kind: arrival.kind,
                 index: self.ring.fetch as u16,
@@ -127,7 +140,7 @@ impl Rq {
         if self.ring.available() == 0 {
             return None;
         }
-        let bytes = self.ring.descriptor(io, context, self.ring.fetch);
+        let bytes = self.ring.first(io, context);
         let Some(bytes) = bytes else {
             self.ring.fail(io, context, status::DMA);
             return None;

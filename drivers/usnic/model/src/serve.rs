@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::{self, Effect};
 use crate::desc::WqDesc;
 use crate::dma::{MapError, Memory};
+use crate::fault::{Action, Point};
 use crate::function::Function;
 use crate::io::{Context, Wrong};
 use crate::layout::MSIX_BAR;
@@ -57,8 +58,28 @@ impl World {
         function.line = Some(line);
     }
 
-    /// A message came: it is answered.
+    /// Ends all lines.
+    pub(crate) fn hang_up(&mut self) {
+        for function in &mut self.functions {
+            if let Some(line) = function.line.take() {
+                line.close();
+            }
+        }
+    }
+
+    /// A message came: it is answered, unless a fault holds it back.
     pub(crate) fn message(&mut self, index: usize, message: Message) {
+        if message.header.command == command::DMA_UNMAP
+            && let Some(Action::UnmapLate(time)) = self.context.faults.ask(Point::Unmap, index, 0)
+        {
+            self.late.push((self.context.after(time), index, message));
+            return;
+        }
+        self.reply(index, message);
+    }
+
+    /// Answers a message.
+    pub(crate) fn reply(&mut self, index: usize, message: Message) {
         let header = message.header;
         let Some(line) = self.functions[index].line.clone() else {
             return;
@@ -167,6 +188,7 @@ impl World {
         let mut bytes = vec![0; count];
         let function = &mut self.functions[index];
         match region {
+            0 if function.is_removed => bytes.fill(0xff),
             0 => function.read_registers(&self.context, at, &mut bytes)?,
             CONFIG => bytes.copy_from_slice(function.io.config.read(at, count).ok_or(SHORT)?),
             region if region == u32::from(MSIX_BAR) && at + count <= config::MSIX_LENGTH => {}
@@ -181,6 +203,7 @@ impl World {
         let bytes = body.get(16..16 + count).ok_or(SHORT)?;
         let function = &mut self.functions[index];
         match region {
+            0 if function.is_removed => {}
             0 => function.write_registers(&self.context, at, bytes)?,
             CONFIG => {
                 if function.io.config.write(at, bytes).ok_or(SHORT)? == Effect::Reset {
@@ -234,7 +257,7 @@ fn version(body: &[u8]) -> Result<Answer, Refused> {
 impl Function {
     fn region_info(&self, room: u32, region: u32) -> Result<Answer, Refused> {
         let (length, flags) = match region {
-            0 => (self.layout.length, READ_WRITE),
+            0 => (self.bar_length(), READ_WRITE),
             CONFIG => (config::LENGTH, READ_WRITE),
             region if region == u32::from(MSIX_BAR) => (config::MSIX_LENGTH, READ_WRITE),
             region if region < REGIONS => (0, 0),
@@ -248,7 +271,8 @@ impl Function {
                 .u32(capabilities);
             head.u64(length as u64).u64(0)
         };
-        if region != 0 || self.areas.is_empty() {
+        // One that is too short for its table is a matter of messages.
+        if region != 0 || self.areas.is_empty() || length < self.layout.length {
             return Ok(Answer::Bytes(info(32, flags, 0)));
         }
         let whole = 32 + 16 + 16 * self.areas.len() as u32;

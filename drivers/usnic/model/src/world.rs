@@ -1,13 +1,17 @@
 //! All functions, and one turn of the engine over them.
 
-use crate::desc::flag;
+use crate::bridge::Bridge;
 use crate::devcmd::run::{Origin, Scene};
+use crate::fault::packet::Held;
+use crate::fault::{Faults, deeds};
 use crate::filter::Filters;
-use crate::frame::{self, ROOM};
+use crate::frame::ROOM;
 use crate::function::{Adapter, Function};
 use crate::io::{Context, Wrong};
+use crate::line::Message;
 use crate::notify::Link;
 use crate::options::Options;
+use crate::switch::Port;
 use crate::violation::{Kind, Violations};
 use crate::wq::Allowed;
 
@@ -21,12 +25,26 @@ pub(crate) struct World {
     pub(crate) context: Context,
     pub(crate) functions: Vec<Function>,
     pub(crate) adapter: Adapter,
-    room: Box<[u8]>,
+    /// The frame that is under way, and a copy of it without its tag.
+    pub(crate) room: Box<[u8]>,
+    pub(crate) stripped: Box<[u8]>,
+    /// Frames that faults hold back.
+    pub(crate) held: Vec<Held>,
+    /// Messages that faults hold back: when, whose, what.
+    pub(crate) late: Vec<(u64, usize, Message)>,
+    pub(crate) bridge: Option<Bridge>,
+    /// It was told to die.
+    pub(crate) is_over: bool,
     turns: u32,
 }
 
 impl World {
-    pub(crate) fn new(options: Options, violations: Violations) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        options: Options,
+        violations: Violations,
+        faults: Faults,
+        bridge: Option<Bridge>,
+    ) -> std::io::Result<Self> {
         let functions = (0..=options.vfs).map(|index| Function::new(&options, index));
         let functions = functions.collect::<Result<Vec<_>, _>>()?;
         let link = Link {
@@ -42,13 +60,20 @@ impl World {
             adapter: Adapter {
                 filters: Filters::new(options.behaviour.filters),
                 link,
+                torn: 0,
             },
             room: vec![0; ROOM].into_boxed_slice(),
+            stripped: vec![0; ROOM].into_boxed_slice(),
+            held: Vec::new(),
+            late: Vec::new(),
+            bridge,
+            is_over: false,
             turns: 0,
             context: Context {
                 now: 0,
                 options,
                 violations,
+                faults,
             },
         })
     }
@@ -58,9 +83,11 @@ impl World {
         self.context.now = now;
         self.turns = self.turns.wrapping_add(1);
         let is_slow = self.turns.is_multiple_of(SLOW);
-        let (mut done, mut waits) = (0, false);
+        self.deeds();
+        let (mut done, mut waits) = (self.listen(), self.linger());
         for index in 0..self.functions.len() {
-            if self.functions[index].line.is_none() {
+            if self.functions[index].line.is_none() || self.functions[index].is_removed {
+                self.functions[index].stay_removed(is_slow);
                 continue;
             }
             if is_slow {
@@ -74,6 +101,19 @@ impl World {
         (done, waits)
     }
 
+    /// What faults hold back goes on in its time; whether there is any.
+    fn linger(&mut self) -> bool {
+        if !self.held.is_empty() {
+            self.release(false);
+        }
+        self.mend();
+        while let Some(place) = self.late.iter().position(|(due, ..)| *due <= self.context.now) {
+            let (_, index, message) = self.late.remove(place);
+            self.reply(index, message);
+        }
+        !self.held.is_empty() || !self.late.is_empty()
+    }
+
     /// The function's devcmd; whether one is under way.
     fn command(&mut self, index: usize) -> bool {
         let Self {
@@ -85,14 +125,16 @@ impl World {
         let function = &mut functions[index];
         function.devcmd.look(&mut function.io, context);
         if let Some(busy) = function.devcmd.due(context.now) {
-            let result = Scene {
+            let outcome = Scene {
                 context,
                 functions,
                 adapter,
             }
             .run(index, Origin::Own, busy.command, &busy.args);
             let function = &mut functions[index];
-            function.devcmd.finish(&mut function.io, result);
+            function
+                .devcmd
+                .finish(&mut function.io, deeds::outcome(busy.fault, outcome));
         }
         self.functions[index].devcmd.busy.is_some()
     }
@@ -130,7 +172,7 @@ impl World {
             }
             if fetched.length > 0 {
                 function.stats.sent(&room[..fetched.length]);
-                self.forward(index, fetched.length);
+                self.forward(Port::Function(index), fetched.length);
             }
             let Self {
                 context, functions, ..
@@ -147,76 +189,6 @@ impl World {
             wq[queue].ring.show(io, context);
         }
         done
-    }
-
-    /// The switch: to whom the frame in the room goes.
-    fn forward(&mut self, from: usize, length: usize) {
-        if !self.adapter.link.up {
-            return;
-        }
-        let Some(to) = frame::mac(&self.room[..length], 0) else {
-            return;
-        };
-        if to[0] & 1 != 0 {
-            for index in 0..self.functions.len() {
-                if from != index && self.functions[index].takes_group(to) {
-                    self.deliver(index, length, 0);
-                }
-            }
-            return;
-        }
-        match self.owner(to, length) {
-            Some(index) => self.deliver(index, length, 0),
-            None => {
-                for index in 0..self.functions.len() {
-                    if from != index && self.functions[index].is_promiscuous() {
-                        self.deliver(index, length, 0);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whose address it is. What is for the physical function goes to whoever has the best filter for it (5.1, 8.6).
-    fn owner(&self, to: [u8; 6], length: usize) -> Option<usize> {
-        let frame = &self.room[..length];
-        if self.functions[0].has_address(to) {
-            let parts = frame::parse(frame);
-            let best = self.adapter.filters.best(None, frame, &parts);
-            return Some(best.map_or(0, |filter| filter.owner));
-        }
-        self.functions
-            .iter()
-            .position(|function| function.has_address(to))
-    }
-
-    /// Gives the frame in the room to a function; `bad` flags are taken out of what is found of it.
-    fn deliver(&mut self, index: usize, length: usize, bad: u8) {
-        let Self {
-            context,
-            functions,
-            adapter,
-            room,
-            ..
-        } = self;
-        let strips = functions[0].strips || functions[index].strips;
-        let function = &mut functions[index];
-        if function.line.is_none() {
-            return;
-        }
-        let (mut parts, mut length, mut vlan) = (frame::parse(&room[..length]), length, None);
-        if strips && parts.vlan.is_some() {
-            vlan = parts.vlan;
-            length = frame::strip(room, length);
-            parts = frame::parse(&room[..length]);
-        }
-        let flags = (frame::flags(&room[..length], &parts) | flag::FCS_OK) & !bad;
-        function.receive(
-            context,
-            &adapter.filters,
-            (&room[..length], &parts),
-            (flags, vlan),
-        );
     }
 
     /// Resets a function, and what of it others keep.
@@ -242,6 +214,16 @@ impl Function {
                 rq.ring.watch_early(io, context);
             }
         }
+        for cq in cq {
+            cq.look(io, context);
+        }
         io.interrupts(context);
+    }
+
+    /// Keeps registers of a function that was pulled out at all ones, whatever is written there.
+    fn stay_removed(&mut self, is_slow: bool) {
+        if self.is_removed && is_slow {
+            self.io.registers.fill(0xff);
+        }
     }
 }

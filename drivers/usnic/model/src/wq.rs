@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::cq::Cq;
 use crate::desc::{Entry, LENGTH, Mode, WqDesc};
-use crate::frame::{self, LEAST, TX_MOST};
+use crate::fault::{Action, Point};
+use crate::frame::{self, TX_MOST};
 use crate::io::{Context, Io, Wrong};
 use crate::ring::{Ring, Side, status};
 use crate::violation::Kind;
@@ -102,9 +103,13 @@ impl Wq {
             return None;
         }
         match self.gather(io, context, room) {
+            Ok(Some(_)) if let Some(code) = self.broken(io, context) => {
+                self.ring.fail(io, context, code);
+                None
+            }
             Ok(Some(mut fetched)) => {
                 self.ring.fetched(fetched.count);
-                fetched.length = pad(room, fetched.length);
+                fetched.length = frame::pad(room, fetched.length);
                 Some(fetched)
             }
             Ok(None) => {
@@ -118,6 +123,14 @@ impl Wq {
                 self.ring.fail(io, context, stop.code);
                 None
             }
+        }
+    }
+
+    /// The error that a fault stops the queue with.
+    fn broken(&self, io: &Io, context: &Context) -> Option<u32> {
+        match context.faults.ask(Point::Transmit, io.index, self.ring.index) {
+            Some(Action::ErrorStatus(code)) => Some(code),
+            _ => None,
         }
     }
 
@@ -337,15 +350,6 @@ fn stop(code: u32, kind: Kind, what: &'static str, found: u64, against: u64) -> 
         code,
         wrong: Some(Wrong::new(kind, what).values(found, against)),
     }
-}
-
-/// Pads a frame to what is sent at least.
-fn pad(room: &mut [u8], length: usize) -> usize {
-    if length == 0 || length >= LEAST {
-        return length;
-    }
-    room[length..LEAST].fill(0);
-    LEAST
 }
 
 /// FNV-1a, over words where there are any: it tells changes, and is nobody's secret.

@@ -2,60 +2,10 @@
 
 mod client;
 
-use client::queues::{Pair, TLV, is_good, steer, udp};
-use client::{Client, MAC_ADDR, STATS_DUMP, model};
-use doorbell_vic::{Model, Trap};
-
-const A: u32 = 0x0a00_0001;
-const B: u32 = 0x0a00_0005;
-
-/// A physical function and two virtual ones, each with a queue pair that is steered to and runs.
-struct Scene {
-    pf: Client,
-    a: Client,
-    b: Client,
-    at_a: Pair,
-    at_b: Pair,
-    mac_a: [u8; 6],
-    mac_b: [u8; 6],
-    _pf_filters: (u64, u64),
-}
-
-fn mac(client: &mut Client) -> [u8; 6] {
-    let bytes = client.devcmd(MAC_ADDR, &[]).unwrap()[0].to_le_bytes();
-    bytes[..6].try_into().unwrap()
-}
-
-impl Scene {
-    fn new(model: &Model, sizes: (u32, u32)) -> Self {
-        let (mut pf, mut a, mut b) = (
-            Client::new(model, "pf"),
-            Client::new(model, "vf0"),
-            Client::new(model, "vf1"),
-        );
-        pf.share(TLV, 4096);
-        let (mac_a, mac_b) = (mac(&mut a), mac(&mut b));
-        let at_a = Pair::new(&mut a, 0, 0x1_0000_0000, sizes);
-        let at_b = Pair::new(&mut b, 1, 0x2_0000_0000, sizes);
-        let filters = (steer(&mut pf, 0, A, 4000, 0), steer(&mut pf, 1, B, 5000, 1));
-        at_a.enable(&mut a);
-        at_b.enable(&mut b);
-        Self {
-            pf,
-            a,
-            b,
-            at_a,
-            at_b,
-            mac_a,
-            mac_b,
-            _pf_filters: filters,
-        }
-    }
-
-    fn frame(&self, payload: &[u8]) -> Vec<u8> {
-        udp(self.mac_b, self.mac_a, (A, B), (4000, 5000), payload)
-    }
-}
+use client::queues::{is_good, udp};
+use client::scene::{A, B, Scene};
+use client::{STATS_DUMP, model};
+use doorbell_vic::Trap;
 
 #[test]
 fn a_frame_goes_from_ring_to_ring_with_its_checksums() {

@@ -13,6 +13,7 @@ const FILES: &[&str] = &[
     "fabric/src/map",
     "fabric/src/clock",
     "drivers/usnic/model/src/map",
+    "drivers/usnic/model/src/sys",
     "engine/src/scope",
     "oob/src/pmix",
     "fabric/provider/src/abi",

@@ -7,6 +7,10 @@
 pub(crate) mod run;
 pub(crate) mod table;
 
+use std::time::Duration;
+
+use crate::devcmd::table::Word;
+use crate::fault::{Action, Point};
 use crate::io::{Context, Io, Wrong};
 use crate::map::Shared;
 use crate::registers::devcmd as register;
@@ -33,6 +37,8 @@ pub(crate) struct Busy {
     pub(crate) args: Args,
     /// When it is done.
     pub(crate) due: u64,
+    /// What goes wrong with it.
+    pub(crate) fault: Option<Action>,
 }
 
 /// The block.
@@ -108,8 +114,20 @@ impl Devcmd {
         // BUSY stays until the command is done; ERROR of the last one goes.
         io.registers.put(self.at + register::STATUS, register::BUSY);
         let args = self.args(&io.registers);
-        let due = context.after(context.options.timing.devcmd);
-        self.busy = Some(Busy { command, args, due });
+        let fault = context
+            .faults
+            .ask(Point::Command, io.index, usize::from(Word(command).number()));
+        let due = match fault {
+            Some(Action::Busy(Duration::MAX)) => u64::MAX,
+            Some(Action::Busy(time)) => context.after(time),
+            _ => context.after(context.options.timing.devcmd),
+        };
+        self.busy = Some(Busy {
+            command,
+            args,
+            due,
+            fault,
+        });
     }
 
     fn args(&self, registers: &Shared) -> Args {

@@ -5,6 +5,7 @@
 
 use crate::devcmd::table::{Command, Word, find};
 use crate::devcmd::{Args, errno};
+use crate::fault::{Point, deeds};
 use crate::filter;
 use crate::function::{Adapter, Function};
 use crate::io::{Context, Wrong};
@@ -35,8 +36,18 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Runs a command of a function.
+    /// Runs a command of a function; one by the proxy may go wrong here, the others do where they began.
     pub(crate) fn run(&mut self, target: usize, origin: Origin, word: u32, args: &Args) -> Result<Args, u8> {
+        let result = self.judge(target, origin, word, args);
+        let number = usize::from(Word(word).number());
+        let fault = match origin {
+            Origin::Own => None,
+            Origin::Proxy(_) => self.context.faults.ask(Point::Command, target, number),
+        };
+        deeds::outcome(fault, result)
+    }
+
+    fn judge(&mut self, target: usize, origin: Origin, word: u32, args: &Args) -> Result<Args, u8> {
         let word = Word(word);
         let behaviour = &self.context.options.behaviour;
         let command = find(word, &behaviour.without);
@@ -235,7 +246,7 @@ impl Scene<'_> {
             size,
             interrupt,
         });
-        if function.tell(self.context, &self.adapter.link, false) {
+        if function.tell(self.context, self.adapter, false) {
             Ok(size as u64)
         } else {
             function.notify = None;

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub)] // no user of this module uses all of it
 
 pub mod queues;
+pub mod scene;
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
