@@ -85,6 +85,9 @@ pub(crate) struct VicArgs {
     /// [M] Subsystem device of all functions: the adapter's model
     #[arg(long, value_name = "HEX", default_value = "014d", value_parser = hex)]
     subsystem: u16,
+    /// [M] Class of the virtual functions
+    #[arg(long, value_name = "HEX", default_value = "020000", value_parser = class)]
+    class: u32,
     /// Send queues of a function, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
     wq: usize,
@@ -94,9 +97,12 @@ pub(crate) struct VicArgs {
     /// Completion queues of a function, 1 to 128
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=128))]
     cq: usize,
-    /// Interrupts of a function, 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
+    /// Interrupts of a function, 1 to 63
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=63))]
     intr: usize,
+    /// [M] MSI-X vectors of a function above its interrupts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=64))]
+    spare_vectors: usize,
     /// Shuffle offsets and entries of the resource table by this seed
     #[arg(long, value_name = "S")]
     layout_seed: Option<u64>,
@@ -106,6 +112,9 @@ pub(crate) struct VicArgs {
     /// Leave out what a driver has to skip in the resource table
     #[arg(long)]
     plain: bool,
+    /// Give functions a devcmd2 block, too
+    #[arg(long)]
+    devcmd2: bool,
     /// Give functions a window to adapter memory of this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole::<usize>(0..=16 << 20))]
     mem: usize,
@@ -202,6 +211,27 @@ pub(crate) struct VicArgs {
     /// [M] A continuation buffer where a frame starts stops the queue
     #[arg(long)]
     no_skip: bool,
+    /// [M] No function level reset in the configuration space
+    #[arg(long)]
+    no_flr: bool,
+    /// [M] OPEN, INIT and ENABLE in any order
+    #[arg(long)]
+    any_order: bool,
+    /// [M] Unknown commands that nobody waits for end without ERROR
+    #[arg(long)]
+    nowait_silent: bool,
+    /// [M] The same filter twice is taken
+    #[arg(long)]
+    twin_filters: bool,
+    /// [M] The oldest filter wins, instead of the most specific
+    #[arg(long)]
+    oldest_filter: bool,
+    /// [M] QP_ENABLE of a queue that is not programmed is done
+    #[arg(long)]
+    qp_without_ring: bool,
+    /// [M] Accesses of other widths and alignments are done all the same (with messages)
+    #[arg(long)]
+    loose_access: bool,
     /// What the engine does when there is nothing to do
     #[arg(long, value_enum, default_value_t = IdleArg::Sleep)]
     idle: IdleArg,
@@ -233,6 +263,14 @@ fn hex(text: &str) -> Result<u16, String> {
     u16::from_str_radix(digits, 16).map_err(|_| "give up to four hexadecimal digits, such as 00cf".to_owned())
 }
 
+fn class(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let number = u32::from_str_radix(digits, 16).ok();
+    number
+        .filter(|number| *number < 1 << 24)
+        .ok_or_else(|| "give up to six hexadecimal digits, such as 020000".to_owned())
+}
+
 impl VicArgs {
     /// What the model is told, with a script of faults.
     pub(crate) fn options(&self, script: String) -> Options {
@@ -242,6 +280,7 @@ impl VicArgs {
             identity: Identity {
                 vf_device: self.device,
                 subsystem: self.subsystem,
+                class: self.class,
                 speed: self.speed,
                 mtu: self.mtu,
                 shared_mac: self.shared_mac,
@@ -252,11 +291,13 @@ impl VicArgs {
                 rq: self.rq,
                 cq: self.cq,
                 intr: self.intr,
+                spare: self.spare_vectors,
             },
             layout: LayoutOptions {
                 seed: self.layout_seed,
                 management: self.management,
                 strange: !self.plain,
+                devcmd2: self.devcmd2,
                 mem: self.mem,
                 bar: self.bar,
                 wide: !self.narrow_bar,
@@ -323,6 +364,13 @@ impl VicArgs {
             strict_hint: self.strict_hint,
             needs_bus_master: !self.any_bus_master,
             skip_unused: !self.no_skip,
+            no_flr: self.no_flr,
+            any_order: self.any_order,
+            nowait_silent: self.nowait_silent,
+            twin_filters: self.twin_filters,
+            oldest_filter: self.oldest_filter,
+            qp_without_ring: self.qp_without_ring,
+            loose_access: self.loose_access,
         }
     }
 }

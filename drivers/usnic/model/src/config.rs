@@ -70,9 +70,9 @@ impl Config {
         config.set16(0x2c, 0x1137);
         config.set16(0x2e, identity.subsystem);
         config.bytes[CAPABILITIES] = EXPRESS as u8;
-        config.bytes[0x3d] = 1;
-        config.express();
-        config.msix(options.counts.intr + 1);
+        // No pin at 0x3d: the model has no interrupt by wire, and who sees a pin asks for it.
+        config.express(!options.behaviour.no_flr);
+        config.msix(options.counts.intr + options.counts.spare);
         config
     }
 
@@ -87,11 +87,11 @@ impl Config {
     }
 
     /// An endpoint with function level reset. \[M\] whether a real one has it.
-    fn express(&mut self) {
+    fn express(&mut self, flr: bool) {
         self.bytes[EXPRESS] = 0x10;
         self.bytes[EXPRESS + 1] = MSIX as u8;
         self.set16(EXPRESS + 2, 2);
-        self.set32(EXPRESS + 4, FLR_ABLE | 2);
+        self.set32(EXPRESS + 4, if flr { FLR_ABLE | 2 } else { 2 });
         self.writable16(EXPRESS + 8, 0x7fff);
         // x8 at 8 GT/s.
         self.set32(EXPRESS + 0x0c, 8 << 4 | 3);
@@ -133,7 +133,8 @@ impl Config {
             *cell = *cell & !mask | byte & mask;
         }
         let high = EXPRESS + 9;
-        let asked = (at..at + bytes.len()).contains(&high) && bytes[high - at] & (FLR >> 8) as u8 != 0;
+        let can = u32::from(self.bytes[EXPRESS + 7]) << 24 & FLR_ABLE != 0;
+        let asked = can && (at..at + bytes.len()).contains(&high) && bytes[high - at] & (FLR >> 8) as u8 != 0;
         Some(if asked { Effect::Reset } else { Effect::Nothing })
     }
 

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::options::Idle;
 use crate::server::Mail;
 use crate::world::World;
 
+/// Without any client, until somebody writes, but for so long at most.
+const ALONE: Duration = Duration::from_millis(100);
 /// Letters that are read in one turn.
 const LETTERS: usize = 64;
 /// Without work for so long, a sleeping engine sleeps.
@@ -23,11 +25,10 @@ pub(crate) fn run(
     flag: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 ) -> World {
-    let begun = Instant::now();
     let idle = world.context.options.idle;
     let mut worked = 0;
     while !stop.load(Ordering::Relaxed) {
-        let now = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
+        let now = world.context.clock();
         let mut done = 0;
         if flag.swap(false, Ordering::Acquire) {
             world.context.now = now;
@@ -44,7 +45,11 @@ pub(crate) fn run(
         if done > 0 {
             worked = now;
         }
-        rest(idle, done, now - worked > QUIET && !waits);
+        if done == 0 && world.is_alone() {
+            std::thread::park_timeout(ALONE);
+        } else {
+            rest(idle, done, now - worked > QUIET && !waits);
+        }
     }
     world.hang_up();
     stop.store(true, Ordering::Relaxed);

@@ -265,22 +265,25 @@ pub(crate) struct Filter {
 pub(crate) struct Filters {
     rows: Vec<Filter>,
     most: usize,
+    /// The oldest wins, instead of the most specific.
+    by_age: bool,
     next: u32,
 }
 
 impl Filters {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize, by_age: bool) -> Self {
         Self {
             rows: Vec::with_capacity(most.min(4096)),
             most,
+            by_age,
             next: 1,
         }
     }
 
     /// Takes a filter: its number, or an error's.
-    pub(crate) fn add(&mut self, owner: usize, asked: Asked) -> Result<u32, u8> {
+    pub(crate) fn add(&mut self, owner: usize, asked: Asked, twins: bool) -> Result<u32, u8> {
         // \[M\] The same match twice is refused, whoever has it.
-        if self.rows.iter().any(|row| row.asked.wanted == asked.wanted) {
+        if !twins && self.rows.iter().any(|row| row.asked.wanted == asked.wanted) {
             return Err(errno::INVALID);
         }
         if self.rows.len() >= self.most {
@@ -320,7 +323,7 @@ impl Filters {
             .filter(|row| owner.is_none_or(|owner| row.owner == owner));
         let meeting = mine.filter_map(|row| Some((row.asked.wanted.meets(frame, parts)?, row)));
         meeting
-            .max_by_key(|(given, row)| (*given, std::cmp::Reverse(row.id)))
+            .max_by_key(|(given, row)| (if self.by_age { 0 } else { *given }, std::cmp::Reverse(row.id)))
             .map(|(_, row)| row)
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::cq::Cq;
 use crate::desc::{entry, flag};
-use crate::devcmd::table::Command;
-use crate::devcmd::{Args, Devcmd, errno, run};
+use crate::devcmd::second::Devcmd2;
+use crate::devcmd::{Devcmd, errno};
 use crate::dma::Memory;
 use crate::fault::Action;
 use crate::filter::Filters;
@@ -31,11 +31,6 @@ mod takes {
     pub(super) const PROMISCUOUS: u64 = 8;
     pub(super) const ALL_MULTICAST: u64 = 0x10;
 }
-
-/// The most hardware addresses beside the own one. \[M\]
-const ADDRESSES: usize = 64;
-/// Bit of the NIC_CFG word: tags are taken away.
-const STRIP: u64 = 1 << 24;
 
 /// What the functions of an adapter share.
 #[derive(Debug)]
@@ -64,13 +59,13 @@ impl Adapter {
 /// How far a function has come to life by its own commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Life {
-    opened: bool,
-    open_done: u64,
-    inited: bool,
-    init_done: u64,
+    pub(crate) opened: bool,
+    pub(crate) open_done: u64,
+    pub(crate) inited: bool,
+    pub(crate) init_done: u64,
     pub(crate) reset_done: u64,
     /// What ENABLE and DISABLE said last.
-    enabled: Option<bool>,
+    pub(crate) enabled: Option<bool>,
 }
 
 /// A function.
@@ -85,13 +80,14 @@ pub(crate) struct Function {
     pub(crate) cq: Vec<Cq>,
     pub(crate) interrupts: usize,
     pub(crate) devcmd: Devcmd,
+    pub(crate) devcmd2: Option<Devcmd2>,
     pub(crate) line: Option<Arc<Line>>,
     pub(crate) life: Life,
     /// Its address at the begin, and now.
     own_mac: [u8; 6],
     pub(crate) mac: [u8; 6],
-    addresses: Vec<[u8; 6]>,
-    takes: u64,
+    pub(crate) addresses: Vec<[u8; 6]>,
+    pub(crate) takes: u64,
     pub(crate) strips: bool,
     pub(crate) stats: Stats,
     pub(crate) notify: Option<Wanted>,
@@ -99,7 +95,7 @@ pub(crate) struct Function {
     qps: u64,
     /// What IG_VLAN_REWRITE_MODE and SET_DEFAULT_VLAN said; frames are passed as they are. \[M\]
     pub(crate) vlan_mode: u64,
-    default_vlan: u64,
+    pub(crate) default_vlan: u64,
     /// What is wrong with its table.
     pub(crate) table_faults: Vec<Action>,
     /// It was pulled out.
@@ -131,7 +127,14 @@ impl Function {
         let config = Config::new(options, index != 0, layout.length);
         let pba = layout.find(resource::INTR_PBA_LEGACY, 0);
         let memory = Memory::new(options.most_maps, None);
-        let io = Io::new((index, name), registers, config, memory, &interrupts, pba);
+        let io = Io::new(
+            (index, name),
+            registers,
+            config,
+            memory,
+            (&interrupts, counts.spare),
+            pba,
+        );
         let devcmd = layout.find(resource::DEVCMD, 0).unwrap_or_default();
         let last = if options.identity.shared_mac {
             0
@@ -161,6 +164,7 @@ impl Function {
                 .collect(),
             interrupts: interrupts.len(),
             devcmd: Devcmd::new(devcmd, options.trap != Trap::None),
+            devcmd2: layout.find(resource::DEVCMD2, 0).map(Devcmd2::new),
             layout,
             line: None,
             life: Life::default(),
@@ -226,6 +230,9 @@ impl Function {
         self.is_removed = false;
         self.soft_reset();
         self.devcmd.reset();
+        if let Some(second) = &mut self.devcmd2 {
+            second.reset();
+        }
         self.stats = Stats::default();
         self.put_table();
         self.io.config = Config::new(options, !self.is_pf(), self.layout.length);
@@ -245,129 +252,29 @@ impl Function {
         self.qps & 1 << qp != 0
     }
 
-    pub(crate) fn enable_qp(&mut self, qp: u64) -> Result<(), u8> {
-        let index = self.qp(qp)?;
+    pub(crate) fn enable_qp(&mut self, context: &Context, qp: u64) -> Result<(), u8> {
+        let index = self.qp(context, qp)?;
         self.qps |= 1 << index;
         Ok(())
     }
 
-    pub(crate) fn disable_qp(&mut self, qp: u64) -> Result<(), u8> {
-        let index = self.qp(qp)?;
+    pub(crate) fn disable_qp(&mut self, context: &Context, qp: u64) -> Result<(), u8> {
+        let index = self.qp(context, qp)?;
         self.qps &= !(1 << index);
         Ok(())
     }
 
     /// A queue pair by its receive queue, which has to be programmed. \[M\]
-    fn qp(&self, qp: u64) -> Result<usize, u8> {
+    fn qp(&self, context: &Context, qp: u64) -> Result<usize, u8> {
         let index = usize::try_from(qp)
             .ok()
             .filter(|index| *index < self.rq.len())
             .ok_or(errno::INVALID)?;
         let at = self.layout.find(resource::RQ, index).ok_or(errno::INVALID)?;
         match self.io.registers.get(at + crate::registers::queue::RING_SIZE) {
-            0 => Err(errno::BAD_STATE),
+            0 if !context.options.behaviour.qp_without_ring => Err(errno::BAD_STATE),
             _ => Ok(index),
         }
-    }
-
-    /// The commands that are about one function alone.
-    pub(crate) fn command(
-        &mut self,
-        context: &Context,
-        adapter: &Adapter,
-        command: Command,
-        args: &Args,
-        out: &mut Args,
-    ) -> Result<(), u8> {
-        use Command as C;
-        let now = context.now;
-        let two_part = context.after(context.options.timing.two_part);
-        let going_on = |done: u64| u64::from(now < done);
-        match command {
-            C::Open => (self.life.opened, self.life.open_done) = (true, two_part),
-            C::OpenStatus => out[0] = going_on(self.life.open_done),
-            C::Init | C::InitV1 if !self.life.opened => return Err(errno::BAD_STATE),
-            C::Init | C::InitV1 => {
-                (self.life.inited, self.life.init_done) = (true, two_part);
-                out[0] = if command == C::InitV1 {
-                    run::packed(self.mac)
-                } else {
-                    out[0]
-                };
-            }
-            C::InitStatus => (out[0], out[1]) = (going_on(self.life.init_done), 0),
-            C::Enable if !self.life.inited => return Err(errno::BAD_STATE),
-            C::Enable => self.life.enabled = Some(true),
-            C::Disable => self.life.enabled = Some(false),
-            C::Deinit => (self.life.inited, self.life.enabled) = (false, Some(false)),
-            C::Close => {
-                self.life = Life {
-                    enabled: Some(false),
-                    ..Life::default()
-                }
-            }
-            C::SoftResetStatus | C::HangResetStatus => out[0] = going_on(self.life.reset_done),
-            C::DevSpec => out[0] = self.spec(context, adapter, args[0], args[1])?,
-            C::PacketFilter => self.takes = args[0],
-            C::AddrAdd => self.add_address(run::mac(args[0]))?,
-            C::AddrDel => self.addresses.retain(|mac| *mac != run::mac(args[0])),
-            C::NicCfg => self.strips = args[0] & STRIP != 0,
-            C::Iar => self
-                .io
-                .raise(context, ("devcmd", 0), u32::try_from(args[0]).unwrap_or(u32::MAX)),
-            C::VlanRewrite if args[0] > 3 => return Err(errno::INVALID),
-            C::VlanRewrite => (self.vlan_mode, out[0]) = (args[0], 0),
-            C::DefaultVlan => out[0] = std::mem::replace(&mut self.default_vlan, args[0]),
-            // µs × 2 / 3: ticks of 1.5 µs, up to 0xffff of them. [M]
-            C::IntrCoalConvert => (out[0], out[1], out[2]) = (2, 3, 0xffff * 3 / 2),
-            C::HangNotify | C::VlanAdd | C::VlanDel | C::RssKey | C::RssCpu => {}
-            _ => return Err(errno::UNKNOWN),
-        }
-        Ok(())
-    }
-
-    fn add_address(&mut self, mac: [u8; 6]) -> Result<(), u8> {
-        if self.addresses.contains(&mac) {
-            return Ok(());
-        }
-        if self.addresses.len() >= ADDRESSES {
-            return Err(errno::NO_RESOURCES);
-        }
-        self.addresses.push(mac);
-        Ok(())
-    }
-
-    /// DEV_SPEC: some bytes of the configuration block (3.5).
-    fn spec(&self, context: &Context, adapter: &Adapter, at: u64, size: u64) -> Result<u64, u8> {
-        if !matches!(size, 1 | 2 | 4 | 8) {
-            return Err(errno::INVALID);
-        }
-        let mut block = [0u8; 128];
-        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-        let counts = context.options.counts;
-        // RXCSUM, TXCSUM, and that usNIC is configured.
-        put(0, &(0x4u32 | 0x8 | 0x2000).to_le_bytes());
-        put(4, &4096u32.to_le_bytes());
-        put(8, &4096u32.to_le_bytes());
-        put(12, &(adapter.link.mtu as u16).to_le_bytes());
-        put(18, b"model-vnic");
-        put(42, &(counts.rq as u16).to_le_bytes());
-        // [M] Where the window begins on the device's side: a multiple of 512.
-        put(48, &0x10_0000u64.to_le_bytes());
-        put(72, &(frame::TX_MOST as u32).to_le_bytes());
-        put(108, &1500u32.to_le_bytes());
-        for at in [112, 116] {
-            put(at, &4096u32.to_le_bytes());
-        }
-        put(120, &65_536u32.to_le_bytes());
-        // Unknown offsets read as zero, as old firmware has it.
-        let from = usize::try_from(at).unwrap_or(usize::MAX);
-        let mut value = [0; 8];
-        let size = size as usize;
-        if let Some(bytes) = from.checked_add(size).and_then(|end| block.get(from..end)) {
-            value[..size].copy_from_slice(bytes);
-        }
-        Ok(u64::from_le_bytes(value))
     }
 
     /// Writes the notify area, and rings its interrupt on a change; false where it cannot be written.

@@ -1,7 +1,7 @@
 //! What every part of a function works with: its registers, the client's memory, its interrupts; and what the whole model has in common.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -21,7 +21,9 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// What the model's parts have in common.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Nanoseconds since the model began; taken once a turn.
+    /// When the model began.
+    pub(crate) begun: Instant,
+    /// Nanoseconds since then; taken once a turn.
     pub(crate) now: u64,
     pub(crate) options: Options,
     pub(crate) violations: Violations,
@@ -29,9 +31,14 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The time after a while.
+    /// The time now, which may be later than when the turn began: other processes have the core, too.
+    pub(crate) fn clock(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+
+    /// The time after a while from now.
     pub(crate) fn after(&self, wait: Duration) -> u64 {
-        self.now + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2)
+        self.clock() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2)
     }
 }
 
@@ -112,7 +119,7 @@ impl Io {
         registers: Shared,
         config: Config,
         memory: Memory,
-        interrupts: &[usize],
+        (interrupts, spare): (&[usize], usize),
         pba: Option<usize>,
     ) -> Self {
         let intr = interrupts
@@ -122,7 +129,7 @@ impl Io {
                 ..Intr::default()
             })
             .collect::<Vec<_>>();
-        let vectors = (0..=intr.len()).map(|_| None).collect();
+        let vectors = (0..intr.len() + spare).map(|_| None).collect();
         Self {
             index,
             name,
@@ -261,10 +268,10 @@ impl Io {
         let wait = u64::from(self.registers.get(intr.at + intr::TIMER)) * TICK;
         let is_quiet = self.registers.get(intr.at + intr::TIMER_TYPE) == 1;
         // Quiet: so long after the last event. Absolute: so long after the last interrupt.
-        intr.due = if is_quiet {
-            context.now + wait
-        } else {
-            intr.fired + wait
+        intr.due = match (wait, is_quiet) {
+            (0, _) => 0,
+            (wait, true) => context.clock() + wait,
+            (wait, false) => intr.fired + wait,
         };
         self.pending |= 1 << index;
         self.deliver(context, index as usize);
@@ -321,9 +328,9 @@ impl Io {
                 let returned = self.registers.swap(at + intr::CREDIT_RETURN, 0);
                 self.give_back(context, index, returned);
             }
-            let credits = || self.registers.get(at + intr::CREDITS);
-            if context.options.behaviour.gated_by_credits && credits() > 0 {
-                self.pending |= 1 << index;
+            if context.options.behaviour.gated_by_credits {
+                let has_credits = self.registers.get(at + intr::CREDITS) > 0;
+                self.pending = self.pending & !(1 << index) | u64::from(has_credits) << index;
             }
             if self.pending & 1 << index != 0 {
                 self.deliver(context, index);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0        4096                                                   a power of two
-//!   │ header │ queues            │ interrupts │ devcmd │ window │  groups and what is in them shuffled by the seed
+//!   │ header │ queues, devcmd2   │ interrupts │ devcmd │ window │  groups and what is in them shuffled by the seed
 //!   └────────┴────────────────────┴────────────┴────────┴────────┘
 //! ```
 //!
@@ -122,6 +122,9 @@ impl Layout {
             Entry::strided(resource::INTR_CTRL, counts.intr),
             Entry::long(resource::DEVCMD, STRIDE),
         ];
+        if options.devcmd2 {
+            entries.push(Entry::long(resource::DEVCMD2, STRIDE));
+        }
         if options.mem > 0 {
             entries.push(Entry::long(resource::MEM, options.mem));
         }
@@ -262,6 +265,7 @@ mod tests {
     fn full(seed: Option<u64>) -> LayoutOptions {
         LayoutOptions {
             seed,
+            devcmd2: true,
             mem: 10_000,
             group_interrupts: true,
             ..LayoutOptions::default()

@@ -15,15 +15,16 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `options` `error` `violation` | what a model can be told, why it cannot start, what it saw a driver do |
-//! | `folder` `server` `line` `wire` `serve` | sockets; who calls; messages; their bytes; the answers |
+//! | `folder` `server` `line` `wire` `serve` `access` | sockets; who calls; messages; their bytes; the answers; registers by message |
 //! | `engine` `world` `switch` `bridge` | the thread; all functions; where frames go; a kernel's network beside them |
 //! | `function` `config` `layout` `registers` | a function; its configuration space; its BAR0; offsets |
 //! | `devcmd/` `filter` `notify` `stats` | commands, and what they are about |
-//! | `ring` `wq` `rq` `cq` `desc` `frame` `io` | queues; descriptors; frames; memory and interrupts |
+//! | `ring/` `wq` `rq` `cq` `desc` `frame` `io` | queues; descriptors; frames; memory and interrupts |
 //! | `fault/` | what goes wrong on purpose: rules, their script, frames, deeds |
 //! | `dma` `map` `sys` | the client's memory; the unsafe rooms |
 #![deny(unsafe_code)]
 
+mod access;
 mod bridge;
 mod config;
 mod cq;

@@ -148,14 +148,17 @@ impl Model {
         self.ask(|world| world.summary()).unwrap_or_default()
     }
 
-    /// Adds rules of faults to a running model; times count from its begin.
+    /// Adds rules of faults to a running model. Times count from its begin; what is due already is done when this returns.
     ///
     /// # Errors
     /// [`Error::Script`] with the line that is wrong.
     pub fn inject(&self, text: &str) -> Result<(), Error> {
         let rules = script::parse(text, self.sockets.len())?;
         // One that has ended has no more faults.
-        self.ask(move |world| world.context.faults.add(rules));
+        self.ask(move |world| {
+            world.context.faults.add(rules);
+            world.deeds();
+        });
         Ok(())
     }
 

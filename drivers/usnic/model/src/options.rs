@@ -110,8 +110,10 @@ pub struct Counts {
     pub rq: usize,
     /// Completion queues, 1 to 128.
     pub cq: usize,
-    /// Interrupts, 1 to 64.
+    /// Interrupts, 1 to 63.
     pub intr: usize,
+    /// \[M\] MSI-X vectors above the interrupts, 1 to 64.
+    pub spare: usize,
 }
 
 impl Default for Counts {
@@ -121,6 +123,7 @@ impl Default for Counts {
             rq: 6,
             cq: 6,
             intr: 6,
+            spare: 1,
         }
     }
 }
@@ -134,6 +137,8 @@ pub struct LayoutOptions {
     pub management: bool,
     /// Entries of types that no driver knows, of a BAR that is absent, and of the MSI-X table's BAR.
     pub strange: bool,
+    /// A devcmd2 block.
+    pub devcmd2: bool,
     /// A window to adapter memory of this many bytes; 0: none.
     pub mem: usize,
     /// Group interrupt control blocks.
@@ -152,6 +157,7 @@ impl Default for LayoutOptions {
             seed: None,
             management: false,
             strange: true,
+            devcmd2: false,
             mem: 0,
             group_interrupts: false,
             pba_legacy: true,
@@ -256,6 +262,20 @@ pub struct Behaviour {
     pub strict_hint: bool,
     /// Bus mastering has to be on for DMA.
     pub needs_bus_master: bool,
+    /// 8.1: there is no function level reset in the configuration space.
+    pub no_flr: bool,
+    /// 8.4: OPEN, INIT and ENABLE are done in any order, instead of error 6.
+    pub any_order: bool,
+    /// 8.4: an unknown command with the NOWAIT flag ends without ERROR.
+    pub nowait_silent: bool,
+    /// 8.4: the same match twice is a second filter, instead of error 1.
+    pub twin_filters: bool,
+    /// 8.4: of the filters that a frame meets the oldest wins, instead of the most specific.
+    pub oldest_filter: bool,
+    /// 8.4: QP_ENABLE of a queue that is not programmed is done, instead of error 6.
+    pub qp_without_ring: bool,
+    /// 8.3: accesses of other widths and alignments are done (and recorded), instead of dropped and read as ones.
+    pub loose_access: bool,
     /// 8.6: unused continuation buffers before the next start are skipped; otherwise they stop the queue.
     pub skip_unused: bool,
 }
@@ -281,6 +301,13 @@ impl Default for Behaviour {
             stale_cache: false,
             strict_hint: false,
             needs_bus_master: true,
+            no_flr: false,
+            any_order: false,
+            nowait_silent: false,
+            twin_filters: false,
+            oldest_filter: false,
+            qp_without_ring: false,
+            loose_access: false,
             skip_unused: true,
         }
     }
@@ -312,13 +339,20 @@ impl Options {
     /// # Errors
     /// [`Error::Option`] with the first that does not.
     pub fn check(&self) -> Result<(), Error> {
-        let Counts { wq, rq, cq, intr } = self.counts;
+        let Counts {
+            wq,
+            rq,
+            cq,
+            intr,
+            spare,
+        } = self.counts;
         let ranges = [
             ("--vfs", self.vfs, 0, 64),
             ("--wq", wq, 1, 64),
             ("--rq", rq, 1, 64),
             ("--cq", cq, 1, 128),
-            ("--intr", intr, 1, 64),
+            ("--intr", intr, 1, 63),
+            ("--spare-vectors", spare, 1, 64),
             ("--filter-type", self.behaviour.filter_type as usize, 0, 3),
             ("--filters", self.behaviour.filters, 1, 65_535),
             ("--fragments", self.behaviour.fragments, 1, 4095),

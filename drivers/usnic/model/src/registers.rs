@@ -16,6 +16,7 @@ pub(crate) mod resource {
     pub(crate) const INTR_PBA: u8 = 12;
     pub(crate) const INTR_PBA_LEGACY: u8 = 13;
     pub(crate) const DEVCMD: u8 = 16;
+    pub(crate) const DEVCMD2: u8 = 24;
     pub(crate) const GRPMBR_INTR: u8 = 35;
     /// A number that no enumeration knows.
     pub(crate) const UNKNOWN: u8 = 200;
@@ -88,7 +89,7 @@ pub(crate) fn name(kind: u8, at: usize) -> &'static str {
     let index = at / 8;
     let of = |names: &[&'static str]| names.get(index).copied().unwrap_or("(reserved)");
     match kind {
-        r::WQ => of(&[
+        r::WQ | r::DEVCMD2 => of(&[
             "ring_base",
             "ring_size",
             "posted_index",

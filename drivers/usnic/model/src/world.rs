@@ -36,6 +36,8 @@ pub(crate) struct World {
     /// It was told to die.
     pub(crate) is_over: bool,
     turns: u32,
+    /// The last turn found nothing to do, so that there is time for everything.
+    was_idle: bool,
 }
 
 impl World {
@@ -58,7 +60,7 @@ impl World {
         Ok(Self {
             functions,
             adapter: Adapter {
-                filters: Filters::new(options.behaviour.filters),
+                filters: Filters::new(options.behaviour.filters, options.behaviour.oldest_filter),
                 link,
                 torn: 0,
             },
@@ -69,7 +71,9 @@ impl World {
             bridge,
             is_over: false,
             turns: 0,
+            was_idle: false,
             context: Context {
+                begun: std::time::Instant::now(),
                 now: 0,
                 options,
                 violations,
@@ -82,7 +86,7 @@ impl World {
     pub(crate) fn turn(&mut self, now: u64) -> (usize, bool) {
         self.context.now = now;
         self.turns = self.turns.wrapping_add(1);
-        let is_slow = self.turns.is_multiple_of(SLOW);
+        let is_slow = self.was_idle || self.turns.is_multiple_of(SLOW);
         self.deeds();
         let (mut done, mut waits) = (self.listen(), self.linger());
         for index in 0..self.functions.len() {
@@ -91,14 +95,21 @@ impl World {
                 continue;
             }
             if is_slow {
-                self.functions[index].slow(&self.context);
+                waits |= self.functions[index].slow(&self.context);
             }
             waits |= self.command(index);
             for queue in 0..self.functions[index].wq.len() {
                 done += self.send(index, queue);
             }
         }
+        self.was_idle = done == 0;
         (done, waits)
+    }
+
+    /// Whether nobody is there for whom it would have to look: only mail wakes it.
+    pub(crate) fn is_alone(&self) -> bool {
+        let has_clients = self.functions.iter().any(|function| function.line.is_some());
+        !has_clients && self.bridge.is_none() && !self.context.faults.is_timed()
     }
 
     /// What faults hold back goes on in its time; whether there is any.
@@ -136,7 +147,37 @@ impl World {
                 .devcmd
                 .finish(&mut function.io, deeds::outcome(busy.fault, outcome));
         }
-        self.functions[index].devcmd.busy.is_some()
+        self.second(index) || self.functions[index].devcmd.busy.is_some()
+    }
+
+    /// The function's devcmd2, if it has one; whether a command is under way.
+    fn second(&mut self, index: usize) -> bool {
+        let Self {
+            context,
+            functions,
+            adapter,
+            ..
+        } = self;
+        let Function { devcmd2, io, .. } = &mut functions[index];
+        let Some(second) = devcmd2 else { return false };
+        second.look(io, context);
+        if let Some(busy) = second.due(context.now) {
+            let outcome = Scene {
+                context,
+                functions,
+                adapter,
+            }
+            .run(index, Origin::Own, busy.command, &busy.args);
+            let Function { devcmd2, io, .. } = &mut functions[index];
+            // Gone, if the command was a reset.
+            if let Some(second) = devcmd2.as_mut().filter(|second| second.busy.is_some()) {
+                second.finish(io, context, deeds::outcome(busy.fault, outcome));
+            }
+        }
+        self.functions[index]
+            .devcmd2
+            .as_ref()
+            .is_some_and(|second| second.busy.is_some())
     }
 
     /// The frames of a send queue.
@@ -205,9 +246,11 @@ impl World {
 }
 
 impl Function {
-    /// What need not be looked at each turn.
-    fn slow(&mut self, context: &Context) {
-        let Self { rq, io, cq, .. } = self;
+    /// What need not be looked at each turn; whether some queue is about to run or to stop.
+    fn slow(&mut self, context: &Context) -> bool {
+        let Self { wq, rq, io, cq, .. } = self;
+        let is_changing =
+            wq.iter().any(|wq| wq.ring.is_changing()) || rq.iter().any(|rq| rq.ring.is_changing());
         for rq in rq {
             rq.ring.control(io, context, cq.len());
             if context.options.behaviour.future {
@@ -218,6 +261,7 @@ impl Function {
             cq.look(io, context);
         }
         io.interrupts(context);
+        is_changing
     }
 
     /// Keeps registers of a function that was pulled out at all ones, whatever is written there.

@@ -4,7 +4,9 @@
 //!   cmd is written ─► BUSY, arguments taken ─► a while later: done ─► results or an error's number, BUSY clear
 //! ```
 
+mod own;
 pub(crate) mod run;
+pub(crate) mod second;
 pub(crate) mod table;
 
 use std::time::Duration;

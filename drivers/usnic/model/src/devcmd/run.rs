@@ -53,6 +53,7 @@ impl Scene<'_> {
         let command = find(word, &behaviour.without);
         let is_own_vf = origin == Origin::Own && !self.functions[target].is_pf();
         let result = match command {
+            None if word.is_nowait() && behaviour.nowait_silent => Ok(*args),
             None => Err(errno::UNKNOWN),
             Some(command) if is_own_vf && is_steering(command) && refused(self.context) != 0 => {
                 Err(refused(self.context))
@@ -86,8 +87,8 @@ impl Scene<'_> {
         match command {
             C::AddFilter => out[0] = self.add_filter(target, origin, args)?,
             C::DelFilter => self.adapter.filters.remove(target, args[0])?,
-            C::QpEnable => self.functions[target].enable_qp(args[0])?,
-            C::QpDisable => self.functions[target].disable_qp(args[0])?,
+            C::QpEnable => self.functions[target].enable_qp(context, args[0])?,
+            C::QpDisable => self.functions[target].disable_qp(context, args[0])?,
             C::Capability => self.capability(target, origin, args, &mut out)?,
             C::ProxyByIndex => return self.proxy(target, origin, args, |index| index),
             // 2: the VF's index is its devfn less one.
@@ -137,7 +138,10 @@ impl Scene<'_> {
         if asked.rq as usize >= self.functions[target].rq.len() {
             return Err(errno::INVALID);
         }
-        self.adapter.filters.add(target, asked).map(u64::from)
+        self.adapter
+            .filters
+            .add(target, asked, behaviour.twin_filters)
+            .map(u64::from)
     }
 
     /// CAPABILITY: a0 = 0 is yes; but for ADD_FILTER, a0 = 1 says that a1 is the highest filter type.
@@ -153,6 +157,10 @@ impl Scene<'_> {
             }
             Some(Command::AddFilter) => {
                 (out[0], out[1]) = (1, behaviour.filter_type.into());
+                Ok(())
+            }
+            Some(Command::InitDevcmd2) if self.functions[target].devcmd2.is_none() => {
+                out[0] = errno::UNKNOWN.into();
                 Ok(())
             }
             Some(_) => {

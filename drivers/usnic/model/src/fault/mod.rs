@@ -3,6 +3,7 @@
 //! A rule has a moment, a target and an action. Most actions change what happens at a *point* of the data path or of a command; the others are
 //! *deeds*, done between two turns. Rules are looked at only where one is armed, so without any a fault costs a bit test.
 
+mod actions;
 pub(crate) mod deeds;
 pub(crate) mod packet;
 pub(crate) mod script;
@@ -252,6 +253,11 @@ impl Faults {
             }
         }
         first
+    }
+
+    /// Whether some deed waits for its time.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.next.get() != u64::MAX
     }
 
     /// The deeds whose moment has come.

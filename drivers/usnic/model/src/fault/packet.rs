@@ -65,7 +65,7 @@ pub(crate) fn spoil(room: &mut [u8], length: usize, action: Action) -> Option<Sp
             bad: 0,
         },
         (Action::Pad(more), _) => {
-            let end = (length + more).min(ROOM);
+            let end = length.saturating_add(more).min(ROOM);
             room[length..end].fill(0xa5);
             Spoilt { length: end, bad: 0 }
         }

@@ -77,8 +77,8 @@ fn frame(destination: u32, port: u16) -> Vec<u8> {
 
 #[test]
 fn the_most_specific_filter_wins_and_owners_are_kept_apart() {
-    let mut filters = Filters::new(4);
-    let add = |filters: &mut Filters, owner, wanted, rq| filters.add(owner, Asked { wanted, rq });
+    let mut filters = Filters::new(4, false);
+    let add = |filters: &mut Filters, owner, wanted, rq| filters.add(owner, Asked { wanted, rq }, false);
     let any = add(&mut filters, 1, tuple(None, None), 0).unwrap();
     let port = add(&mut filters, 1, tuple(None, Some(5000)), 1).unwrap();
     let both = add(&mut filters, 2, tuple(Some(0x0a00_0005), Some(5000)), 2).unwrap();
