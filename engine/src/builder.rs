@@ -684,7 +684,7 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
 fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<String> {
     let ways = [(ours, theirs), (theirs, ours)];
     ways.into_iter().find_map(|((sender, longest), (receiver, most))| {
-        let lost = matches!(receiver.kind(), "xdp" | "igbvf") && most > 0 && longest > most;
+        let lost = matches!(receiver.kind(), "xdp" | "igbvf" | "usnic") && most > 0 && longest > most;
         lost.then(|| {
             format!(
                 "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \

@@ -28,6 +28,7 @@ use doorbell_igbvf::IgbvfRail;
 use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
+use doorbell_usnic::UsnicRail;
 use doorbell_xdp::XdpRail;
 
 use drill::Drill;
@@ -53,6 +54,8 @@ pub(crate) enum AnyRail {
     Xdp(Btl<XdpRail>),
     /// Rings of a virtual function, made reliable.
     Igbvf(Btl<IgbvfRail>),
+    /// Queues of a usNIC function, made reliable.
+    Usnic(Btl<UsnicRail>),
     /// A simulated network that carries messages.
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
@@ -68,6 +71,7 @@ macro_rules! each {
             AnyRail::Udp($rail) => $do,
             AnyRail::Xdp($rail) => $do,
             AnyRail::Igbvf($rail) => $do,
+            AnyRail::Usnic($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
             AnyRail::Drilled($rail) => $do,
@@ -103,6 +107,12 @@ impl AnyRail {
                 let life = driver.incarnation();
                 Ok(Self::Igbvf(made_reliable(driver, config, life)?))
             }
+            "usnic" => {
+                let mut driver = UsnicRail::open(name, &settings::usnic_config(config))?;
+                capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
+                let life = driver.incarnation();
+                Ok(Self::Usnic(made_reliable(driver, config, life)?))
+            }
             // Discovery has judged every name before this is called.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),
@@ -126,6 +136,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Xdp(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Igbvf(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
+            Self::Usnic(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::SimBtl(rail) => rail.set_key(JobKey::from_bytes(*key.bytes())),
             Self::Drilled(drill) => drill.rail.set_key(key),
         }
@@ -141,6 +152,7 @@ impl AnyRail {
         match self {
             Self::Xdp(rail) => Some(rail.driver().granted().to_string()),
             Self::Igbvf(rail) => Some(rail.driver().how()),
+            Self::Usnic(rail) => Some(rail.driver().how()),
             Self::Drilled(drill) => drill.rail.how(),
             Self::Shm(_) | Self::Udp(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
@@ -153,6 +165,7 @@ impl AnyRail {
             Self::Udp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Xdp(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Igbvf(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
+            Self::Usnic(rail) => capture::end(rail.driver_mut().end_capture(), &name, config),
             Self::Drilled(drill) => drill.rail.end_capture(config),
             Self::Shm(_) | Self::Sim(_) | Self::SimBtl(_) => None,
         }
@@ -168,6 +181,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.in_one_frame(),
             Self::Xdp(rail) => rail.in_one_frame(),
             Self::Igbvf(rail) => rail.in_one_frame(),
+            Self::Usnic(rail) => rail.in_one_frame(),
             Self::SimBtl(rail) => rail.in_one_frame(),
             Self::Drilled(drill) => drill.rail.in_one_frame(),
         }
@@ -211,6 +225,15 @@ impl AnyRail {
                     .named()
                     .for_each(|(name, count)| each(name, unit(name), count));
             }
+            Self::Usnic(rail) => {
+                rail.counters()
+                    .named()
+                    .for_each(|(name, count)| each(name, unit(name), count));
+                rail.driver()
+                    .stats()
+                    .named()
+                    .for_each(|(name, count)| each(name, unit(name), count));
+            }
             // The network counts for all its rails together.
             Self::Sim(_) => {}
             Self::SimBtl(rail) => rail
@@ -227,6 +250,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.is_suspect(peer),
             Self::Xdp(rail) => rail.is_suspect(peer),
             Self::Igbvf(rail) => rail.is_suspect(peer),
+            Self::Usnic(rail) => rail.is_suspect(peer),
             Self::SimBtl(rail) => rail.is_suspect(peer),
             Self::Drilled(drill) => drill.rail.is_suspect(peer),
         }
@@ -240,6 +264,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.diagnosis(peer)?,
             Self::Xdp(rail) => rail.diagnosis(peer)?,
             Self::Igbvf(rail) => rail.diagnosis(peer)?,
+            Self::Usnic(rail) => rail.diagnosis(peer)?,
             Self::SimBtl(rail) => rail.diagnosis(peer)?,
             Self::Drilled(drill) => return drill.rail.probed(peer),
         };
@@ -256,6 +281,7 @@ impl AnyRail {
             Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Xdp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Igbvf(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
+            Self::Usnic(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
@@ -282,6 +308,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.sever(peer),
             Self::Xdp(rail) => rail.sever(peer),
             Self::Igbvf(rail) => rail.sever(peer),
+            Self::Usnic(rail) => rail.sever(peer),
             Self::SimBtl(rail) => rail.sever(peer),
             Self::Sim(rail) => peer.into_iter().for_each(|peer| rail.abandon(peer)),
             Self::Drilled(drill) => drill.rail.inject_failure(peer),
@@ -300,6 +327,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.recent(peer, most),
             Self::Xdp(rail) => rail.recent(peer, most),
             Self::Igbvf(rail) => rail.recent(peer, most),
+            Self::Usnic(rail) => rail.recent(peer, most),
             Self::SimBtl(rail) => rail.recent(peer, most),
             Self::Drilled(drill) => drill.rail.recent(peer, most),
         }
@@ -311,6 +339,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.incarnation(),
             Self::Xdp(rail) => rail.incarnation(),
             Self::Igbvf(rail) => rail.incarnation(),
+            Self::Usnic(rail) => rail.incarnation(),
             Self::Sim(rail) => rail.incarnation(),
             Self::SimBtl(rail) => rail.incarnation(),
             Self::Drilled(drill) => drill.rail.incarnation(),
@@ -340,6 +369,7 @@ impl AnyRail {
             Self::Udp(rail) => rail.driver().place(),
             Self::Xdp(rail) => rail.driver().place(),
             Self::Igbvf(rail) => rail.driver().place(),
+            Self::Usnic(rail) => rail.driver().place(),
             Self::Sim(_) | Self::SimBtl(_) => Place::default(),
             Self::Drilled(drill) => drill.rail.place(),
         }
@@ -510,6 +540,11 @@ impl Message for AnyRail {
                 WayReport { link, ..report }
             }
             Self::Igbvf(rail) => {
+                let report = rail.report(peer);
+                let link = report.link.or(Some(rail.driver().is_link_up()));
+                WayReport { link, ..report }
+            }
+            Self::Usnic(rail) => {
                 let report = rail.report(peer);
                 let link = report.link.or(Some(rail.driver().is_link_up()));
                 WayReport { link, ..report }

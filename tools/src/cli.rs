@@ -78,6 +78,12 @@ pub(crate) enum Command {
     Links(LinksArgs),
     /// Be a device: a process that a driver can be tried on, without hardware
     Model(ModelArgs),
+    /// Own a physical function, for the rails over its virtual ones
+    Agent {
+        /// The kind of rail
+        #[command(subcommand)]
+        kind: AgentCommand,
+    },
     /// Measure latency: one message to and fro
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
@@ -281,6 +287,29 @@ pub(crate) struct DoctorArgs {
     /// Print the fixes alone, as lines for a shell; they are never run
     #[arg(long)]
     pub(crate) fix: bool,
+}
+
+/// The kinds of rails that need one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
+    Usnic(UsnicAgentArgs),
+}
+
+/// Own the physical function of a Cisco VIC, and steer frames to its usNIC functions
+#[derive(Debug, Args)]
+#[command(after_help = concat!("\
+A usNIC function does not install filters itself: whoever owns its physical function does. This process opens that one \
+(bound to vfio-pci, so that no kernel has it; or of a model), and does it for the rails of its own user, and root's, until it is \
+interrupted. What a process had installed is taken away when it ends.\n\n", exits!(), "\
+Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model/D/pf"))]
+pub(crate) struct UsnicAgentArgs {
+    /// The physical function: its PCI address, or `model/DIR/pf`
+    #[arg(long, value_name = "BDF|model/DIR/pf")]
+    pub(crate) pf: String,
+    /// Where it listens; without: agent.sock in the model's folder, or /run/doorbell/usnic-BDF.sock
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// Ping every pair of ranks over every rail

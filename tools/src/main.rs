@@ -1,6 +1,7 @@
 //! The `doorbell` program: starts ranks, shows rails, measures.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod budgets;
 mod cli;
 mod compare_peers;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Counters(args) => counters::counters(&args),
         Command::Links(args) => links::links(&args),
         Command::Model(args) => model::model(&args),
+        Command::Agent { kind } => agent::agent(&kind),
         Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),
         Command::Pingpong(args) => measure::pingpong(&args),

@@ -97,6 +97,7 @@ pub use discover::UsnicDriver;
 pub use doorbell_inet::Kept as UsnicKept;
 pub use errno::{Errno, Fault};
 pub use pf::{Pf, PfInfo};
+pub use open::agent_socket;
 pub use place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
 pub use rail::UsnicRail;
 pub use rx::UsnicRx;

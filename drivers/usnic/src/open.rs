@@ -79,6 +79,7 @@ pub(crate) struct Opened {
     pub(crate) address: Given,
     pub(crate) mac: Mac,
     pub(crate) limit: usize,
+    pub(crate) resources: [u32; 4],
 }
 
 /// Trouble, as an error of the rail.
@@ -141,7 +142,8 @@ pub(crate) fn parent_of(object: &Object) -> Option<Bdf> {
 }
 
 /// The socket of the agent that would be asked.
-pub(crate) fn agent_socket(config: &UsnicConfig, object: &Object) -> Option<PathBuf> {
+#[must_use]
+pub fn agent_socket(config: &UsnicConfig, object: &Object) -> Option<PathBuf> {
     if let Some(socket) = &config.agent {
         return Some(socket.clone());
     }
@@ -248,6 +250,7 @@ pub(crate) fn open(
         address: plan.address,
         mac: [0; 6],
         limit: limit(config),
+        resources: [Kind::Wq, Kind::Rq, Kind::Cq, Kind::Interrupts].map(|kind| table.of(kind).count),
     };
     finish(&mut opened, (address, config.port)).map_err(|trouble| told(name, trouble))?;
     opened.mac = mac(&mut opened.held, config).map_err(|trouble| told(name, trouble))?;

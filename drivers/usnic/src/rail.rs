@@ -53,6 +53,7 @@ pub struct UsnicRail {
     health: Health,
     mac: Mac,
     resets: u64,
+    resources: [u32; 4],
     events: VecDeque<RailEvent>,
     was_up: bool,
     now: Time,
@@ -113,6 +114,7 @@ impl UsnicRail {
             health: Health::new(config.mtu),
             mac: opened.mac,
             resets: 0,
+            resources: opened.resources,
             events: VecDeque::new(),
             was_up: true,
             now: Time::ZERO,
@@ -186,6 +188,12 @@ impl UsnicRail {
     pub fn check_interrupt(&mut self, limit: Duration) -> Option<bool> {
         let held = self.held.as_ref().filter(|_| self.sleep.count() > 0)?;
         Some(self.sleep.check(&held.claim, limit))
+    }
+
+    /// What the function has: work queues, receive queues, completion queues, interrupts.
+    #[must_use]
+    pub fn resources(&self) -> [u32; 4] {
+        self.resources
     }
 
     /// How it is reached, for people.

@@ -148,9 +148,25 @@ impl Config {
             }
             "igbvf.receive_ring" => ring(*self.igbvf.receive_ring.get()),
             "igbvf.send_ring" => ring(*self.igbvf.send_ring.get()),
+            "usnic.receive_ring" => ring(*self.usnic.receive_ring.get()),
+            "usnic.send_ring" => ring(*self.usnic.send_ring.get()),
+            "usnic.mac" => (self.usnic.mac.get().as_deref())
+                .filter(|text| mac(text).is_none())
+                .map(|_| "a hardware address of one station, as 02:00:00:00:00:01".to_owned()),
             _ => None,
         }
     }
+}
+
+/// A hardware address of one station.
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    (parts.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
 
 fn ring(entries: u32) -> Option<String> {

@@ -19,13 +19,17 @@ use std::time::Duration;
 use doorbell_btl::BtlConfig;
 use doorbell_igbvf::IgbvfConfig;
 use doorbell_udp::UdpConfig;
+use doorbell_usnic::UsnicConfig;
 use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
-pub use value::{CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, Wait, XdpMode};
+pub use value::{
+    CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, UsnicCommands, UsnicControl, Wait, XdpMode,
+};
 
+pub(crate) use bounds::mac;
 use setting::AnySetting;
 pub(crate) use value::{Value, nearest, suggestion};
 
@@ -220,6 +224,31 @@ settings! {
             "Frames that can wait to be sent, a power of two.";
         checksum: bool = IgbvfConfig::default().checksum, "DOORBELL_IGBVF_CHECKSUM",
             "Whether the device makes and checks UDP's checksums.";
+    }
+    /// The rail over the queues of a Cisco VIC's usNIC function; port, MTU and captures are those of the udp settings.
+    usnic: Usnic {
+        address: Option<String> = None, "DOORBELL_USNIC_ADDRESS",
+            "The function's own IPv4 address with the length of its network's prefix, or one for each, as in `0000:3b:00.1=10.0.0.5/24`; auto: 10.86.0.1/16 and on for functions of a model.";
+        gateway: Option<IpAddr> = None, "DOORBELL_USNIC_GATEWAY",
+            "Where packets for other networks go; auto: nowhere.";
+        receive_ring: u32 = UsnicConfig::default().receive_ring as u32, "DOORBELL_USNIC_RECEIVE_RING",
+            "Frames that can wait to be received, a power of two.";
+        send_ring: u32 = UsnicConfig::default().send_ring as u32, "DOORBELL_USNIC_SEND_RING",
+            "Frames that can wait to be sent, a power of two.";
+        checksum: bool = UsnicConfig::default().checksum, "DOORBELL_USNIC_CHECKSUM",
+            "Whether the device makes and checks the checksums.";
+        control: UsnicControl = UsnicControl::Auto, "DOORBELL_USNIC_CONTROL",
+            "Who installs filters and turns queue pairs on; auto: the agent where its socket is there, else the function itself.";
+        agent: Option<String> = None, "DOORBELL_USNIC_AGENT",
+            "The agent's socket; auto: agent.sock beside a model's sockets, /run/doorbell/usnic-BDF.sock of the physical function.";
+        vf_commands: UsnicCommands = UsnicCommands::Try, "DOORBELL_USNIC_VF_COMMANDS",
+            "Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE, which nobody knows it to take.";
+        interrupts: bool = UsnicConfig::default().interrupts, "DOORBELL_USNIC_INTERRUPTS",
+            "Whether interrupts wake a sleeper, where the device has them.";
+        arp: bool = UsnicConfig::default().arp, "DOORBELL_USNIC_ARP",
+            "Whether questions for the function's address come by a filter of their own.";
+        mac: Option<String> = None, "DOORBELL_USNIC_MAC",
+            "The hardware address of its frames, as in 02:00:00:00:00:01; auto: what the function, or its physical one, says.";
     }
     /// The BTL: what makes messages of datagrams, on every rail that carries them.
     btl: BtlSection {

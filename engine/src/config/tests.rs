@@ -284,6 +284,35 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "63", "100", "8192"],
         ),
         ("igbvf.checksum", &["on", "off"], &["", "2"]),
+        (
+            "usnic.gateway",
+            &["auto", "10.0.0.1"],
+            &["0", "::", "127.0.0.1"],
+        ),
+        (
+            "usnic.receive_ring",
+            &["64", "4096"],
+            &["", "0", "63", "100", "8192"],
+        ),
+        (
+            "usnic.send_ring",
+            &["64", "4096"],
+            &["", "0", "63", "100", "8192"],
+        ),
+        ("usnic.checksum", &["on", "off"], &["", "2"]),
+        (
+            "usnic.control",
+            &["auto", "agent", "direct", "proxy"],
+            &["", "pf"],
+        ),
+        ("usnic.vf_commands", &["try", "skip", "need"], &["", "on"]),
+        ("usnic.interrupts", &["on", "off"], &["", "2"]),
+        ("usnic.arp", &["on", "off"], &["", "2"]),
+        (
+            "usnic.mac",
+            &["auto", "02:00:00:00:00:0a"],
+            &["02:00", "01:00:00:00:00:00", "00:00:00:00:00:00", "2:0:0:0:0:1"],
+        ),
         ("btl.window", &["64", "4096"], &["", "0", "63", "100", "8192"]),
         ("btl.segments", &["64", "1048576"], &["", "63", "1048577"]),
         ("btl.max_peers", &["1", "1048576"], &["", "0", "1048577"]),
@@ -327,7 +356,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("btl.frame_mac", &["on", "off"], &["", "2"]),
         ("btl.recorder", &["0", "65536"], &["", "65537"]),
     ];
-    let free = ["job.root", "udp.capture", "igbvf.address"];
+    let free = ["job.root", "udp.capture", "igbvf.address", "usnic.address", "usnic.agent"];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
         let (_, good, bad) = cases
             .iter()

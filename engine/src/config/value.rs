@@ -336,6 +336,32 @@ words! {
 }
 
 words! {
+    /// Who steers frames to the queues of a usNIC function, and turns its queue pairs on.
+    UsnicControl {
+        /// The agent of its physical function where its socket is there, else the function itself.
+        Auto = "auto",
+        /// The agent, or nobody.
+        Agent = "agent",
+        /// The function's own command block.
+        Direct = "direct",
+        /// Its physical function, which the rail's process opens for itself.
+        Proxy = "proxy",
+    }
+}
+
+words! {
+    /// What becomes of commands of which it is not known whether a usNIC function takes them.
+    UsnicCommands {
+        /// They are tried, and may be refused.
+        Try = "try",
+        /// They are not sent.
+        Skip = "skip",
+        /// They have to work.
+        Need = "need",
+    }
+}
+
+words! {
     /// Which protocol carries a message; anything but `auto` is for tests and measurements.
     Protocol {
         /// By size and by what the rail can do.

@@ -8,6 +8,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_igbvf::IgbvfDriver;
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_udp::UdpDriver;
+use doorbell_usnic::UsnicDriver;
 use doorbell_xdp::XdpDriver;
 
 use super::{AnyRail, settings};
@@ -74,8 +75,11 @@ pub fn discover(config: &Config) -> Discovery {
     let igbvf = IgbvfDriver {
         config: settings::igbvf_config(config),
     };
+    let usnic = UsnicDriver {
+        config: settings::usnic_config(config),
+    };
     doorbell_fabric::discover::discover(
-        &[&shm, &udp, &xdp, &igbvf, &SimDriver],
+        &[&shm, &udp, &xdp, &igbvf, &usnic, &SimDriver],
         &config.rails.list.get().0,
     )
 }

@@ -4,9 +4,10 @@ use doorbell_btl::BtlConfig;
 use doorbell_igbvf::{IgbvfConfig, PORT};
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
+use doorbell_usnic::{Control, UsnicConfig, VfCommands};
 use doorbell_xdp::{Mode, XdpConfig};
 
-use crate::config::{Config, IpFamily, XdpMode};
+use crate::config::{Config, IpFamily, UsnicCommands, UsnicControl, XdpMode, mac};
 
 /// The settings of an shm rail, as a job of this configuration opens it.
 pub fn shm_config(config: &Config) -> ShmConfig {
@@ -85,6 +86,36 @@ pub(super) fn igbvf_config(config: &Config) -> IgbvfConfig {
     }
 }
 
+/// As of `igbvf`: port and MTU are those of the udp settings.
+pub(super) fn usnic_config(config: &Config) -> UsnicConfig {
+    let (udp, usnic, default) = (udp_config(config), &config.usnic, UsnicConfig::default());
+    UsnicConfig {
+        address: usnic.address.get().clone(),
+        gateway: *usnic.gateway.get(),
+        port: if udp.port == 0 { PORT } else { udp.port },
+        mtu: udp.mtu.unwrap_or(default.mtu),
+        receive_ring: *usnic.receive_ring.get() as usize,
+        send_ring: *usnic.send_ring.get() as usize,
+        checksum: *usnic.checksum.get(),
+        control: match usnic.control.get() {
+            UsnicControl::Auto => Control::Auto,
+            UsnicControl::Agent => Control::Agent,
+            UsnicControl::Direct => Control::Direct,
+            UsnicControl::Proxy => Control::Proxy,
+        },
+        agent: usnic.agent.get().as_ref().map(Into::into),
+        vf_commands: match usnic.vf_commands.get() {
+            UsnicCommands::Try => VfCommands::Try,
+            UsnicCommands::Skip => VfCommands::Skip,
+            UsnicCommands::Need => VfCommands::Need,
+        },
+        interrupts: *usnic.interrupts.get(),
+        arp: *usnic.arp.get(),
+        mac: usnic.mac.get().as_deref().and_then(mac),
+        ..default
+    }
+}
+
 pub(crate) fn btl_config(config: &Config) -> BtlConfig {
     let btl = &config.btl;
     BtlConfig {
@@ -130,5 +161,6 @@ mod tests {
         assert_eq!(udp_config(&config), UdpConfig::default());
         assert_eq!(xdp_config(&config), XdpConfig::default());
         assert_eq!(igbvf_config(&config), IgbvfConfig::default());
+        assert_eq!(usnic_config(&config), UsnicConfig::default());
     }
 }

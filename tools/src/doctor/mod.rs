@@ -59,6 +59,8 @@ enum Wanted {
     Xdp(RailName, bool),
     /// A PCI function, and the kind of rail where one was named.
     Pci(Bdf, Option<String>, bool),
+    /// A function that a process models.
+    Model(RailName),
     /// Rails of a kind that this build does not have, or that nothing can be wrong with.
     Other(RailName),
 }
@@ -159,6 +161,7 @@ fn by_rail(name: RailName) -> Result<Wanted, ToolError> {
         "udp" | "xdp" if name.object().is_empty() => return Err(without()),
         "udp" => Wanted::Udp(name),
         "xdp" => Wanted::Xdp(name, true),
+        "usnic" if name.object().starts_with("model/") => Wanted::Model(name),
         "igbvf" | "usnic" => match name.object().parse::<Bdf>() {
             Ok(address) => Wanted::Pci(address, Some(name.kind().to_owned()), true),
             Err(_) => {
@@ -199,8 +202,9 @@ impl Wanted {
             Self::Udp(name) => udp::chain(system, config, name, args.peer),
             Self::Xdp(name, tried) => xdp::chain(system, config, name, args.peer, *tried),
             Self::Pci(address, kind, named) => {
-                pci::chain(system, *address, (kind.as_deref(), *named), &[&pci::IgbvfSteps])
+                pci::chain(system, *address, (kind.as_deref(), *named), &[&pci::IgbvfSteps, &pci::UsnicSteps])
             }
+            Self::Model(name) => pci::model(name),
             Self::Other(name) => other(name),
         }
     }

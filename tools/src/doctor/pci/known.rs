@@ -78,6 +78,13 @@ const ALL: &[Known] = &[
         "usnic_verbs",
     ),
     known(
+        (CISCO, 0x0071),
+        "Cisco VIC SR-IOV virtual function",
+        VIRTUAL,
+        "usnic",
+        "enic",
+    ),
+    known(
         (CISCO, 0x0043),
         "Cisco VIC Ethernet NIC",
         PHYSICAL,

@@ -7,6 +7,7 @@
 mod igbvf;
 mod known;
 mod live;
+mod usnic;
 
 use doorbell_vfio::{Bdf, Error, Host, PciDevice, Role, Verdict};
 
@@ -15,6 +16,7 @@ use super::memlock;
 use super::system::{System, list, listed};
 pub(super) use igbvf::IgbvfSteps;
 pub(super) use live::Live;
+pub(super) use usnic::{UsnicSteps, model};
 
 /// Where the functions are.
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -64,7 +66,12 @@ pub(super) fn chain(
             Role::Plain if !known.is_virtual => return physical(walk, &device, known, (0, &[]), named),
             _ => {}
         }
-        parent(walk, system, &device)?;
+        if known.rail == "usnic" {
+            // Its physical function may be the kernel's, or an agent's.
+            usnic::parent(walk, &device);
+        } else {
+            parent(walk, system, &device)?;
+        }
         let driver = live.iter().find(|one| one.kind() == known.rail);
         vfio(walk, system, bdf, driver.map_or(LOCKED, |driver| driver.memory()))?;
         near(walk, system, &device);
