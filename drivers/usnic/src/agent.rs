@@ -4,10 +4,12 @@
 //! lives; what it installed is taken away when its line ends, however that happens. One request of each line is done in a
 //! turn, so that nobody waits for one who asks all day; lines, filters and what waits to be said are bounded.
 
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use doorbell_fabric::ether::Mac;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno as SystemErrno;
 use rustix::net::{
@@ -43,6 +45,8 @@ struct Line {
     function: Option<u32>,
     filters: Vec<u64>,
     pairs: Vec<u32>,
+    /// What it says to be, for the others.
+    here: Option<(Ipv4Addr, Mac)>,
     is_over: bool,
 }
 
@@ -173,6 +177,7 @@ impl Agent {
                 function: None,
                 filters: Vec::new(),
                 pairs: Vec::new(),
+                here: None,
                 is_over: false,
             });
         }
@@ -197,6 +202,7 @@ impl Agent {
                 };
                 self.say(at, answer)
             }
+            (Some(Said::Here(ip, mac)), Some(_)) => self.here(at, (ip, mac)),
             // The end, or no packet of a rail's.
             _ => false,
         };
@@ -228,6 +234,26 @@ impl Agent {
             self.told.push(Told::Came(function));
         }
         is_fine
+    }
+
+    /// A process says where it is: everybody hears of it, and it of everybody. Nobody takes an address that another one has.
+    fn here(&mut self, at: usize, addresses: (Ipv4Addr, Mac)) -> bool {
+        let others: Vec<_> = (0..self.lines.len()).filter(|other| *other != at).collect();
+        let known = |other: &usize| self.lines[*other].here.map(|here| (*other, here));
+        let there: Vec<_> = others.iter().filter_map(known).collect();
+        if there.iter().any(|(_, here)| here.0 == addresses.0) {
+            return false;
+        }
+        self.lines[at].here = Some(addresses);
+        for (other, (ip, mac)) in there {
+            if !self.say(other, Said::Neighbour(addresses.0, addresses.1)) {
+                self.lines[other].is_over = true;
+            }
+            if !self.say(at, Said::Neighbour(ip, mac)) {
+                return false;
+            }
+        }
+        true
     }
 
     fn said_news(&self) -> Said {

@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::ether::KIND_ARP;
 
 use crate::config::VfCommands;
-use crate::devcmd::{Arguments, Command, ENABLE, INIT, INIT_STATUS, NOTIFY, OPEN, OPEN_STATUS, arguments};
+use crate::devcmd::{
+    Arguments, Command, ENABLE, INIT, INIT_STATUS, NOTIFY, OPEN, OPEN_STATUS, PACKET_FILTER, arguments,
+};
 use crate::errno::{Errno, Fault};
 use crate::filter::Match;
 use crate::notify::NOTIFY_BYTES;
@@ -34,6 +36,9 @@ use crate::tx::UsnicTx;
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
 const STATUS_BETWEEN: Duration = Duration::from_millis(1);
 const BUSY_LIMIT: Duration = Duration::from_millis(100);
+/// PACKET_FILTER's bits.
+const DIRECTED: u64 = 1;
+const BROADCAST: u64 = 4;
 
 /// One step.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +129,9 @@ impl Bringup {
         steps.push_back(Step::Fill);
         steps.extend([0, 1].map(|pair| Step::On(Side::Send, pair)));
         if policy != VfCommands::Skip {
+            // What is for everybody comes too: neighbours ask so. In usNIC that is the kernel's matter, and filters bring the rest;
+            // that a function without this gets no broadcasts is inferred from its being a command at all [I].
+            steps.push_back(Step::Own(PACKET_FILTER, [DIRECTED | BROADCAST, 0]));
             steps.push_back(Step::Own(ENABLE, [0; 2]));
         }
         Self {

@@ -294,7 +294,7 @@ fn finish(opened: &mut Opened, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
         }
         std::thread::sleep(BETWEEN);
     }
-    opened.tx.is_off = false;
+    (opened.tx.is_off, opened.rx.is_off) = (false, false);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::Mac;
+use doorbell_fabric::ether::{Mac, Resolve};
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
@@ -33,6 +33,8 @@ use crate::tx::UsnicTx;
 
 /// How often link, queues and the agent are looked at: a fifth of the bound within which a failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
+/// Most functions of the same adapter that are kept in mind.
+const BESIDE_MOST: usize = 256;
 
 /// Datagrams over the queues of a VIC's usNIC function. See the crate's documentation.
 pub struct UsnicRail {
@@ -52,6 +54,8 @@ pub struct UsnicRail {
     restart: Option<Restart>,
     health: Health,
     mac: Mac,
+    /// Functions of the same adapter that the agent has told of.
+    beside: Vec<(Ipv4Addr, Mac)>,
     resets: u64,
     resources: [u32; 4],
     events: VecDeque<RailEvent>,
@@ -113,6 +117,7 @@ impl UsnicRail {
             restart: None,
             health: Health::new(config.mtu),
             mac: opened.mac,
+            beside: Vec::new(),
             resets: 0,
             resources: opened.resources,
             events: VecDeque::new(),
@@ -121,6 +126,7 @@ impl UsnicRail {
             next_look: Time::ZERO,
         };
         rail.first_look();
+        rail.introduce();
         Ok(rail)
     }
 
@@ -130,6 +136,29 @@ impl UsnicRail {
             self.health.first(held);
         }
         self.change();
+    }
+
+    /// Tells the agent where we are, for the functions beside this one.
+    fn introduce(&mut self) {
+        if let (Some(held), IpAddr::V4(ip)) = (&mut self.held, self.address.ip) {
+            held.steering.introduce(ip, self.mac);
+        }
+    }
+
+    /// What the agent tells of functions beside this one, which are found so where ARP is not.
+    fn meet(&mut self) {
+        let Some(held) = &mut self.held else { return };
+        while let Some((ip, mac)) = held.steering.neighbour() {
+            self.beside.retain(|(other, _)| *other != ip);
+            if self.beside.len() < BESIDE_MOST {
+                self.beside.push((ip, mac));
+            }
+            let told = Resolve::Tells {
+                about: ip.into(),
+                mac,
+            };
+            self.hops.hear(told, self.now, &mut self.tx);
+        }
     }
 
     /// This rail's life: random, new at every opening; peers pass it to `open`.
@@ -317,7 +346,7 @@ impl UsnicRail {
             Verdict::Well => {}
             Verdict::Gone => return self.lose(),
             Verdict::Restart => {
-                self.tx.is_off = true;
+                (self.tx.is_off, self.rx.is_off) = (true, true);
                 if self.restart.is_none() {
                     self.restart = Some(Restart::new(self.now));
                 }
@@ -345,7 +374,7 @@ impl UsnicRail {
     /// The queues run: what was in them is lost, which the layer above expects of frames.
     fn begin_anew(&mut self) {
         self.restart = None;
-        self.tx.is_off = false;
+        (self.tx.is_off, self.rx.is_off) = (false, false);
         self.resets += 1;
         if let Some(held) = &mut self.held {
             self.health.begin(held);
@@ -437,6 +466,9 @@ impl Rail for UsnicRail {
             self.look();
         }
         self.go_on();
+        if due {
+            self.meet();
+        }
         let mut work = 0;
         while let Some(said) = self.rx.sorter.heard.pop_front() {
             self.hops.hear(said, now, &mut self.tx);
@@ -518,6 +550,13 @@ impl Datagram for UsnicRail {
             tap.peer(to);
         }
         self.hops.add(station, self.now, &mut self.tx);
+        if let Some((ip, mac)) = self.beside.iter().find(|(ip, _)| IpAddr::V4(*ip) == station) {
+            let told = Resolve::Tells {
+                about: (*ip).into(),
+                mac: *mac,
+            };
+            self.hops.hear(told, self.now, &mut self.tx);
+        }
         Ok(PeerIndex(peer))
     }
 

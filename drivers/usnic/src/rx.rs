@@ -52,6 +52,8 @@ pub struct UsnicRx {
     inboxes: [Inbox; 2],
     spares: Spares,
     pub(crate) sorter: Sorter,
+    /// The queues are off: nothing is taken from them or given to them.
+    pub(crate) is_off: bool,
     /// The device tells of its queues what cannot be: they have to be made anew.
     pub(crate) is_astray: bool,
     pub(crate) stats: UsnicStats,
@@ -78,6 +80,7 @@ impl UsnicRx {
             inboxes: [Inbox::new(place.in_rings), Inbox::new(place.in_rings)],
             spares: Spares::new(in_rings..in_rings + place.spare as u32),
             sorter: Sorter::new(own),
+            is_off: true,
             is_astray: false,
             stats: UsnicStats::default(),
         }
@@ -111,7 +114,8 @@ impl UsnicRx {
 
     /// Whether a poll would show something.
     pub(crate) fn has_more(&self) -> bool {
-        self.inboxes.iter().any(Inbox::has_more) || self.done.iter().any(CompletionRing::is_ready)
+        self.inboxes.iter().any(Inbox::has_more)
+            || !self.is_off && self.done.iter().any(CompletionRing::is_ready)
     }
 
     /// How many frames the device has brought, for all time.
@@ -281,6 +285,7 @@ impl UsnicRx {
 
     /// Gives up the queues.
     pub(crate) fn release(&mut self) {
+        self.is_off = true;
         self.rings.clear();
         self.done.clear();
         self.sorter.clear();
@@ -295,7 +300,7 @@ impl Receive for UsnicRx {
         let at = channel_index(channel);
         let fresh = &mut self.fresh;
         let waits = self.inboxes[at].turn(|entry| fresh.push(entry.chunk));
-        if !waits && budget > 0 && !self.done.is_empty() {
+        if !waits && budget > 0 && !self.is_off {
             self.pull(at);
         }
         self.inboxes[at].show(budget)

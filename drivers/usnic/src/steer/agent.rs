@@ -1,5 +1,7 @@
 //! A process that has the physical function does it: asked over a Unix socket, without ever waiting once connected.
 
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ use crate::errno::Fault;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Packets that one look takes: an agent that talks without end is not listened to for ever.
 const BATCH: usize = 32;
+/// Most functions of an adapter that are kept in mind until the rail looks.
+const NEIGHBOURS_MOST: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ pub(crate) struct Agent {
     parent: Parent,
     /// How often another agent was found, or the same one anew: its lives begin at 1 again.
     renewed: u64,
+    /// Our own addresses, and those of others that nobody has taken yet.
+    own: Option<(Ipv4Addr, Mac)>,
+    neighbours: VecDeque<(Ipv4Addr, Mac)>,
     /// Why there is no line.
     gone: &'static str,
 }
@@ -52,6 +59,8 @@ impl Agent {
             mac: None,
             parent: Parent::default(),
             renewed: 0,
+            own: None,
+            neighbours: VecDeque::new(),
             gone: "has never answered",
         };
         agent.line = Some(agent.dial()?);
@@ -83,12 +92,14 @@ impl Agent {
             let Some(line) = &self.line else {
                 return Err(self.trouble(self.gone));
             };
-            match hear(line) {
+            let heard = hear(line);
+            match heard {
                 Heard::Said(Said::Welcome { mac, life }) => {
                     self.welcome(mac, life);
                     return Ok(());
                 }
                 Heard::Said(Said::Refused(_, why)) => return Err(self.refusal(why)),
+                Heard::Said(said @ (Said::News { .. } | Said::Neighbour(..))) => self.hear(said),
                 Heard::Said(_) | Heard::Nonsense => {
                     return Err(self.trouble("does not speak this version of the protocol"));
                 }
@@ -102,6 +113,9 @@ impl Agent {
             if left.is_zero() {
                 return Err(self.trouble("does not answer"));
             }
+            let Some(line) = &self.line else {
+                return Err(self.trouble(self.gone));
+            };
             let mut waits = [PollFd::new(line, PollFlags::IN)];
             let limit = Timespec {
                 tv_sec: left.as_secs() as i64,
@@ -166,6 +180,12 @@ impl Agent {
                     news,
                     life: self.renewed << 32 | life & 0xffff_ffff,
                 };
+            }
+            Said::Neighbour(ip, mac) => {
+                if self.neighbours.len() == NEIGHBOURS_MOST {
+                    self.neighbours.pop_front();
+                }
+                self.neighbours.push_back((ip, mac));
             }
             _ => self.hang_up("answers what nobody asked"),
         }
@@ -245,7 +265,27 @@ impl Steering for Agent {
         self.line = Some(self.dial()?);
         self.renewed += 1;
         (self.pending, self.answer, self.parent.news) = (None, None, None);
-        self.greet().inspect_err(|_| self.line = None)
+        self.greet().inspect_err(|_| self.line = None)?;
+        if let Some((ip, mac)) = self.own {
+            self.introduce(ip, mac);
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, ip: Ipv4Addr, mac: Mac) {
+        self.own = Some((ip, mac));
+        if let Some(line) = &self.line {
+            // One that is gone is found at the next look.
+            let _ = send(
+                line,
+                &Said::Here(ip, mac).to_bytes(),
+                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            );
+        }
+    }
+
+    fn neighbour(&mut self) -> Option<(Ipv4Addr, Mac)> {
+        self.neighbours.pop_front()
     }
 
     fn how(&self) -> &'static str {

@@ -14,6 +14,7 @@ pub(crate) mod proxy;
 pub mod wire;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 
 use doorbell_fabric::ether::Mac;
@@ -171,6 +172,14 @@ pub trait Steering: Send {
     /// # Errors
     /// Where it still is.
     fn renew(&mut self) -> Result<(), Trouble>;
+
+    /// Lets other functions of the adapter know our addresses.
+    fn introduce(&mut self, _: Ipv4Addr, _: Mac) {}
+
+    /// The next addresses of another function of the adapter that were told. Never waits.
+    fn neighbour(&mut self) -> Option<(Ipv4Addr, Mac)> {
+        None
+    }
 
     /// For people.
     fn how(&self) -> &'static str;

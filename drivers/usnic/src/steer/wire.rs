@@ -7,12 +7,15 @@
 //!   STEER … ─────────────────────────►
 //!                    ◄──────────────── DONE (the same number), or REFUSED
 //!                    ◄──────────────── NEWS (link, MTU, life), whenever they change
+//!   HERE (own addresses) ────────────►
+//!                    ◄──────────────── NEIGHBOUR (another function's), for each that says so
 //! ```
 //!
 //! Both ends are processes of this machine; numbers are little endian all the same. Everything is checked by whoever receives it.
 
 use std::net::Ipv4Addr;
 
+use doorbell_fabric::ether::Mac;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -47,10 +50,12 @@ const STEER: u16 = 2;
 const UNSTEER: u16 = 3;
 const ENABLE: u16 = 4;
 const DISABLE: u16 = 5;
+const HERE: u16 = 6;
 const WELCOME: u16 = 0x81;
 const DONE: u16 = 0x82;
 const REFUSED: u16 = 0x83;
 const NEWS: u16 = 0x84;
+const NEIGHBOUR: u16 = 0x85;
 const MATCH_UDP: u64 = 1;
 const MATCH_ETHERTYPE: u64 = 2;
 
@@ -74,6 +79,8 @@ pub enum Why {
 pub enum Said {
     /// A process wants this function.
     Hello(u32),
+    /// The function has these addresses, for others of its adapter to know.
+    Here(Ipv4Addr, Mac),
     /// A request with its number.
     Request(u32, Request),
     /// The function is its own; the hardware address (0: none), and the life of what is installed.
@@ -87,6 +94,8 @@ pub enum Said {
     Done(u32, u64),
     /// It is not.
     Refused(u32, Why),
+    /// Another function of the adapter has these addresses.
+    Neighbour(Ipv4Addr, Mac),
     /// What the physical function tells of itself.
     News {
         /// What stands in its notify area; `None` where nothing does.
@@ -102,6 +111,8 @@ impl Said {
     pub fn to_bytes(self) -> [u8; PACKET] {
         let (kind, number, words) = match self {
             Self::Hello(function) => (HELLO, 0, [function.into(), 0, 0, 0, 0]),
+            Self::Here(ip, mac) => (HERE, 0, [ip.to_bits().into(), mac_word(mac), 0, 0, 0]),
+            Self::Neighbour(ip, mac) => (NEIGHBOUR, 0, [ip.to_bits().into(), mac_word(mac), 0, 0, 0]),
             Self::Request(number, request) => {
                 let (kind, words) = request_words(request);
                 (kind, number, words)
@@ -133,6 +144,8 @@ impl Said {
         Some(match packet.kind.get() {
             HELLO => Self::Hello(u32::try_from(words[0]).ok()?),
             STEER => Self::Request(number, Request::Steer(read_match(&words)?, pair(words[0])?)),
+            HERE => Self::Here(read_ip(words[0])?, read_mac(words[1])?),
+            NEIGHBOUR => Self::Neighbour(read_ip(words[0])?, read_mac(words[1])?),
             UNSTEER => Self::Request(number, Request::Unsteer(words[0])),
             ENABLE => Self::Request(number, Request::Enable(pair(words[0])?)),
             DISABLE => Self::Request(number, Request::Disable(pair(words[0])?)),
@@ -149,6 +162,27 @@ impl Said {
             _ => return None,
         })
     }
+}
+
+/// An address of one host.
+fn read_ip(word: u64) -> Option<Ipv4Addr> {
+    let ip = Ipv4Addr::from_bits(u32::try_from(word).ok()?);
+    let is_host = !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback() && !ip.is_broadcast();
+    is_host.then_some(ip)
+}
+
+fn mac_word(mac: Mac) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// An address of one station.
+fn read_mac(word: u64) -> Option<Mac> {
+    let [a, b, c, d, e, f, 0, 0] = word.to_le_bytes() else {
+        return None;
+    };
+    let mac = [a, b, c, d, e, f];
+    (mac != [0; 6] && a & 1 == 0).then_some(mac)
 }
 
 fn pair(word: u64) -> Option<u32> {
@@ -262,6 +296,8 @@ mod tests {
             Said::Refused(9, Why::Taken),
             Said::Refused(9, Why::Never),
             Said::Refused(9, Why::Full),
+            Said::Here([10, 0, 0, 1].into(), [2, 0, 0, 0, 0, 1]),
+            Said::Neighbour([10, 0, 0, 2].into(), [2, 0, 0, 0, 0, 2]),
             Said::News {
                 news: Some(news),
                 life: 2,

@@ -76,7 +76,12 @@ impl Pair {
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !done(self) {
-            assert!(begun.elapsed() < SOON, "never happened: {what} {:?} {:?}", self.a, self.b);
+            assert!(
+                begun.elapsed() < SOON,
+                "never happened: {what} {:?} {:?}",
+                self.a,
+                self.b
+            );
             self.look();
         }
     }
@@ -101,7 +106,12 @@ impl Pair {
             // Frames of before may still be there.
             while self.now(channel).is_some() {}
             self.post(channel, what.as_bytes());
-            assert_eq!(self.now(channel).as_deref(), Some(what.as_bytes()), "{what}: {:?}", self.b.stats());
+            assert_eq!(
+                self.now(channel).as_deref(),
+                Some(what.as_bytes()),
+                "{what}: {:?}",
+                self.b.stats()
+            );
         }
     }
 }
@@ -216,8 +226,13 @@ fn what_a_device_writes_and_cannot_be_is_counted_and_the_rail_goes_on() {
         pair.until("the queues run", |pair| pair.b.is_link_up());
         pair.passes("afterwards");
         let after = pair.b.stats();
-        assert_eq!(after.resets - before.resets, u64::from(anew), "{lie:?}: {after:?}");
-        let strange = |stats: &doorbell_usnic::UsnicStats| stats.nonsense + stats.cut + stats.spoilt + stats.malformed;
+        assert_eq!(
+            after.resets - before.resets,
+            u64::from(anew),
+            "{lie:?}: {after:?}"
+        );
+        let strange =
+            |stats: &doorbell_usnic::UsnicStats| stats.nonsense + stats.cut + stats.spoilt + stats.malformed;
         if !matches!(lie, Lie::Lost | Lie::Color) {
             assert!(strange(&after) > strange(&before), "{lie:?}: {after:?}");
         }
@@ -226,7 +241,14 @@ fn what_a_device_writes_and_cannot_be_is_counted_and_the_rail_goes_on() {
 
 #[test]
 fn reports_on_what_was_sent_that_cannot_be_do_not_lose_room_for_ever() {
-    for lie in [Lie::Index(4095), Lie::Queue(5), Lie::Kind(7), Lie::Twice, Lie::Lost, Lie::Color] {
+    for lie in [
+        Lie::Index(4095),
+        Lie::Queue(5),
+        Lie::Kind(7),
+        Lie::Twice,
+        Lie::Lost,
+        Lie::Color,
+    ] {
         let mut pair = Pair::new(&config());
         for round in 0..1_000u32 {
             if round == 10 {
@@ -241,12 +263,20 @@ fn reports_on_what_was_sent_that_cannot_be_do_not_lose_room_for_ever() {
                 room = pair.a.split().0.reserve(Channel::Data, 1);
             }
             let (tx, _) = pair.a.split();
-            tx.post(Channel::Data, PeerIndex(0), &[], Body::Bytes(&round.to_le_bytes())).unwrap();
+            tx.post(
+                Channel::Data,
+                PeerIndex(0),
+                &[],
+                Body::Bytes(&round.to_le_bytes()),
+            )
+            .unwrap();
             tx.doorbell();
             while pair.now(Channel::Data).is_some() {}
             pair.turn();
         }
-        pair.until("all is let go of", |pair| pair.a.split().0.reaped(Channel::Data) == FrameId(1_000));
+        pair.until("all is let go of", |pair| {
+            pair.a.split().0.reaped(Channel::Data) == FrameId(1_000)
+        });
     }
 }
 
@@ -256,7 +286,11 @@ fn a_wrong_checksum_by_the_devices_word_is_looked_at_here() {
     pair.vic.lie(1, Lie::BadSum);
     let before = pair.b.stats();
     pair.post(Channel::Data, b"right");
-    assert_eq!(pair.now(Channel::Data).as_deref(), Some(&b"right"[..]), "the device was wrong");
+    assert_eq!(
+        pair.now(Channel::Data).as_deref(),
+        Some(&b"right"[..]),
+        "the device was wrong"
+    );
     assert_eq!(pair.b.stats().checked_by_device, before.checked_by_device);
     // Really wrong: a byte of a frame that passed is another one.
     let mut frame = pair.vic.state().frames.last().unwrap().clone();
@@ -327,9 +361,17 @@ fn a_queue_with_an_error_is_made_anew_and_frames_pass_again() {
             events.len() == 2
         });
         assert_eq!(events, [EventKind::LinkDown, EventKind::LinkUp], "{what}");
-        assert_eq!(pair.a.split().0.reaped(Channel::Data), last, "a device that forgot it keeps nothing");
+        assert_eq!(
+            pair.a.split().0.reaped(Channel::Data),
+            last,
+            "a device that forgot it keeps nothing"
+        );
         let state = pair.vic.state();
-        assert_eq!((state.filters(0), state.functions[0].pairs.len()), (3, 2), "{what}");
+        assert_eq!(
+            (state.filters(0), state.functions[0].pairs.len()),
+            (3, 2),
+            "{what}"
+        );
         // A step that fails resets the function.
         assert!(state.functions[0].resets >= if what == "running" { 2 } else { 1 });
         drop(state);
@@ -350,7 +392,13 @@ fn a_device_that_reads_as_ones_is_gone_whatever_it_was_asked() {
     assert!(pair.a.device().is_none());
     assert_eq!(pair.a.next_deadline(), None);
     let to_b = pair.b.address();
-    assert!(pair.a.open(&to_b, Incarnation(1)).unwrap_err().to_string().contains("device is gone"));
+    assert!(
+        pair.a
+            .open(&to_b, Incarnation(1))
+            .unwrap_err()
+            .to_string()
+            .contains("device is gone")
+    );
     let vic = Vic::new(1, 6);
     vic.state().functions[0].is_gone = true;
     let error = open(&vic, 0, &config()).unwrap_err();
@@ -366,7 +414,12 @@ fn each_policy_of_a_function_is_met_by_its_setting() {
     };
     assert!(open_with(Policy::Permissive, &config()).is_ok());
     let error = open_with(Policy::Real, &config()).unwrap_err();
-    assert!(error.contains("ADD_FILTER") && error.contains("may not do that") && error.contains("doorbell agent usnic"), "{error}");
+    assert!(
+        error.contains("ADD_FILTER")
+            && error.contains("may not do that")
+            && error.contains("doorbell agent usnic"),
+        "{error}"
+    );
     let error = open_with(Policy::Hidden, &config()).unwrap_err();
     assert!(error.contains("does not know the command"), "{error}");
     for commands in [VfCommands::Need, VfCommands::Skip] {
@@ -375,7 +428,11 @@ fn each_policy_of_a_function_is_met_by_its_setting() {
             ..config()
         };
         let error = open_with(Policy::Hidden, &config).unwrap_err();
-        let command = if commands == VfCommands::Need { "OPEN" } else { "ADD_FILTER" };
+        let command = if commands == VfCommands::Need {
+            "OPEN"
+        } else {
+            "ADD_FILTER"
+        };
         assert!(error.contains(command), "{commands:?}: {error}");
     }
     let skips = UsnicConfig {
@@ -481,7 +538,10 @@ mod agents {
             std::thread::sleep(Duration::from_millis(1));
         }
         let told = agent.end();
-        assert!(told.contains(&Told::Came(0)) && told.contains(&Told::Came(1)), "{told:?}");
+        assert!(
+            told.contains(&Told::Came(0)) && told.contains(&Told::Came(1)),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -492,13 +552,22 @@ mod agents {
         let mut pair = Pair::over(vic.clone(), &by(&socket));
         agent.end();
         vic.state().forget();
-        pair.until("both are down", |pair| !pair.a.is_link_up() && !pair.b.is_link_up());
-        pair.until("the reason is known", |pair| pair.a.trouble().is_some_and(|why| why.contains("agent")));
+        pair.until("both are down", |pair| {
+            !pair.a.is_link_up() && !pair.b.is_link_up()
+        });
+        pair.until("the reason is known", |pair| {
+            pair.a.trouble().is_some_and(|why| why.contains("agent"))
+        });
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let mut agent = Agent::new(Pf::over(vic.claim_pf()).unwrap(), &socket).unwrap();
         let begun = Instant::now();
         while !(pair.a.is_link_up() && pair.b.is_link_up()) {
-            assert!(begun.elapsed() < SOON, "{:?} {:?}", pair.a.trouble(), pair.b.trouble());
+            assert!(
+                begun.elapsed() < SOON,
+                "{:?} {:?}",
+                pair.a.trouble(),
+                pair.b.trouble()
+            );
             agent.turn(Duration::from_micros(100)).unwrap();
             // A rail waits for the welcome of an agent, which is served here by the same thread.
             std::thread::scope(|scope| {
@@ -519,7 +588,13 @@ mod agents {
     impl Client {
         fn new(socket: &std::path::Path) -> Self {
             let address = SocketAddrUnix::new(socket).unwrap();
-            let line = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            let line = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::empty(),
+                None,
+            )
+            .unwrap();
             rustix::net::connect(&line, &address).unwrap();
             Self(line)
         }
@@ -578,7 +653,10 @@ mod agents {
         assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
         // Sixteen filters, and only of kinds that rails need; others' are not its own to take away.
         for port in 0..16 {
-            assert!(matches!(client.ask(port.into(), udp(port)), Some(Said::Done(..))), "{port}");
+            assert!(
+                matches!(client.ask(port.into(), udp(port)), Some(Said::Done(..))),
+                "{port}"
+            );
         }
         assert_eq!(client.ask(99, udp(99)), Some(Said::Refused(99, Why::Full)));
         let everything = Request::Steer(Match::Ethertype(0x0800), 0);
@@ -594,11 +672,17 @@ mod agents {
         let mute = Client::new(&agent.socket);
         drop(client);
         let begun = Instant::now();
-        while !matches!(Client::new(&agent.socket).say(&Said::Hello(0).to_bytes()), true) || vic.state().filters(0) > 0 {
+        while !matches!(Client::new(&agent.socket).say(&Said::Hello(0).to_bytes()), true)
+            || vic.state().filters(0) > 0
+        {
             assert!(begun.elapsed() < SOON);
             std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = rustix::net::sockopt::set_socket_timeout(&mute.0, rustix::net::sockopt::Timeout::Send, Some(Duration::from_millis(200)));
+        let _ = rustix::net::sockopt::set_socket_timeout(
+            &mute.0,
+            rustix::net::sockopt::Timeout::Send,
+            Some(Duration::from_millis(200)),
+        );
         mute.say(&Said::Hello(0).to_bytes());
         for number in 0..100_000 {
             if !mute.say(&Said::Request(number, Request::Disable(0)).to_bytes()) {
@@ -610,7 +694,10 @@ mod agents {
         assert!(rail.is_ok(), "{rail:?}");
         // More processes than it serves.
         let many: Vec<_> = (0..70).map(|_| Client::new(&agent.socket)).collect();
-        assert!(many.iter().any(|client| client.hear_now() == Some(Said::Refused(0, Why::Full))));
+        assert!(
+            many.iter()
+                .any(|client| client.hear_now() == Some(Said::Refused(0, Why::Full)))
+        );
         drop((many, rail));
         agent.end();
     }
@@ -618,7 +705,11 @@ mod agents {
     impl Client {
         /// What is there within a moment.
         fn hear_now(&self) -> Option<Said> {
-            let _ = rustix::net::sockopt::set_socket_timeout(&self.0, rustix::net::sockopt::Timeout::Recv, Some(Duration::from_millis(20)));
+            let _ = rustix::net::sockopt::set_socket_timeout(
+                &self.0,
+                rustix::net::sockopt::Timeout::Recv,
+                Some(Duration::from_millis(20)),
+            );
             self.hear()
         }
     }
@@ -631,7 +722,11 @@ mod agents {
         assert!(pf.info().has_usnic && pf.check().is_ok() && pf.news().is_some_and(|news| news.link));
         let arp = Request::Steer(Match::Ethertype(0x0806), 0);
         let id = pf.run(1, arp).unwrap();
-        assert_eq!(pf.run(1, arp).unwrap_err().errno().map(|errno| errno.0), Some(1), "the inner error");
+        assert_eq!(
+            pf.run(1, arp).unwrap_err().errno().map(|errno| errno.0),
+            Some(1),
+            "the inner error"
+        );
         pf.run(1, Request::Enable(0)).unwrap();
         assert_eq!(vic.steered(1), (1, 1));
         pf.run(1, Request::Unsteer(id)).unwrap();
@@ -639,7 +734,11 @@ mod agents {
         let gone = pf.run(9, Request::Enable(0)).unwrap_err();
         assert!(gone.to_string().contains("QP_ENABLE"), "{gone}");
         drop(pf);
-        let closed = vic.state().pf.commands.ends_with(&[0x0001_c01d, 0xc001_c015, 0x0001_c019]);
+        let closed = vic
+            .state()
+            .pf
+            .commands
+            .ends_with(&[0x0001_c01d, 0xc001_c015, 0x0001_c019]);
         assert!(closed, "DISABLE, NOTIFY, CLOSE");
     }
 }

@@ -93,9 +93,11 @@ impl Vic {
         let vic = Self::default();
         let mut state = vic.state();
         for number in 0..functions {
-            state
-                .functions
-                .push(function([2, 0, 0, 0, 1, number as u8], [0x37, 0x11, 0xcf, 0], completions));
+            state.functions.push(function(
+                [2, 0, 0, 0, 1, number as u8],
+                [0x37, 0x11, 0xcf, 0],
+                completions,
+            ));
         }
         state.pf = function([2, 0, 0, 0, 0, 0xff], [0x37, 0x11, 0x43, 0], completions);
         state.next_filter = 77;
@@ -176,7 +178,8 @@ impl Function {
     }
 
     fn find(&self, iova: u64) -> Option<(&RegionSlice, usize)> {
-        let inside = |(start, memory): &&(u64, RegionSlice)| iova >= *start && iova < *start + memory.len() as u64;
+        let inside =
+            |(start, memory): &&(u64, RegionSlice)| iova >= *start && iova < *start + memory.len() as u64;
         let (start, memory) = self.memory.iter().find(inside)?;
         Some((memory, (iova - start) as usize))
     }
@@ -224,11 +227,19 @@ impl Function {
         for _ in 0..times {
             let block = CQ + cq as usize * 128;
             let (tail, color) = self.tails.get(&block).copied().unwrap_or((0, 1));
-            let shown = if matches!(lie, Some(Lie::Color)) { color ^ 1 } else { color };
+            let shown = if matches!(lie, Some(Lie::Color)) {
+                color ^ 1
+            } else {
+                color
+            };
             entry[15] = entry[15] & 0x7f | shown << 7;
             let size = self.get(block + 8);
             self.dma_write(self.wide(block) + u64::from(tail) * 16, &entry);
-            let next = if tail + 1 == size { (0, color ^ 1) } else { (tail + 1, color) };
+            let next = if tail + 1 == size {
+                (0, color ^ 1)
+            } else {
+                (tail + 1, color)
+            };
             self.tails.insert(block, next);
         }
     }
@@ -236,7 +247,11 @@ impl Function {
     /// A frame arrives at a receive queue.
     fn receive(&mut self, queue: u32, frame: &[u8]) {
         let block = RQ + queue as usize * 128;
-        let (fetch, posted, size) = (self.get(block + 0x30), self.get(block + 0x10), self.get(block + 8));
+        let (fetch, posted, size) = (
+            self.get(block + 0x30),
+            self.get(block + 0x10),
+            self.get(block + 8),
+        );
         if self.running(block) == 0 || !self.pairs.contains(&queue) || fetch == posted {
             self.no_bufs += 1;
             return;
@@ -340,8 +355,11 @@ impl State {
         let block = WQ + queue * 128;
         loop {
             let function = &mut self.functions[number];
-            let (fetch, posted, size) =
-                (function.get(block + 0x30), function.get(block + 0x10) & 0xfff, function.get(block + 8));
+            let (fetch, posted, size) = (
+                function.get(block + 0x30),
+                function.get(block + 0x10) & 0xfff,
+                function.get(block + 8),
+            );
             if fetch == posted || function.running(block) == 0 || !function.pairs.contains(&(queue as u32)) {
                 return;
             }
@@ -382,7 +400,9 @@ impl State {
 
     /// A frame comes from the wire to a function.
     pub(crate) fn bring(&mut self, number: usize, frame: &[u8]) {
-        let Some(queue) = self.functions[number].steered(frame) else { return };
+        let Some(queue) = self.functions[number].steered(frame) else {
+            return;
+        };
         let mut frame = frame.to_vec();
         if self.tags {
             frame.splice(12..12, [0x81, 0, 0, 0]);
@@ -427,7 +447,13 @@ impl State {
     }
 
     /// `memory`: whose memory a filter lies in; `number`: whose command it is.
-    fn simple(&mut self, memory: Option<usize>, number: Option<usize>, word: u32, arguments: &[u64]) -> Result<Vec<u64>, u64> {
+    fn simple(
+        &mut self,
+        memory: Option<usize>,
+        number: Option<usize>,
+        word: u32,
+        arguments: &[u64],
+    ) -> Result<Vec<u64>, u64> {
         let is_own = memory == number;
         let policy = self.of(number).policy;
         if is_own && policy == Policy::Hidden {
@@ -441,7 +467,13 @@ impl State {
             0xc000_403a => {
                 let length = arguments[1] as usize;
                 let filter = self.of(memory).dma_read(arguments[0], length);
-                if length != 58 || self.of(number).filters.iter().any(|(_, other)| other[..42] == filter[..42]) {
+                if length != 58
+                    || self
+                        .of(number)
+                        .filters
+                        .iter()
+                        .any(|(_, other)| other[..42] == filter[..42])
+                {
                     return Err(1);
                 }
                 self.next_filter += 1;
@@ -453,7 +485,11 @@ impl State {
                 let filters = &mut self.of(number).filters;
                 let before = filters.len();
                 filters.retain(|(id, _)| *id != arguments[0]);
-                if filters.len() == before { Err(1) } else { Ok(vec![]) }
+                if filters.len() == before {
+                    Err(1)
+                } else {
+                    Ok(vec![])
+                }
             }
             0x4000_403c => {
                 self.of(number).pairs.push(arguments[0] as u32);
@@ -468,7 +504,11 @@ impl State {
                 mac[..6].copy_from_slice(&self.of(number).mac);
                 Ok(vec![u64::from_le_bytes(mac)])
             }
-            0xc001_c024 => Ok(if arguments[0] == 0xc000_403a { vec![1, 1] } else { vec![0] }),
+            0xc001_c024 => Ok(if arguments[0] == 0xc000_403a {
+                vec![1, 1]
+            } else {
+                vec![0]
+            }),
             0xc001_c015 => {
                 let mut area = [0; 40];
                 for (at, word) in [(4, 1u32), (8, 40_000), (12, 9000)] {
@@ -517,7 +557,11 @@ impl Device for Handle {
     }
 
     fn region(&self, index: RegionIndex) -> Result<RegionInfo, Error> {
-        let length = if Some(index) == RegionIndex::bar(0) { BAR as u64 } else { 0 };
+        let length = if Some(index) == RegionIndex::bar(0) {
+            BAR as u64
+        } else {
+            0
+        };
         Ok(RegionInfo {
             length,
             readable: true,
@@ -549,7 +593,11 @@ impl Device for Handle {
             return Ok(());
         }
         let is_running = (WQ..CQ).contains(&at) && at % 128 == 0x28;
-        let value = if is_running { function.running(at - 0x28).into() } else { function.wide(at) };
+        let value = if is_running {
+            function.running(at - 0x28).into()
+        } else {
+            function.wide(at)
+        };
         to.copy_from_slice(&value.to_le_bytes()[..to.len()]);
         Ok(())
     }
