@@ -80,7 +80,11 @@ fn begins(agent: &Agent) -> String {
         || "no hardware address".to_owned(),
         |[a, b, c, d, e, f]| format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
     );
-    let usnic = if info.has_usnic { "" } else { ", usNIC not configured by its own word" };
+    let usnic = if info.has_usnic {
+        ""
+    } else {
+        ", usNIC not configured by its own word"
+    };
     format!(
         "agent of {} ({mac}{usnic}), at {}",
         agent.pf().name(),

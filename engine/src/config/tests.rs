@@ -284,11 +284,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "63", "100", "8192"],
         ),
         ("igbvf.checksum", &["on", "off"], &["", "2"]),
-        (
-            "usnic.gateway",
-            &["auto", "10.0.0.1"],
-            &["0", "::", "127.0.0.1"],
-        ),
+        ("usnic.gateway", &["auto", "10.0.0.1"], &["0", "::", "127.0.0.1"]),
         (
             "usnic.receive_ring",
             &["64", "4096"],
@@ -356,7 +352,13 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("btl.frame_mac", &["on", "off"], &["", "2"]),
         ("btl.recorder", &["0", "65536"], &["", "65537"]),
     ];
-    let free = ["job.root", "udp.capture", "igbvf.address", "usnic.address", "usnic.agent"];
+    let free = [
+        "job.root",
+        "udp.capture",
+        "igbvf.address",
+        "usnic.address",
+        "usnic.agent",
+    ];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
         let (_, good, bad) = cases
             .iter()

@@ -201,9 +201,12 @@ impl Wanted {
             Self::Shm => shm::chain(system, config),
             Self::Udp(name) => udp::chain(system, config, name, args.peer),
             Self::Xdp(name, tried) => xdp::chain(system, config, name, args.peer, *tried),
-            Self::Pci(address, kind, named) => {
-                pci::chain(system, *address, (kind.as_deref(), *named), &[&pci::IgbvfSteps, &pci::UsnicSteps])
-            }
+            Self::Pci(address, kind, named) => pci::chain(
+                system,
+                *address,
+                (kind.as_deref(), *named),
+                &[&pci::IgbvfSteps, &pci::UsnicSteps],
+            ),
             Self::Model(name) => pci::model(name),
             Self::Other(name) => other(name),
         }

@@ -197,6 +197,7 @@ fn the_promises_of_datagrams_hold() {
         rq: 2,
         cq: 2,
         intr: 1,
+        ..Counts::default()
     };
     let cases = [
         (Options::default(), UsnicConfig::default()),
@@ -422,32 +423,34 @@ fn functions_that_refuse_their_own_commands_are_used_all_the_same() {
 
 #[test]
 fn every_access_is_well_formed_where_each_is_judged() {
-    let options = Options {
-        trap: Trap::All,
-        behaviour: Behaviour {
-            future: true,
-            strict_disable: true,
-            strict_hint: true,
-            ..Behaviour::default()
-        },
-        timing: Timing {
-            recheck: Duration::from_micros(200),
-            ..Timing::default()
-        },
-        ..Options::default()
-    };
-    let mut pair = Pair::new(options, &UsnicConfig::default());
-    assert!(pair.a.how().contains("by messages"), "{}", pair.a.how());
-    pair.lab.is_forgiven("opened");
-    for round in 0..200 {
-        pair.passes(&format!("frame {round} with its descriptor"));
+    for future in [true, false] {
+        let options = Options {
+            trap: Trap::All,
+            behaviour: Behaviour {
+                future,
+                strict_disable: true,
+                strict_hint: true,
+                ..Behaviour::default()
+            },
+            timing: Timing {
+                recheck: Duration::from_micros(200),
+                ..Timing::default()
+            },
+            ..Options::default()
+        };
+        let mut pair = Pair::new(options, &UsnicConfig::default());
+        assert!(pair.a.how().contains("by messages"), "{}", pair.a.how());
+        for round in 0..100 {
+            pair.passes(&format!("frame {round} with its descriptor"));
+        }
+        pair.lab.is_forgiven("judged");
+        let Pair { a, b, lab, .. } = pair;
+        drop((a, b));
+        // With `future`, the model takes room that is left in a queue that is turned off for room that is given then.
+        if !future {
+            lab.is_forgiven("judged to the end");
+        }
     }
-    pair.lab.is_forgiven("passed");
-    let Pair { a, b, lab, .. } = pair;
-    // A doorbell that was just rung again is judged before its queue is off.
-    std::thread::sleep(Duration::from_millis(20));
-    drop((a, b));
-    lab.is_forgiven("judged");
 }
 
 #[test]

@@ -54,7 +54,10 @@ pub(in crate::doctor) fn model(name: &RailName) -> Chain {
                 vec![Fix::hand("start it: doorbell model vic --dir DIR")],
             ));
         }
-        walk.ok("device", format!("a model of a VIC's function, behind {}", socket.display()));
+        walk.ok(
+            "device",
+            format!("a model of a VIC's function, behind {}", socket.display()),
+        );
         steps(walk, name.as_str(), &object)
     })
 }
@@ -78,11 +81,20 @@ pub(super) fn parent(walk: &mut Walk, device: &PciDevice) {
         _ => 0,
     };
     let saw = match (interfaces.first(), driver.as_deref()) {
-        (Some(interface), _) => format!("its physical function {physical} is the kernel's ({})", interface.name),
+        (Some(interface), _) => format!(
+            "its physical function {physical} is the kernel's ({})",
+            interface.name
+        ),
         (None, Some("vfio-pci")) => format!("its physical function {physical} is for an agent (vfio-pci)"),
-        (None, other) => format!("nobody uses its physical function {physical} (driver: {})", other.unwrap_or("none")),
+        (None, other) => format!(
+            "nobody uses its physical function {physical} (driver: {})",
+            other.unwrap_or("none")
+        ),
     };
-    walk.ok("parent", format!("{saw}; functions for as many ranks of this host: {count}"));
+    walk.ok(
+        "parent",
+        format!("{saw}; functions for as many ranks of this host: {count}"),
+    );
 }
 
 fn steps(walk: &mut Walk, name: &str, object: &Object) -> Link {
@@ -101,7 +113,10 @@ fn own_address() -> String {
 
 fn agent(walk: &mut Walk, object: &Object) {
     let Some(socket) = doorbell_usnic::agent_socket(&UsnicConfig::default(), object) else {
-        return walk.not_applicable("agent", "there is no physical function here whose agent could be asked");
+        return walk.not_applicable(
+            "agent",
+            "there is no physical function here whose agent could be asked",
+        );
     };
     if socket.exists() {
         walk.ok("agent", format!("there is a socket of one: {}", socket.display()));
@@ -164,7 +179,9 @@ fn queues(walk: &mut Walk, rail: &UsnicRail) {
         walk.note(
             "arp",
             "questions for its address do not reach the function: the adapter refused the filter for them",
-            vec![Fix::hand("peers have to hear from this rail first; it asks for them by itself")],
+            vec![Fix::hand(
+                "peers have to hear from this rail first; it asks for them by itself",
+            )],
         );
     }
 }
@@ -192,14 +209,19 @@ fn link(walk: &mut Walk, rail: &UsnicRail) -> Link {
             if news.fatal { "has failed" } else { "well" }
         ),
         format!("there is no cable, or the MTU is too short for frames of {mtu} bytes with their headers"),
-        vec![Fix::hand("look at the cable and the switch's port; set udp.mtu to the vNIC's MTU at most")],
+        vec![Fix::hand(
+            "look at the cable and the switch's port; set udp.mtu to the vNIC's MTU at most",
+        )],
     ))
 }
 
 fn interrupt(walk: &mut Walk, rail: &mut UsnicRail) -> Link {
     match rail.check_interrupt(INTERRUPT) {
         Some(true) => walk.ok("interrupt", "one that was raised by hand came by its eventfd"),
-        None => walk.not_applicable("interrupt", "it has none: a rail that sleeps looks every millisecond"),
+        None => walk.not_applicable(
+            "interrupt",
+            "it has none: a rail that sleeps looks every millisecond",
+        ),
         Some(false) => {
             return Err(walk.broken(
                 "interrupt",
