@@ -45,7 +45,7 @@ pub(crate) struct Health {
     link_downs: Option<u32>,
     sent: [(u64, u64); 2],
     stalled: u32,
-    received: u64,
+    received: [u64; 2],
     was_stuck: bool,
     pub(crate) rung_again: u64,
     pub(crate) torn: u64,
@@ -62,7 +62,7 @@ impl Health {
             link_downs: None,
             sent: [(0, 0); 2],
             stalled: 0,
-            received: 0,
+            received: [0; 2],
             was_stuck: false,
             rung_again: 0,
             torn: 0,
@@ -173,11 +173,13 @@ impl Health {
         }
         self.stalled = if is_stalled { self.stalled + 1 } else { 0 };
         // A receive queue that is full of room says nothing: it is told again when nothing comes.
-        let received = rx.count();
-        if received == self.received {
-            rx.rings.iter().for_each(|ring| ring.ring_again());
+        for (ring, last) in rx.rings.iter().zip(&mut self.received) {
+            let now = ring.count();
+            if *last == now {
+                ring.ring_again();
+            }
+            *last = now;
         }
-        self.received = received;
     }
 }
 

@@ -18,12 +18,12 @@ const RUNNING: usize = offset_of!(WorkQueue, running);
 const _: () =
     assert!(ENABLE == offset_of!(ReceiveQueue, enable) && RUNNING == offset_of!(ReceiveQueue, running));
 
-/// How long a work queue, and each of the two times a receive queue, may take to stop; how long both may take to start, of which the
-/// drivers say nothing `[I]`.
+/// How long a work queue, and each of the two times a receive queue, may take to stop; then how long both may take to start, of which
+/// the drivers say nothing `[I]`.
 const STOP_LOOKS: u32 = 1_000;
 const STOP_LOOKS_RQ: u32 = 20_000;
 const BETWEEN: Duration = Duration::from_micros(10);
-const LIMIT: Duration = Duration::from_millis(10);
+const LIMIT: Duration = Duration::from_millis(100);
 /// A receive queue's looks have no pause between them in the library; they are counted and timed here.
 const LIMIT_RQ: Duration = Duration::from_millis(20);
 

@@ -181,7 +181,7 @@ impl ReceiveRing {
         Taken::Chunk(std::mem::replace(&mut self.lent[descriptor], NONE))
     }
 
-    /// How many chunks the device had, for all time.
+    /// How many chunks the device has given back since it began.
     pub(crate) fn count(&self) -> u64 {
         self.taken
     }

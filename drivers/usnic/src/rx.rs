@@ -118,11 +118,6 @@ impl UsnicRx {
             || !self.is_off && self.done.iter().any(CompletionRing::is_ready)
     }
 
-    /// How many frames the device has brought, for all time.
-    pub(crate) fn count(&self) -> u64 {
-        self.rings.iter().map(ReceiveRing::count).sum()
-    }
-
     /// Whether a completion queue stands still with entries behind.
     pub(crate) fn is_stuck(&self) -> bool {
         self.done.iter().any(CompletionRing::is_stuck)

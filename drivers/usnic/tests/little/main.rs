@@ -672,9 +672,7 @@ mod agents {
         let mute = Client::new(&agent.socket);
         drop(client);
         let begun = Instant::now();
-        while !matches!(Client::new(&agent.socket).say(&Said::Hello(0).to_bytes()), true)
-            || vic.state().filters(0) > 0
-        {
+        while !Client::new(&agent.socket).say(&Said::Hello(0).to_bytes()) || vic.state().filters(0) > 0 {
             assert!(begun.elapsed() < SOON);
             std::thread::sleep(Duration::from_millis(1));
         }

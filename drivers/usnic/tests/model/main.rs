@@ -1,6 +1,8 @@
 //! The rail over the model of a VIC, which was written from the same reference and apart from it: functions behind sockets, an agent
 //! that has the physical one, and a list of everything that a VIC would not have forgiven, which stays empty.
 
+mod faults;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
