@@ -14,6 +14,7 @@
 //! | [`ether`] | the reader of Ethernet, IP and UDP headers | what it shows lies inside of the packet; what was written is read |
 //! | [`netlink`] | what is read of the kernel's messages about links, routes, neighbours | nothing is shown that is not in them |
 //! | [`xdp_receive`] | the receiving half of an xdp rail, by its kernel | no chunk is lost or comes twice; no frame is shown that was not sent |
+//! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; nobody writes what is another's |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
@@ -31,5 +32,6 @@ pub mod oob_session;
 pub mod pcapng;
 pub mod pml_peer;
 mod script;
+pub mod vic;
 mod wire;
 pub mod xdp_receive;

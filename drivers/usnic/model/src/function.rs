@@ -90,6 +90,8 @@ pub(crate) struct Function {
     pub(crate) takes: u64,
     pub(crate) strips: bool,
     pub(crate) stats: Stats,
+    /// What was counted before the counters were cleared.
+    past: [u64; 5],
     pub(crate) notify: Option<Wanted>,
     /// Queue pairs that are enabled, a bit each.
     qps: u64,
@@ -174,6 +176,7 @@ impl Function {
             takes: 0,
             strips: false,
             stats: Stats::default(),
+            past: [0; 5],
             notify: None,
             qps: 0,
             vlan_mode: 0,
@@ -233,9 +236,22 @@ impl Function {
         if let Some(second) = &mut self.devcmd2 {
             second.reset();
         }
-        self.stats = Stats::default();
+        self.clear_stats();
         self.put_table();
         self.io.config = Config::new(options, !self.is_pf(), self.layout.length);
+    }
+
+    /// Begins counting anew; the model itself forgets nothing.
+    pub(crate) fn clear_stats(&mut self) {
+        self.past = self.totals();
+        self.stats = Stats::default();
+    }
+
+    /// Since the model began: frames sent and received, those that met no filter or found no buffer, errors.
+    pub(crate) fn totals(&self) -> [u64; 5] {
+        let (tx, rx) = (&self.stats.tx, &self.stats.rx);
+        let now = [tx.ok, rx.ok, rx.drop, rx.no_bufs, tx.errors + rx.errors];
+        std::array::from_fn(|index| self.past[index] + now[index])
     }
 
     /// The client has gone: nothing of it is kept.

@@ -38,6 +38,8 @@ mod filter;
 mod folder;
 mod frame;
 mod function;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod io;
 mod layout;
 mod line;

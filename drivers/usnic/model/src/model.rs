@@ -15,6 +15,7 @@ use crate::engine;
 use crate::error::Error;
 use crate::fault::{Faults, script};
 use crate::folder::Folder;
+use crate::function::Function;
 use crate::options::Options;
 use crate::server::{Door, Mail, Post};
 use crate::violation::{Kind, Violations};
@@ -52,7 +53,7 @@ pub struct Counters {
 /// What a model did, all in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// By function, since its client came.
+    /// By function, since the model began.
     pub functions: BTreeMap<String, Counters>,
     /// How many violations there were of each kind.
     pub violations: BTreeMap<Kind, u64>,
@@ -143,7 +144,7 @@ impl Model {
         &self.violations
     }
 
-    /// What the functions did so far. Counters begin anew when a client comes.
+    /// What the functions did so far, for all their clients.
     pub fn summary(&self) -> Summary {
         self.ask(|world| world.summary()).unwrap_or_default()
     }
@@ -164,7 +165,8 @@ impl Model {
 
     /// Whether it still serves: a fault may have ended it.
     pub fn is_running(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
+        let has_thread = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        has_thread && !self.stop.load(Ordering::Relaxed)
     }
 
     /// Has the engine do something, and waits for it.
@@ -205,14 +207,14 @@ impl Drop for Model {
 
 impl World {
     fn summary(&mut self) -> Summary {
-        let of = |function: &crate::function::Function| {
-            let (tx, rx) = (&function.stats.tx, &function.stats.rx);
+        let of = |function: &Function| {
+            let [sent, received, dropped, no_bufs, errors] = function.totals();
             let counters = Counters {
-                sent: tx.ok,
-                received: rx.ok,
-                dropped: rx.drop,
-                no_bufs: rx.no_bufs,
-                errors: tx.errors + rx.errors,
+                sent,
+                received,
+                dropped,
+                no_bufs,
+                errors,
             };
             (function.io.name.clone(), counters)
         };

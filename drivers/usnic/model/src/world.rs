@@ -17,8 +17,8 @@ use crate::wq::Allowed;
 
 /// Frames of one queue in one turn.
 const BURST: usize = 32;
-/// Turns between two looks at what is not urgent: receive queues' enable, interrupts' masks.
-const SLOW: u32 = 8;
+/// Nanoseconds between two looks at what is not urgent: receive queues' enable, interrupts' masks.
+const SLOW: u64 = 5_000;
 
 /// The model's state; the engine's thread has it.
 pub(crate) struct World {
@@ -35,9 +35,8 @@ pub(crate) struct World {
     pub(crate) bridge: Option<Bridge>,
     /// It was told to die.
     pub(crate) is_over: bool,
-    turns: u32,
-    /// The last turn found nothing to do, so that there is time for everything.
-    was_idle: bool,
+    /// When it looked last at what is not urgent.
+    looked: u64,
 }
 
 impl World {
@@ -70,8 +69,7 @@ impl World {
             late: Vec::new(),
             bridge,
             is_over: false,
-            turns: 0,
-            was_idle: false,
+            looked: 0,
             context: Context {
                 begun: std::time::Instant::now(),
                 now: 0,
@@ -85,8 +83,10 @@ impl World {
     /// One turn; how much was done, and whether something waits for its time.
     pub(crate) fn turn(&mut self, now: u64) -> (usize, bool) {
         self.context.now = now;
-        self.turns = self.turns.wrapping_add(1);
-        let is_slow = self.was_idle || self.turns.is_multiple_of(SLOW);
+        let is_slow = now >= self.looked + SLOW;
+        if is_slow {
+            self.looked = now;
+        }
         self.deeds();
         let (mut done, mut waits) = (self.listen(), self.linger());
         for index in 0..self.functions.len() {
@@ -99,10 +99,12 @@ impl World {
             }
             waits |= self.command(index);
             for queue in 0..self.functions[index].wq.len() {
-                done += self.send(index, queue);
+                let Function { wq, io, .. } = &self.functions[index];
+                if !wq[queue].is_quiet(io) {
+                    done += self.send(index, queue);
+                }
             }
         }
-        self.was_idle = done == 0;
         (done, waits)
     }
 

@@ -75,6 +75,12 @@ impl Wq {
         self.again.clear();
     }
 
+    /// Whether there is nothing to do.
+    #[inline]
+    pub(crate) fn is_quiet(&self, io: &Io) -> bool {
+        self.again.is_empty() && self.ring.is_quiet(io)
+    }
+
     /// Fetches the next frame into `room`, if one is posted.
     pub(crate) fn next(
         &mut self,

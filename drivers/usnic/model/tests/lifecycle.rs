@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use client::queues::{Pair, TLV, steer};
+use client::scene::Scene;
 use client::{
     ADD_FILTER, CAPABILITY, CLOSE, CQ, Client, DEV_SPEC, DEVCMD, DISABLE, ENABLE_WAIT, FW_INFO, INIT,
     INIT_STATUS, INTR, MAC_ADDR, NOTIFY, OPEN, OPEN_STATUS, PROXY_BY_INDEX, QP_ENABLE, RQ, SOFT_RESET,
@@ -217,6 +218,22 @@ fn one_client_at_a_time_and_the_next_finds_a_function_as_new() {
     let _pair = Pair::new(&mut second, 0, 1 << 32, (64, 128));
     steer(&mut pf, 0, 1, 1, 0);
     assert_eq!(model.violations().list(), []);
+}
+
+#[test]
+fn what_was_counted_outlives_clients_and_resets() {
+    let (model, _folder) = model(|_| ());
+    let mut scene = Scene::new(&model, (64, 128));
+    let frame = scene.frame(b"counted");
+    scene.at_a.send(&mut scene.a, &frame);
+    scene.at_a.wait(&scene.a);
+    scene.a.reset();
+    drop(scene);
+    let summary = model.stop();
+    assert_eq!(
+        (summary.functions["vf0"].sent, summary.functions["vf1"].no_bufs),
+        (1, 1)
+    );
 }
 
 #[test]

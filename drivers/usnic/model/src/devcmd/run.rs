@@ -12,7 +12,7 @@ use crate::io::{Context, Wrong};
 use crate::notify::{self, Wanted};
 use crate::options::Policy;
 use crate::registers::devcmd::ERROR;
-use crate::stats::{self, Stats};
+use crate::stats;
 use crate::violation::Kind;
 
 /// Bytes of the firmware's description, and of its old form.
@@ -101,7 +101,7 @@ impl Scene<'_> {
                 let at = if command == C::QpStatsDump { 1 } else { 0 };
                 self.dump(target, origin, args[at], args[at + 1])?;
             }
-            C::StatsClear | C::QpStatsClear => self.functions[target].stats = Stats::default(),
+            C::StatsClear | C::QpStatsClear => self.functions[target].clear_stats(),
             C::Notify => out[1] = self.notify(target, args)?,
             C::SoftReset | C::HangReset => self.soft_reset(target),
             C::SetMacAddr => self.functions[target].mac = mac(args[0]),

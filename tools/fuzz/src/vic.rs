@@ -1,0 +1,6 @@
+//! The model of a VIC: two clients and the wire do what a script says (`drivers/usnic/model/src/fuzzing.rs`).
+
+/// Runs the input as a script.
+pub fn run(input: &[u8]) {
+    doorbell_vic::fuzzing::run(input);
+}
