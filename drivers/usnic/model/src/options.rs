@@ -139,9 +139,9 @@ pub struct LayoutOptions {
     pub strange: bool,
     /// A devcmd2 block.
     pub devcmd2: bool,
-    /// A window to adapter memory of this many bytes; 0: none.
+    /// A window to adapter memory of this many bytes; 0: none. It keeps what is written, and sends nothing by itself (9.7).
     pub mem: usize,
-    /// Group interrupt control blocks.
+    /// Group interrupt control blocks: they are there and do nothing, since how they are set up is not public (9.7).
     pub group_interrupts: bool,
     /// The legacy pending bits.
     pub pba_legacy: bool,

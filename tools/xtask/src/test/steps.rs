@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::workspace::{Member, TargetKind, Workspace, host};
 
 /// Folders whose unit tests run under AddressSanitizer: those that hold rooms for `unsafe`.
-const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "engine"];
+const SANITIZED: &[&str] = &["ring", "fabric", "drivers/shm", "drivers/usnic/model", "engine"];
 
 /// Folders all of whose tests, also those in `tests/`, run in release mode and under AddressSanitizer too: they are
 /// unsafe throughout, and their orderings are the optimiser's prey.
