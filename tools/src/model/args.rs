@@ -142,6 +142,9 @@ pub(crate) struct VicArgs {
     /// [M] How long a device command is BUSY
     #[arg(long, value_name = "US", default_value_t = 200)]
     devcmd_us: u64,
+    /// [M] How long one is that its caller does not wait for; Linux's enic bears nothing
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    nowait_us: u64,
     /// [M] How long OPEN, INIT and resets go on
     #[arg(long, value_name = "US", default_value_t = 1000)]
     two_part_us: u64,
@@ -336,6 +339,7 @@ impl VicArgs {
         let micros = std::time::Duration::from_micros;
         Timing {
             devcmd: micros(self.devcmd_us),
+            nowait: micros(self.nowait_us),
             two_part: micros(self.two_part_us),
             enable: micros(self.enable_us),
             disable: micros(self.disable_us),

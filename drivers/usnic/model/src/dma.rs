@@ -1,7 +1,8 @@
 //! The client's memory, by bus address: what a function may reach, and nothing else.
 //!
 //! ```text
-//!   DMA_MAP with a file, sealed against shrinking   mapped: a copy costs what a copy costs
+//!   DMA_MAP with a file, sealed against shrinking   mapped, whole and once however many parts there are of it: a guest behind an
+//!                                                   IOMMU makes one for each page. A copy costs what a copy costs
 //!           with another file                       read and written by calls: it could be cut short under a map
 //!           without a file                          asked for by messages (DMA_READ, DMA_WRITE), if the client answers these
 //! ```
@@ -15,7 +16,8 @@ use crate::map::Window;
 /// How a part is reached.
 #[derive(Debug)]
 enum Way {
-    Window(Window),
+    /// The file's window, and where in it the part begins.
+    Window(Arc<Window>, usize),
     File(OwnedFd, u64),
     Messages,
 }
@@ -59,7 +61,12 @@ pub(crate) struct Memory {
     line: Option<Arc<Line>>,
     /// Descriptions that a client may have at a time.
     most: usize,
+    /// The files of which parts are mapped.
+    files: Vec<(FileId, Arc<Window>)>,
 }
+
+/// What a file is, by whichever descriptor: its device and number, and whether it may be written by it.
+type FileId = (u64, u64, bool);
 
 impl Memory {
     /// Nothing yet, and at most so many parts; `line` is asked for what has no file.
@@ -69,7 +76,32 @@ impl Memory {
             last: 0,
             line,
             most,
+            files: Vec::new(),
         }
+    }
+
+    /// A part of a file, by the window of all of it; `None` where it has none.
+    fn window(&mut self, file: &OwnedFd, offset: u64, length: usize, writable: bool) -> Option<Way> {
+        let start = usize::try_from(offset).ok()?;
+        let told = rustix::fs::fstat(file).ok()?;
+        let id = (told.st_dev, told.st_ino, writable);
+        let known = self.files.iter().find(|(known, _)| *known == id);
+        let window = match known {
+            Some((_, window)) => Arc::clone(window),
+            None => {
+                let window = Arc::new(Window::new(file.as_fd(), writable).ok()?);
+                self.files.push((id, Arc::clone(&window)));
+                window
+            }
+        };
+        // A file that has grown since is read by calls beyond.
+        window.has(start, length).then_some(Way::Window(window, start))
+    }
+
+    /// Lets go of files of which nothing is left.
+    fn forget(&mut self) {
+        self.files.retain(|(_, window)| Arc::strong_count(window) > 1);
+        self.last = 0;
     }
 
     /// Lets the function reach `length` bytes at `first`.
@@ -94,9 +126,9 @@ impl Memory {
         }
         let way = match file {
             None => Way::Messages,
-            Some((file, offset)) => match Window::new(file.as_fd(), offset, size, writable) {
-                Ok(window) => Way::Window(window),
-                Err(_) => Way::File(file, offset),
+            Some((file, offset)) => match self.window(&file, offset, size, writable) {
+                Some(way) => way,
+                None => Way::File(file, offset),
             },
         };
         self.parts.insert(
@@ -119,14 +151,14 @@ impl Memory {
         let inside = |part: &Part| part.first >= first && end.is_some_and(|end| part.end <= end);
         let before = self.parts.len();
         self.parts.retain(|part| !inside(part));
-        self.last = 0;
+        self.forget();
         self.parts.len() < before
     }
 
     /// Takes back everything.
     pub(crate) fn clear(&mut self) {
         self.parts.clear();
-        self.last = 0;
+        self.forget();
     }
 
     #[inline]
@@ -155,7 +187,7 @@ impl Memory {
             }
             let within = at - part.first;
             let done = match &part.way {
-                Way::Window(window) => window.read(within as usize, now),
+                Way::Window(window, start) => window.read(start + within as usize, now),
                 Way::File(file, offset) => whole(rustix::io::pread(file, &mut *now, offset + within), count),
                 Way::Messages => self.line.as_ref().is_some_and(|line| line.dma_read(at, now)),
             };
@@ -180,7 +212,7 @@ impl Memory {
             }
             let within = at - part.first;
             let done = match &part.way {
-                Way::Window(window) => window.write(within as usize, now),
+                Way::Window(window, start) => window.write(start + within as usize, now),
                 Way::File(file, offset) => whole(rustix::io::pwrite(file, now, offset + within), count),
                 Way::Messages => self.line.as_ref().is_some_and(|line| line.dma_write(at, now)),
             };
@@ -199,11 +231,14 @@ impl Memory {
         self.write(at, &entry[..8])?;
         let last = at + 8;
         if let Some(part) = self.find(last)
-            && let Way::Window(window) = &self.parts[part].way
+            && let Way::Window(window, start) = &self.parts[part].way
         {
             let mut word = [0; 8];
             word.copy_from_slice(&entry[8..]);
-            if window.publish((last - self.parts[part].first) as usize, u64::from_le_bytes(word)) {
+            if window.publish(
+                start + (last - self.parts[part].first) as usize,
+                u64::from_le_bytes(word),
+            ) {
                 return Ok(());
             }
         }
@@ -241,6 +276,37 @@ mod tests {
     }
 
     const BOTH: (bool, bool) = (true, true);
+
+    #[test]
+    fn pages_of_one_file_share_one_window_and_end_where_they_end() {
+        let mut memory = Memory::new(100, None);
+        let file = file(0x10_0000, true);
+        // Backwards, as a guest may have them.
+        for page in 0..64_u64 {
+            let part = Some((file.try_clone().unwrap(), (63 - page) * 0x1000));
+            memory.map(page * 0x1000, 0x1000, BOTH, part).unwrap();
+        }
+        assert_eq!(memory.files.len(), 1);
+        memory.write(0x1000 - 4, b"abcdefgh").unwrap();
+        let mut seen = [0; 4];
+        rustix::io::pread(&file, &mut seen, 62 * 0x1000).unwrap();
+        assert_eq!(&seen, b"efgh");
+        rustix::io::pread(&file, &mut seen, 64 * 0x1000 - 4).unwrap();
+        assert_eq!(&seen, b"abcd");
+        assert!(
+            memory.write(64 * 0x1000 - 4, b"abcdefgh").is_err(),
+            "the file goes on, the part does not"
+        );
+        // Beyond its end.
+        let beyond = Some((file.try_clone().unwrap(), 0xf_f000));
+        memory.map(0x20_0000, 0x2000, BOTH, beyond).unwrap();
+        assert!(memory.read(0x20_1000, &mut seen).is_err());
+        assert!(memory.unmap(0, 64 * 0x1000));
+        assert!(
+            memory.files.is_empty(),
+            "the window is let go of with the last part"
+        );
+    }
 
     #[test]
     fn an_access_runs_over_parts_of_all_kinds_and_stops_at_a_gap() {

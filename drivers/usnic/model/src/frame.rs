@@ -128,6 +128,23 @@ fn l4(packet: &[u8], ip: &Ipv4) -> u16 {
     fold(add(part, pseudo))
 }
 
+/// Finishes a checksum over everything from `from` on, in whose field the sender has left the sum of the pseudo header, as Linux's enic
+/// asks for it: where it begins stands in the descriptor's header length, and where its field is in the segment size. Returns whether
+/// the field is there.
+pub(crate) fn finish_checksum(frame: &mut [u8], from: usize, field: usize) -> bool {
+    /// UDP's field is there, and zero means none.
+    const OF_UDP: usize = 6;
+    if field < from || field.checked_add(2).is_none_or(|end| end > frame.len()) {
+        return false;
+    }
+    let sum = match fold(add(&frame[from..], 0)) {
+        0 if field - from == OF_UDP => 0xffff,
+        sum => sum,
+    };
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    true
+}
+
 /// Makes checksums from scratch, whatever stands there: of the IPv4 header, of UDP or TCP behind it (4.5).
 pub(crate) fn make_checksums(frame: &mut [u8], of_ip: bool, of_l4: bool) {
     let parts = parse(frame);
@@ -232,6 +249,26 @@ mod tests {
         frame.extend([0, 0]);
         frame.extend(payload);
         frame
+    }
+
+    #[test]
+    fn a_prepared_checksum_is_finished_to_the_one_made_from_scratch() {
+        for body in [&b"a"[..], b"abcdef", b""] {
+            let mut whole = udp(body);
+            make_checksums(&mut whole, true, true);
+            let mut prepared = whole.clone();
+            // The pseudo header's sum, not inverted.
+            let length = (prepared.len() - 34) as u64;
+            let pseudo = !fold(add(&prepared[26..34], u64::from(UDP) + length));
+            prepared[40..42].copy_from_slice(&pseudo.to_be_bytes());
+            assert!(finish_checksum(&mut prepared, 34, 40));
+            assert_eq!(prepared, whole);
+        }
+        let mut short = [0; 60];
+        for (from, field) in [(34, 59), (34, 60), (34, 33), (34, usize::MAX), (61, 62)] {
+            assert!(!finish_checksum(&mut short, from, field), "{from} {field}");
+        }
+        assert_eq!(short, [0; 60]);
     }
 
     #[test]

@@ -56,6 +56,9 @@ impl Adapter {
     }
 }
 
+/// The SR-IOV function of the older generation, which enic drives as it does a physical one (section 1 of the reference).
+const ORDINARY_VF: u16 = 0x0071;
+
 /// How far a function has come to life by its own commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Life {
@@ -81,6 +84,7 @@ pub(crate) struct Function {
     pub(crate) interrupts: usize,
     pub(crate) devcmd: Devcmd,
     pub(crate) devcmd2: Option<Devcmd2>,
+    is_ordinary: bool,
     pub(crate) line: Option<Arc<Line>>,
     pub(crate) life: Life,
     /// Its address at the begin, and now.
@@ -168,6 +172,7 @@ impl Function {
             devcmd: Devcmd::new(devcmd, options.trap != Trap::None),
             devcmd2: layout.find(resource::DEVCMD2, 0).map(Devcmd2::new),
             layout,
+            is_ordinary: index == 0 || options.identity.vf_device == ORDINARY_VF,
             line: None,
             life: Life::default(),
             own_mac: mac,
@@ -186,6 +191,11 @@ impl Function {
         };
         function.put_table();
         Ok(function)
+    }
+
+    /// Its queues need no filters and no QP_ENABLE: it receives by its hardware address, as the vNICs do that Linux's enic drives.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        self.is_ordinary
     }
 
     pub(crate) fn is_pf(&self) -> bool {
@@ -334,7 +344,7 @@ impl Function {
     fn is_receiving(&self, context: &Context) -> bool {
         match self.life.enabled {
             Some(enabled) => enabled,
-            None => !self.is_pf() && !context.options.behaviour.vf_needs_enable,
+            None => !self.is_ordinary && !context.options.behaviour.vf_needs_enable,
         }
     }
 
@@ -353,15 +363,15 @@ impl Function {
         ) {
             (false, _) => None,
             (true, Some(filter)) => Some((filter.asked.rq as usize, filter.id as u16, entry::CLASSIFIER)),
-            // What no filter wants is the physical function's own, if it is for it.
-            (true, None) if self.is_pf() && self.wants(frame) => Some((0, 0, entry::RQ_ENET)),
+            // What no filter wants is an ordinary vNIC's own, if it is for it.
+            (true, None) if self.is_ordinary && self.wants(frame) => Some((0, 0, entry::RQ_ENET)),
             (true, None) => None,
         };
         let Some((queue, filter, kind)) = steered.filter(|(queue, ..)| *queue < self.rq.len()) else {
             self.stats.rx.drop += 1;
             return;
         };
-        if !self.is_pf() && !self.is_enabled(queue) {
+        if !self.is_ordinary && !self.is_enabled(queue) {
             self.stats.rx.no_bufs += 1;
             return;
         }

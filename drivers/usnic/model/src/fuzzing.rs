@@ -94,6 +94,7 @@ impl Scene {
         };
         options.timing = Timing {
             devcmd: Duration::ZERO,
+            nowait: Duration::ZERO,
             two_part: Duration::ZERO,
             enable: Duration::ZERO,
             disable: Duration::ZERO,

@@ -174,21 +174,23 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Maps a part of a file that is sealed against shrinking and long enough.
+    /// Maps a file that is sealed against shrinking, whole.
     ///
     /// # Errors
     /// Also where the file could be cut short while it is mapped, which would end this process.
-    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, length: usize, writable: bool) -> io::Result<Self> {
+    pub(crate) fn new(file: BorrowedFd<'_>, writable: bool) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
-        let end = offset
-            .checked_add(length as u64)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        if !seals.contains(SealFlags::SHRINK) || end > size {
+        if !seals.contains(SealFlags::SHRINK) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let map = Mapping::new(file, offset, length, writable)?;
+        let size = usize::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        let map = Mapping::new(file, 0, size, writable)?;
         Ok(Self { map, writable })
+    }
+
+    /// Whether all these bytes are inside.
+    pub(crate) fn has(&self, at: usize, count: usize) -> bool {
+        self.map.has(at, count)
     }
 
     /// Copies bytes out; false where they are not all inside.
@@ -233,13 +235,13 @@ mod tests {
         shared.put(0x14, 5);
         assert_eq!((shared.get64(0x10), shared.swap(0x14, 0)), (0x5_1122_3344, 5));
         assert!(rustix::fs::ftruncate(shared.file(), 0).is_err(), "sealed");
-        let other = Window::new(shared.file(), 4096, 4096, false).unwrap();
+        let other = Window::new(shared.file(), false).unwrap();
         shared.put64(4096 + 8, 7);
         let mut bytes = [0; 8];
-        assert!(other.read(8, &mut bytes));
+        assert!(other.read(4096 + 8, &mut bytes));
         assert_eq!(bytes, 7u64.to_le_bytes());
         assert!(!other.write(8, &bytes) && !other.publish(8, 1), "read only");
-        assert!(!other.read(4089, &mut bytes) && !other.read(usize::MAX, &mut bytes));
+        assert!(!other.read(8185, &mut bytes) && !other.read(usize::MAX, &mut bytes));
         shared.fill(0xff);
         assert_eq!(shared.get(8188), u32::MAX);
     }
@@ -248,14 +250,10 @@ mod tests {
     fn what_could_be_cut_short_is_not_mapped() {
         let file = rustix::fs::memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
-        assert!(Window::new(file.as_fd(), 0, 8192, true).is_err());
+        assert!(Window::new(file.as_fd(), true).is_err());
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-        assert!(Window::new(file.as_fd(), 0, 8192, true).is_ok());
-        assert!(
-            Window::new(file.as_fd(), 4096, 8192, true).is_err(),
-            "longer than the file"
-        );
-        let window = Window::new(file.as_fd(), 0, 8192, true).unwrap();
+        let window = Window::new(file.as_fd(), true).unwrap();
+        assert!(window.has(4096, 4096) && !window.has(4096, 4097) && !window.has(usize::MAX, 2));
         assert!(window.publish(8, 1) && !window.publish(4, 1) && !window.publish(8192, 1));
     }
 }

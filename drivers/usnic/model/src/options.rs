@@ -60,7 +60,7 @@ impl Default for Options {
             bridge: None,
             script: String::new(),
             violations: None,
-            most_maps: 16_384,
+            most_maps: 65_536,
         }
     }
 }
@@ -200,6 +200,9 @@ pub enum Policy {
 pub struct Timing {
     /// A device command is BUSY.
     pub devcmd: Duration,
+    /// One that its caller does not wait for is BUSY. Linux's enic gives up where it finds the last one BUSY still, and asks OPEN_STATUS
+    /// right after OPEN: so there is nothing to be seen of it, where the block is messages.
+    pub nowait: Duration,
     /// OPEN, INIT and resets go on after their command is done.
     pub two_part: Duration,
     /// From enable to running.
@@ -215,6 +218,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             devcmd: Duration::from_micros(200),
+            nowait: Duration::ZERO,
             two_part: Duration::from_millis(1),
             enable: Duration::from_micros(5),
             disable: Duration::from_micros(50),

@@ -205,9 +205,13 @@ impl World {
         let function = &mut self.functions[index];
         match region {
             0 if function.is_removed => {}
-            0 => function
-                .write_registers(&self.context, at, bytes)
-                .map_err(|Outside| SHORT)?,
+            0 => {
+                function
+                    .write_registers(&self.context, at, bytes)
+                    .map_err(|Outside| SHORT)?;
+                // One that takes no time is over before its writer looks.
+                self.command(index);
+            }
             CONFIG => {
                 if function.io.config.write(at, bytes).ok_or(SHORT)? == Effect::Reset {
                     self.reset(index);

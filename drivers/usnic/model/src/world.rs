@@ -128,7 +128,7 @@ impl World {
     }
 
     /// The function's devcmd; whether one is under way.
-    fn command(&mut self, index: usize) -> bool {
+    pub(crate) fn command(&mut self, index: usize) -> bool {
         let Self {
             context,
             functions,
@@ -195,7 +195,7 @@ impl World {
             } = self;
             let function = &mut functions[index];
             let allowed = Allowed(
-                function.is_pf()
+                function.is_ordinary()
                     || !context.options.behaviour.transmit_needs_qp
                     || function.is_enabled(queue),
             );
@@ -207,7 +207,7 @@ impl World {
                 break;
             };
             if !std::mem::replace(&mut wq.checked, true)
-                && !function.is_pf()
+                && !function.is_ordinary()
                 && !adapter.filters.has(index, queue)
             {
                 let wrong = Wrong::new(Kind::NoFilter, "the pair transmits, and no filter leads to it");

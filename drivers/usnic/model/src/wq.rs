@@ -157,6 +157,7 @@ impl Wq {
     /// Collects descriptors up to the end of a frame; `None` where it is not there yet.
     fn gather(&self, io: &mut Io, context: &Context, room: &mut [u8]) -> Result<Option<Fetched>, Stop> {
         let (mut length, mut digest) = (0, 0);
+        let mut first = None;
         for count in 1..=self.ring.available() {
             let slot = self.ring.slot(count - 1);
             let dma = || Stop {
@@ -165,6 +166,8 @@ impl Wq {
             };
             let bytes = self.ring.descriptor(io, context, slot).ok_or_else(dma)?;
             let desc = WqDesc::parse(&bytes);
+            // What is to be done to a frame stands in its first descriptor; Linux's enic leaves it out of the others.
+            let asked = *first.get_or_insert(desc);
             let size = match usize::from(desc.length) {
                 0 if context.options.behaviour.zero_is_16k => 16_384,
                 0 => {
@@ -200,6 +203,11 @@ impl Wq {
             }
             length += size;
             if desc.eop {
+                let desc = WqDesc {
+                    eop: true,
+                    cq_entry: desc.cq_entry,
+                    ..asked
+                };
                 return self.whole(io, context, &desc, room, (count, length, digest));
             }
         }
@@ -271,7 +279,17 @@ impl Wq {
                 ));
             }
             Mode::CsumL4 => {
-                not_modelled("checksums over a prepared sum are not modelled; the frame is sent as it is")
+                let (from, field) = (usize::from(desc.header_length), usize::from(desc.mss));
+                if !frame::finish_checksum(&mut room[..length], from, field) {
+                    let what = "a checksum's field is outside of what it covers";
+                    return Err(stop(
+                        status::DESCRIPTOR,
+                        Kind::Descriptor,
+                        what,
+                        desc.mss.into(),
+                        desc.header_length.into(),
+                    ));
+                }
             }
             Mode::Reserved => not_modelled("offload mode 1 is reserved; the frame is sent as it is"),
         }

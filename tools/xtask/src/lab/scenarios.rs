@@ -194,7 +194,7 @@ const ENIC: Scenario = Scenario {
         qemu: Qemu::Q11,
         devices: VIC_FOR_ENIC,
         beside: &[Beside {
-            words: "model vic --dir @/vic --vfs 1 --device 0071 --policy permissive --wq 2 --rq 2 --cq 4 --intr 6 --strict",
+            words: "model vic --dir @/vic --vfs 1 --device 0071 --policy permissive --wq 2 --rq 2 --cq 4 --intr 6 --trap all --strict",
             ready: "@/vic/vf0.sock",
         }],
         modules: &["enic"],

@@ -122,6 +122,8 @@ impl Devcmd {
         let due = match fault {
             Some(Action::Busy(Duration::MAX)) => u64::MAX,
             Some(Action::Busy(time)) => context.after(time),
+            _ if Word(command).is_nowait() && context.options.timing.nowait.is_zero() => 0,
+            _ if Word(command).is_nowait() => context.after(context.options.timing.nowait),
             _ => context.after(context.options.timing.devcmd),
         };
         self.busy = Some(Busy {

@@ -40,7 +40,12 @@ impl Function {
             }
             C::InitStatus => (out[0], out[1]) = (going_on(self.life.init_done), 0),
             C::Enable if !self.life.inited && !any_order => return Err(errno::BAD_STATE),
-            C::Enable => self.life.enabled = Some(true),
+            C::Enable => {
+                self.life.enabled = Some(true);
+                // The link's state is news then: Linux's enic, with vectors, looks at it only when it is rung for, and a ring that comes
+                // before it knows that NOTIFY is done is lost on it. \[M\]
+                self.tell(context, adapter, true);
+            }
             C::Disable => self.life.enabled = Some(false),
             C::Deinit => (self.life.inited, self.life.enabled) = (false, Some(false)),
             C::Close => {
