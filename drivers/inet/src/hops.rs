@@ -163,7 +163,9 @@ impl Hops {
         if !self.announced {
             self.announced = announce(self.own).is_some_and(|packet| tx.send_own(&packet));
         }
-        let mut asked: Vec<IpAddr> = Vec::new();
+        // In place: housekeeping takes no memory either.
+        let mut asked = [None; AT_A_TIME];
+        let mut asks = 0;
         let count = self.list.len();
         for at in 0..count {
             let peer = (self.turn + at) % count;
@@ -171,7 +173,7 @@ impl Hops {
             if now < hop.due {
                 continue;
             }
-            if asked.len() == AT_A_TIME {
+            if asks == AT_A_TIME {
                 // Its turn comes first with the next look.
                 self.turn = peer;
                 return;
@@ -180,8 +182,9 @@ impl Hops {
             hop.due = now + hop.patience;
             hop.patience = (hop.patience * 2).min(ASK_MOST);
             let station = hop.station;
-            if !asked.contains(&station) {
-                asked.push(station);
+            if !asked.contains(&Some(station)) {
+                asked[asks] = Some(station);
+                asks += 1;
                 self.question(station, tx);
             }
         }

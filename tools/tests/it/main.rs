@@ -18,5 +18,6 @@ mod rails;
 mod run;
 mod scaling;
 mod trouble;
+mod usnic;
 mod ways;
 mod xdp;
