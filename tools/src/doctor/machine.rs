@@ -145,7 +145,7 @@ const LONG_WAKE_US: u64 = 20;
 fn sleep_states(walk: &mut Walk, system: &System) {
     let cores = system.cores();
     let Some(core) = cores.first() else {
-        return walk.not_applicable("sleep-states", "no core is known");
+        return walk.not_applicable("sleep", "no core is known");
     };
     let folder = format!("/sys/devices/system/cpu/cpu{core}/cpuidle");
     let of = |state: &String| {
@@ -155,12 +155,12 @@ fn sleep_states(walk: &mut Walk, system: &System) {
         on.then(|| (wakes, system.text(&at("name")).unwrap_or_else(|| state.clone())))
     };
     match system.names(&folder).iter().filter_map(of).max() {
-        None => walk.not_applicable("sleep-states", "how cores sleep is not this system's to set"),
+        None => walk.not_applicable("sleep", "how cores sleep is not this system's to set"),
         Some((wakes, name)) if wakes <= LONG_WAKE_US => {
-            walk.ok("sleep-states", format!("the deepest, {name}, is left within {wakes} µs"));
+            walk.ok("sleep", format!("the deepest, {name}, is left within {wakes} µs"));
         }
         Some((wakes, name)) => walk.note(
-            "sleep-states",
+            "sleep",
             format!("a core in {name} takes {wakes} µs to wake: ranks that sleep while they wait feel it, those that poll do not"),
             vec![Fix::run(
                 format!(
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_deep_sleep_is_noted_until_it_is_forbidden() {
         let fake = Fake::new();
-        assert_eq!(step(&fake, "sleep-states").is, Is::NotApplicable);
+        assert_eq!(step(&fake, "sleep").is, Is::NotApplicable);
         let state = |number: u32, name: &str, latency: u32, disable: u32| {
             for (file, value) in [
                 ("name", name.to_owned()),
@@ -282,18 +282,15 @@ mod tests {
         };
         state(0, "POLL", 0, 0);
         state(1, "C1", 2, 0);
-        assert_eq!(
-            step(&fake, "sleep-states").saw,
-            "the deepest, C1, is left within 2 µs"
-        );
+        assert_eq!(step(&fake, "sleep").saw, "the deepest, C1, is left within 2 µs");
         state(2, "C6", 133, 0);
-        let noted = step(&fake, "sleep-states");
+        let noted = step(&fake, "sleep");
         assert!(
             noted.is == Is::Note && noted.saw.contains("C6 takes 133 µs"),
             "{noted:?}"
         );
         state(2, "C6", 133, 1);
-        assert_eq!(step(&fake, "sleep-states").is, Is::Ok);
+        assert_eq!(step(&fake, "sleep").is, Is::Ok);
     }
 
     #[test]

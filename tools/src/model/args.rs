@@ -223,7 +223,7 @@ pub(crate) struct VicArgs {
     /// [M] Unknown commands that nobody waits for end without ERROR
     #[arg(long)]
     nowait_silent: bool,
-    /// [M] The same filter twice is taken
+    /// [M] The same filter twice for one function is taken
     #[arg(long)]
     twin_filters: bool,
     /// [M] The oldest filter wins, instead of the most specific

@@ -282,8 +282,9 @@ impl Filters {
 
     /// Takes a filter: its number, or an error's.
     pub(crate) fn add(&mut self, owner: usize, asked: Asked, twins: bool) -> Result<u32, u8> {
-        // \[M\] The same match twice is refused, whoever has it.
-        if !twins && self.rows.iter().any(|row| row.asked.wanted == asked.wanted) {
+        // \[M\] The same match twice is refused to one function. Several may have it, or only one of them would hear broadcasts.
+        let is_twin = |row: &Filter| row.owner == owner && row.asked.wanted == asked.wanted;
+        if !twins && self.rows.iter().any(is_twin) {
             return Err(errno::INVALID);
         }
         if self.rows.len() >= self.most {

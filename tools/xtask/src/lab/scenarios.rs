@@ -53,7 +53,7 @@ pub(super) struct Beside {
     pub(super) ready: &'static str,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF, ENIC];
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF, VIC];
 
 const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
@@ -186,24 +186,41 @@ const IGBVF: Scenario = Scenario {
     }],
 };
 
-const ENIC: Scenario = Scenario {
-    name: "enic",
-    about: "the model of a VIC, judged by the kernel's own driver for the card: probe, link, ping, iperf3",
-    guests: &[Guest {
-        name: "enic, Linux 6.12",
-        qemu: Qemu::Q11,
-        devices: VIC_FOR_ENIC,
-        beside: &[Beside {
-            words: "model vic --dir @/vic --vfs 1 --device 0071 --policy permissive --wq 2 --rq 2 --cq 4 --intr 6 --trap all --strict",
-            ready: "@/vic/vf0.sock",
-        }],
-        modules: &["enic"],
-        programs: &[],
-        script: include_str!("guest/enic.sh"),
-        short: true,
-        limit: Duration::from_secs(240),
-        ..IGB_VFS
-    }],
+const VIC: Scenario = Scenario {
+    name: "vic",
+    about: "the model of a VIC as a PCI device: judged by the kernel's own driver for the card, and driven by ours",
+    guests: &[
+        Guest {
+            name: "enic, Linux 6.12",
+            qemu: Qemu::Q11,
+            devices: VIC_FOR_ENIC,
+            beside: &[Beside {
+                words: "model vic --dir @/vic --vfs 1 --device 0071 --policy permissive --wq 2 --rq 2 --cq 4 --intr 6 --trap all --strict",
+                ready: "@/vic/vf0.sock",
+            }],
+            modules: &["enic"],
+            programs: &[],
+            script: include_str!("guest/enic.sh"),
+            short: true,
+            limit: Duration::from_secs(240),
+            ..IGB_VFS
+        },
+        Guest {
+            name: "usnic, Linux 6.12",
+            qemu: Qemu::Q11,
+            devices: VIC_FOR_USNIC,
+            beside: &[Beside {
+                words: "model vic --dir @/vic --vfs 2 --policy permissive --strict",
+                ready: "@/vic/vf1.sock",
+            }],
+            modules: &["vfio_pci", "vfio_iommu_type1"],
+            programs: &[],
+            script: include_str!("guest/usnic.sh"),
+            short: true,
+            limit: Duration::from_secs(240),
+            ..IGB_VFS
+        },
+    ],
 };
 
 /// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
@@ -293,6 +310,16 @@ const VIC_FOR_ENIC: &[&str] = &[
     "-device pcie-root-port,id=rp0,slot=1,chassis=1 -device pcie-root-port,id=rp1,slot=2,chassis=2",
     "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/pf.sock\"}}",
     "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp1\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/vf0.sock\"}}",
+];
+
+const VIC_FOR_USNIC: &[&str] = &[
+    "-object memory-backend-memfd,id=m0,size=1024M,share=on -machine memory-backend=m0",
+    "-device intel-iommu,intremap=on,caching-mode=on",
+    "-device pcie-root-port,id=rp0,slot=1,chassis=1 -device pcie-root-port,id=rp1,slot=2,chassis=2",
+    "-device pcie-root-port,id=rp2,slot=3,chassis=3",
+    "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/pf.sock\"}}",
+    "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp1\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/vf0.sock\"}}",
+    "-device {\"driver\":\"vfio-user-pci\",\"bus\":\"rp2\",\"socket\":{\"type\":\"unix\",\"path\":\"@/vic/vf1.sock\"}}",
 ];
 
 const IGB_ALONE: &[&str] = &[
