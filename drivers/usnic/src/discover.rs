@@ -38,7 +38,7 @@ impl UsnicDriver {
             Err(error) => Candidate::rejected(name, error.to_string(), "see `doorbell doctor`"),
         };
         let mut facts = candidate.fact("interface", object.to_string());
-        if let Some(address) = address {
+        if let Some(address) = address.filter(|_| !object.is_any()) {
             facts = facts.fact("address", address);
         }
         let agent = agent_socket(&self.config, object).filter(|socket| socket.exists());
@@ -63,7 +63,11 @@ impl UsnicDriver {
     /// One that a process models: whether it is there is seen at its socket.
     fn of_model(&self, name: RailName, object: &Object) -> Candidate {
         let socket = object.socket().unwrap_or_default();
-        let there = if socket.exists() {
+        let there = if object
+            .each()
+            .iter()
+            .any(|one| one.socket().is_some_and(|socket| socket.exists()))
+        {
             Ok(())
         } else {
             Err(doorbell_inet::unusable(

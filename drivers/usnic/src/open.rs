@@ -110,26 +110,56 @@ pub(crate) fn plan(name: &RailName, config: &UsnicConfig) -> Result<Plan, RailEr
     })
 }
 
-/// The device that the name means.
-pub(crate) fn claim(name: &RailName, plan: &Plan) -> Result<Claim, RailError> {
-    let claimed = match &plan.object {
-        Object::Pci(bdf) => Claim::open(*bdf, plan.layout.bytes() as u64),
-        Object::Model { .. } => {
-            let socket = plan.object.socket().unwrap_or_default();
-            return Claim::connect(&socket).map_err(|error| {
-                let fix = format!(
-                    "start the model: doorbell model vic --dir {}",
-                    folder(&socket).display()
-                );
-                unusable(name, error.reason(), fix)
-            });
+/// The device that the name means, and what its rail shall be.
+pub(crate) fn claim(name: &RailName, config: &UsnicConfig, plan: Plan) -> Result<(Claim, Plan), RailError> {
+    match &plan.object {
+        Object::Pci(bdf) => {
+            let claimed = Claim::open(*bdf, plan.layout.bytes() as u64);
+            let claim = claimed.map_err(|error| unusable(name, error.reason(), error.fix()))?;
+            Ok((claim, plan))
         }
-    };
-    claimed.map_err(|error| unusable(name, error.reason(), error.fix()))
+        Object::Model { folder, .. } => claim_modelled(name, config, &plan, folder),
+    }
 }
 
-fn folder(socket: &Path) -> PathBuf {
-    socket.parent().map(Path::to_owned).unwrap_or_default()
+/// The first that is free of those that may be meant.
+fn claim_modelled(
+    name: &RailName,
+    config: &UsnicConfig,
+    plan: &Plan,
+    folder: &Path,
+) -> Result<(Claim, Plan), RailError> {
+    let mut refused = None;
+    for object in plan.object.each() {
+        match Claim::connect(&object.socket().unwrap_or_default()) {
+            Ok(claim) => {
+                let address = config.address_of(name, &object)?;
+                let layout = plan.layout;
+                return Ok((
+                    claim,
+                    Plan {
+                        object,
+                        address,
+                        layout,
+                    },
+                ));
+            }
+            Err(error) => refused = Some(error.reason()),
+        }
+    }
+    let start = format!("start the model: doorbell model vic --dir {}", folder.display());
+    let (reason, fix) = match refused {
+        Some(last) if plan.object.is_any() => (
+            format!("no function of the model is free; of the last one: {last}"),
+            format!("{start} --vfs N, with more functions"),
+        ),
+        Some(reason) => (reason, start),
+        None => {
+            let reason = format!("nobody has made a socket of a function in {}", folder.display());
+            (reason, start)
+        }
+    };
+    Err(unusable(name, reason, fix))
 }
 
 /// The physical function's address, where this machine knows it.

@@ -29,16 +29,18 @@ pub(crate) fn is_usnic(device: (u16, u16)) -> bool {
 pub enum Object {
     /// One of this machine.
     Pci(Bdf),
-    /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`.
+    /// `model/DIR/vf0`: a process models it, and listens at `DIR/vf0.sock`. `model/DIR/vf*` is any virtual one that nobody has.
     Model {
         /// The folder of sockets.
         folder: PathBuf,
-        /// `pf`, or `vf` and a number.
+        /// `pf`, or `vf` and a number, or [`ANY`].
         function: String,
     },
 }
 
 const MODEL: &str = "model/";
+/// Any virtual function of a model.
+const ANY: &str = "vf*";
 
 impl Object {
     /// Reads the object of a rail's name, or what an agent is told.
@@ -52,10 +54,12 @@ impl Object {
                 .map(Self::Pci)
                 .map_err(|_| format!("`{text}` is no PCI address, and does not begin with `{MODEL}`"));
         };
-        let wrong = || format!("`{text}` names no function of a model: model/DIR/vf0, or model/DIR/pf");
+        let wrong =
+            || format!("`{text}` names no function of a model: model/DIR/vf0, model/DIR/vf* or model/DIR/pf");
         let (folder, function) = rest.rsplit_once('/').ok_or_else(wrong)?;
         let number = function.strip_prefix("vf").map(str::parse::<u16>);
-        if folder.is_empty() || function != "pf" && !matches!(number, Some(Ok(_))) {
+        let is_known = ["pf", ANY].contains(&function) || matches!(number, Some(Ok(_)));
+        if folder.is_empty() || !is_known {
             return Err(wrong());
         }
         Ok(Self::Model {
@@ -83,6 +87,37 @@ impl Object {
             Self::Pci(_) => None,
             Self::Model { folder, function } => Some(folder.join(format!("{function}.sock"))),
         }
+    }
+
+    /// Whether it leaves open which function of a model is meant.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        matches!(self, Self::Model { function, .. } if function == ANY)
+    }
+
+    /// All that may be meant, by their numbers: those whose sockets are there, where it is any; else itself.
+    #[must_use]
+    pub fn each(&self) -> Vec<Self> {
+        let Self::Model { folder, function } = self else {
+            return vec![self.clone()];
+        };
+        if function != ANY {
+            return vec![self.clone()];
+        }
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let number = |name: &std::ffi::OsStr| {
+            let name = name.to_str()?.strip_prefix("vf")?.strip_suffix(".sock")?;
+            name.parse::<u16>().ok()
+        };
+        let mut numbers: Vec<u16> = entries.filter_map(|entry| number(&entry.file_name())).collect();
+        numbers.sort_unstable();
+        numbers
+            .into_iter()
+            .map(|number| Self::Model {
+                folder: folder.clone(),
+                function: format!("vf{number}"),
+            })
+            .collect()
     }
 
     /// The number by which the physical function's firmware knows it: on PCI, the device and function number less one.
@@ -205,6 +240,34 @@ mod tests {
         assert!(
             said.contains("no PCI address") && said.contains("model/DIR/vf0"),
             "{said}"
+        );
+    }
+
+    #[test]
+    fn any_function_of_a_model_is_each_whose_socket_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "vf10.sock",
+            "vf2.sock",
+            "vf0.sock",
+            "pf.sock",
+            "agent.sock",
+            "vfx.sock",
+            "vf1",
+        ] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let of =
+            |function: &str| Object::parse(&format!("model/{}/{function}", folder.path().display())).unwrap();
+        let any = of("vf*");
+        assert!(any.is_any() && !of("vf2").is_any());
+        assert_eq!(any.each(), ["vf0", "vf2", "vf10"].map(of));
+        assert_eq!(of("vf7").each(), [of("vf7")]);
+        assert!(
+            Object::parse("model/no-such-folder-here/vf*")
+                .unwrap()
+                .each()
+                .is_empty()
         );
     }
 }

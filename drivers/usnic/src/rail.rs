@@ -72,7 +72,7 @@ impl UsnicRail {
     /// [`RailError::Unusable`] with the first step that is broken and its fix.
     pub fn open(name: &RailName, config: &UsnicConfig) -> Result<Self, RailError> {
         let plan = Self::plan(name, config)?;
-        let claim = open::claim(name, &plan)?;
+        let (claim, plan) = open::claim(name, config, plan)?;
         Self::begin(name, config, &plan, claim)
     }
 

@@ -45,6 +45,8 @@ pub(in crate::doctor) fn model(name: &RailName) -> Chain {
                 ));
             }
         };
+        // Of any function, the first one is looked at that is there.
+        let object = object.each().into_iter().next().unwrap_or(object);
         let socket = object.socket().unwrap_or_default();
         if !socket.exists() {
             return Err(walk.broken(
