@@ -77,8 +77,12 @@ pub(crate) enum Command {
     /// Ping every pair of ranks over every rail
     Links(LinksArgs),
     /// Be a device: a process that a driver can be tried on, without hardware
+    #[command(after_help = concat!(exits!(), "\
+Examples:\n  doorbell model vic\n  doorbell model vic --help\n  doorbell model vic --dir /tmp/vic --vfs 4"))]
     Model(ModelArgs),
     /// Own a physical function, for the rails over its virtual ones
+    #[command(after_help = concat!(exits!(), "\
+Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model/D/pf"))]
     Agent {
         /// The kind of rail
         #[command(subcommand)]
@@ -926,6 +930,8 @@ mod tests {
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
             let alone = [
+                "agent",
+                "model",
                 "counters",
                 "raw-udp",
                 "key",

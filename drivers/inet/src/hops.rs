@@ -144,8 +144,8 @@ impl Hops {
     }
 
     fn learn(&mut self, ip: IpAddr, mac: Mac, now: Time, tx: &mut impl Speaker) {
-        // Nobody else has our address; who says so is mistaken, or lies.
-        if mac == self.own.1 {
+        // Nobody else has our IP address; who says so is mistaken, or lies. Functions of one adapter may share its hardware address.
+        if ip == self.own.0 {
             return;
         }
         for (peer, hop) in self.list.iter_mut().enumerate() {

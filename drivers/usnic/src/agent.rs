@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use doorbell_fabric::ether::Mac;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
 use rustix::io::Errno as SystemErrno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
@@ -36,7 +37,7 @@ const ASK: Duration = Duration::from_secs(1);
 /// ARP's ethertype: the only one that is steered for others.
 const ARP: u16 = 0x0806;
 /// Who may connect to a socket waits here.
-const BACKLOG: i32 = 16;
+const BACKLOG: i32 = 128;
 
 /// A process at the other end.
 struct Line {
@@ -68,6 +69,8 @@ pub struct Agent {
     pf: Pf,
     listener: OwnedFd,
     path: PathBuf,
+    /// The socket's file, by device and number.
+    made: (u64, u64),
     lines: Vec<Line>,
     user: u32,
     news: Option<News>,
@@ -91,27 +94,36 @@ impl Agent {
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        if rustix::fs::lstat(path).is_ok() {
-            if rustix::net::connect(new().map_err(failed)?, &address).is_ok() {
+        if let Ok(there) = rustix::fs::lstat(path) {
+            // Only a socket that nobody serves any more is replaced.
+            let is_socket = FileType::from_raw_mode(there.st_mode) == FileType::Socket;
+            let refused = rustix::net::connect(new().map_err(failed)?, &address).err();
+            if !is_socket || refused != Some(SystemErrno::CONNREFUSED) {
+                let what = if is_socket {
+                    "somebody listens at"
+                } else {
+                    "there is a file that is no socket:"
+                };
                 return Err(Trouble::agent(
-                    format!("another agent listens at {}", path.display()),
-                    "end it, or name another socket with --socket",
+                    format!("{what} {}", path.display()),
+                    "end who has it, or name another socket with --socket",
                 ));
             }
             rustix::fs::unlink(path).map_err(failed)?;
         }
         let listener = new().map_err(failed)?;
-        // Whoever connects before this is looked at all the same.
-        let own = rustix::fs::Mode::from_raw_mode(0o600);
-        bind(&listener, &address)
-            .and_then(|()| rustix::fs::chmod(path, own))
+        // The file gets the socket's own mode: nothing is changed by its name, which somebody else may have taken by then.
+        rustix::fs::fchmod(&listener, rustix::fs::Mode::from_raw_mode(0o600))
+            .and_then(|()| bind(&listener, &address))
             .and_then(|()| listen(&listener, BACKLOG))
             .map_err(failed)?;
+        let made = rustix::fs::lstat(path).map_err(failed)?;
         let (news, life) = (pf.news(), pf.life());
         Ok(Self {
             pf,
             listener,
             path: path.to_owned(),
+            made: (made.st_dev, made.st_ino),
             lines: Vec::new(),
             user: rustix::process::geteuid().as_raw(),
             news,
@@ -360,6 +372,9 @@ impl Drop for Agent {
             line.is_over = true;
         }
         self.lines_end();
-        let _ = rustix::fs::unlink(&self.path);
+        // What stands there by now may be somebody else's.
+        if rustix::fs::lstat(&self.path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.made) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
     }
 }

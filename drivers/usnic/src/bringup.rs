@@ -98,11 +98,12 @@ impl Bringup {
         for pair in 0..2 {
             steps.push_back(Step::Off(Side::Receive, pair));
         }
-        if std::mem::take(&mut held.is_steered) {
+        // Each is forgotten here once it is known to be gone there: a bring-up that fails before that is followed by another one.
+        if held.is_steered {
             steps.extend([0, 1].map(|pair| Step::Forget(Request::Disable(pair))));
         }
-        let filters = std::mem::take(&mut held.filters).into_iter();
-        steps.extend(filters.map(|filter| Step::Forget(Request::Unsteer(filter))));
+        let filters = held.filters.iter();
+        steps.extend(filters.map(|filter| Step::Forget(Request::Unsteer(*filter))));
         let policy = held.vf_commands;
         if policy != VfCommands::Skip {
             let notify = [held.notify_bus(), NOTIFY_BYTES as u64 | NO_INTERRUPT];
@@ -341,7 +342,18 @@ fn steered(
         }
         // The device's own word against a filter that is only wished for; anything else is no word.
         (Step::Wish(_), Err(trouble)) if trouble.errno().is_some() => Ok(()),
-        (Step::Forget(_), _) => Ok(()),
+        (Step::Forget(request), ended) => {
+            // The device's own word that there is no such thing is as good.
+            let is_gone = ended
+                .as_ref()
+                .map_or_else(|trouble| trouble.errno().is_some(), |_| true);
+            match request {
+                Request::Unsteer(filter) if is_gone => held.filters.retain(|other| *other != filter),
+                Request::Disable(1) if is_gone => held.is_steered = false,
+                _ => {}
+            }
+            Ok(())
+        }
         (_, ended) => ended.map(drop),
     }
 }

@@ -144,16 +144,24 @@ fn claim_modelled(
                     },
                 ));
             }
-            Err(error) => refused = Some(error.reason()),
+            Err(error) => refused = Some(error),
         }
     }
     let start = format!("start the model: doorbell model vic --dir {}", folder.display());
+    let is_busy = |error: &doorbell_vfio::Error| matches!(error, doorbell_vfio::Error::Refused { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy);
     let (reason, fix) = match refused {
-        Some(last) if plan.object.is_any() => (
-            format!("no function of the model is free; of the last one: {last}"),
-            format!("{start} --vfs N, with more functions"),
-        ),
-        Some(reason) => (reason, start),
+        Some(last) if is_busy(&last) => {
+            let whose = if plan.object.is_any() {
+                "all functions of the model"
+            } else {
+                "the function"
+            };
+            (
+                format!("another process has {whose}"),
+                "end it, name another function, or start the model with more of them (--vfs N)".to_owned(),
+            )
+        }
+        Some(last) => (last.reason(), start),
         None => {
             let reason = format!("nobody has made a socket of a function in {}", folder.display());
             (reason, start)

@@ -137,7 +137,7 @@ impl ReceiveRing {
     /// Whether enough has been given for a write of the register while frames come in.
     #[inline]
     pub(crate) fn has_batch(&self) -> bool {
-        self.given - self.told >= GIVE_BACK
+        self.given - self.told >= GIVE_BACK.min(self.place.entries as u64 / 4)
     }
 
     /// Tells the device of everything given.

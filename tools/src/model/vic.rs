@@ -1,6 +1,6 @@
 //! `doorbell model vic`: starts the model, says where it is, and stays until it is told to go.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,17 +72,28 @@ fn hear(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), ToolError> {
         })
 }
 
+/// The longest script, in bytes.
+const SCRIPT_MOST: u64 = 1 << 20;
+
 /// The script of faults, if one is named.
 fn script(args: &VicArgs) -> Result<String, ToolError> {
     let Some(path) = &args.script else {
         return Ok(String::new());
     };
-    std::fs::read_to_string(path).map_err(|error| {
-        ToolError::Usage(format!(
-            "could not read the script of faults `{}`: {error}",
-            path.display()
-        ))
-    })
+    let wrong = |why: String| {
+        let path = path.display();
+        ToolError::Usage(format!("could not read the script of faults `{path}`: {why}"))
+    };
+    let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(SCRIPT_MOST + 1).read_to_string(&mut text);
+    match read {
+        Ok(length) if length as u64 > SCRIPT_MOST => {
+            Err(wrong(format!("it has more than {SCRIPT_MOST} bytes")))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }
 
 fn refused(error: Error) -> ToolError {

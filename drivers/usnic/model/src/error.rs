@@ -23,7 +23,7 @@ pub enum Error {
     },
     /// Another model serves there.
     #[error(
-        "another process serves `{}` already; end it, or name another folder with `--dir`", path.display()
+        "another process serves `{}` already, or it is no socket; end it, or name another folder with `--dir`", path.display()
     )]
     Occupied {
         /// The socket.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -58,8 +58,9 @@ impl Folder {
             path: path.clone(),
             source,
         };
-        if fs::symlink_metadata(&path).is_ok() {
-            if UnixStream::connect(&path).is_ok() {
+        if let Ok(there) = fs::symlink_metadata(&path) {
+            let refused = UnixStream::connect(&path).err().map(|error| error.kind());
+            if !there.file_type().is_socket() || refused != Some(io::ErrorKind::ConnectionRefused) {
                 return Err(Error::Occupied { path });
             }
             fs::remove_file(&path).map_err(|error| failed("replace the socket", error))?;
