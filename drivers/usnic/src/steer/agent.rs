@@ -18,6 +18,8 @@ use super::wire::{PACKET, Said, Why};
 use super::{Own, Parent, Request, Steering, Trouble};
 use crate::errno::Fault;
 
+/// How long a rail that is being made anew waits for one that was gone.
+const MOMENT: Duration = Duration::from_millis(100);
 /// How long an agent may take to say who it is, and to do something: its device may take 100 ms for each of several clients.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Packets that one look takes: an agent that talks without end is not listened to for ever.
@@ -64,7 +66,7 @@ impl Agent {
             gone: "has never answered",
         };
         agent.line = Some(agent.dial()?);
-        agent.greet()?;
+        agent.greet(LIMIT)?;
         Ok(agent)
     }
 
@@ -85,9 +87,9 @@ impl Agent {
         Ok(line)
     }
 
-    /// Waits for the welcome.
-    fn greet(&mut self) -> Result<(), Trouble> {
-        let end = Instant::now() + LIMIT;
+    /// Waits for the welcome, so long at most.
+    fn greet(&mut self, limit: Duration) -> Result<(), Trouble> {
+        let end = Instant::now() + limit;
         loop {
             let Some(line) = &self.line else {
                 return Err(self.trouble(self.gone));
@@ -265,7 +267,8 @@ impl Steering for Agent {
         self.line = Some(self.dial()?);
         self.renewed += 1;
         (self.pending, self.answer, self.parent.news) = (None, None, None);
-        self.greet().inspect_err(|_| self.line = None)?;
+        // Others' rails wait for this one meanwhile. An agent that is slower is asked anew, later.
+        self.greet(MOMENT).inspect_err(|_| self.line = None)?;
         if let Some((ip, mac)) = self.own {
             self.introduce(ip, mac);
         }
