@@ -33,7 +33,7 @@ pub enum Object {
     Model {
         /// The folder of sockets.
         folder: PathBuf,
-        /// `pf`, or `vf` and a number, or [`ANY`].
+        /// `pf`, or `vf` and a number, or `vf*`: any that is free.
         function: String,
     },
 }
