@@ -1,11 +1,11 @@
 //! What can go wrong in the control plane: on what, the likely cause, and what to do next.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use doorbell_fabric::error::Exit;
+use doorbell_fabric::error::{Exit, RailError};
 use thiserror::Error;
 
 /// Why something of the control plane could not be done.
@@ -207,6 +207,95 @@ pub enum OobError {
     /// A call that does not belong here.
     #[error("{0}")]
     State(&'static str),
+    /// A setting of the control plane that cannot be used.
+    #[error("the setting `{setting}` of the control plane is `{given}`: {reason}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What was given.
+        given: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
+    /// The interfaces could not be listed or watched.
+    #[error("could not {step} the network interfaces: {source}; netlink(7) has to be allowed here")]
+    Nics {
+        /// The step.
+        step: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// No interface is chosen.
+    #[error(
+        "no network interface of this host is `{chosen}`, or it has no address of the wanted family: `ip addr` lists \
+         them; change the setting `nics` of the control plane"
+    )]
+    NoNic {
+        /// The choice.
+        chosen: String,
+    },
+    /// None of the ports can be listened on.
+    #[error(
+        "could not listen on {address} ({nic}) at any port of the range {ports}: {source}; widen the setting `ports` of \
+         the control plane, and look with `ss -ltnp` at who has them"
+    )]
+    Ports {
+        /// The address.
+        address: IpAddr,
+        /// Its interface.
+        nic: String,
+        /// The range.
+        ports: String,
+        /// The system's error for the last one.
+        source: io::Error,
+    },
+    /// A connect that nobody answered at all.
+    #[error(
+        "{address} did not answer over {nic} within {:.1} s: its host is down, or a firewall there drops it; \
+         `nft add rule inet filter input tcp dport {} accept` lets it in (a fixed range is the setting `ports`)",
+        waited.as_secs_f64(), address.port()
+    )]
+    Filtered {
+        /// The address.
+        address: SocketAddr,
+        /// The interface that it was tried over.
+        nic: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// A rail that could not be opened, or a peer's address on it.
+    #[error(transparent)]
+    Rail(#[from] RailError),
+    /// A rail that leads out of the host without a key.
+    #[error(
+        "the rail `{rail}` leads out of this host, and without a key only rails within it carry the control plane: \
+         `doorbell key FILE` makes one, which all hosts need"
+    )]
+    RailKey {
+        /// The rail.
+        rail: String,
+    },
+    /// A rail whose messages are too short for pieces of a session.
+    #[error(
+        "the rail `{rail}` carries messages of {length} bytes at most, and a piece of the control plane has at least {least}: \
+         name another rail"
+    )]
+    RailShort {
+        /// The rail.
+        rail: String,
+        /// Its longest message.
+        length: usize,
+        /// What is needed.
+        least: usize,
+    },
+    /// No thread could be started.
+    #[error("could not start {what}: {source}; look at `ulimit -u` and at memory")]
+    Thread {
+        /// Which thread, or what it needs.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 impl OobError {
@@ -239,6 +328,11 @@ impl OobError {
                 Exit::PeerLost
             }
             Self::Broken { .. } | Self::TooLong { .. } | Self::Full { .. } => Exit::PeerLost,
+            Self::Setting { .. } | Self::NoNic { .. } | Self::Ports { .. } => Exit::Usage,
+            Self::Filtered { .. } => Exit::TimedOut,
+            Self::Rail(_) | Self::RailShort { .. } => Exit::Rail,
+            Self::RailKey { .. } => Exit::Usage,
+            Self::Nics { .. } | Self::Thread { .. } => Exit::System,
             Self::Exhausted | Self::State(_) => Exit::System,
         }
     }

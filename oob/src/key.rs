@@ -16,6 +16,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use blake2::Blake2sMac256;
+use blake2::digest::{KeyInit, Mac};
 use rustix::fs::{Mode, OFlags};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
@@ -54,6 +56,21 @@ impl JobKey {
     /// The secret itself, for those who derive other secrets from it.
     pub fn expose(&self) -> &[u8; BYTES] {
         &self.0
+    }
+
+    /// Another secret for another use of the same job's: who has that one alone learns nothing of this one.
+    ///
+    /// ```
+    /// use doorbell_oob::JobKey;
+    /// let key = JobKey::from_bytes([7; 32]);
+    /// assert_ne!(key.derive("control").expose(), key.derive("another").expose());
+    /// assert_eq!(key.derive("control").expose(), key.derive("control").expose());
+    /// ```
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> Self {
+        let mac = Blake2sMac256::new((&self.0).into());
+        let mac = mac.chain_update("doorbell key 1 ").chain_update(purpose);
+        Self(mac.finalize().into_bytes().into())
     }
 
     /// Reads a key file.

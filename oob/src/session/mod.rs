@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   caller                                                       answerer
-//!     │ head, Noise message 1 {our incarnation}   ──────────────►  │   proves the key, or is refused
-//!     │  ◄──────────────   head, Noise message 2 {its incarnation} │   proves the key
+//!     │ head, Noise message 1 {who we are}        ──────────────►  │   proves the key, or is refused
+//!     │  ◄──────────────        head, Noise message 2 {who it is}  │   proves the key
 //!   Ready                                                          │
 //!     │ record: confirm                           ──────────────►  │   proves that message 1 is no recording
 //!     │                                                          Ready
@@ -16,8 +16,8 @@
 //! stranger is turned away before the answerer has said anything, and learns nothing to try keys against. Two ephemeral
 //! keys make every session's secrets its own: a key that leaks later opens no recording. The one weakness of psk0, that
 //! a recorded first message can be said again, ends at the confirm record: the answerer is not `Ready` before a record
-//! that only the living caller can seal. Version, purpose and whether there is a key are in the prologue; both
-//! incarnations are in the encrypted payloads, so both are part of the hash that [`Session::binding`] gives.
+//! that only the living caller can seal. Version, purpose and whether there is a key are in the prologue; the job, rank and
+//! incarnation of both are in the encrypted payloads, so all are part of the hash that [`Session::binding`] gives.
 //!
 //! Without a key, a known constant takes its place. That session is bound to be used on loopback only, where it guards
 //! against mistakes and not against other users of the host.
@@ -27,6 +27,8 @@
 
 mod wire;
 
+#[cfg(test)]
+mod errors;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,7 @@ use zeroize::{Zeroize, Zeroizing};
 use self::wire::{CIPHERTEXT_MAX, HEAD, Head, Kind, PIECE_MAX, PREFIX, Piece, Refusal, SHAKE, TAG};
 use crate::error::OobError;
 use crate::key::JobKey;
+use crate::name::Name;
 
 /// The whole name of the protocol, which is part of the handshake's hash.
 const PROTOCOL: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -68,6 +71,8 @@ pub struct Terms {
     pub key: Option<JobKey>,
     /// What the session is for: both sides must mean the same.
     pub purpose: u16,
+    /// Which process this is; the first of job 0 where a session has no use for that.
+    pub name: Name,
     /// Which life of this process.
     pub incarnation: u64,
     /// How long a handshake may take.
@@ -82,6 +87,7 @@ impl Terms {
         Self {
             key,
             purpose,
+            name: Name::new(0, 0),
             incarnation,
             handshake: Duration::from_secs(10),
             longest: 1 << 20,
@@ -92,6 +98,8 @@ impl Terms {
 /// Who the other side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// Which process.
+    pub name: Name,
     /// Which life of its process.
     pub incarnation: u64,
 }
@@ -132,6 +140,7 @@ pub struct Session {
     state: State,
     keyed: bool,
     purpose: u16,
+    name: Name,
     incarnation: u64,
     longest: usize,
     handshake: Duration,
@@ -182,6 +191,7 @@ impl Session {
             state: State::Failed,
             keyed,
             purpose: terms.purpose,
+            name: terms.name,
             incarnation: terms.incarnation,
             longest: terms.longest,
             handshake: terms.handshake,
@@ -251,9 +261,18 @@ impl Session {
     /// [`OobError::TooLong`]; [`OobError::Full`]; [`OobError::Exhausted`]; [`OobError::State`] when the session is not
     /// open.
     pub fn send(&mut self, message: &[u8]) -> Result<(), OobError> {
-        if message.len() > self.longest {
+        self.send_parts(message, &[])
+    }
+
+    /// The same of a message that is in two parts: they are put together where they are encrypted, and nowhere before.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    pub fn send_parts(&mut self, head: &[u8], body: &[u8]) -> Result<(), OobError> {
+        let length = head.len() + body.len();
+        if length > self.longest {
             return Err(OobError::TooLong {
-                length: message.len(),
+                length,
                 limit: self.longest,
             });
         }
@@ -265,17 +284,14 @@ impl Session {
         if self.left {
             return Err(OobError::State("this side has taken leave of the session"));
         }
-        let mut rest = message;
+        let (mut head, mut body) = (head, body);
         loop {
-            let (piece, after) = rest.split_at(rest.len().min(PIECE_MAX));
-            let kind = if after.is_empty() {
-                Piece::Last
-            } else {
-                Piece::More
-            };
-            self.seal(kind, piece)?;
-            rest = after;
-            if rest.is_empty() {
+            let (first, later) = head.split_at(head.len().min(PIECE_MAX));
+            let (second, last) = body.split_at(body.len().min(PIECE_MAX - first.len()));
+            let over = later.is_empty() && last.is_empty();
+            self.seal(if over { Piece::Last } else { Piece::More }, [first, second])?;
+            (head, body) = (later, last);
+            if over {
                 return Ok(());
             }
         }
@@ -284,7 +300,7 @@ impl Session {
     /// Takes leave: the other side is told that nothing more comes. Without effect when the session is not open.
     pub fn close(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
-            let _ = self.seal(Piece::Close, &[]);
+            let _ = self.seal(Piece::Close, [&[]; 2]);
         }
     }
 
@@ -490,7 +506,7 @@ impl Session {
         let peer = self.hear(&mut noise).ok_or(OobError::WrongKey)?;
         let keys = self.keys(*noise)?;
         self.state = State::Open(keys);
-        self.seal(Piece::Confirm, &[])?;
+        self.seal(Piece::Confirm, [&[]; 2])?;
         self.ready(peer);
         Ok(())
     }
@@ -555,17 +571,14 @@ impl Session {
         let mut payload = [0; SHAKE];
         let length = noise.read_message(self.inbox.get(HEAD..)?, &mut payload).ok()?;
         self.inbox.clear();
-        let incarnation = <[u8; wire::PAYLOAD]>::try_from(payload.get(..length)?).ok()?;
-        Some(Peer {
-            incarnation: u64::from_le_bytes(incarnation),
-        })
+        wire::read_payload(payload.get(..length)?)
     }
 
     /// Our handshake message.
     fn shake(&mut self, noise: &mut HandshakeState) -> Result<(), OobError> {
         let mut message = [0; SHAKE];
         let length = noise
-            .write_message(&self.incarnation.to_le_bytes(), &mut message)
+            .write_message(&wire::payload(self.name, self.incarnation), &mut message)
             .map_err(|error| OobError::Random(error.to_string()))?;
         self.outbox.extend_from_slice(&message[..length]);
         Ok(())
@@ -585,22 +598,23 @@ impl Session {
         }))
     }
 
-    fn seal(&mut self, kind: Piece, piece: &[u8]) -> Result<(), OobError> {
+    fn seal(&mut self, kind: Piece, parts: [&[u8]; 2]) -> Result<(), OobError> {
         let (State::Open(keys) | State::Closed(keys)) = &mut self.state else {
             return Err(OobError::State("the session is not open"));
         };
-        keys.seal(kind, piece, &mut self.outbox)
+        keys.seal(kind, parts, &mut self.outbox)
     }
 }
 
 impl Keys {
-    fn seal(&mut self, kind: Piece, piece: &[u8], out: &mut Vec<u8>) -> Result<(), OobError> {
+    fn seal(&mut self, kind: Piece, parts: [&[u8]; 2], out: &mut Vec<u8>) -> Result<(), OobError> {
         if self.sealed >= RECORDS_MAX {
             return Err(OobError::Exhausted);
         }
-        let mut plain = Zeroizing::new(Vec::with_capacity(1 + piece.len()));
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut plain = Zeroizing::new(Vec::with_capacity(1 + length));
         plain.push(kind.number());
-        plain.extend_from_slice(piece);
+        parts.iter().for_each(|part| plain.extend_from_slice(part));
         let length = plain.len() + TAG;
         let prefix = u16::try_from(length).map_err(|_| OobError::TooLong {
             length,

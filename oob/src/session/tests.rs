@@ -7,7 +7,11 @@ fn key(byte: u8) -> Option<JobKey> {
 }
 
 fn side(role: Role, key: Option<JobKey>) -> Session {
-    Session::new(role, &Terms::new(key, 7, role as u64 + 40), Time::ZERO).unwrap()
+    let terms = Terms {
+        name: Name::new(9, role as u32 + 40),
+        ..Terms::new(key, 7, role as u64 + 40)
+    };
+    Session::new(role, &terms, Time::ZERO).unwrap()
 }
 
 /// Carries bytes to and fro until nothing more comes; the first error of each side.
@@ -27,8 +31,12 @@ fn open() -> (Session, Session) {
     let (mut caller, mut answerer) = (side(Role::Caller, key(1)), side(Role::Answerer, key(1)));
     let (one, other) = talk(&mut caller, &mut answerer);
     one.and(other).unwrap();
-    assert_eq!(caller.event(), Some(Event::Ready(Peer { incarnation: 41 })));
-    assert_eq!(answerer.event(), Some(Event::Ready(Peer { incarnation: 40 })));
+    let named = |incarnation| Peer {
+        name: Name::new(9, incarnation as u32),
+        incarnation,
+    };
+    assert_eq!(caller.event(), Some(Event::Ready(named(41))));
+    assert_eq!(answerer.event(), Some(Event::Ready(named(40))));
     assert!(caller.is_open() && answerer.is_open());
     (caller, answerer)
 }
@@ -53,6 +61,32 @@ fn messages_of_every_length_arrive_in_pieces_of_every_length() {
     }
     let long = vec![0; (1 << 20) + 1];
     assert!(matches!(caller.send(&long), Err(OobError::TooLong { .. })));
+}
+
+#[test]
+fn a_message_in_two_parts_is_one_however_its_pieces_are_cut() {
+    let (mut caller, mut answerer) = open();
+    for (head, body) in [
+        (0, 0),
+        (48, 0),
+        (0, 9),
+        (48, 1000),
+        (48, PIECE_MAX),
+        (PIECE_MAX + 3, 70_000),
+    ] {
+        let whole: Vec<u8> = (0..head + body).map(|at| at as u8).collect();
+        let (first, second) = whole.split_at(head);
+        caller.send_parts(first, second).unwrap();
+        answerer.receive(&caller.take_outgoing()).unwrap();
+        assert_eq!(answerer.event(), Some(Event::Message(whole.clone())));
+        assert_eq!(answerer.event(), None);
+    }
+    let half = vec![0; 1 << 19];
+    caller.send_parts(&half, &half).unwrap();
+    assert!(matches!(
+        caller.send_parts(&half, &[half.clone(), vec![0]].concat()),
+        Err(OobError::TooLong { .. })
+    ));
 }
 
 #[test]
@@ -89,16 +123,16 @@ fn each_side_is_told_what_does_not_fit() {
 fn another_version_is_named_on_both_sides() {
     let (mut caller, mut answerer) = (side(Role::Caller, key(1)), side(Role::Answerer, key(1)));
     let mut call = caller.take_outgoing();
-    call[8] = 2;
+    call[8] = 9;
     assert!(matches!(
         answerer.receive(&call),
-        Err(OobError::Version { ours: 1, theirs: 2 })
+        Err(OobError::Version { ours: 2, theirs: 9 })
     ));
     let mut refusal = answerer.take_outgoing();
     refusal[8] = 3;
     assert!(matches!(
         caller.receive(&refusal),
-        Err(OobError::Version { ours: 1, theirs: 3 })
+        Err(OobError::Version { ours: 2, theirs: 3 })
     ));
 }
 

@@ -10,14 +10,16 @@
 //! All numbers are little-endian. The caller's head is the prologue of the handshake: both sides hash it, so that one
 //! that was changed on the way fails like a wrong key.
 
+use super::Peer;
 use crate::error::OobError;
+use crate::name::Name;
 
 /// The version of all that.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 16;
-/// Bytes of an incarnation: the payload of both handshake messages.
-pub(super) const PAYLOAD: usize = 8;
+/// The payload of both handshake messages: incarnation (8 bytes), job (8), rank (4).
+pub(super) const PAYLOAD: usize = 20;
 /// A handshake message: ephemeral key, encrypted payload, its tag.
 pub(super) const SHAKE: usize = 32 + PAYLOAD + TAG;
 /// Bytes by which encryption makes a text longer.
@@ -186,6 +188,28 @@ impl Head {
     }
 }
 
+/// Who we are.
+pub(super) fn payload(name: Name, incarnation: u64) -> [u8; PAYLOAD] {
+    let mut bytes = [0; PAYLOAD];
+    bytes[..8].copy_from_slice(&incarnation.to_le_bytes());
+    bytes[8..16].copy_from_slice(&name.job.to_le_bytes());
+    bytes[16..].copy_from_slice(&name.rank.to_le_bytes());
+    bytes
+}
+
+/// Who the other side is.
+pub(super) fn read_payload(bytes: &[u8]) -> Option<Peer> {
+    let (incarnation, rest) = bytes.split_first_chunk()?;
+    let (job, rank) = rest.split_first_chunk()?;
+    Some(Peer {
+        name: Name::new(
+            u64::from_le_bytes(*job),
+            u32::from_le_bytes(rank.try_into().ok()?),
+        ),
+        incarnation: u64::from_le_bytes(*incarnation),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,11 +218,21 @@ mod tests {
     fn the_bytes_on_the_wire_are_these() {
         let head = Head::of(Kind::Call, true, 0x0102);
         let bytes = head.bytes();
-        assert_eq!(&bytes, b"bell-oob\x01\x00\x01\x01\x02\x01\x38\x00");
+        assert_eq!(&bytes, b"bell-oob\x02\x00\x01\x01\x02\x01\x44\x00");
         assert_eq!(Head::parse(&bytes).unwrap(), head);
         let refusal = Head::of(Kind::Refuse(Refusal::Key), false, 7);
-        assert_eq!(&refusal.bytes(), b"bell-oob\x01\x00\x11\x00\x07\x00\x00\x00");
+        assert_eq!(&refusal.bytes(), b"bell-oob\x02\x00\x11\x00\x07\x00\x00\x00");
         assert_eq!(Head::parse(&refusal.bytes()).unwrap(), refusal);
+    }
+
+    #[test]
+    fn who_somebody_is_stands_there_so() {
+        let bytes = payload(Name::new(0x0102, 3), 4);
+        let golden = [4, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+        assert_eq!(bytes, golden);
+        let peer = read_payload(&bytes).unwrap();
+        assert_eq!((peer.name, peer.incarnation), (Name::new(0x0102, 3), 4));
+        assert!(read_payload(&bytes[..PAYLOAD - 1]).is_none() && read_payload(&[0; PAYLOAD + 1]).is_none());
     }
 
     #[test]

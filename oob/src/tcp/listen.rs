@@ -73,7 +73,7 @@ impl Listener {
         if terms.key.is_none() && !is_loopback(&address) {
             return Err(OobError::KeyNeeded { address });
         }
-        let made = open(address).and_then(|socket| Ok((socket.local_addr()?, socket)));
+        let made = open(address, BACKLOG).and_then(|socket| Ok((socket.local_addr()?, socket)));
         let (address, socket) = made.map_err(|source| OobError::Listen {
             address,
             remedy: remedy(&source),
@@ -271,7 +271,8 @@ impl HalfOpen {
     }
 }
 
-fn open(address: SocketAddr) -> io::Result<TcpListener> {
+/// A socket that listens on `address` and nothing else, for as many connections that wait as `backlog`. It never waits.
+pub(crate) fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -279,13 +280,13 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // Connections of a server that has just ended do not keep its port.
+    // Connections of a process that has just ended do not keep its port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     bind(&socket, &address)?;
-    listen(&socket, BACKLOG)?;
+    listen(&socket, backlog)?;
     Ok(TcpListener::from(socket))
 }
 

@@ -28,6 +28,7 @@ use crate::error::OobError;
 use crate::session::{Event, Peer, Role, Session, Terms};
 
 pub use endpoint::{Endpoint, PORT, is_loopback};
+pub(crate) use listen::open;
 pub use listen::{Accepted, HALF_OPEN_MAX, Listener};
 
 /// After about this time, a host that has vanished without a word is noticed.

@@ -1,0 +1,267 @@
+//! Which NICs are modules, and at which of their addresses they listen.
+//!
+//! Nothing is named: loopback, and nothing else. Some are named: these. Some are left out: all that lead out of the host
+//! but these. A NIC that was chosen by its name stays chosen for as long as it is there, whatever it is called later.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use doorbell_fabric::pairs::within;
+use doorbell_inet::{Nic, NicAddress};
+
+use crate::error::OobError;
+
+/// Names NICs: by their own name (`eth0`, `eth*`, `*`), or by a network that they have an address in (`10.0.0.0/8`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// By this name; a star at its end stands for any rest.
+    Name(String),
+    /// Of any NIC, the addresses in this network.
+    Network(IpAddr, u8),
+}
+
+impl Pattern {
+    fn names(&self, nic: &Nic) -> bool {
+        match self {
+            Self::Name(name) => match name.strip_suffix('*') {
+                Some(begin) => nic.name.starts_with(begin),
+                None => nic.name == *name,
+            },
+            Self::Network(..) => false,
+        }
+    }
+
+    fn has(&self, ip: IpAddr) -> bool {
+        match *self {
+            Self::Network(network, prefix) => within(network, ip, prefix),
+            Self::Name(_) => false,
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = OobError;
+
+    fn from_str(text: &str) -> Result<Self, OobError> {
+        let bad = |reason: &str| {
+            Err(OobError::Setting {
+                setting: "nics",
+                given: text.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
+        if let Some((ip, prefix)) = text.split_once('/') {
+            return match (ip.parse::<IpAddr>(), prefix.parse::<u8>()) {
+                (Ok(ip), Ok(prefix)) if prefix <= if ip.is_ipv4() { 32 } else { 128 } => {
+                    Ok(Self::Network(ip, prefix))
+                }
+                _ => bad("it is no network; write one as in 10.0.0.0/8 or fd00::/8"),
+            };
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self::Network(ip, if ip.is_ipv4() { 32 } else { 128 }));
+        }
+        let star = text.find('*').is_none_or(|at| at + 1 == text.len());
+        let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b',');
+        // IFNAMSIZ, with its end.
+        if text.is_empty() || text.len() > 15 || !star || !text.bytes().all(fits) {
+            return bad(
+                "it is neither a network nor the name of an interface; `ip link` lists those of this host",
+            );
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => out.write_str(name),
+            Self::Network(ip, prefix) => write!(out, "{ip}/{prefix}"),
+        }
+    }
+}
+
+/// Which families of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Families {
+    /// IPv4 and IPv6.
+    #[default]
+    Both,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+impl Families {
+    fn has(self, ip: IpAddr) -> bool {
+        match self {
+            Self::Both => true,
+            Self::V4 => ip.is_ipv4(),
+            Self::V6 => ip.is_ipv6(),
+        }
+    }
+}
+
+/// The choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    include: Vec<Pattern>,
+    exclude: Vec<Pattern>,
+    families: Families,
+}
+
+impl Chosen {
+    /// These, or all but those that are left out; not both.
+    ///
+    /// # Errors
+    /// [`OobError::Setting`] when both are given.
+    pub fn new(include: Vec<Pattern>, exclude: Vec<Pattern>, families: Families) -> Result<Self, OobError> {
+        if !include.is_empty() && !exclude.is_empty() {
+            return Err(OobError::Setting {
+                setting: "nics",
+                given: format!("{} and not {}", list(&include), list(&exclude)),
+                reason: "say either which NICs to use or which to leave out".to_owned(),
+            });
+        }
+        Ok(Self {
+            include,
+            exclude,
+            families,
+        })
+    }
+
+    /// Whether only loopback is meant, because nothing is named.
+    #[must_use]
+    pub fn is_loopback_only(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// The addresses of this NIC that are ours to use; none, if it is not chosen. `before`: whether it was chosen when
+    /// it was looked at last.
+    #[must_use]
+    pub fn of(&self, nic: &Nic, before: bool) -> Vec<NicAddress> {
+        let usable = |own: &&NicAddress| own.usable && self.families.has(own.ip);
+        let own = nic.addresses.iter().filter(usable);
+        let named = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.names(nic));
+        let has = |patterns: &[Pattern], ip| patterns.iter().any(|pattern| pattern.has(ip));
+        if self.is_loopback_only() {
+            return own.filter(|_| nic.is_loopback()).copied().collect();
+        }
+        if self.include.is_empty() {
+            let out = nic.is_loopback() || (named(&self.exclude) && !before);
+            return own
+                .filter(|own| !out && !has(&self.exclude, own.ip))
+                .copied()
+                .collect();
+        }
+        // By a network only the addresses in it are named; a NIC that has none there any more is named no more.
+        let networks = self
+            .include
+            .iter()
+            .any(|pattern| matches!(pattern, Pattern::Network(..)));
+        let all = named(&self.include) || (before && !networks);
+        own.filter(|own| all || has(&self.include, own.ip))
+            .copied()
+            .collect()
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.include.is_empty(), self.exclude.is_empty()) {
+            (true, true) => out.write_str("loopback only"),
+            (false, _) => out.write_str(&list(&self.include)),
+            (true, false) => write!(out, "all but {}", list(&self.exclude)),
+        }
+    }
+}
+
+fn list(patterns: &[Pattern]) -> String {
+    let all: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOPBACK: u32 = 8;
+
+    fn nic(name: &str, flags: u32, addresses: &[(&str, u8)]) -> Nic {
+        let of = |&(ip, prefix): &(&str, u8)| NicAddress {
+            ip: ip.parse().unwrap(),
+            prefix,
+            usable: true,
+        };
+        Nic {
+            index: 1,
+            name: name.to_owned(),
+            flags,
+            addresses: addresses.iter().map(of).collect(),
+        }
+    }
+
+    fn host() -> [Nic; 3] {
+        [
+            nic("lo", LOOPBACK, &[("127.0.0.1", 8), ("::1", 128)]),
+            nic("eth0", 1, &[("10.0.0.1", 24), ("fe80::1", 64)]),
+            nic("eth1", 1, &[("192.168.7.1", 24), ("10.9.0.1", 16)]),
+        ]
+    }
+
+    fn chosen(include: &[&str], exclude: &[&str], families: Families) -> Vec<String> {
+        let read = |all: &[&str]| all.iter().map(|text| text.parse().unwrap()).collect();
+        let choice = Chosen::new(read(include), read(exclude), families).unwrap();
+        let own = |nic: &Nic| choice.of(nic, false);
+        host()
+            .iter()
+            .flat_map(own)
+            .map(|own| own.ip.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn loopback_alone_unless_others_are_named() {
+        use Families::{Both, V4, V6};
+        assert_eq!(chosen(&[], &[], Both), ["127.0.0.1", "::1"]);
+        assert_eq!(chosen(&[], &[], V6), ["::1"]);
+        assert_eq!(chosen(&["eth0"], &[], Both), ["10.0.0.1", "fe80::1"]);
+        assert_eq!(chosen(&["eth0"], &[], V4), ["10.0.0.1"]);
+        assert_eq!(chosen(&["10.0.0.0/8"], &[], Both), ["10.0.0.1", "10.9.0.1"]);
+        assert_eq!(chosen(&["10.9.0.1"], &[], Both), ["10.9.0.1"]);
+        assert_eq!(chosen(&["lo", "eth1"], &[], V4).len(), 3);
+        assert_eq!(chosen(&[], &["eth1"], Both), ["10.0.0.1", "fe80::1"]);
+        assert_eq!(chosen(&[], &["eth0", "192.168.0.0/16"], Both), ["10.9.0.1"]);
+        assert_eq!(chosen(&["e*"], &[], V6), ["fe80::1"]);
+        assert_eq!(chosen(&["*"], &[], Both).len(), 6);
+    }
+
+    #[test]
+    fn a_name_that_changes_takes_no_nic_away_and_an_address_that_is_not_ready_is_not_used() {
+        let choice = Chosen::new(vec!["eth0".parse().unwrap()], Vec::new(), Families::Both).unwrap();
+        let mut renamed = nic("net0", 1, &[("10.0.0.1", 24)]);
+        assert!(choice.of(&renamed, false).is_empty());
+        assert_eq!(choice.of(&renamed, true).len(), 1);
+        renamed.addresses[0].usable = false;
+        assert!(choice.of(&renamed, true).is_empty());
+    }
+
+    #[test]
+    fn patterns_are_written_as_they_are_read_and_others_are_refused() {
+        for text in ["eth0", "eth*", "10.0.0.0/8", "fd00::/8", "*"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+        for text in ["", "10.0.0.0/33", "a*b", "name-that-is-too-long", "x/8", "a b"] {
+            assert!(text.parse::<Pattern>().is_err(), "{text}");
+        }
+        let both = Chosen::new(
+            vec!["a".parse().unwrap()],
+            vec!["b".parse().unwrap()],
+            Families::Both,
+        );
+        assert!(both.unwrap_err().to_string().contains("either"));
+    }
+}

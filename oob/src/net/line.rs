@@ -1,0 +1,463 @@
+//! A connection: it is dialled or was accepted, shakes hands, and then carries messages, until it ends. A task of its own,
+//! which is told what to do ([`Order`]) and tells what happened ([`Note`]); the last thing it tells is [`Note::Over`].
+//!
+//! ```text
+//!            dial ──┐                              Order::Frame, Say ─► sealed, 256 KiB at most ─► socket
+//!                   ├─► shaking hands ─► open ─┬── Note::Message     ◄─ opened                  ◄─ socket
+//!    accepted ──────┘         │                └── Order::Leave, or the other side leaves ─► leaving ─► over
+//!                             └── refused, late: over
+//! ```
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpStream as Accepted;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use tokio::time::{Sleep, sleep};
+
+use super::clock::Clock;
+use super::door::Guest;
+use super::settings::Settings;
+use super::socket::{self, Path};
+use crate::bytes::Bytes;
+use crate::connect::HELLO;
+use crate::error::OobError;
+use crate::session::{Event, Peer, Role, Session, Terms};
+use crate::transport::{Loss, Refusal};
+use crate::wire::Frame;
+
+/// Sealed bytes that may wait for the socket before more is sealed.
+const SEALED: u64 = 256 << 10;
+/// Bytes that are read at once where little comes, and where much does.
+const SIP: usize = 4 << 10;
+const GULP: usize = 64 << 10;
+
+/// Numbers a connection within the transport, from before anybody knows whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Io(pub(super) u64);
+
+/// What a connection is to do, whatever it goes over.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Say this before it is a link.
+    Say([u8; HELLO]),
+    /// Send this.
+    Frame(Frame),
+    /// Say what was ordered before, and end.
+    Leave,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// Somebody has connected to us.
+    Guest(Guest),
+    /// The handshake is over.
+    Ready(Io, Peer),
+    /// A message came.
+    Message(Io, Bytes),
+    /// So many frames are out of our hands, counted from the beginning.
+    Sent(Io, u64),
+    /// It is over. Nothing is told of it after that.
+    Over(Io, End),
+    /// Interfaces, addresses or routes have changed.
+    Changed,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// If it was a link.
+    pub(crate) loss: Loss,
+    /// If it was to become one.
+    pub(crate) refusal: Refusal,
+    /// In words, where there is more to say.
+    pub(crate) error: Option<OobError>,
+}
+
+/// What all connections of a transport share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) terms: Terms,
+    pub(super) clock: Clock,
+}
+
+/// How a connection begins.
+#[derive(Debug)]
+pub(super) enum Begin {
+    /// We call.
+    Dial(Path, String),
+    /// We were called.
+    Accepted(Accepted),
+}
+
+/// The whole life of a connection.
+pub(super) async fn live(
+    io: Io,
+    begin: Begin,
+    shared: Arc<Shared>,
+    orders: UnboundedReceiver<Order>,
+    notes: Sender<Note>,
+) {
+    let end = match begin.connect(&shared).await {
+        Ok((stream, session)) => Line::new(io, stream, session, shared, orders).run(&notes).await,
+        Err(end) => end,
+    };
+    let _ = notes.send(Note::Over(io, end)).await;
+}
+
+impl Begin {
+    async fn connect(self, shared: &Shared) -> Result<(TcpStream, Session), End> {
+        let settings = &shared.settings;
+        let (stream, role) = match self {
+            Self::Accepted(stream) => (TcpStream::from_std(stream).map_err(End::io)?, Role::Answerer),
+            Self::Dial(path, nic) => {
+                let dialled = tokio::time::timeout(settings.dial, socket::dial(&path)).await;
+                let timed_out = || End::filtered(&path, nic.clone(), settings);
+                let stream = dialled
+                    .map_err(|_| timed_out())?
+                    .map_err(|error| match error.kind() {
+                        io::ErrorKind::TimedOut => timed_out(),
+                        _ => End::dial(error),
+                    })?;
+                (stream, Role::Caller)
+            }
+        };
+        socket::tune(&stream, settings).map_err(End::io)?;
+        let session = Session::new(role, &shared.terms, shared.clock.now()).map_err(End::of)?;
+        Ok((stream, session))
+    }
+}
+
+struct Line {
+    io: Io,
+    stream: TcpStream,
+    session: Session,
+    shared: Arc<Shared>,
+    orders: UnboundedReceiver<Order>,
+    told: VecDeque<Note>,
+    /// Sealed bytes, and how many of them are written.
+    wire: Vec<u8>,
+    at: usize,
+    /// Where in the stream the frames end that are not written yet.
+    marks: VecDeque<u64>,
+    /// Bytes of the stream that are sealed, and written.
+    sealed: u64,
+    written: u64,
+    /// Frames that are written, and those that were told.
+    sent: u64,
+    sent_told: u64,
+    /// We end: nothing more is sealed.
+    leaving: bool,
+    /// The other side has been told that nothing more comes.
+    shut: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Where much comes.
+    gulp: Vec<u8>,
+}
+
+/// What a look at a connection has found.
+type Turn = Poll<Result<(), End>>;
+
+impl Line {
+    fn new(
+        io: Io,
+        stream: TcpStream,
+        session: Session,
+        shared: Arc<Shared>,
+        orders: UnboundedReceiver<Order>,
+    ) -> Self {
+        let timer = Some(Box::pin(sleep(shared.settings.handshake)));
+        Self {
+            io,
+            stream,
+            session,
+            shared,
+            orders,
+            told: VecDeque::new(),
+            wire: Vec::new(),
+            at: 0,
+            marks: VecDeque::new(),
+            sealed: 0,
+            written: 0,
+            sent: 0,
+            sent_told: 0,
+            leaving: false,
+            shut: false,
+            timer,
+            gulp: Vec::new(),
+        }
+    }
+
+    async fn run(mut self, notes: &Sender<Note>) -> End {
+        loop {
+            let turn = poll_fn(|cx| self.turn(cx)).await;
+            // Who does not take what is told is not given more: nothing is read meanwhile.
+            for note in self.told.drain(..) {
+                let _ = notes.send(note).await;
+            }
+            if let Err(end) = turn {
+                return end;
+            }
+        }
+    }
+
+    /// Goes on as far as it can; ready when there is something to tell.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Turn {
+        loop {
+            let read = self.read(cx)?.is_ready();
+            let ordered = self.take_orders(cx)?.is_ready();
+            let written = self.write(cx)?.is_ready();
+            self.note_sent();
+            if self.leaving && self.is_written() {
+                let _ = self.shut(cx);
+                if self.session.is_left() {
+                    return Poll::Ready(Err(End::closed()));
+                }
+            }
+            if !self.told.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(timer) = &mut self.timer
+                && timer.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(Err(self.late()));
+            }
+            if !(read || ordered || written) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn late(&self) -> End {
+        if self.leaving {
+            return End::closed();
+        }
+        End::of(OobError::HandshakeLate {
+            limit: self.shared.settings.handshake,
+        })
+    }
+
+    /// Reads once. Ready when something came.
+    fn read(&mut self, cx: &mut Context<'_>) -> Turn {
+        let mut sip = [0; SIP];
+        let much = !self.gulp.is_empty();
+        let mut buffer = ReadBuf::new(if much { &mut self.gulp } else { &mut sip });
+        match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+            Poll::Pending => {
+                // The flood is over.
+                self.gulp = Vec::new();
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(End::io(error))),
+            Poll::Ready(Ok(())) => {}
+        }
+        let full = buffer.remaining() == 0;
+        let came = buffer.filled();
+        if came.is_empty() {
+            return Poll::Ready(Err(self.ended()));
+        }
+        let result = self.session.receive(came);
+        if full && !much {
+            self.gulp = vec![0; GULP];
+        }
+        self.hear();
+        if let Err(error) = result {
+            // The reason goes out, as far as the socket takes it at once.
+            let _ = self.write(cx);
+            return Poll::Ready(Err(End::of(error)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The other side says nothing more.
+    fn ended(&mut self) -> End {
+        match self.session.end() {
+            Ok(()) => End::closed(),
+            Err(_) if self.shut => End::closed(),
+            Err(error) => End::of(error),
+        }
+    }
+
+    fn hear(&mut self) {
+        while let Some(event) = self.session.event() {
+            match event {
+                Event::Ready(peer) => {
+                    self.timer = None;
+                    self.told.push_back(Note::Ready(self.io, peer));
+                }
+                Event::Message(bytes) => self.told.push_back(Note::Message(self.io, bytes.into())),
+                Event::Closed => self.leave(),
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.leaving, true) {
+            self.session.close();
+            self.timer = Some(Box::pin(sleep(self.shared.settings.linger)));
+        }
+    }
+
+    /// Ready when there was one.
+    fn take_orders(&mut self, cx: &mut Context<'_>) -> Turn {
+        let mut any = false;
+        while self.sealed + self.session.outgoing().len() as u64 - self.written < SEALED {
+            let Poll::Ready(order) = self.orders.poll_recv(cx) else {
+                break;
+            };
+            any = true;
+            // Whoever gave orders is gone: so are we.
+            let Some(order) = order else {
+                return Poll::Ready(Err(End::closed()));
+            };
+            self.obey(order)?;
+        }
+        if any { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<(), End> {
+        match order {
+            Order::Leave => self.leave(),
+            _ if self.leaving => {}
+            Order::Say(bytes) => self.session.send(&bytes).map_err(End::of)?,
+            Order::Frame(frame) => {
+                let sent = self.session.send_parts(frame.head(), frame.body());
+                sent.map_err(End::of)?;
+                let end = self.sealed + self.session.outgoing().len() as u64;
+                self.marks.push_back(end);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_written(&self) -> bool {
+        self.at == self.wire.len() && self.session.outgoing().is_empty()
+    }
+
+    /// Writes what is sealed. Ready when the socket has taken something.
+    fn write(&mut self, cx: &mut Context<'_>) -> Turn {
+        let mut any = false;
+        while !self.is_written() {
+            if self.at == self.wire.len() {
+                self.wire = self.session.take_outgoing();
+                self.sealed += self.wire.len() as u64;
+                self.at = 0;
+            }
+            match Pin::new(&mut self.stream).poll_write(cx, &self.wire[self.at..]) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(End::io(error))),
+                Poll::Ready(Ok(count)) => {
+                    any = true;
+                    self.at += count;
+                    self.written += count as u64;
+                }
+            }
+        }
+        if any { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn note_sent(&mut self) {
+        while self.marks.front().is_some_and(|&mark| mark <= self.written) {
+            self.marks.pop_front();
+            self.sent += 1;
+        }
+        if self.sent > self.sent_told {
+            self.sent_told = self.sent;
+            self.told.push_back(Note::Sent(self.io, self.sent));
+        }
+    }
+
+    fn shut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !std::mem::replace(&mut self.shut, true) {
+            let _ = Pin::new(&mut self.stream).poll_shutdown(cx)?;
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    pub(crate) fn closed() -> Self {
+        Self {
+            loss: Loss::Closed,
+            refusal: Refusal::Broken,
+            error: None,
+        }
+    }
+
+    /// It was there, and broke.
+    fn io(error: io::Error) -> Self {
+        let silent = error.kind() == io::ErrorKind::TimedOut;
+        Self {
+            loss: if silent { Loss::Silent } else { Loss::Broken },
+            refusal: if silent {
+                Refusal::TimedOut
+            } else {
+                Refusal::Broken
+            },
+            error: None,
+        }
+    }
+
+    /// It did not come about.
+    fn dial(error: io::Error) -> Self {
+        let refusal = match Errno::from_io_error(&error) {
+            Some(Errno::CONNREFUSED) => Refusal::NotListening,
+            Some(
+                Errno::NETUNREACH
+                | Errno::HOSTUNREACH
+                | Errno::NETDOWN
+                | Errno::NODEV
+                | Errno::ADDRNOTAVAIL
+                | Errno::ACCESS
+                | Errno::PERM,
+            ) => Refusal::NoRoute,
+            _ => Refusal::Broken,
+        };
+        Self {
+            loss: Loss::Broken,
+            refusal,
+            error: None,
+        }
+    }
+
+    fn filtered(path: &Path, nic: String, settings: &Settings) -> Self {
+        Self {
+            loss: Loss::Broken,
+            refusal: Refusal::TimedOut,
+            error: Some(OobError::Filtered {
+                address: path.to,
+                nic,
+                waited: settings.dial,
+            }),
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn of(error: OobError) -> Self {
+        let refusal = match error {
+            OobError::WrongKey | OobError::KeyMissing { .. } => Refusal::WrongKey,
+            OobError::Version { .. } => Refusal::WrongVersion,
+            OobError::Purpose { .. } | OobError::Stranger { .. } => Refusal::WrongName,
+            OobError::HandshakeLate { .. } => Refusal::TimedOut,
+            _ => Refusal::Broken,
+        };
+        let loss = match error {
+            OobError::Forged { .. } | OobError::TooLong { .. } => Loss::Protocol,
+            _ => Loss::Broken,
+        };
+        Self {
+            loss,
+            refusal,
+            error: Some(error),
+        }
+    }
+}

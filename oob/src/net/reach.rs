@@ -1,0 +1,208 @@
+//! By which NIC a peer's address is reached, and from which of our addresses there.
+//!
+//! | | weight |
+//! |---|---|
+//! | an address of this host, at the NIC that has it | [`Weight::Here`] |
+//! | the NIC has an address in the same network (the mask of either side) | [`Weight::Network`] |
+//! | the kernel's tables lead to it by that NIC, through a router | [`Weight::Routed`] |
+//! | a link-local address: it may be on this link, or on another one | [`Weight::Link`] |
+//! | a loopback address | [`Weight::Loopback`] |
+//!
+//! The kernel's tables are asked as a socket will ask that is bound to the NIC and to the address (`doorbell_inet`,
+//! `RTM_GETROUTE` with `RTA_OIF` and `RTM_F_FIB_MATCH`); who is on the same network is told from the masks without asking.
+
+use std::net::IpAddr;
+
+use doorbell_fabric::pairs::within;
+use doorbell_inet::{Interface, NicAddress, Seen, Way as Kernel};
+
+use super::address::Place;
+use crate::transport::{Address, ModuleId, Way};
+
+/// How good a way is; the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Within this host.
+    Here,
+    /// In the same network.
+    Network,
+    /// Through a router.
+    Routed,
+    /// Perhaps on this link.
+    Link,
+    /// Within this host, if the peer is on it.
+    Loopback,
+}
+
+/// A NIC, as far as it matters here.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// The module.
+    pub module: ModuleId,
+    /// Its index in the kernel.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its addresses that may be used.
+    pub own: Vec<NicAddress>,
+}
+
+impl Nic {
+    /// The best of our addresses to reach `to` from, and how good that is.
+    #[must_use]
+    pub fn source(&self, to: &Place, host: &[IpAddr]) -> Option<(IpAddr, Weight)> {
+        let weigh = |own: &NicAddress| Some((self.weigh(own, to, host)?, own.ip));
+        let best = self
+            .own
+            .iter()
+            .filter_map(weigh)
+            .min_by_key(|&(weight, _)| weight);
+        best.map(|(weight, ip)| (ip, weight))
+    }
+
+    fn weigh(&self, own: &NicAddress, to: &Place, host: &[IpAddr]) -> Option<Weight> {
+        let (from, ip) = (own.ip, to.ip);
+        let local = |ip: IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+        if from.is_ipv4() != ip.is_ipv4()
+            || from.is_loopback() != ip.is_loopback()
+            || local(from) != local(ip)
+        {
+            return None;
+        }
+        if ip.is_loopback() {
+            return Some(Weight::Loopback);
+        }
+        if host.contains(&ip) {
+            // What is sent to another NIC of this host does not leave by this one.
+            return self.own.iter().any(|own| own.ip == ip).then_some(Weight::Here);
+        }
+        if local(ip) {
+            return Some(Weight::Link);
+        }
+        // A peer may know the network to be smaller than we do, and the kernel believes us.
+        if within(from, ip, own.prefix) {
+            return Some(Weight::Network);
+        }
+        match self.interface(own).way((ip, to.port).into()) {
+            Ok(Kernel::Neighbour) => Some(Weight::Network),
+            Ok(Kernel::Gateway(_)) => Some(Weight::Routed),
+            Ok(Kernel::Here) => Some(Weight::Here),
+            Err(_) => None,
+        }
+    }
+
+    /// Whether a socket has to be bound to the NIC, so that what it sends from this address of ours leaves by it. One
+    /// that need not be is not, because then answers may come in by any NIC: two in one network answer for each other
+    /// (arp(7), `arp_ignore`).
+    #[must_use]
+    pub fn has_to_be_bound(&self, from: IpAddr, to: &Place, weight: Weight) -> bool {
+        match weight {
+            // What stays on this host comes back by the loopback; and a link-local address has its NIC with it.
+            Weight::Here | Weight::Loopback | Weight::Link => false,
+            Weight::Network | Weight::Routed => {
+                let own = self.own.iter().find(|own| own.ip == from);
+                own.is_some_and(|own| !self.interface(own).is_preferred(to.ip))
+            }
+        }
+    }
+
+    fn interface(&self, own: &NicAddress) -> Interface {
+        Interface {
+            name: self.name.clone(),
+            index: self.index,
+            network: 0,
+            address: own.ip,
+            prefix: own.prefix,
+            seen: Seen { flags: 0, mtu: 0 },
+        }
+    }
+}
+
+/// By which of these NICs the addresses are reached, the best first. What is no address of ours, or leads nowhere, is left
+/// out. `host`: all addresses that this host has.
+#[must_use]
+pub fn ways(nics: &[Nic], host: &[IpAddr], addresses: &[Address]) -> Vec<Way> {
+    let places: Vec<(Place, &Address)> = addresses
+        .iter()
+        .filter_map(|text| Some((text.parse().ok()?, text)))
+        .collect();
+    let mut found: Vec<(Weight, Way)> = Vec::new();
+    for nic in nics {
+        let reached = |&(place, text): &(Place, &Address)| Some((nic.source(&place, host)?.1, text.clone()));
+        let mut reached: Vec<(Weight, Address)> = places.iter().filter_map(reached).collect();
+        // Stable: of two as good, the peer knows the better one.
+        reached.sort_by_key(|&(weight, _)| weight);
+        let Some(&(best, _)) = reached.first() else {
+            continue;
+        };
+        let addresses = reached.into_iter().map(|(_, text)| text).collect();
+        let module = nic.module;
+        found.push((best, Way { module, addresses }));
+    }
+    found.sort_by_key(|&(weight, ref way)| (weight, way.module));
+    found.into_iter().map(|(_, way)| way).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nic(module: u16, index: u32, name: &str, own: &[(&str, u8)]) -> Nic {
+        let of = |&(ip, prefix): &(&str, u8)| NicAddress {
+            ip: ip.parse().unwrap(),
+            prefix,
+            usable: true,
+        };
+        Nic {
+            module: ModuleId(module),
+            index,
+            name: name.to_owned(),
+            own: own.iter().map(of).collect(),
+        }
+    }
+
+    fn told(ways: &[Way]) -> Vec<(u16, String)> {
+        let of = |way: &Way| (way.module.0, way.addresses.join(" "));
+        ways.iter().map(of).collect()
+    }
+
+    /// NICs that nobody has, so that only masks can say anything.
+    #[test]
+    fn masks_families_and_scopes_are_told_without_asking() {
+        let nics = [
+            nic(0, 1, "lo", &[("127.0.0.1", 8)]),
+            nic(1, 900_001, "no1", &[("198.18.1.1", 24), ("fe80::1", 64)]),
+            nic(2, 900_002, "no2", &[("198.18.2.1", 24), ("fd99:2::1", 64)]),
+        ];
+        let host: Vec<IpAddr> = nics
+            .iter()
+            .flat_map(|nic| nic.own.iter().map(|own| own.ip))
+            .collect();
+        let ask = |texts: &[&str]| {
+            let addresses: Vec<Address> = texts.iter().map(|&text| text.into()).collect();
+            told(&ways(&nics, &host, &addresses))
+        };
+        let is = |module, text: &str| (module, text.to_owned());
+        assert_eq!(ask(&["198.18.2.7/24:5"]), [is(2, "198.18.2.7/24:5")]);
+        assert_eq!(
+            ask(&["127.0.0.1/8:5", "198.18.1.9/24:5", "198.18.2.9/24:5"]),
+            [
+                is(1, "198.18.1.9/24:5"),
+                is(2, "198.18.2.9/24:5"),
+                is(0, "127.0.0.1/8:5")
+            ]
+        );
+        assert_eq!(
+            ask(&["[fe80::9/64]:5", "198.18.1.9/24:5"]),
+            [is(1, "198.18.1.9/24:5 [fe80::9/64]:5")],
+            "link-local comes last"
+        );
+        assert_eq!(ask(&["[fd99:2::9/64]:5"]), [is(2, "[fd99:2::9/64]:5")]);
+        assert_eq!(
+            ask(&["198.18.1.1/24:5"]),
+            [is(1, "198.18.1.1/24:5")],
+            "within this host"
+        );
+        assert!(ask(&["[fd00:9::1/64]:5", "nonsense", ""]).is_empty());
+    }
+}

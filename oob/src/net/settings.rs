@@ -1,0 +1,166 @@
+//! The settings of the transport: what listens, and every limit and time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::choose::Chosen;
+use crate::connect;
+use crate::error::OobError;
+use crate::key::JobKey;
+use crate::name::{Epoch, Name};
+use crate::wire;
+
+/// Ports to listen on: the first one of these that is free, on each address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    /// Whichever the system gives.
+    pub const ANY: Self = Self { first: 0, last: 0 };
+
+    /// From the first to the last one, both included; `None` for an empty range, or one that begins with 0.
+    #[must_use]
+    pub fn range(first: u16, last: u16) -> Option<Self> {
+        (first != 0 && first <= last).then_some(Self { first, last })
+    }
+
+    /// Each of them.
+    pub(super) fn each(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            (0, _) => out.write_str("any"),
+            (first, last) if first == last => write!(out, "{first}"),
+            (first, last) => write!(out, "{first}-{last}"),
+        }
+    }
+}
+
+impl FromStr for Ports {
+    type Err = OobError;
+
+    /// `7200-7299`, `7200`, or `any`.
+    fn from_str(text: &str) -> Result<Self, OobError> {
+        if text == "any" {
+            return Ok(Self::ANY);
+        }
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = first.parse().ok().zip(last.parse().ok());
+        let range = range.and_then(|(first, last)| Self::range(first, last));
+        range.ok_or_else(|| OobError::Setting {
+            setting: "ports",
+            given: text.to_owned(),
+            reason: "it is no range of ports; write FIRST-LAST, as in 7200-7299, or `any`".to_owned(),
+        })
+    }
+}
+
+/// Who we are.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// Our name.
+    pub name: Name,
+    /// In which life.
+    pub epoch: Epoch,
+    /// The job's key. Without one, only loopback is served and called.
+    pub key: Option<JobKey>,
+}
+
+/// The settings of a `tcp` transport.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which NICs, addresses and families. Loopback alone, unless others are named.
+    pub nics: Chosen,
+    /// The ports to listen on.
+    pub ports: Ports,
+    /// Whether each module has a thread of its own.
+    pub threads: bool,
+    /// Longest message, in bytes.
+    pub longest: usize,
+    /// Limits of those who have the key.
+    pub meeting: connect::Limits,
+    /// How many connections may be in the handshake; the oldest one goes when there are more.
+    pub guests: usize,
+    /// The same, of one address beyond this host.
+    pub guests_each: usize,
+    /// How many handshakes of one address beyond this host may fail in a row.
+    pub failures: u32,
+    /// How long until one failure is forgotten; those who have too many are turned away unheard.
+    pub forgive: Duration,
+    /// How long one address may take to answer a connect.
+    pub dial: Duration,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long a connection that is closed may take to say the rest.
+    pub linger: Duration,
+    /// After so long without a word the other side is asked whether it is there,
+    pub idle: Duration,
+    /// so often,
+    pub probes: u32,
+    /// at this interval; without an answer, the link is lost.
+    pub interval: Duration,
+    /// How long what was sent may stay unacknowledged by the other side's kernel before the link is lost.
+    pub unacknowledged: Duration,
+    /// How often what could not be had (an address that is not ready, a port in use) is tried again.
+    pub again: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            nics: Chosen::default(),
+            ports: Ports::ANY,
+            threads: false,
+            longest: 16 << 20,
+            meeting: connect::Limits::default(),
+            guests: 64,
+            guests_each: 16,
+            failures: 64,
+            forgive: Duration::from_millis(250),
+            dial: Duration::from_secs(2),
+            handshake: Duration::from_secs(5),
+            linger: Duration::from_secs(1),
+            idle: Duration::from_secs(5),
+            probes: 5,
+            interval: Duration::from_secs(1),
+            unacknowledged: Duration::from_secs(10),
+            again: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Settings {
+    /// Longest frame, in bytes.
+    pub(super) fn frame(&self) -> usize {
+        self.longest.saturating_add(wire::HEAD_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_written_as_they_are_read_and_others_are_refused() {
+        for text in ["any", "7200", "7200-7299", "1-65535"] {
+            assert_eq!(text.parse::<Ports>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "7-", "9-3", "0-9", "70000", "1-2-3", "-5"] {
+            let said = text.parse::<Ports>().unwrap_err().to_string();
+            assert!(said.contains("7200-7299"), "{said}");
+        }
+        assert_eq!(
+            "5-7".parse::<Ports>().unwrap().each().collect::<Vec<_>>(),
+            [5, 6, 7]
+        );
+        assert_eq!(Ports::ANY.each().collect::<Vec<_>>(), [0]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the meeting wants done.
+
+use doorbell_fabric::time::Time;
+
+use super::Tcp;
+use crate::connect::{Action, Conn};
+use crate::net::address::{self, Place};
+use crate::net::line::{Begin, Order};
+use crate::net::socket::Path;
+use crate::transport::{Address, Event, LinkId, ModuleId, Refusal};
+
+impl Tcp {
+    /// Does all of it.
+    pub(super) fn act(&mut self, now: Time) {
+        while let Some(action) = self.meeting.action() {
+            match action {
+                Action::Dial {
+                    conn,
+                    module,
+                    address,
+                } => self.dial(now, conn, module, &address),
+                Action::Say { conn, bytes } => {
+                    let line = self.of_conn.get(&conn).and_then(|io| self.lines.get(io));
+                    if let Some(line) = line {
+                        let _ = line.orders.send(Order::Say(bytes));
+                    }
+                }
+                Action::Up {
+                    conn,
+                    module,
+                    peer,
+                    epoch,
+                    attempt,
+                } => {
+                    let Some(&io) = self.of_conn.get(&conn) else {
+                        continue;
+                    };
+                    let link = LinkId(conn.0);
+                    if let Some(line) = self.lines.get_mut(&io) {
+                        line.link = Some(link);
+                    }
+                    self.of_link.insert(link, io);
+                    self.events.push_back(Event::Connected {
+                        link,
+                        module,
+                        peer,
+                        epoch,
+                        attempt,
+                    });
+                }
+                Action::Close { conn, why } => self.part(conn, why),
+                Action::Refused { attempt, why } => {
+                    self.events.push_back(Event::Refused { attempt, why });
+                }
+            }
+        }
+    }
+
+    fn dial(&mut self, now: Time, conn: Conn, module: ModuleId, address: &Address) {
+        let io = self
+            .path(module, address)
+            .and_then(|(path, nic)| self.line(module, path.from.ip(), Begin::Dial(path, nic)));
+        match io.filter(|_| !self.leaving) {
+            Some(io) => {
+                if let Some(line) = self.lines.get_mut(&io) {
+                    line.conn = Some(conn);
+                }
+                self.of_conn.insert(conn, io);
+            }
+            None => self.meeting.ended(now, conn, Refusal::NoRoute),
+        }
+    }
+
+    /// From where to where, and the name of the NIC.
+    fn path(&self, module: ModuleId, address: &Address) -> Option<(Path, String)> {
+        let module = self.modules.get(&module).filter(|module| module.is_up())?;
+        let place: Place = address.parse().ok()?;
+        if self.shared.terms.key.is_none() && !place.ip.is_loopback() {
+            return None;
+        }
+        let nic = module.nic();
+        let (from, weight) = nic.source(&place, &self.host)?;
+        let bound = nic.has_to_be_bound(from, &place, weight);
+        let path = Path {
+            from: address::socket(from, 0, module.index),
+            to: place.socket(module.index),
+            device: bound.then(|| module.name.clone()),
+        };
+        Some((path, module.name.clone()))
+    }
+}

@@ -1,0 +1,233 @@
+//! NICs that come, change and go; and the ways that follow from them.
+
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+use doorbell_inet::{Nic, NicWatch, nics};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::Sender;
+
+use super::{LOOKED, Tcp};
+use crate::error::OobError;
+use crate::name::Name;
+use crate::net::line::Note;
+use crate::net::module::{Module, Runs, Thread};
+use crate::net::reach;
+use crate::transport::{Address, Event, Loss, ModuleId, Refusal};
+
+/// Changes come in swarms: so long after the first one of them is looked.
+const SWARM: Duration = Duration::from_millis(5);
+
+/// Tells of changes, until nobody wants to know any more.
+async fn watch(watch: AsyncFd<NicWatch>, notes: Sender<Note>) {
+    while let Ok(mut ready) = watch.readable().await {
+        tokio::time::sleep(SWARM).await;
+        let any = watch.get_ref().look();
+        ready.clear_ready();
+        // What came between the two is not lost: it is asked once more.
+        let more = watch.get_ref().look();
+        if (any || more) && notes.send(Note::Changed).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What tokio asks of those who register a descriptor (`AsyncFd::register`) is that it is theirs, open, and the same for as
+/// long as they have it: a [`NicWatch`] owns one socket and never changes it. The newer call says so by being unsafe, and
+/// there is nothing unsafe in this crate.
+#[allow(deprecated)]
+fn registered(watch: NicWatch) -> std::io::Result<AsyncFd<NicWatch>> {
+    AsyncFd::with_interest(watch, Interest::READABLE)
+}
+
+impl Tcp {
+    /// The first look, which has to find something.
+    pub(super) fn begin(&mut self) -> Result<(), OobError> {
+        let step = |step| move |source| OobError::Nics { step, source };
+        // First the watch: what changes after the list is told.
+        let socket = NicWatch::new().and_then(registered).map_err(step("watch"))?;
+        let all = nics().map_err(step("list"))?;
+        let chosen = &self.shared.settings.nics;
+        let beyond = all
+            .iter()
+            .filter(|nic| self.shared.terms.key.is_none() && !nic.is_loopback())
+            .find_map(|nic| chosen.of(&nic.all_usable(), false).first().copied());
+        if let Some(own) = beyond {
+            return Err(OobError::KeyNeeded {
+                address: (own.ip, 0).into(),
+            });
+        }
+        // One whose addresses are not ready yet is one.
+        if all
+            .iter()
+            .all(|nic| chosen.of(&nic.all_usable(), false).is_empty())
+        {
+            return Err(OobError::NoNic {
+                chosen: chosen.to_string(),
+            });
+        }
+        let now = self.shared.clock.now();
+        self.take_in(now, &all);
+        let listens = self.modules.values().any(|module| !module.addresses().is_empty());
+        let up = self.modules.values().any(Module::is_up);
+        if up
+            && !listens
+            && let Some(error) = self.troubles.pop_front()
+        {
+            return Err(error);
+        }
+        let task = self.runtime.spawn(watch(socket, self.tell.clone()));
+        self.watch = Some(task.abort_handle());
+        Ok(())
+    }
+
+    /// Looks at all NICs.
+    pub(super) fn look(&mut self, now: Time) {
+        if self.leaving {
+            return;
+        }
+        match nics() {
+            Ok(all) => self.take_in(now, &all),
+            Err(_) => {
+                self.counters.blind += 1;
+                self.again = Some(now + self.shared.settings.again);
+            }
+        }
+    }
+
+    fn take_in(&mut self, now: Time, all: &[Nic]) {
+        self.again = None;
+        self.host = all
+            .iter()
+            .flat_map(|nic| nic.addresses.iter().map(|own| own.ip))
+            .collect();
+        let gone: Vec<ModuleId> = self
+            .modules
+            .values()
+            .filter(|module| all.iter().all(|nic| nic.index != module.index))
+            .map(|module| module.id)
+            .collect();
+        for module in gone {
+            self.adjust(now, module, Vec::new());
+            self.modules.remove(&module);
+        }
+        for nic in all {
+            self.take_in_one(now, nic);
+        }
+        // Routes may have changed, whatever else has.
+        self.stale.extend(self.asked.keys());
+    }
+
+    fn take_in_one(&mut self, now: Time, nic: &Nic) {
+        let known = self.modules.values().find(|module| module.index == nic.index);
+        let known = known.map(|module| module.id);
+        let mut own = self.shared.settings.nics.of(nic, known.is_some());
+        if self.shared.terms.key.is_none() {
+            own.retain(|own| own.ip.is_loopback());
+        }
+        let module = match known {
+            Some(module) => module,
+            None if own.is_empty() => return,
+            None => match self.add(nic) {
+                Ok(module) => module,
+                Err(error) => {
+                    self.again = Some(now + self.shared.settings.again);
+                    return self.troubled(error);
+                }
+            },
+        };
+        if let Some(module) = self.modules.get_mut(&module) {
+            module.name.clone_from(&nic.name);
+        }
+        self.adjust(now, module, if nic.is_up() { own } else { Vec::new() });
+    }
+
+    fn add(&mut self, nic: &Nic) -> Result<ModuleId, OobError> {
+        let next = self.module_count;
+        let id = ModuleId(
+            u16::try_from(next).map_err(|_| OobError::State("too many network interfaces came and went"))?,
+        );
+        let runs = if self.shared.settings.threads {
+            Runs::Thread(Thread::start(&nic.name)?)
+        } else {
+            Runs::Here(self.runtime.clone())
+        };
+        self.module_count += 1;
+        self.modules
+            .insert(id, Module::new(id, nic.index, nic.name.clone(), runs));
+        Ok(id)
+    }
+
+    /// A module has these addresses now.
+    fn adjust(&mut self, now: Time, id: ModuleId, own: Vec<doorbell_inet::NicAddress>) {
+        let Some(module) = self.modules.get_mut(&id) else {
+            return;
+        };
+        let (changed, failed) = module.adjust(own, self.shared.settings.ports, &self.tell);
+        let (up, told, addresses) = (module.is_up(), module.told, module.addresses());
+        module.told = up;
+        if let Some(error) = failed {
+            // Said once, and tried as long as it takes.
+            if changed {
+                self.troubled(error);
+            }
+            self.again = Some(now + self.shared.settings.again);
+        }
+        // Whoever has links here loses them before he hears of the module.
+        self.orphans(now, id);
+        if up && (changed || !told) {
+            self.events.push_back(Event::ModuleUp {
+                module: id,
+                addresses,
+            });
+        } else if !up && told {
+            self.events.push_back(Event::ModuleDown { module: id });
+        }
+    }
+
+    /// Ends the connections of addresses that the module does not have any more.
+    fn orphans(&mut self, now: Time, id: ModuleId) {
+        let Some(module) = self.modules.get(&id) else {
+            return;
+        };
+        let lost = |line: &super::Line| line.module == id && !module.has(line.local);
+        let lost = self.lines.iter().filter(|(_, line)| lost(line));
+        let lost: Vec<_> = lost.map(|(&io, _)| io).collect();
+        for io in lost {
+            self.end(now, io, Refusal::NoRoute, Loss::ModuleDown);
+        }
+    }
+
+    pub(super) fn reach(&mut self, peer: Name, addresses: Vec<Address>) {
+        let ways = self.ways(&addresses);
+        self.stale.remove(&peer);
+        self.asked.insert(peer, (addresses, ways.clone()));
+        self.events.push_back(Event::Ways { peer, ways });
+    }
+
+    fn ways(&self, addresses: &[Address]) -> Vec<crate::transport::Way> {
+        let up = self.modules.values().filter(|module| module.is_up());
+        let nics: Vec<reach::Nic> = up.map(Module::nic).collect();
+        reach::ways(&nics, &self.host, addresses)
+    }
+
+    /// Looks for ways again, where they may have changed; tells of those that have.
+    pub(super) fn look_again(&mut self) {
+        for _ in 0..LOOKED {
+            let Some(peer) = self.stale.pop_first() else {
+                return;
+            };
+            let Some((addresses, before)) = self.asked.get(&peer) else {
+                continue;
+            };
+            let ways = self.ways(addresses);
+            if ways != *before {
+                if let Some((_, before)) = self.asked.get_mut(&peer) {
+                    before.clone_from(&ways);
+                }
+                self.events.push_back(Event::Ways { peer, ways });
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What transports tell.
+
+use doorbell_fabric::time::Time;
+
+use super::codec::{MOVED, Writer};
+use super::{Key, Node};
+use crate::base::{Doing, Link, LinkKey, bar};
+use crate::bytes::Bytes;
+use crate::name::{Epoch, Name};
+use crate::transport::{Attempt, Command, Event, LinkId, Loss, ModuleId, Refusal, TransportId};
+use crate::wire::{Head, Lane};
+
+impl Node {
+    /// Takes what a transport has to tell.
+    pub fn handle(&mut self, now: Time, transport: TransportId, event: Event) {
+        self.at(now);
+        match event {
+            Event::ModuleUp { module, addresses } => {
+                let before = self.modules.insert((transport, module), addresses.clone());
+                if before.as_ref() != Some(&addresses) {
+                    self.moved();
+                }
+            }
+            Event::ModuleDown { module } => self.module_down(transport, module),
+            Event::Ways { peer, ways } => {
+                let ix = self.peer(peer);
+                self.hop(ix).set_ways(transport, ways);
+                self.wake(ix);
+                self.touch(ix);
+            }
+            Event::Connected {
+                link,
+                module,
+                peer,
+                epoch,
+                attempt,
+            } => self.connected((transport, link), module, peer, epoch, attempt),
+            Event::Refused { attempt, why } => self.refused(attempt, why),
+            Event::Sent { link, frames } => self.sent((transport, link), frames),
+            Event::Received { link, frame } => self.arrived((transport, link), &frame),
+            Event::Lost { link, .. } => self.lost((transport, link)),
+        }
+        self.settle();
+    }
+
+    /// Our addresses have changed: whoever talks to us is told, and calls us there when the way that it has fails. Others ask
+    /// when they need it.
+    fn moved(&mut self) {
+        let talks = |peer: &super::Peer| peer.hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
+        let peers = self.peers.iter().enumerate().filter(|(_, peer)| talks(peer));
+        let peers: Vec<u32> = peers.map(|(ix, _)| ix as u32).collect();
+        if peers.is_empty() || self.ended {
+            return;
+        }
+        let mut writer = Writer::default();
+        self.contact().encode(&mut writer.0);
+        let body = writer.done();
+        for ix in peers {
+            self.say(ix, MOVED, body.clone(), None);
+        }
+    }
+
+    fn module_down(&mut self, transport: TransportId, module: ModuleId) {
+        self.modules.remove(&(transport, module));
+        for peer in &mut self.peers {
+            if let Some(hop) = &mut peer.hop {
+                hop.module_down(transport, module);
+            }
+        }
+        // Its links are told to be lost one by one; until then nothing more is given to them.
+        let dead = |link: &(&LinkKey, &Link)| link.0.0 == transport && link.1.module == module;
+        let links: Vec<LinkKey> = self.links.iter().filter(dead).map(|(key, _)| *key).collect();
+        links.into_iter().for_each(|key| self.lost(key));
+    }
+
+    fn connected(
+        &mut self,
+        key: LinkKey,
+        module: ModuleId,
+        name: Name,
+        epoch: Epoch,
+        attempt: Option<Attempt>,
+    ) {
+        let ix = self.peer(name);
+        if self.ended || !self.is_somebody(name) || name == self.config.name || epoch < self.of(ix).epoch {
+            let why = if self.ended {
+                Loss::Finished
+            } else {
+                Loss::Protocol
+            };
+            return self.command(key.0, Command::Close { link: key.1, why });
+        }
+        self.meet(ix, epoch);
+        let job = Some(self.config.name.job).filter(|&job| job == name.job);
+        let link = Link {
+            peer: ix,
+            module,
+            epoch,
+            job,
+            sent: 0,
+            given: std::collections::VecDeque::new(),
+            bytes: 0,
+        };
+        self.links.insert(key, link);
+        let (now, links) = (self.now, &self.links);
+        let hop = self.peers[ix as usize].hop.get_or_insert_default();
+        hop.connected(now, key, attempt, links);
+        self.book(ix);
+        self.pump_hop(ix);
+        self.touch(ix);
+    }
+
+    fn refused(&mut self, attempt: Attempt, why: Refusal) {
+        let trying = |peer: &super::Peer| {
+            let hop = peer.hop.as_ref();
+            hop.is_some_and(|hop| matches!(hop.doing, Doing::Trying(own, ..) if own == attempt))
+        };
+        let Some(ix) = self.peers.iter().position(trying) else {
+            return;
+        };
+        let ix = ix as u32;
+        let counts = !matches!(why, Refusal::Yielded | Refusal::Cancelled);
+        let barred = if why.is_transient() {
+            Time::ZERO
+        } else {
+            self.now + bar(&self.config)
+        };
+        let (now, config) = (self.now, self.config.clone());
+        let hop = self.hop(ix);
+        hop.refused(attempt, counts, barred);
+        if counts && !hop.links.is_empty() {
+            hop.missed(now, &config);
+        }
+        self.reroute(ix);
+        self.wake(ix);
+    }
+
+    /// Somebody who is no neighbour cannot be called just now: what waits for it goes along the tree, if that leads there.
+    fn reroute(&mut self, ix: u32) {
+        let linked = self.of(ix).hop.as_ref().is_some_and(|hop| !hop.links.is_empty());
+        if linked || self.of(ix).neighbour || !self.has_tree() || self.is_direct(ix) {
+            return;
+        }
+        if self.route(ix, false).is_none_or(|hop| hop == ix) {
+            return;
+        }
+        let hop = self.hop(ix);
+        hop.relay_bytes = 0;
+        let (relay, waiting) = (std::mem::take(&mut hop.relay), std::mem::take(&mut hop.waiting));
+        self.dirty.extend(waiting);
+        relay.into_iter().for_each(|parcel| self.post_parcel(parcel));
+    }
+
+    fn sent(&mut self, key: LinkKey, frames: u64) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        while link.sent < frames {
+            let Some(parcel) = link.given.pop_front() else {
+                break;
+            };
+            link.bytes -= parcel.frame.length();
+            link.sent += 1;
+        }
+        let ix = link.peer;
+        self.pump_hop(ix);
+    }
+
+    fn arrived(&mut self, key: LinkKey, frame: &Bytes) {
+        let Some(link) = self.links.get(&key) else { return };
+        let (ix, job) = (link.peer, link.job);
+        match Head::read(frame, job, self.config.longest) {
+            Ok((head, body)) if self.is_somebody(head.origin) && self.is_somebody(head.destination) => {
+                if head.destination == self.config.name {
+                    self.mine(&head, body);
+                } else {
+                    self.pass_on(ix, &head, body);
+                }
+            }
+            _ => {
+                self.counters.malformed += 1;
+                let why = Loss::Protocol;
+                self.command(key.0, Command::Close { link: key.1, why });
+                self.lost(key);
+            }
+        }
+    }
+
+    /// A link is over: what was given to it and not sent goes another way, in order, and our own streams repeat what
+    /// nobody has acknowledged.
+    fn lost(&mut self, key: LinkKey) {
+        let Some(link) = self.links.remove(&key) else {
+            return;
+        };
+        let ix = link.peer;
+        let (now, config) = (self.now, self.config.clone());
+        let hop = self.hop(ix);
+        hop.disconnected(now, key, &config);
+        hop.relay_bytes = 0;
+        let later = std::mem::take(&mut hop.relay);
+        self.replay_via(key);
+        self.counters.requeued += link.given.iter().filter(|parcel| !parcel.own).count() as u64;
+        for parcel in link.given.into_iter().chain(later).filter(|parcel| !parcel.own) {
+            self.post_parcel(parcel);
+        }
+        self.wake(ix);
+    }
+
+    /// All streams that went over this link begin again from what was not acknowledged.
+    fn replay_via(&mut self, key: LinkKey) {
+        let (now, config) = (self.now, &self.config);
+        for (ix, peer) in self.peers.iter_mut().enumerate() {
+            for lane in Lane::ALL {
+                let Some(stream) = &mut peer.lanes[lane.index()] else {
+                    continue;
+                };
+                if stream.via == Some(key) {
+                    stream.via = None;
+                    if !stream.tx.is_empty() {
+                        stream.tx.replay(now, config);
+                        self.dirty.insert((ix as u32, lane));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn book(&mut self, ix: u32) {
+        let at = match self.of(ix).hop.as_ref().map(|hop| hop.doing) {
+            // What is over already is looked at when somebody wants the peer.
+            Some(Doing::Resting(until) | Doing::Failed(until)) if until > self.now => until,
+            _ => Time::NEVER,
+        };
+        let again = self.of(ix).hop.as_ref().map_or(Time::NEVER, |hop| hop.again);
+        self.timers.set(Key::Hop(ix), at.min(again));
+    }
+
+    /// Closes all links to a peer.
+    pub(super) fn close(&mut self, ix: u32, why: Loss) {
+        let links = self.of(ix).hop.as_ref().map(|hop| hop.links.clone());
+        for (transport, link) in links.unwrap_or_default() {
+            self.command(transport, Command::Close { link, why });
+            self.lost((transport, link));
+        }
+    }
+
+    /// The number under which a link is known.
+    #[must_use]
+    pub fn link_to(&self, name: Name) -> Option<(TransportId, LinkId, ModuleId)> {
+        let hop = self.of(*self.index.get(&name)?).hop.as_ref()?;
+        let &key = hop.links.first()?;
+        Some((key.0, key.1, self.links.get(&key)?.module))
+    }
+}

@@ -1,0 +1,401 @@
+//! A process in the control plane: names, streams, tags, routes, the tree and the ways to neighbours, put together.
+//!
+//! ```text
+//!    send, post, broadcast, gather                    Event: Received, Sent, PeerLost, …
+//!              │                                                  ▲
+//!    ┌─────────▼──────────────────────────────────────────────────┴──────────┐
+//!    │ rml      which receive                          cast, gather          │
+//!    │ stream   once and in order, end to end          tree: who is whose child, who is lost
+//!    │ routed   which neighbour                                              │
+//!    │ base     which transport, which module, which link                    │
+//!    └─────────┬──────────────────────────────────────────────────▲──────────┘
+//!              ▼ Command                                          │ transport::Event
+//! ```
+//!
+//! Nothing here waits, reads a clock or knows a socket: every call takes the time, and leaves what follows from it in a
+//! queue, from which [`Node::output`] takes it. Call [`Node::tick`] when [`Node::next_deadline`] has come.
+//!
+//! The files: `api` (what users call), `links` and `hops` (neighbours), `relay` (frames on their way), `streams` (frames
+//! at their ends), `lifeline`, `news` (the tree), `cast`, `gather` (collectives), `codec` (what nodes say to each other).
+
+mod api;
+mod cast;
+mod codec;
+mod gather;
+mod homeward;
+mod hops;
+mod lifeline;
+mod links;
+mod news;
+mod relay;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use doorbell_fabric::time::Time;
+
+use crate::base::{Hop, Link, LinkKey};
+use crate::bytes::Bytes;
+use crate::config::{Config, Routing};
+use crate::contact::{Address, Contact};
+use crate::event::{Event, OpId, Output, SendId};
+use crate::name::{Epoch, Name};
+use crate::rml::Rml;
+use crate::routed::{Routed, Tree};
+use crate::stream::{Rx, Tx};
+use crate::timers::Timers;
+use crate::transport::{Command, ModuleId, TransportId};
+use crate::wire::Lane;
+
+/// A process in the control plane. See the module's own words.
+pub struct Node {
+    config: Arc<Config>,
+    now: Time,
+    peers: Vec<Peer>,
+    index: BTreeMap<Name, u32>,
+    links: BTreeMap<LinkKey, Link>,
+    modules: BTreeMap<(TransportId, ModuleId), Vec<Address>>,
+    rml: Rml,
+    routed: Routed,
+    life: lifeline::Life,
+    news: BTreeMap<u32, news::News>,
+    casts: cast::Casts,
+    gathers: gather::Gathers,
+    /// Control messages whose end means something.
+    purposes: BTreeMap<SendId, Purpose>,
+    /// Control messages to ourselves.
+    local: VecDeque<(u32, Bytes)>,
+    /// Streams that may have something to send.
+    dirty: BTreeSet<(u32, Lane)>,
+    /// Streams whose sender was told of a narrow window.
+    shut: BTreeSet<(u32, Lane)>,
+    /// Peers for which a send found no room.
+    wanted: BTreeSet<u32>,
+    pending: usize,
+    timers: Timers<Key>,
+    out: VecDeque<Output>,
+    numbers: u64,
+    counters: Counters,
+    ended: bool,
+}
+
+/// What a node has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames given to links.
+    pub frames: u64,
+    /// Of these, messages of our own streams.
+    pub messages: u64,
+    /// Messages that were handed up.
+    pub delivered: u64,
+    /// Messages that came twice, and were dropped.
+    pub duplicates: u64,
+    /// Messages of others that were passed on.
+    pub relayed: u64,
+    /// Frames that could not be passed on.
+    pub dropped: u64,
+    /// Frames of, or for, an earlier life.
+    pub stale: u64,
+    /// Frames that made no sense.
+    pub malformed: u64,
+    /// Times that nothing was heard of a message for too long.
+    pub timeouts: u64,
+    /// Frames that were given to a link, not sent before it was lost, and passed on otherwise.
+    pub requeued: u64,
+    /// Attempts to connect.
+    pub attempts: u64,
+}
+
+/// What is known of a process.
+struct Peer {
+    name: Name,
+    epoch: Epoch,
+    lost: bool,
+    /// Parent, child, or about to be one: reached directly, and kept so.
+    neighbour: bool,
+    contact: Option<Box<Contact>>,
+    hop: Option<Box<Hop>>,
+    lanes: [Option<Box<Stream>>; 2],
+}
+
+/// Both directions of a lane.
+#[derive(Debug)]
+struct Stream {
+    tx: Tx,
+    rx: Option<Rx>,
+    /// The link that its messages went over, most recently.
+    via: Option<LinkKey>,
+    /// A probe is on its way.
+    probed: bool,
+}
+
+/// What the end of a control message means.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Attach(u32),
+    Check(u32),
+    CastRequest(OpId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Stream(u32, Lane),
+    Hop(u32),
+    Seek,
+    Home,
+    Cast(u64),
+    Gather(u32),
+    Op(OpId),
+}
+
+const _: () = assert!(size_of::<Peer>() <= 80, "a peer that nobody talks to is small");
+
+impl Node {
+    /// A process that has said nothing yet. Tell it of modules and contacts, and then to [`start`](Node::start).
+    #[must_use]
+    pub fn new(config: Config, now: Time) -> Self {
+        let tree = Tree::new(config.ranks, config.radix);
+        Self {
+            now,
+            peers: Vec::new(),
+            index: BTreeMap::new(),
+            links: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            rml: Rml::default(),
+            routed: Routed::new(tree, config.name.rank),
+            life: lifeline::Life::default(),
+            news: BTreeMap::new(),
+            casts: cast::Casts::default(),
+            gathers: gather::Gathers::default(),
+            purposes: BTreeMap::new(),
+            local: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            shut: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            pending: 0,
+            timers: Timers::new(),
+            out: VecDeque::new(),
+            numbers: 0,
+            counters: Counters::default(),
+            ended: false,
+            config: Arc::new(config),
+        }
+    }
+
+    /// What is to be done or told next.
+    pub fn output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// When [`Node::tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Looks at the time.
+    pub fn tick(&mut self, now: Time) {
+        self.at(now);
+        while let Some(key) = self.timers.due(self.now) {
+            match key {
+                Key::Stream(ix, lane) => self.stream_due(ix, lane),
+                Key::Hop(ix) => self.hop_due(ix),
+                Key::Seek => self.seek_due(),
+                Key::Home => self.home_due(),
+                Key::Cast(number) => self.cast_due(number),
+                Key::Gather(id) => self.gather_due(id),
+                Key::Op(op) => self.op_due(op),
+            }
+        }
+        self.settle();
+    }
+
+    /// Who this is.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.config.name
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where this process can be reached, by the modules that are up.
+    #[must_use]
+    pub fn contact(&self) -> Contact {
+        let mut contact = Contact::new(self.config.name, self.config.epoch);
+        for (&(transport, _), addresses) in &self.modules {
+            if let Some(transport) = self.config.transports.get(usize::from(transport.0)) {
+                let clause = contact.clauses.entry(transport.name.clone()).or_default();
+                clause.extend(addresses.iter().cloned());
+            }
+        }
+        contact
+    }
+
+    /// The parent in the tree, once attached.
+    #[must_use]
+    pub fn parent(&self) -> Option<u32> {
+        self.routed.parent
+    }
+
+    /// The children that have attached.
+    pub fn children(&self) -> impl Iterator<Item = u32> {
+        self.routed.children.iter().copied()
+    }
+
+    /// Whether nothing is under way: no message waits, and no neighbour is being called.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let idle = |peer: &Peer| {
+            let quiet = |lane: &Option<Box<Stream>>| lane.as_ref().is_none_or(|stream| stream.tx.is_empty());
+            peer.lanes.iter().all(quiet) && peer.hop.as_ref().is_none_or(|hop| hop.relay.is_empty())
+        };
+        self.out.is_empty() && self.peers.iter().all(idle) && self.casts.is_quiet() && self.gathers.is_quiet()
+    }
+
+    /// Roughly how many bytes this node holds, without what others hold as well: the payload of messages that are under
+    /// way is counted at each.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let peer = |peer: &Peer| {
+            let hop = peer
+                .hop
+                .as_ref()
+                .map_or(0, |hop| size_of::<Hop>() + hop.relay_bytes + 64 * hop.relay.len());
+            let lane = |lane: &Option<Box<Stream>>| {
+                lane.as_ref()
+                    .map_or(0, |stream| size_of::<Stream>() + stream.tx.waiting())
+            };
+            let contact = peer
+                .contact
+                .as_ref()
+                .map_or(0, |contact| size_of::<Contact>() + 96 * contact.clauses.len());
+            // And its place in the index.
+            size_of::<Peer>() + 40 + hop + contact + peer.lanes.iter().map(lane).sum::<usize>()
+        };
+        let peers: usize = self.peers.iter().map(peer).sum();
+        let links: usize = self
+            .links
+            .values()
+            .map(|link| size_of::<Link>() + link.bytes)
+            .sum();
+        size_of::<Self>() + peers + links + self.rml.waiting() + self.casts.memory() + self.gathers.memory()
+    }
+
+    /// What this node knows of another process, for a person who wants to know why something waits.
+    #[must_use]
+    pub fn explain(&self, name: Name) -> String {
+        let Some(peer) = self.index.get(&name).map(|&ix| self.of(ix)) else {
+            return format!("{name}: nothing was ever said to it, nor heard from it");
+        };
+        let (epoch, lost, neighbour) = (peer.epoch, peer.lost, peer.neighbour);
+        let [user, control] = &peer.lanes;
+        format!(
+            "{name}: life {epoch}, lost: {lost}, neighbour: {neighbour}; in the tree {:?}; {:?}; messages: {user:?}; \
+             control: {control:?}",
+            self.routed.next(name.rank, false),
+            peer.hop,
+        )
+    }
+
+    fn at(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.out.push_back(Output::Event(event));
+    }
+
+    fn command(&mut self, transport: TransportId, command: Command) {
+        self.out.push_back(Output::Command(transport, command));
+    }
+
+    /// The record of a process; it is made where there is none.
+    fn peer(&mut self, name: Name) -> u32 {
+        if let Some(&ix) = self.index.get(&name) {
+            return ix;
+        }
+        let ix = self.peers.len() as u32;
+        self.peers.push(Peer {
+            name,
+            epoch: Epoch::UNKNOWN,
+            lost: false,
+            neighbour: false,
+            contact: None,
+            hop: None,
+            lanes: [None, None],
+        });
+        self.index.insert(name, ix);
+        ix
+    }
+
+    fn rank(&mut self, rank: u32) -> u32 {
+        self.peer(Name::new(self.config.name.job, rank))
+    }
+
+    fn of(&self, ix: u32) -> &Peer {
+        &self.peers[ix as usize]
+    }
+
+    fn of_mut(&mut self, ix: u32) -> &mut Peer {
+        &mut self.peers[ix as usize]
+    }
+
+    fn hop(&mut self, ix: u32) -> &mut Hop {
+        self.of_mut(ix).hop.get_or_insert_with(|| Box::new(Hop::new()))
+    }
+
+    /// Whether a name can be that of a process at all.
+    fn is_somebody(&self, name: Name) -> bool {
+        name.rank != u32::MAX && (name.job != self.config.name.job || name.rank < self.config.ranks)
+    }
+
+    fn is_root(&self) -> bool {
+        self.config.name.rank == 0
+    }
+
+    fn has_tree(&self) -> bool {
+        let mut transports = self.config.transports.iter();
+        transports.any(|transport| transport.routing == Routing::Tree)
+    }
+
+    /// Does what follows from what was done, until nothing does.
+    fn settle(&mut self) {
+        loop {
+            if let Some((tag, body)) = self.local.pop_front() {
+                let me = self.peer(self.config.name);
+                self.control(me, tag, &body);
+            } else if let Some((ix, lane)) = self.dirty.pop_first() {
+                self.pump(ix, lane);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (parent, children, life) = (self.routed.parent, &self.routed.children, &self.life);
+        write!(
+            out,
+            "Node({}, parent {parent:?}, children {children:?}, {life:?})",
+            self.config.name
+        )
+    }
+}

@@ -1,0 +1,165 @@
+//! By which transports a control plane talks.
+
+use std::sync::Arc;
+
+use super::watched::{Board, Carriage, Watched, look};
+use crate::config::Config;
+use crate::error::OobError;
+use crate::key::JobKey;
+use crate::net::{self, Clock, Tcp, Who};
+use crate::rail::{self, Open, Rails};
+use crate::runner::{self, Carrier, Carriers, Progress};
+
+/// The names of the transports in contacts.
+pub(super) const TCP: &str = "tcp";
+pub(super) const RAIL: &str = "rail";
+
+/// The transports of a control plane, the preferred one first, as [`Config::transports`] names them: `tcp` alone, or
+/// rails beside it.
+///
+/// ```
+/// use doorbell_oob::net;
+/// use doorbell_oob::plane::Carried;
+/// use doorbell_oob::rail::{self, Open, endpoint};
+/// use doorbell_shm::{ShmConfig, ShmRail};
+///
+/// let shm: Open = Box::new(|| {
+///     let rail = ShmRail::open(&"shm".parse()?, &ShmConfig::default())?;
+///     let life = rail.incarnation();
+///     Ok(endpoint(rail, life))
+/// });
+/// let both = Carried::new().rail(rail::Settings::default(), vec![shm]).tcp(net::Settings::default());
+/// assert_eq!(both.names(), ["rail", "tcp"]);
+/// assert_eq!(Carried::from(net::Settings::default()).names(), ["tcp"]);
+/// ```
+#[derive(Debug, Default)]
+pub struct Carried(Vec<One>);
+
+enum One {
+    Tcp(net::Settings),
+    Rail(rail::Settings, Vec<Open>),
+}
+
+impl Carried {
+    /// None, as yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// And then `tcp`.
+    #[must_use]
+    pub fn tcp(mut self, settings: net::Settings) -> Self {
+        self.0.push(One::Tcp(settings));
+        self
+    }
+
+    /// And then `rail`, over these rails, the preferred one first. They are opened on the progress thread, and used by
+    /// nobody else.
+    #[must_use]
+    pub fn rail(mut self, settings: rail::Settings, rails: Vec<Open>) -> Self {
+        self.0.push(One::Rail(settings, rails));
+        self
+    }
+
+    /// Their names in contacts.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(One::name).collect()
+    }
+
+    /// Whether they are what the configuration says; those that have to know of each other are marked in it.
+    pub(super) fn agree(&self, config: &mut Config) -> Result<(), OobError> {
+        let names: Vec<&str> = config
+            .transports
+            .iter()
+            .map(|transport| &*transport.name)
+            .collect();
+        let twice = |(at, name): (usize, &&str)| names[..at].contains(name);
+        if names != self.names() || names.is_empty() || names.iter().enumerate().any(twice) {
+            return Err(OobError::Setting {
+                setting: "transports",
+                given: names.join(","),
+                reason: format!(
+                    "what was started is `{}`: name the same, each of `{TCP}` and `{RAIL}` at most once, in this order, direct \
+                     or along the tree",
+                    self.names().join(",")
+                ),
+            });
+        }
+        for (transport, one) in config.transports.iter_mut().zip(&self.0) {
+            transport.mutual |= matches!(one, One::Rail(..));
+        }
+        Ok(())
+    }
+
+    /// What makes them, on the progress thread.
+    pub(super) fn carriers(
+        self,
+        config: &Config,
+        key: Option<JobKey>,
+        settings: runner::Settings,
+        board: &Board,
+    ) -> Carriers {
+        let who = Who {
+            name: config.name,
+            epoch: config.epoch,
+            key,
+        };
+        let (longest, spin) = (config.longest, settings.progress != Progress::Block);
+        let board = board.clone();
+        look(&board).carriages = vec![Carriage::default(); self.0.len()];
+        Box::new(move |clock: Clock| {
+            let each = self.0.into_iter().enumerate();
+            each.map(|(at, one)| one.start(&who, clock, (longest, spin), (&board, at)))
+                .collect()
+        })
+    }
+}
+
+impl One {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => TCP,
+            Self::Rail(..) => RAIL,
+        }
+    }
+
+    fn start(
+        self,
+        who: &Who,
+        clock: Clock,
+        (longest, spin): (usize, bool),
+        (board, at): (&Board, usize),
+    ) -> Result<Box<dyn Carrier>, OobError> {
+        let (name, board): (Arc<str>, Board) = (self.name().into(), board.clone());
+        Ok(match self {
+            Self::Tcp(mut settings) => {
+                settings.longest = longest;
+                let tcp = Tcp::start(settings, who.clone(), clock)?;
+                Box::new(Watched::new(tcp, board, at, name))
+            }
+            Self::Rail(mut settings, rails) => {
+                (settings.longest, settings.spin) = (longest, spin);
+                let rails = Rails::start(settings, who.clone(), rails)?;
+                Box::new(Watched::new(rails, board, at, name))
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for One {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(settings) => write!(out, "tcp: {}", settings.nics),
+            Self::Rail(_, rails) => write!(out, "rail: {} rails", rails.len()),
+        }
+    }
+}
+
+impl From<net::Settings> for Carried {
+    /// `tcp` alone.
+    fn from(settings: net::Settings) -> Self {
+        Self::new().tcp(settings)
+    }
+}

@@ -1,0 +1,195 @@
+//! The transports, with what others may look at.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use doorbell_fabric::time::Time;
+
+use crate::error::OobError;
+use crate::net::{self, Tcp};
+use crate::rail::{self, Rails};
+use crate::runner::Carrier;
+use crate::transport::{Command, Event, ModuleId};
+
+/// What a transport has carried so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carriage {
+    /// Its name in contacts.
+    pub name: Arc<str>,
+    /// Modules that are up.
+    pub modules: usize,
+    /// Links that there are.
+    pub links: usize,
+    /// Links that were lost.
+    pub lost: u64,
+    /// Frames that the core gave to links, and their bytes.
+    pub frames_sent: u64,
+    /// The bytes of these.
+    pub bytes_sent: u64,
+    /// Frames that came over links.
+    pub frames_received: u64,
+    /// The bytes of these.
+    pub bytes_received: u64,
+    /// What it has counted by itself.
+    pub counted: Counted,
+}
+
+/// What a transport has counted by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Nothing, as yet.
+    #[default]
+    Nothing,
+    /// The transport `tcp`.
+    Tcp(net::Counters),
+    /// A transport `rail`.
+    Rail(rail::Counters),
+}
+
+/// A transport that counts, and that has something to say to persons.
+pub(super) trait Counts: Carrier {
+    fn counted(&self) -> Counted;
+    fn trouble(&mut self) -> Option<OobError>;
+}
+
+impl Counts for Tcp {
+    fn counted(&self) -> Counted {
+        Counted::Tcp(self.counters())
+    }
+
+    fn trouble(&mut self) -> Option<OobError> {
+        self.trouble()
+    }
+}
+
+impl Counts for Rails {
+    fn counted(&self) -> Counted {
+        Counted::Rail(self.counters())
+    }
+
+    fn trouble(&mut self) -> Option<OobError> {
+        self.trouble()
+    }
+}
+
+/// What the progress thread shows of its transports.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    pub(super) carriages: Vec<Carriage>,
+    pub(super) troubles: VecDeque<OobError>,
+}
+
+impl Shown {
+    /// What `tcp` has counted.
+    pub(super) fn tcp(&self) -> net::Counters {
+        let mut all = self.carriages.iter();
+        let found = all.find_map(|carriage| match carriage.counted {
+            Counted::Tcp(counters) => Some(counters),
+            _ => None,
+        });
+        found.unwrap_or_default()
+    }
+}
+
+/// A place for it.
+pub(super) type Board = Arc<Mutex<Shown>>;
+
+/// Looks at it.
+pub(super) fn look(board: &Board) -> MutexGuard<'_, Shown> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A transport, and where it is shown.
+pub(super) struct Watched<C> {
+    carrier: C,
+    board: Board,
+    /// Its place among the transports.
+    at: usize,
+    up: BTreeSet<ModuleId>,
+    carriage: Carriage,
+}
+
+impl<C: Counts> Watched<C> {
+    pub(super) fn new(carrier: C, board: Board, at: usize, name: Arc<str>) -> Self {
+        let carriage = Carriage {
+            name,
+            ..Carriage::default()
+        };
+        Self {
+            carrier,
+            board,
+            at,
+            up: BTreeSet::new(),
+            carriage,
+        }
+    }
+
+    fn count(&mut self, event: &Event) {
+        let carriage = &mut self.carriage;
+        match event {
+            Event::ModuleUp { module, .. } => _ = self.up.insert(*module),
+            Event::ModuleDown { module } => _ = self.up.remove(module),
+            Event::Connected { .. } => carriage.links += 1,
+            Event::Lost { .. } => {
+                carriage.links = carriage.links.saturating_sub(1);
+                carriage.lost += 1;
+            }
+            Event::Received { frame, .. } => {
+                carriage.frames_received += 1;
+                carriage.bytes_received += frame.len() as u64;
+            }
+            Event::Ways { .. } | Event::Refused { .. } | Event::Sent { .. } => {}
+        }
+        carriage.modules = self.up.len();
+    }
+}
+
+impl<C: Counts> Carrier for Watched<C> {
+    fn command(&mut self, now: Time, command: Command) {
+        if let Command::Send { frame, .. } = &command {
+            self.carriage.frames_sent += 1;
+            self.carriage.bytes_sent += frame.length() as u64;
+        }
+        self.carrier.command(now, command);
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        let event = self.carrier.event()?;
+        self.count(&event);
+        Some(event)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
+        self.carrier.poll(cx, now)
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.carrier.tick(now);
+        // Whoever looks holds it for a moment only; and if he does, it is shown in the next turn.
+        if let Ok(mut shown) = self.board.try_lock() {
+            self.carriage.counted = self.carrier.counted();
+            if let Some(place) = shown.carriages.get_mut(self.at) {
+                place.clone_from(&self.carriage);
+            }
+            while let Some(trouble) = self.carrier.trouble() {
+                if shown.troubles.len() == net::TROUBLES {
+                    shown.troubles.pop_front();
+                }
+                shown.troubles.push_back(trouble);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.carrier.next_deadline()
+    }
+
+    fn leave(&mut self, now: Time) {
+        self.carrier.leave(now);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.carrier.is_quiet()
+    }
+}

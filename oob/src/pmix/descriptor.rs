@@ -1,0 +1,58 @@
+//! The descriptor that a launcher leaves open for its processes, taken over by its number.
+
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::FileType;
+use rustix::io::FdFlags;
+
+/// Takes over the descriptor `number`, which is an open socket; from here on children do not inherit it. To be called
+/// once in the life of a process: who calls it owns the descriptor.
+///
+/// # Errors
+/// Why it cannot be what was meant.
+pub(crate) fn take(number: i32) -> Result<OwnedFd, String> {
+    // Standard input, output and error belong to the process itself.
+    if number <= 2 {
+        return Err(format!("{number} is no number that a launcher gives"));
+    }
+    // SAFETY: borrowed for the two looks below only; a number that is not open makes them fail, and is not used then.
+    let looked = unsafe { BorrowedFd::borrow_raw(number) };
+    let found = rustix::fs::fstat(looked).map_err(|_| "it is not open".to_owned())?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+        return Err("it is no socket".to_owned());
+    }
+    rustix::io::fcntl_setfd(looked, FdFlags::CLOEXEC)
+        .map_err(|error| format!("it cannot be kept: {error}"))?;
+    // SAFETY: the launcher opened it for this process and named it in PMI_FD, so nothing else in the process owns it;
+    // `launch::take_place` lets one call through in the life of the process.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn only_an_open_socket_is_taken() {
+        let error = |number| take(number).unwrap_err();
+        assert!(error(1).contains("no number"));
+        assert!(error(-1).contains("no number"));
+        assert_eq!(error(1_000_000), "it is not open");
+        let file = std::fs::File::open("/proc/self/maps").unwrap();
+        assert_eq!(error(file.as_raw_fd()), "it is no socket");
+    }
+
+    #[test]
+    fn what_is_taken_is_not_inherited_and_is_closed_with_its_owner() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let number = ours.into_raw_fd();
+        let taken = take(number).unwrap();
+        assert_eq!(rustix::io::fcntl_getfd(&taken).unwrap(), FdFlags::CLOEXEC);
+        drop(taken);
+        let mut byte = [0];
+        assert_eq!(std::io::Read::read(&mut theirs, &mut byte).unwrap(), 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! Libpmix by name, and the functions that are used of it.
+
+use std::ffi::{CStr, CString, c_char};
+
+use super::abi::{self, Symbol};
+use crate::launch::LaunchError;
+
+/// The name under which every version of the standard from 2 on is installed.
+pub(crate) const LIBRARY: &str = "libpmix.so.2";
+
+/// The functions of a loaded library. It is never unloaded, so they stay where they are.
+#[derive(Clone, Copy)]
+pub(super) struct Library {
+    pub(super) init: abi::Init,
+    pub(super) finalize: abi::Finalize,
+    pub(super) abort: abi::Abort,
+    pub(super) put: abi::Put,
+    pub(super) commit: abi::Commit,
+    pub(super) fence: abi::Fence,
+    pub(super) get: abi::Get,
+    pub(super) spawn: abi::Spawn,
+    pub(super) error_string: abi::ErrorString,
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Library(PMIx)")
+    }
+}
+
+/// Whether the library is here and has what is needed.
+pub(crate) fn loads(name: &str) -> Result<(), LaunchError> {
+    Library::load(name).map(drop)
+}
+
+/// Turns the address of a function into the function.
+macro_rules! function {
+    ($handle:expr, $library:expr, $symbol:literal as $type:ty) => {{
+        let address = symbol($handle, $library, $symbol)?;
+        // SAFETY: dlsym found the function of this name, whose signature in pmix.h is the one of the type; the library
+        // is never unloaded.
+        unsafe { std::mem::transmute::<Symbol, $type>(address) }
+    }};
+}
+
+impl Library {
+    /// Loads it, or finds it loaded.
+    pub(super) fn load(name: &str) -> Result<Self, LaunchError> {
+        let refused = |reason: String| LaunchError::Library {
+            name: name.to_owned(),
+            reason,
+        };
+        let c_name = CString::new(name).map_err(|_| refused("its name holds a zero byte".to_owned()))?;
+        // SAFETY: the name ends with a zero byte; what the library does when it is loaded is its own matter, as with any
+        // library that the program was linked to.
+        let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(refused(last_error()));
+        }
+        Ok(Self {
+            init: function!(handle, name, c"PMIx_Init" as abi::Init),
+            finalize: function!(handle, name, c"PMIx_Finalize" as abi::Finalize),
+            abort: function!(handle, name, c"PMIx_Abort" as abi::Abort),
+            put: function!(handle, name, c"PMIx_Put" as abi::Put),
+            commit: function!(handle, name, c"PMIx_Commit" as abi::Commit),
+            fence: function!(handle, name, c"PMIx_Fence" as abi::Fence),
+            get: function!(handle, name, c"PMIx_Get" as abi::Get),
+            spawn: function!(handle, name, c"PMIx_Spawn" as abi::Spawn),
+            error_string: function!(handle, name, c"PMIx_Error_string" as abi::ErrorString),
+        })
+    }
+}
+
+fn symbol(handle: Symbol, library: &str, name: &CStr) -> Result<Symbol, LaunchError> {
+    // SAFETY: the handle comes from dlopen and was not closed; the name ends with a zero byte.
+    let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    if address.is_null() {
+        return Err(LaunchError::Library {
+            name: library.to_owned(),
+            reason: format!("it has no {}", name.to_string_lossy()),
+        });
+    }
+    Ok(address)
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror has no preconditions; it gives null or a text.
+    let text = unsafe { libc::dlerror() };
+    text_of(text).unwrap_or_else(|| "the system does not say why".to_owned())
+}
+
+/// A copy of a text of C.
+pub(super) fn text_of(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and whoever calls has it from a function that gives texts with an end, valid until the next
+    // call of it in this thread.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_here_or_another_one_is_refused_with_the_reason() {
+        for (name, word) in [
+            ("libnosuch.so.9", "libnosuch.so.9"),
+            ("libc.so.6", "it has no PMIx_Init"),
+            ("a\0b", "zero byte"),
+        ] {
+            let error = loads(name).unwrap_err();
+            assert_eq!(error.code(), "launch.library");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}

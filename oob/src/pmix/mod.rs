@@ -1,0 +1,19 @@
+//! What the launchers' door needs of the system's C side, and the only room of this crate with `unsafe`: libpmix, loaded
+//! when it is wanted, behind safe calls; and the descriptor of a PMI, taken over by its number.
+//!
+//! ```text
+//!   library      finds libpmix and its functions        (dlopen)
+//!   abi          the C types, with the sizes that the header gives them
+//!   client       the calls, in and out with Rust's types; they block
+//!   descriptor   PMI_FD
+//! ```
+//!
+//! Libpmix starts a thread of its own and keeps it until it is finalized; nothing in it calls back into Rust. It is never
+//! unloaded: its threads and its memory may outlive every call.
+
+mod abi;
+pub(crate) mod client;
+pub(crate) mod descriptor;
+mod library;
+
+pub(crate) use library::{LIBRARY, loads};

@@ -1,0 +1,359 @@
+//! Ways: who was asked about, which peers and rails are up, and what becomes of those that are not.
+
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::message::PeerIndex;
+use doorbell_fabric::time::Time;
+
+use super::{Rails, module_id};
+use crate::contact::ADDRESSES_MAX;
+use crate::name::Name;
+use crate::rail::address::Place;
+use crate::rail::line::Spot;
+use crate::rail::peer::{LineId, Stand};
+use crate::rail::wire::{Head, Kind};
+use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};
+
+/// Rails of one peer that each of ours may try.
+const EACH: usize = 8;
+
+/// What was asked for a peer, and answered.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    addresses: Vec<Address>,
+    places: Vec<(Address, Spot)>,
+    told: Vec<Way>,
+}
+
+impl Rails {
+    pub(super) fn is_up(&self, spot: Spot) -> bool {
+        let module = &self.modules[spot.module];
+        let peer = module.peers.get(spot.peer.index()).and_then(Option::as_ref);
+        module.up && peer.is_some_and(|peer| peer.is_up())
+    }
+
+    /// By which rails is it reached? All that are of the kind of one of ours are opened, for it may call us.
+    pub(super) fn reach(&mut self, now: Time, name: Name, addresses: Vec<Address>) {
+        let before = self.asked.remove(&name).unwrap_or_default();
+        let places = if before.addresses == addresses && !addresses.is_empty() {
+            before.places.clone()
+        } else {
+            self.opened(now, &addresses)
+        };
+        for (_, spot) in &before.places {
+            if let Some(peer) = self.modules[spot.module].peer(spot.peer) {
+                peer.names.retain(|other| *other != name);
+            }
+        }
+        for (_, spot) in &places {
+            if let Some(peer) = self.modules[spot.module].peer(spot.peer)
+                && !peer.names.contains(&name)
+            {
+                peer.names.push(name);
+            }
+        }
+        let told = self.ways(&places);
+        let asked = Asked {
+            addresses,
+            places,
+            told: told.clone(),
+        };
+        self.asked.insert(name, asked);
+        self.events.push_back(Event::Ways {
+            peer: name,
+            ways: told,
+        });
+    }
+
+    /// Opens all that a rail of ours may reach.
+    fn opened(&mut self, now: Time, addresses: &[Address]) -> Vec<(Address, Spot)> {
+        let (mut places, mut errors) = (Vec::new(), Vec::new());
+        for at in 0..self.modules.len() {
+            let mut own = 0;
+            for text in addresses.iter().take(ADDRESSES_MAX) {
+                let opened = text.parse::<Place>().ok().filter(|_| own < EACH);
+                let opened = opened.map(|place| self.modules[at].open(now, &place, &self.settings));
+                match opened {
+                    Some(Ok(Some(peer))) => {
+                        own += 1;
+                        places.push((text.clone(), Spot { module: at, peer }));
+                    }
+                    Some(Err(error)) => errors.push(error),
+                    Some(Ok(None)) | None => {}
+                }
+            }
+        }
+        // Of several rails, each reaches some; that none does is worth telling.
+        if places.is_empty() {
+            errors.into_iter().for_each(|error| self.troubled(error));
+        }
+        places
+    }
+
+    fn ways(&self, places: &[(Address, Spot)]) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        for (address, spot) in places.iter().filter(|(_, spot)| self.is_up(*spot)) {
+            let module = module_id(spot.module);
+            match ways.iter_mut().find(|way| way.module == module) {
+                Some(way) => way.addresses.push(address.clone()),
+                None => ways.push(Way {
+                    module,
+                    addresses: vec![address.clone()],
+                }),
+            }
+        }
+        ways
+    }
+
+    /// Where an address is that a way has named.
+    pub(super) fn spot(&self, module: ModuleId, address: &Address) -> Option<Spot> {
+        let here = usize::from(module.0);
+        let own = &self.modules.get(here)?.place;
+        let place: Place = address.parse().ok()?;
+        if place == *own {
+            return None;
+        }
+        let mut all = self.asked.values().flat_map(|asked| &asked.places);
+        let found = all.find(|(text, spot)| text == address && spot.module == here);
+        found.map(|(_, spot)| *spot)
+    }
+
+    /// Tells the ways of those for whom they have changed.
+    fn retell(&mut self, names: Vec<Name>) {
+        for name in names {
+            let Some(asked) = self.asked.get(&name) else {
+                continue;
+            };
+            let ways = self.ways(&asked.places);
+            if ways == asked.told {
+                continue;
+            }
+            if let Some(asked) = self.asked.get_mut(&name) {
+                asked.told.clone_from(&ways);
+            }
+            self.events.push_back(Event::Ways { peer: name, ways });
+        }
+    }
+
+    /// Says that a module is there.
+    pub(super) fn tell_module(&mut self, at: usize) {
+        self.events.push_back(Event::ModuleUp {
+            module: module_id(at),
+            addresses: vec![self.modules[at].address.clone()],
+        });
+    }
+
+    /// A rail tells something.
+    pub(super) fn happened(&mut self, now: Time, at: usize, event: RailEvent) {
+        match (event.scope, event.kind) {
+            (Scope::Peer(peer), kind) => self.peer_tells(now, Spot { module: at, peer }, kind, event.life),
+            (Scope::Rail, EventKind::LinkUp) => self.module_up(now, at),
+            (Scope::Rail, EventKind::LinkDown) => self.module_down(now, at),
+            (Scope::Rail, EventKind::DeviceGone) => {
+                self.modules[at].gone = true;
+                self.module_down(now, at);
+            }
+            (Scope::Rail, _) => {}
+        }
+        self.act(now);
+    }
+
+    fn peer_tells(&mut self, now: Time, spot: Spot, kind: EventKind, life: Life) {
+        match kind {
+            EventKind::PeerUp => self.peer_up(now, spot, life),
+            EventKind::PeerDown(reason) => {
+                let loss = match reason {
+                    DownReason::Closed => Loss::Closed,
+                    DownReason::Silent => Loss::Silent,
+                    DownReason::Hostile => Loss::Protocol,
+                    DownReason::Died
+                    | DownReason::Abandoned
+                    | DownReason::Resources
+                    | DownReason::Control => Loss::Broken,
+                };
+                self.peer_down(now, spot, loss);
+                let over = matches!(reason, DownReason::Closed | DownReason::Hostile);
+                if let Some(peer) = self.modules[spot.module].peer(spot.peer).filter(|_| over) {
+                    peer.stand = Stand::Over;
+                }
+            }
+            // Silence is judged by our own clock, and nothing else is said of a way that works.
+            EventKind::PeerSuspect
+            | EventKind::PeerRecovered
+            | EventKind::LinkUp
+            | EventKind::LinkDown
+            | EventKind::DeviceGone => {}
+        }
+    }
+
+    fn peer_up(&mut self, now: Time, spot: Spot, life: Life) {
+        let Some(peer) = self.modules[spot.module].peer(spot.peer) else {
+            return;
+        };
+        if peer.is_up() && !peer.life.is_before(life) {
+            return; // first contact
+        }
+        if peer.is_up() {
+            // Its end was not told, or is what we have just done ourselves: nothing of before is left.
+            self.peer_down(now, spot, Loss::Broken);
+        }
+        let Some(peer) = self.modules[spot.module].peer(spot.peer) else {
+            return;
+        };
+        (peer.stand, peer.life) = (Stand::Up, life);
+        peer.heard(now);
+        self.counters.peers_back += 1;
+        let names = peer.names.clone();
+        self.retell(names);
+    }
+
+    /// A peer is not reached over a rail any more: its links go, and it is called until it is there again.
+    pub(super) fn peer_down(&mut self, now: Time, spot: Spot, loss: Loss) {
+        let (first, module) = (self.settings.revive, &mut self.modules[spot.module]);
+        let Some(peer) = module.peer(spot.peer).filter(|peer| peer.is_up()) else {
+            return;
+        };
+        peer.stand = Stand::Down(now + first, first);
+        peer.clear();
+        let (names, lines) = (peer.names.clone(), peer.lines.clone());
+        module.rail.forget(spot.peer);
+        self.counters.peers_down += 1;
+        self.book(now + first);
+        // First the ways: the core goes over others at once.
+        self.retell(names);
+        self.cut(now, &lines, loss);
+    }
+
+    fn cut(&mut self, now: Time, lines: &[LineId], loss: Loss) {
+        let refusal = match loss {
+            Loss::Silent => Refusal::TimedOut,
+            Loss::ModuleDown => Refusal::NoRoute,
+            _ => Refusal::Broken,
+        };
+        for &id in lines {
+            if self.lines.get(&id).is_some_and(|line| line.is_guest()) {
+                self.counters.sessions.broken += 1;
+            }
+            self.end(now, id, refusal, loss);
+            self.bury(id);
+        }
+        self.act(now);
+    }
+
+    /// Gives a peer up that the rail takes for alive.
+    fn give_up(&mut self, now: Time, spot: Spot, loss: Loss) {
+        let module = &mut self.modules[spot.module];
+        module.wake.end(&mut *module.rail);
+        module.rail.abandon(spot.peer);
+        self.peer_down(now, spot, loss);
+    }
+
+    fn module_down(&mut self, now: Time, at: usize) {
+        if !std::mem::replace(&mut self.modules[at].up, false) {
+            return;
+        }
+        self.events.push_back(Event::ModuleDown {
+            module: module_id(at),
+        });
+        let talks = |&at: &usize, module: &super::Module| {
+            let peer = module.peers.get(at).and_then(Option::as_ref);
+            peer.is_some_and(|peer| peer.is_up() && !peer.lines.is_empty())
+        };
+        let module = &self.modules[at];
+        let all: Vec<usize> = (0..module.peers.len())
+            .filter(|peer| talks(peer, module))
+            .collect();
+        for peer in all {
+            let peer = PeerIndex(peer as u32);
+            self.give_up(now, Spot { module: at, peer }, Loss::ModuleDown);
+        }
+        self.retell(self.asked.keys().copied().collect());
+    }
+
+    fn module_up(&mut self, now: Time, at: usize) {
+        let module = &mut self.modules[at];
+        if module.gone || std::mem::replace(&mut module.up, true) {
+            return;
+        }
+        module.wake.forget();
+        let first = self.settings.revive;
+        for peer in module.peers.iter_mut().flatten() {
+            if let Stand::Down(..) = peer.stand {
+                peer.stand = Stand::Down(now, first);
+            }
+        }
+        self.book(now);
+        self.tell_module(at);
+        self.retell(self.asked.keys().copied().collect());
+    }
+
+    /// Looks for what is late: handshakes, farewells, silent peers, those who are to be called.
+    pub(super) fn scan(&mut self, now: Time) {
+        self.scan_at = Time::NEVER;
+        let late: Vec<LineId> = self
+            .lines
+            .iter()
+            .filter(|(_, line)| line.deadline.is_some_and(|at| at <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in late {
+            if let Some(line) = self.lines.get(&id) {
+                let end = line.late(&self.terms);
+                self.over(now, id, end);
+            }
+            self.bury_late(now, id);
+        }
+        let deadlines = self.lines.values().filter_map(|line| line.deadline).min();
+        deadlines.into_iter().for_each(|at| self.book(at));
+        for at in 0..self.modules.len() {
+            for peer in 0..self.modules[at].peers.len() {
+                let peer = PeerIndex(peer as u32);
+                self.scan_peer(now, Spot { module: at, peer });
+            }
+        }
+        self.act(now);
+    }
+
+    /// A ghost whose time is over, too, is gone.
+    fn bury_late(&mut self, now: Time, id: LineId) {
+        let line = self.lines.get(&id);
+        if line.is_some_and(|line| line.ghost && line.deadline.is_some_and(|at| at <= now)) {
+            self.bury(id);
+        }
+    }
+
+    fn scan_peer(&mut self, now: Time, spot: Spot) {
+        let settings = self.settings.clone();
+        let module = &mut self.modules[spot.module];
+        let up = module.up;
+        let Some(peer) = module.peer(spot.peer) else {
+            return;
+        };
+        match peer.stand {
+            Stand::Over => {}
+            Stand::Down(at, _) if at > now => self.book(at),
+            Stand::Down(_, wait) => {
+                let next = (wait * 2).min(settings.revive_max.max(settings.revive));
+                peer.stand = Stand::Down(now + wait, next);
+                // Of somebody who is said to be elsewhere by now, nothing is wanted.
+                if up && !peer.names.is_empty() {
+                    module.wake.end(&mut *module.rail);
+                    module.rail.revive(spot.peer);
+                    module.stirs(now, &settings);
+                    self.counters.revivals += 1;
+                }
+                self.book(now + wait);
+            }
+            Stand::Up if peer.lines.is_empty() => {}
+            Stand::Up => match peer.due(&settings) {
+                (at, _) if at > now => self.book(at),
+                (_, true) => self.give_up(now, spot, Loss::Silent),
+                (_, false) => {
+                    peer.asked = Some(now);
+                    let (at, _) = peer.due(&settings);
+                    self.book(at);
+                    self.word(spot, Head::alone(Kind::Ask));
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A peer of a rail: whether it is up, what is under way to it, and when something has to be done about it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use doorbell_fabric::event::Life;
+use doorbell_fabric::message::MsgId;
+use doorbell_fabric::time::Time;
+
+use super::settings::Settings;
+use super::wire::{Head, WINDOW};
+use crate::name::Name;
+
+/// Words (heads without a piece) that wait for a peer, at most.
+const WORDS: usize = 32;
+
+/// Numbers a line within the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct LineId(pub(super) u64);
+
+/// How a peer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// As far as is known, messages pass.
+    Up,
+    /// They do not; it is called at this time, and then after twice as long.
+    Down(Time, Duration),
+    /// Its process has ended.
+    Over,
+}
+
+/// A peer of a rail.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) stand: Stand,
+    /// The connection of the rail that is used.
+    pub(super) life: Life,
+    /// Who is said to be there.
+    pub(super) names: Vec<Name>,
+    pub(super) lines: Vec<LineId>,
+    /// Whose turn it is.
+    turn: usize,
+    /// Pieces that the peer has not taken: the rail's number, the line, the bytes.
+    flight: VecDeque<(MsgId, LineId, usize)>,
+    pub(super) words: VecDeque<Head>,
+    /// When something of it came last, and when it was asked since then.
+    pub(super) heard: Time,
+    pub(super) asked: Option<Time>,
+    /// Handshakes of it that failed, as of then.
+    failures: (u32, Time),
+}
+
+impl Peer {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            stand: Stand::Up,
+            life: Life::FIRST,
+            names: Vec::new(),
+            lines: Vec::new(),
+            turn: 0,
+            flight: VecDeque::new(),
+            words: VecDeque::new(),
+            heard: now,
+            asked: None,
+            failures: (0, now),
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.stand == Stand::Up
+    }
+
+    /// Something of it came, or was taken by it.
+    pub(super) fn heard(&mut self, now: Time) {
+        self.heard = now;
+        self.asked = None;
+    }
+
+    /// Says a word when there is room for it.
+    pub(super) fn word(&mut self, word: Head) {
+        if self.words.len() < WORDS {
+            self.words.push_back(word);
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        (self.flight.len() as u64) < WINDOW
+    }
+
+    pub(super) fn flies(&mut self, id: MsgId, line: LineId, length: usize) {
+        self.flight.push_back((id, line, length));
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.flight.is_empty() || !self.words.is_empty()
+    }
+
+    /// The next piece that the peer has taken, up to this one.
+    pub(super) fn landed(&mut self, up_to: MsgId) -> Option<(LineId, usize)> {
+        let &(id, line, length) = self.flight.front()?;
+        (id <= up_to).then(|| {
+            self.flight.pop_front();
+            (line, length)
+        })
+    }
+
+    /// The line whose turn it is, of `0..lines.len()`.
+    pub(super) fn next_line(&mut self) -> Option<LineId> {
+        self.turn = self.turn.wrapping_add(1);
+        let at = self.turn.checked_rem(self.lines.len())?;
+        self.lines.get(at).copied()
+    }
+
+    /// Nothing of what was under way means anything any more.
+    pub(super) fn clear(&mut self) {
+        self.flight.clear();
+        self.words.clear();
+        self.asked = None;
+    }
+
+    /// When a peer with links has to be asked, or given up; the latter is true.
+    pub(super) fn due(&self, settings: &Settings) -> (Time, bool) {
+        match self.asked {
+            None => (self.heard + settings.idle, false),
+            // Whoever has stood still himself asks late, and has not heard what came meanwhile: the answer has its time.
+            Some(asked) => {
+                let silence = settings.silence.max(settings.idle);
+                let answer = asked + (silence - settings.idle);
+                ((self.heard + silence).max(answer), true)
+            }
+        }
+    }
+
+    /// Handshakes that failed and are not forgotten; one more, if it has failed now.
+    pub(super) fn failures(&mut self, now: Time, failed: bool, settings: &Settings) -> u32 {
+        let (count, at) = self.failures;
+        let step = settings.forgive.as_nanos().max(1);
+        let forgiven = u32::try_from(now.since(at).as_nanos() / step).unwrap_or(u32::MAX);
+        let left = count.saturating_sub(forgiven) + u32::from(failed);
+        if failed || forgiven > 0 {
+            self.failures = (left, now);
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_and_forgotten() {
+        let settings = Settings {
+            forgive: Duration::from_secs(1),
+            ..Settings::default()
+        };
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let mut peer = Peer::new(at(0));
+        assert_eq!(
+            (0..3).map(|_| peer.failures(at(0), true, &settings)).last(),
+            Some(3)
+        );
+        assert_eq!(peer.failures(at(1), false, &settings), 2);
+        assert_eq!(peer.failures(at(1), true, &settings), 3);
+        assert_eq!(peer.failures(at(60), false, &settings), 0);
+    }
+
+    #[test]
+    fn what_lands_is_told_up_to_the_watermark_and_every_line_has_its_turn() {
+        let mut peer = Peer::new(Time::ZERO);
+        peer.lines = vec![LineId(1), LineId(2)];
+        let turns: Vec<_> = (0..4).filter_map(|_| peer.next_line()).collect();
+        assert!(turns[0] != turns[1] && turns[..2] == turns[2..]);
+        for id in 1..=WINDOW {
+            assert!(peer.has_room());
+            peer.flies(MsgId(id), LineId(id % 2), id as usize);
+        }
+        assert!(!peer.has_room());
+        assert_eq!(peer.landed(MsgId(0)), None);
+        assert_eq!(peer.landed(MsgId(2)), Some((LineId(1), 1)));
+        assert_eq!(peer.landed(MsgId(2)), Some((LineId(0), 2)));
+        assert_eq!(peer.landed(MsgId(2)), None);
+        peer.clear();
+        assert!(peer.has_room() && !peer.is_waited_for());
+    }
+
+    #[test]
+    fn who_is_silent_is_asked_and_then_given_up() {
+        let settings = Settings::default();
+        let mut peer = Peer::new(Time::ZERO);
+        assert_eq!(peer.due(&settings), (Time::ZERO + settings.idle, false));
+        peer.asked = Some(Time::ZERO);
+        assert_eq!(peer.due(&settings), (Time::ZERO + settings.silence, true));
+        let late = Time::ZERO + settings.silence * 3;
+        peer.asked = Some(late);
+        let answered = late + (settings.silence - settings.idle);
+        assert_eq!(peer.due(&settings), (answered, true), "asked late");
+        peer.heard(Time::from_nanos(5));
+        assert_eq!(peer.due(&settings), (Time::from_nanos(5) + settings.idle, false));
+    }
+}

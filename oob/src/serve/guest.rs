@@ -1,0 +1,252 @@
+//! The conversation with one rank: its lines, and where it stands.
+
+use super::spawn::Order;
+use crate::launch::{Dialect, Pmi1, Program, Words, is_plain, shown};
+
+/// Longest line of a rank, its end included.
+const LINE: usize = 4096;
+/// What a rank may have said before it has read the answers: more is no client that waits for them.
+const PENDING: usize = 64 << 10;
+
+/// What a rank asks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Greet,
+    OtherVersion,
+    Limits,
+    Application,
+    Name,
+    Universe,
+    Put {
+        job: String,
+        key: String,
+        value: String,
+    },
+    Get {
+        job: String,
+        key: String,
+    },
+    Barrier,
+    Finalize,
+    Abort {
+        code: u8,
+        text: String,
+    },
+    Spawn(Box<Program>),
+    /// More processes, asked for in a way that is not offered: why.
+    NoSpawn(&'static str),
+    /// Something that is not offered, and what the answer to it is called.
+    Refuse(&'static str),
+}
+
+/// Where it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// It has not said which version it speaks. It may be no PMI client at all, and end so.
+    #[default]
+    Silent,
+    Ready,
+    AtBarrier,
+    /// In the lines of an order for more processes.
+    Ordering,
+    /// Its order is being carried out.
+    AtSpawn,
+    /// It has taken leave.
+    Finished,
+    /// It is not listened to.
+    Over,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Guest {
+    stage: Stage,
+    heard: Vec<u8>,
+    read: usize,
+    order: Order,
+    /// Whether it has said that it ends.
+    took_leave: bool,
+}
+
+impl Guest {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        if self.stage != Stage::Over {
+            self.heard.drain(..self.read);
+            self.read = 0;
+            self.heard.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next question, if there is a whole one and it is its turn.
+    pub(super) fn next(&mut self) -> Result<Option<Ask>, String> {
+        let asked = self.step();
+        if asked.is_err() {
+            *self = Self {
+                stage: Stage::Over,
+                ..Self::default()
+            };
+        }
+        asked
+    }
+
+    fn step(&mut self) -> Result<Option<Ask>, String> {
+        loop {
+            let rest = &self.heard[self.read..];
+            if rest.len() > PENDING {
+                return Err("it asks and asks, and waits for no answer".to_owned());
+            }
+            if matches!(self.stage, Stage::Over | Stage::AtBarrier | Stage::AtSpawn) {
+                return Ok(None);
+            }
+            let Some((text, taken)) = Pmi1::split(rest)? else {
+                return match rest.len() {
+                    0..LINE => Ok(None),
+                    _ => Err(format!("a line of it has more than {LINE} bytes")),
+                };
+            };
+            if taken > LINE {
+                return Err(format!("a line of it has more than {LINE} bytes"));
+            }
+            let line = rest[text].to_vec();
+            self.read += taken;
+            if let Some(ask) = self.line(&line)? {
+                return Ok(Some(ask));
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<Option<Ask>, String> {
+        let text = std::str::from_utf8(line).ok().filter(|_| is_plain(line));
+        let text = text.ok_or("a line of it holds something else than printable ASCII")?;
+        if self.stage == Stage::Ordering {
+            if text != "endcmd" {
+                return self.order.line(text).map(|()| None);
+            }
+            // Until the answer, nothing else is heard.
+            self.stage = Stage::AtSpawn;
+            let ask = match std::mem::take(&mut self.order).whole()? {
+                Ok(program) => Ask::Spawn(Box::new(program)),
+                Err(why) => Ask::NoSpawn(why),
+            };
+            return Ok(Some(ask));
+        }
+        if text == "mcmd=spawn" && self.stage == Stage::Ready {
+            self.stage = Stage::Ordering;
+            return Ok(None);
+        }
+        let words = Pmi1::parse(text)?;
+        self.ask(&words).map(Some)
+    }
+
+    fn ask(&mut self, words: &Words) -> Result<Ask, String> {
+        let out_of_turn = |stage: &str| Err(format!("`{}` is no question {stage}", shown(&words.command)));
+        match (self.stage, words.command.as_str()) {
+            (Stage::Silent, "init") => {
+                if words.number("pmi_version")? != 1 {
+                    return Ok(Ask::OtherVersion);
+                }
+                self.stage = Stage::Ready;
+                Ok(Ask::Greet)
+            }
+            // A client that has not come so far may be at its end all the same.
+            (_, "abort") => {
+                self.stage = Stage::Finished;
+                abort(words)
+            }
+            (Stage::Silent, _) => out_of_turn("before `init`"),
+            (Stage::Ready, _) => self.ready(words),
+            _ => out_of_turn("after `finalize`"),
+        }
+    }
+
+    fn ready(&mut self, words: &Words) -> Result<Ask, String> {
+        let word = |name: &str| {
+            let word = words.get(name).map(str::to_owned);
+            word.ok_or_else(|| format!("its `{}` lacks `{name}`", shown(&words.command)))
+        };
+        Ok(match words.command.as_str() {
+            "get_maxes" => Ask::Limits,
+            "get_appnum" => Ask::Application,
+            "get_my_kvsname" => Ask::Name,
+            "get_universe_size" => Ask::Universe,
+            "put" => Ask::Put {
+                job: word("kvsname")?,
+                key: word("key")?,
+                value: word("value")?,
+            },
+            "get" => Ask::Get {
+                job: word("kvsname")?,
+                key: word("key")?,
+            },
+            "barrier_in" => {
+                self.stage = Stage::AtBarrier;
+                Ask::Barrier
+            }
+            "finalize" => {
+                (self.stage, self.took_leave) = (Stage::Finished, true);
+                Ask::Finalize
+            }
+            "publish_name" => Ask::Refuse("publish_result"),
+            "unpublish_name" => Ask::Refuse("unpublish_result"),
+            "lookup_name" => Ask::Refuse("lookup_result"),
+            "spawn" => Ask::Refuse("spawn_result"),
+            other => return Err(format!("`{}` is no question of PMI-1", shown(other))),
+        })
+    }
+
+    /// Whether it is at the barrier; `None` for one that takes part in none any more.
+    pub(super) fn is_at_barrier(&self) -> Option<bool> {
+        match self.stage {
+            Stage::AtBarrier => Some(true),
+            // One that went wrong is missing for good, which is not for a barrier to hide.
+            Stage::Silent | Stage::Ready | Stage::Ordering | Stage::AtSpawn | Stage::Over => Some(false),
+            Stage::Finished => None,
+        }
+    }
+
+    /// The barrier is over; whether it was at it.
+    pub(super) fn release(&mut self) -> bool {
+        let was = self.stage == Stage::AtBarrier;
+        if was {
+            self.stage = Stage::Ready;
+        }
+        was
+    }
+
+    /// Its order was carried out, or refused; whether there was one.
+    pub(super) fn answered(&mut self) -> bool {
+        let was = self.stage == Stage::AtSpawn;
+        if was {
+            self.stage = Stage::Ready;
+        }
+        was
+    }
+
+    /// Its line has ended; whether that is well.
+    pub(super) fn leave(&mut self) -> bool {
+        let well = matches!(self.stage, Stage::Silent | Stage::Finished);
+        *self = Self {
+            stage: if well { Stage::Finished } else { Stage::Over },
+            took_leave: self.took_leave,
+            ..Self::default()
+        };
+        well
+    }
+
+    /// Whether it has said that it ends.
+    pub(super) fn took_leave(&self) -> bool {
+        self.took_leave
+    }
+}
+
+fn abort(words: &Words) -> Result<Ask, String> {
+    let code = match words.get("exitcode") {
+        None => 1,
+        // What does not fit, or means success, is a failure all the same.
+        Some(_) => u8::try_from(words.number("exitcode")? & 0xff).unwrap_or(1).max(1),
+    };
+    let text = words.get("message").or(words.get("msg")).unwrap_or_default();
+    Ok(Ask::Abort {
+        code,
+        text: shown(text),
+    })
+}

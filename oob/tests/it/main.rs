@@ -1,0 +1,21 @@
+//! The transport `tcp` with real sockets.
+
+#![allow(unreachable_pub)] // modules of several test binaries
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // a test has sockets and clocks
+
+mod ends;
+mod hosts;
+mod job;
+mod loopback;
+mod namespaces;
+#[path = "../../../drivers/udp/tests/netns/mod.rs"]
+mod netns;
+mod plane;
+mod rail_hosts;
+mod rail_lines;
+mod rails;
+mod refused;
+mod relays;
+mod runner;
+mod side;
+mod ties;
