@@ -1,5 +1,6 @@
 //! What a driver takes for a frame, to be counted by callgrind: a batch of frames is posted with one doorbell in [`post_frames`], and
-//! looked at in [`poll_frames`]; between them the device, or the kernel, has time. The `igbvf` rail is over a model of its device.
+//! looked at in [`poll_frames`]; between them the device, or the kernel, has time. The `igbvf` rail is over a model of its device,
+//! and so is the `usnic` one, whose model is a process of its own and is not counted. Without callgrind, the time of both is told.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg rustix_use_libc" cargo build --release -p doorbell-bench --example driver_cost
@@ -13,11 +14,12 @@
 #[path = "../../drivers/igbvf/tests/model/vf.rs"]
 #[allow(dead_code)]
 mod vf;
+mod vic;
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
@@ -56,7 +58,15 @@ fn poll_frames<D: Datagram>(rail: &mut D) -> usize {
     looked.map(|frame| frame.bytes.len()).sum()
 }
 
-fn exchange<D: Datagram>(mut a: D, mut b: D, batches: usize, resolve: bool) -> usize {
+/// What passed, and how long the two took, in all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    bytes: usize,
+    post: Duration,
+    poll: Duration,
+}
+
+fn exchange<D: Datagram>(mut a: D, mut b: D, batches: usize, resolve: bool) -> Cost {
     let (to_a, to_b) = (a.address(), b.address());
     let known = a.open(&to_b, Incarnation(1)).and(b.open(&to_a, Incarnation(1)));
     known.expect("two rails on one wire know each other");
@@ -69,17 +79,21 @@ fn exchange<D: Datagram>(mut a: D, mut b: D, batches: usize, resolve: bool) -> u
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let mut bytes = 0;
+    let mut cost = Cost::default();
     for _ in 0..batches {
+        let began = Instant::now();
         post_frames(&mut a, b"eight by");
+        cost.post += began.elapsed();
         std::thread::sleep(ARRIVES);
-        bytes += poll_frames(&mut b);
+        let began = Instant::now();
+        cost.bytes += poll_frames(&mut b);
+        cost.poll += began.elapsed();
         b.split().1.poll(Channel::Data, 0);
     }
-    bytes
+    cost
 }
 
-fn igbvf(batches: usize) -> usize {
+fn igbvf(batches: usize) -> Cost {
     let wire = || -> vf::Wire { Arc::new(Mutex::new(VecDeque::new())) };
     let (there, back) = (wire(), wire());
     let ends = [
@@ -98,7 +112,12 @@ fn igbvf(batches: usize) -> usize {
     exchange(a, b, batches, true)
 }
 
-fn udp(batches: usize) -> usize {
+fn usnic(batches: usize) -> Cost {
+    let vic = vic::Vic::start();
+    exchange(vic.open("vf0"), vic.open("vf1"), batches, true)
+}
+
+fn udp(batches: usize) -> Cost {
     let name = "udp:lo".parse().expect("a name");
     let open = || UdpRail::open(&name, &UdpConfig::default()).expect("the loopback is there");
     exchange(open(), open(), batches, false)
@@ -106,22 +125,35 @@ fn udp(batches: usize) -> usize {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == vic::ROLE) {
+        vic::serve();
+        return ExitCode::SUCCESS;
+    }
     let [kind, batches] = &words[..] else {
-        eprintln!("driver_cost: say `driver_cost igbvf|udp BATCHES`");
+        eprintln!("driver_cost: say `driver_cost igbvf|usnic|udp BATCHES`");
         return ExitCode::from(2);
     };
     let Ok(batches) = batches.parse() else {
         eprintln!("driver_cost: `{batches}` is no number of batches");
         return ExitCode::from(2);
     };
-    let bytes = match kind.as_str() {
+    let cost = match kind.as_str() {
         "igbvf" => igbvf(batches),
+        "usnic" => usnic(batches),
         "udp" => udp(batches),
         _ => {
-            eprintln!("driver_cost: `{kind}` is neither igbvf nor udp");
+            eprintln!("driver_cost: `{kind}` is none of igbvf, usnic and udp");
             return ExitCode::from(2);
         }
     };
-    println!("{} of {} frames", bytes / 24, batches * BATCH);
+    let frames = batches * BATCH;
+    println!("{} of {frames} frames", cost.bytes / 24);
+    let each = |time: Duration| time.as_nanos() as f64 / frames.max(1) as f64;
+    // After a sleep everything is cold: what a busy rail takes is less.
+    println!(
+        "post {:.0} ns, poll {:.0} ns a frame, after a sleep of {ARRIVES:?}",
+        each(cost.post),
+        each(cost.poll)
+    );
     ExitCode::SUCCESS
 }

@@ -70,7 +70,7 @@ pub fn measure(
         noise: watch.since(),
         captures: CaptureRecord::of(world),
     };
-    let mut session = Session::new(&mut link, &clock).apart(world.met_over().is_some());
+    let mut session = Session::new(&mut link, &clock).apart(is_apart(world));
     if world.rank() % 2 == 1 {
         follow(&mut session, || json(&record()))?;
         return Ok(None);
@@ -115,6 +115,12 @@ pub fn measure(
         .doubts
         .splice(..0, faults.into_iter().chain(broke));
     Ok(Some(report))
+}
+
+/// Whether the partner is elsewhere, so that its process number means nothing here.
+fn is_apart(world: &World) -> bool {
+    let host = |rank: u32| world.table().get(rank as usize).map(|hello| &hello.host);
+    world.met_over().is_some() || host(world.rank()) != host(world.rank() ^ 1)
 }
 
 /// Slower pairs than this, compared with one's own, are not waited for beyond the deadline.

@@ -8,15 +8,20 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Side;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
-use doorbell_oob::{Connection, JobKey, Terms};
+use doorbell_oob::launch::Kind;
+use doorbell_oob::{Connection, JobKey, Launcher, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
+use crate::bootstrap::invite::Invited;
+use crate::bootstrap::launched;
 use crate::bootstrap::remote::{Life, RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol, Resume};
+use crate::control::{self, Fates};
 use crate::cores;
 use crate::error::{Error, Waiting};
+use crate::launch;
 use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all, reason_of};
 use crate::random;
@@ -24,8 +29,9 @@ use crate::raw::OneSided;
 use crate::seen::Seen;
 use crate::world::{Hook, World};
 
-/// Joins the job that the environment describes (`DOORBELL_RANK`, `DOORBELL_SIZE`, `DOORBELL_ROOT`; a launcher sets
-/// them). Without them, the world is one rank that can send to itself.
+/// Joins the job that the environment describes: that of `doorbell run` (`DOORBELL_RANK`, `DOORBELL_SIZE`,
+/// `DOORBELL_ROOT`), or of another launcher ([`crate::launcher`]). Without any, the world is one rank that can send to
+/// itself.
 ///
 /// ```
 /// let world = doorbell::init()?;
@@ -40,7 +46,7 @@ pub fn init() -> Result<World, Error> {
 }
 
 /// Open rails, and everything that selection judges.
-type Rails = (Vec<AnyRail>, Vec<Candidate>);
+pub(crate) type Rails = (Vec<AnyRail>, Vec<Candidate>);
 
 type Edit = Box<dyn FnOnce(&mut Config) -> Result<(), Error>>;
 
@@ -151,32 +157,17 @@ impl Builder {
     /// # Errors
     /// As [`init`].
     pub fn build(self) -> Result<World, Error> {
-        let (config, hook) = self.split()?;
-        let (rank, size) = place(&config)?;
-        let alone = size == 1 && config.rails.list.get().0.is_empty();
-        let (rails, candidates) = if alone {
-            Default::default()
-        } else {
-            open_all(&config)?
-        };
-        let own = hello(&config, rank, size, &rails)?;
-        let meeting = match (size, config.job.root.get()) {
-            (1, _) => Meeting {
-                key: Key::random()?,
-                ranks: vec![own],
-            },
-            (_, Some(root)) => meet(&Root::parse(root)?, own, *config.job.timeout.get())?,
-            (_, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
-        };
-        World::raise(
-            config,
-            rank,
-            meeting,
-            (rails, candidates),
-            Clock::Machine(doorbell_fabric::clock::Clock::start()),
-            hook,
-            None,
-        )
+        let without_environment = self.alone;
+        let (mut config, hook) = self.split()?;
+        let mut door = launch::enter(&mut config, without_environment)?;
+        match raise_through(door.as_deref_mut(), config, hook) {
+            // What has only brought an invitation is no launcher.
+            Ok(world) => Ok(world.under(door.filter(|door| door.kind() != Kind::Singleton))),
+            Err(error) => {
+                launch::keep_open(door);
+                Err(error)
+            }
+        }
     }
 
     /// As [`Builder::build`], for a job of two ranks, usually on two hosts, that meet over `connection`: who called is
@@ -224,9 +215,73 @@ impl Builder {
         });
         let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
         let meeting = remote.meet(own)?;
-        let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
-        World::raise(config, rank, meeting, rails, clock, hook, Some(remote))
+        let (key, clock) = (
+            meeting.key,
+            Clock::Machine(doorbell_fabric::clock::Clock::start()),
+        );
+        World::raise(config, rank, meeting, rails, clock, hook, Some(remote))?.with_control(&key)
     }
+}
+
+/// Meets the other ranks, through the launcher where it passes on values.
+fn raise_through(
+    mut door: Option<&mut (dyn Launcher + 'static)>,
+    config: Config,
+    hook: Option<Hook>,
+) -> Result<World, Error> {
+    let limit = *config.job.timeout.get();
+    if let Some(door) = door.as_deref_mut()
+        && let Some(invited) = Invited::through(door, limit)?
+    {
+        return raise_invited(invited, door, config, hook);
+    }
+    let (rank, size) = place(&config)?;
+    let prepared = prepare(&config, rank, size);
+    let exchange = door.filter(|door| launch::passes_on(*door));
+    let (rails, meeting) = match (size, exchange, config.job.root.get()) {
+        (1, _, _) => {
+            let (rails, own) = prepared?;
+            let key = Key::random()?;
+            let ranks = vec![own];
+            (rails, Meeting { key, ranks })
+        }
+        (_, Some(door), _) => launched::meet(door, prepared, limit)?,
+        (_, None, Some(root)) => {
+            let (rails, own) = prepared?;
+            (rails, meet(&Root::parse(root)?, own, limit)?)
+        }
+        (_, None, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
+    };
+    let (key, clock) = (
+        meeting.key,
+        Clock::Machine(doorbell_fabric::clock::Clock::start()),
+    );
+    World::raise(config, rank, meeting, rails, clock, hook, None)?.with_control(&key)
+}
+
+/// Joins the running job that had this process started.
+fn raise_invited(
+    invited: Invited,
+    door: &mut (dyn Launcher + 'static),
+    config: Config,
+    hook: Option<Hook>,
+) -> Result<World, Error> {
+    let (rank, before) = (invited.rank(), invited.before());
+    let prepared = prepare(&config, rank, invited.size());
+    let (rails, meeting, seat) = invited.meet(prepared)?;
+    let limit = *config.job.timeout.get();
+    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+    let key = meeting.key;
+    let world = match World::raise(config, rank, meeting, rails, clock, hook, None) {
+        Ok(world) => world,
+        Err(error) => return Err(seat.refuse(error)),
+    };
+    seat.start()?;
+    if launch::passes_on(door) {
+        // By this the launcher knows that these ranks have joined: from here on, how they end is the job's matter.
+        door.fence(limit)?;
+    }
+    world.grown_from(before, None).with_control(&key)
 }
 
 /// What both sides of a connection between two hosts bring to it, for [`Builder::build_over`]. Without a key, it has to
@@ -250,6 +305,18 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
             config.job.rank.origin()
         ))),
     }
+}
+
+/// Opens the rails, and writes down what the others are told of them.
+pub(crate) fn prepare(config: &Config, rank: u32, size: u32) -> Result<(Rails, Hello), Error> {
+    let alone = size == 1 && config.rails.list.get().0.is_empty();
+    let (rails, candidates) = if alone {
+        Default::default()
+    } else {
+        open_all(config)?
+    };
+    let own = hello(config, rank, size, &rails)?;
+    Ok(((rails, candidates), own))
 }
 
 fn job(reason: impl Into<String>) -> Error {
@@ -384,6 +451,7 @@ fn simulate(
 }
 
 fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Result<Vec<World>, Error> {
+    control::refuse_without_processes(config)?;
     let size = u32::try_from(rails.len())
         .ok()
         .filter(|size| *size > 0 && *size <= MOST_RANKS);
@@ -411,7 +479,7 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Res
 
 impl World {
     /// Puts the parts together.
-    fn raise(
+    pub(crate) fn raise(
         config: Config,
         rank: u32,
         Meeting { key, ranks: table }: Meeting,
@@ -441,6 +509,7 @@ impl World {
         let life = remote.map(Remote::start).transpose()?;
         let met_over = life.as_ref().map(Life::address);
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
+        let fates = Fates::default();
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
             pml,
@@ -454,6 +523,7 @@ impl World {
             dedicated,
             one_sided: OneSided::default(),
             life,
+            fates: fates.clone(),
             watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
             stopped: None,
@@ -467,7 +537,7 @@ impl World {
             Front::Inline(std::cell::RefCell::new(core))
         };
         let world = Self::assemble(front, rank, config, table, selections, counters, hook);
-        Ok(world.over(met_over).with_hows(hows))
+        Ok(world.over(met_over).with_hows(hows).with_fates(fates))
     }
 }
 

@@ -24,6 +24,7 @@ enum Operation {
     Barrier = 1,
     Broadcast = 2,
     Allgather = 3,
+    Spawn = 4,
 }
 
 impl Operation {
@@ -32,6 +33,7 @@ impl Operation {
             Self::Barrier => "a barrier",
             Self::Broadcast => "a broadcast",
             Self::Allgather => "an allgather",
+            Self::Spawn => "a spawn",
         }
     }
 
@@ -165,6 +167,67 @@ pub(crate) fn allgather(world: &World, own: &[u8], all: &mut [u8], limit: Durati
     }
     all.rotate_right(rank as usize * block);
     Ok(())
+}
+
+/// Gives the words of every rank to rank 0, in the order of ranks: at most `most` bytes of each.
+pub(crate) fn gather_words(
+    world: &World,
+    own: Vec<u8>,
+    most: usize,
+    limit: Duration,
+) -> Result<Option<Vec<Vec<u8>>>, Error> {
+    let op = Operation::Spawn;
+    let send =
+        |step, data: &[u8]| exchange(world, Some((op.to(0, step), data)), None, limit, op.awaited(step));
+    if world.rank() != 0 {
+        send(0, &(own.len() as u64).to_le_bytes())?;
+        send(1, &own)?;
+        return Ok(None);
+    }
+    let mut all = vec![own];
+    for rank in 1..world.size() {
+        let recv = |step, into: &mut [u8]| {
+            exchange(
+                world,
+                None,
+                Some((op.from(rank, step), into)),
+                limit,
+                op.awaited(step),
+            )
+        };
+        let mut length = [0; 8];
+        recv(0, &mut length)?;
+        let mut words = room_for(length, most)?;
+        recv(1, &mut words)?;
+        all.push(words);
+    }
+    Ok(Some(all))
+}
+
+/// Gives the words of rank 0 to every rank: at most `most` bytes.
+pub(crate) fn share_words(
+    world: &World,
+    own: Option<Vec<u8>>,
+    most: usize,
+    limit: Duration,
+) -> Result<Vec<u8>, Error> {
+    let mut length = (own.as_ref().map_or(0, Vec::len) as u64).to_le_bytes();
+    broadcast(world, 0, &mut length, limit)?;
+    let mut words = match own {
+        Some(own) => own,
+        None => room_for(length, most)?,
+    };
+    broadcast(world, 0, &mut words, limit)?;
+    Ok(words)
+}
+
+fn room_for(length: [u8; 8], most: usize) -> Result<Vec<u8>, Error> {
+    let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > most {
+        let what = format!("a rank announces a word of {length} bytes, and {most} are the most");
+        return Err(Error::Layout { what });
+    }
+    Ok(vec![0; length])
 }
 
 #[cfg(test)]

@@ -6,4 +6,4 @@
 //! assert_eq!(doorbell::drivers::udp_config(&config), doorbell_udp::UdpConfig::default());
 //! ```
 
-pub use crate::rails::{shm_config, udp_config, xdp_config};
+pub use crate::rails::{shm_config, udp_config, usnic_config, xdp_config};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use doorbell_fabric::error::{Exit, RailError};
-use doorbell_oob::OobError;
+use doorbell_oob::{LaunchError, OobError};
 use thiserror::Error;
 
 use crate::types::{Source, Tag};
@@ -269,6 +269,27 @@ pub enum Error {
     /// The connection to the other host.
     #[error(transparent)]
     Oob(#[from] OobError),
+    /// The launcher that started the process.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A rank that came, and cannot take part.
+    #[error("rank {rank} cannot take part: {reason}")]
+    Withdrawn {
+        /// The rank.
+        rank: u32,
+        /// How its program ends because of that.
+        exit: Exit,
+        /// Why, in its words.
+        reason: String,
+    },
+    /// Ranks that a running job wanted started, and that have not joined it. All old ranks say the same; their world goes on.
+    #[error("no new ranks have joined: {reason}")]
+    NotSpawned {
+        /// How a program ends because of that, if it does.
+        exit: Exit,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The other host's side of a meeting could not go on.
     #[error("{address} refused: {reason}")]
     Refused {
@@ -427,6 +448,9 @@ impl Error {
             Self::Disagreement { .. } => "job.disagreement",
             Self::Meeting { .. } => "job.meeting",
             Self::Oob(_) => "oob",
+            Self::Launch(error) => error.code(),
+            Self::Withdrawn { .. } => "job.withdrawn",
+            Self::NotSpawned { .. } => "job.not-spawned",
             Self::Refused { .. } => "job.refused",
             Self::Occupied { .. } => "job.occupied",
             Self::Rail(error) => error.code(),
@@ -464,6 +488,11 @@ impl Error {
             }
             Self::Meeting { .. } => "look at the output of rank 0: how did it end?",
             Self::Oob(_) => "check the address, the key and the network between the two hosts",
+            Self::Launch(_) => "docs/launchers.md has how to start under each launcher",
+            Self::Withdrawn { .. } => "look at that rank's own output",
+            Self::NotSpawned { .. } => {
+                "look at the output of the new ranks and of the launcher, and try again"
+            }
             Self::Refused { .. } => "look at the other side's own output",
             Self::Occupied { .. } => "try again later, or serve on another port",
             Self::Rail(_) | Self::NoRail { .. } => {
@@ -494,7 +523,9 @@ impl Error {
         match self {
             Self::Rail(error) => error.exit(),
             Self::Oob(error) => error.exit(),
-            Self::Refused { exit, .. } => *exit,
+            Self::Launch(error) => error.exit(),
+            Self::Refused { exit, .. } | Self::Withdrawn { exit, .. } => *exit,
+            Self::NotSpawned { exit, .. } => *exit,
             Self::Occupied { .. } => Exit::TimedOut,
             Self::UnknownName { .. } | Self::BadValue { .. } | Self::Job { .. } => Exit::Usage,
             Self::ConfigFile { .. } | Self::ConfigUnreadable { .. } | Self::Disagreement { .. } => {

@@ -14,6 +14,7 @@
 //! * Blocking calls: [`World::send`], [`World::recv`], [`World::probe`], [`World::barrier`], …. Every wait ends: by the
 //!   deadline `wait.deadline` or by [`World::within`], with an [`Error`] that says who waited for what.
 //! * Non-blocking calls with borrowed buffers: inside [`World::scope`]; with owned memory ([`Region`]): anywhere.
+//! * [`World::spawn`] starts more ranks while the job runs, and gives a world of all.
 //! * [`raw`] is for foreign front ends.
 //!
 //! Progress is made by the caller's thread inside calls (`progress.mode = inline`), or by a dedicated thread
@@ -24,10 +25,12 @@ pub mod bootstrap;
 mod builder;
 mod collect;
 pub mod config;
+pub mod control;
 mod convert;
 mod cores;
 pub mod drivers;
 pub mod error;
+mod launch;
 mod message;
 mod progress;
 mod rails;
@@ -37,6 +40,7 @@ mod request;
 #[allow(unsafe_code)]
 mod scope;
 mod seen;
+mod spawn;
 mod told;
 mod types;
 mod why;
@@ -48,17 +52,20 @@ pub use bootstrap::fuzzing;
 pub use bootstrap::remote::occupied;
 pub use builder::{Builder, init, local, simulated, simulated_datagrams, terms};
 pub use config::Config;
+pub use control::Control;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, WayState};
 pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Peers, Waiting};
+pub use launch::launcher;
 pub use message::Message;
 pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};
+pub use spawn::Spawn;
 pub use types::{Source, Status, Tag};
 pub use why::{Toward, WayNow, why};
 pub use within::Within;

@@ -8,6 +8,8 @@ mod settings;
 
 pub use capture::{Capture, capture_file};
 
+use std::borrow::Cow;
+
 use doorbell_btl::{Btl, BtlError, Diagnosis, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
@@ -35,7 +37,7 @@ use drill::Drill;
 pub use find::discover;
 pub(crate) use find::{open_all, reason_of, way};
 pub(crate) use settings::btl_config;
-pub use settings::{shm_config, udp_config, xdp_config};
+pub use settings::{shm_config, udp_config, usnic_config, xdp_config};
 
 use crate::bootstrap::{Key, RailEntry};
 use crate::config::Config;
@@ -108,7 +110,7 @@ impl AnyRail {
                 Ok(Self::Igbvf(made_reliable(driver, config, life)?))
             }
             "usnic" => {
-                let mut driver = UsnicRail::open(name, &settings::usnic_config(config))?;
+                let mut driver = UsnicRail::open(name, &usnic_config(config))?;
                 capture::begin(name, config, |writer, clock| driver.set_capture(writer, clock))?;
                 let life = driver.incarnation();
                 Ok(Self::Usnic(made_reliable(driver, config, life)?))
@@ -275,7 +277,10 @@ impl AnyRail {
     }
 
     /// What it knows of trouble on the way to a peer.
-    pub(crate) fn trouble(&self, peer: PeerIndex) -> Option<&'static str> {
+    pub(crate) fn trouble(&self, peer: PeerIndex) -> Option<Cow<'static, str>> {
+        if let Some(reason) = self.own_reason() {
+            return Some(reason.into());
+        }
         let (suspect, diagnosis) = match self {
             Self::Shm(_) | Self::Sim(_) => return None,
             Self::Udp(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
@@ -288,15 +293,28 @@ impl AnyRail {
         if let Self::Xdp(rail) = self {
             let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
             if let Some(trouble) = rail.driver().trouble(in_doubt) {
-                return Some(trouble);
+                return Some(trouble.into());
             }
         }
         match diagnosis {
-            Some(Diagnosis::Works) | None if suspect => {
-                Some("nothing has been acknowledged for several time-outs: it may compute without polling")
-            }
+            Some(Diagnosis::Works) | None if suspect => Some(
+                "nothing has been acknowledged for several time-outs: it may compute without polling".into(),
+            ),
             Some(Diagnosis::Works) | None => None,
-            Some(diagnosis) => Some(diagnosis.advice()),
+            Some(diagnosis) => Some(diagnosis.advice().into()),
+        }
+    }
+
+    /// Why it is down and what to do, where its driver knows more of it than that its link is.
+    pub(crate) fn own_reason(&self) -> Option<String> {
+        match self {
+            Self::Usnic(rail) => {
+                let driver = rail.driver();
+                let (reason, remedy) = driver.trouble().zip(driver.remedy())?;
+                Some(format!("{reason}; {remedy}"))
+            }
+            Self::Drilled(drill) => drill.rail.own_reason(),
+            _ => None,
         }
     }
 

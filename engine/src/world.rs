@@ -1,18 +1,22 @@
 //! The user's handle on a running job: who we are, sending and receiving, waiting, the end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::select::Selection;
+use doorbell_oob::Launcher;
+use doorbell_oob::launch::Kind;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
 use crate::bootstrap::Hello;
 use crate::config::Config;
+use crate::control::{Control, Fates};
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
 use crate::progress::{Each, Envelope, Front, Look};
@@ -20,9 +24,13 @@ use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
 use crate::scope::{self, Ledger, Scope};
+use crate::spawn::{self, Door, Spawn};
 use crate::types::{Source, Status, Tag};
 use crate::why::WayNow;
 use crate::within::Within;
+
+/// Time for what a launcher is told at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The context of the user's messages.
 pub(crate) const USER: u16 = 0;
@@ -58,6 +66,15 @@ pub struct World {
     hook: RefCell<Option<Hook>>,
     limit: Duration,
     closed: bool,
+    control: Option<Control>,
+    fates: Fates,
+    door: Option<Door>,
+    /// Who is asked for more ranks, once that was known: the world's own launcher, or that of the world it has grown from.
+    spawner: RefCell<Option<Door>>,
+    /// Whether that was opened for this world.
+    opened: Cell<bool>,
+    /// How many ranks there were before it has grown.
+    before: Option<u32>,
 }
 
 /// What is known about a peer, for people and tools.
@@ -112,6 +129,12 @@ impl World {
             hook: RefCell::new(hook),
             limit,
             closed: false,
+            control: None,
+            fates: Fates::default(),
+            door: None,
+            spawner: RefCell::new(None),
+            opened: Cell::new(false),
+            before: None,
         }
     }
 
@@ -119,6 +142,55 @@ impl World {
     pub(crate) fn over(mut self, met_over: Option<SocketAddr>) -> Self {
         self.met_over = met_over;
         self
+    }
+
+    /// The same world, whose rails hear of losses by these.
+    pub(crate) fn with_fates(mut self, fates: Fates) -> Self {
+        self.fates = fates;
+        self
+    }
+
+    pub(crate) fn fates(&self) -> &Fates {
+        &self.fates
+    }
+
+    pub(crate) fn set_control(&mut self, control: Control) {
+        self.control = Some(control);
+    }
+
+    /// The control plane, where `control.mode` has asked for one.
+    pub fn control(&self) -> Option<&Control> {
+        self.control.as_ref()
+    }
+
+    /// The same world, started by a launcher that is to be taken leave of.
+    pub(crate) fn under(mut self, door: Option<Box<dyn Launcher>>) -> Self {
+        self.door = door.map(|door| Arc::new(Mutex::new(door)));
+        *self.spawner.get_mut() = self.door.clone();
+        self
+    }
+
+    /// The same world, which has grown out of one of `before` ranks, and has new ones started by `spawner`.
+    pub(crate) fn grown_from(mut self, before: u32, spawner: Option<Door>) -> Self {
+        self.before = Some(before);
+        *self.spawner.get_mut() = spawner;
+        self
+    }
+
+    /// Who is asked for more ranks, where that is known.
+    pub(crate) fn spawner(&self) -> Option<Door> {
+        self.spawner.borrow().clone()
+    }
+
+    /// Who is asked for more ranks: opened when that is not known. What was opened is taken leave of at the end.
+    pub(crate) fn door_to_ask(&self) -> Result<Door, Error> {
+        if let Some(door) = self.spawner() {
+            return Ok(door);
+        }
+        let door = spawn::open_door(self)?;
+        *self.spawner.borrow_mut() = Some(door.clone());
+        self.opened.set(true);
+        Ok(door)
     }
 
     /// The same world, whose rails were had in these ways.
@@ -155,6 +227,60 @@ impl World {
     /// The other side's address, when the two ranks met over a connection ([`crate::Builder::build_over`]).
     pub fn met_over(&self) -> Option<SocketAddr> {
         self.met_over
+    }
+
+    /// By which launcher this rank was started, when that was not `doorbell run`.
+    pub fn launcher(&self) -> Option<Kind> {
+        let door = self.door.as_ref()?;
+        Some(door.lock().unwrap_or_else(PoisonError::into_inner).kind())
+    }
+
+    /// How many ranks there were before this world has grown by [`World::spawn`]: those below are the old ones. `None` for
+    /// a world that was never smaller.
+    pub fn spawned(&self) -> Option<u32> {
+        self.before
+    }
+
+    /// Starts more ranks, and gives a new world of the old ones, which keep their numbers, and the new ones behind them. All
+    /// ranks of this world call it together, and all of it is done within about `limit`; what rank 0 says counts. In the new
+    /// processes, [`crate::init`] gives the same new world, and [`World::spawned`] how many were there before.
+    ///
+    /// This world goes on beside the new one, and each ends by itself. The new one has rails of its own. New ranks end as
+    /// those of any job: with 0 when they are done, while the others go on; a failure is the job's, as its launcher sees it.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use doorbell::Spawn;
+    /// let world = doorbell::init()?;
+    /// if world.spawned().is_none() {
+    ///     let more = Spawn::new("./worker").arg("--fast").ranks(2);
+    ///     let grown = world.spawn(more, Duration::from_secs(30))?;
+    ///     grown.send(world.size(), 7, b"to the first of the new ones")?;
+    ///     grown.close();
+    /// }
+    /// world.barrier()?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotSpawned`], at all ranks in the same words, when there is no such program, the launcher starts no more, a
+    /// new process ends before it has joined, or `limit` passes: then this world goes on as if nothing had been asked, and
+    /// what was started is ended as far as the launcher can do that. As [`World::barrier`] when the ranks of this world
+    /// do not come together.
+    pub fn spawn(&self, what: Spawn, limit: Duration) -> Result<Self, Error> {
+        spawn::spawn(self, &what, limit)
+    }
+
+    /// Ends the whole job, as far as the launcher has a call for that: it is told to end the other ranks, with the status
+    /// `exit` and the `reason`. Then this process ends, with that status, without taking leave of anybody. Under
+    /// `doorbell run`, and where the launcher only sees how its processes end, that is all that is needed.
+    pub fn abort(mut self, exit: u8, reason: &str) -> ! {
+        if let Some(door) = self.door.take().or_else(|| self.spawner()) {
+            // One that cannot be told sees how we end.
+            let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = door.abort(exit, reason, LAST_WORDS);
+        }
+        std::process::exit(i32::from(exit))
     }
 
     /// The configuration in use.
@@ -592,6 +718,21 @@ impl World {
     fn take_leave(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
             self.front.close(*self.config.wait.close.get());
+            if let Some(control) = self.control.take() {
+                // Nobody agrees with one that falls.
+                let falls = std::thread::panicking();
+                control.end(if falls { Duration::ZERO } else { self.limit });
+            }
+            let (own, spawner) = (self.door.take(), self.spawner.take());
+            if let Some(door) = own.or_else(|| spawner.clone().filter(|_| self.opened.get())) {
+                // One that does not hear it takes our end for a failure, and has its own words for that.
+                let _ = door
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .finalize(LAST_WORDS);
+            } else if let Some(door) = spawner {
+                door.lock().unwrap_or_else(PoisonError::into_inner).tidy();
+            }
         }
     }
 

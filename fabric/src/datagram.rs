@@ -47,7 +47,9 @@ pub struct Frame<'a> {
 /// The sending half.
 pub trait Transmit {
     /// Room for up to `n` frames on `channel`; returns how many may be posted now without failing (0 to `n`).
-    /// The room is held until used or until the next `reserve` on the same channel.
+    /// The room is held until used or until the next `reserve` on the same channel, whatever becomes of the device
+    /// meanwhile: what is posted into it while the link is down, or after the queues were made anew, may be lost, as any
+    /// frame may, and is not refused. It ends with the rail.
     fn reserve(&mut self, channel: Channel, n: usize) -> usize;
 
     /// Posts one frame into reserved room. `head` and `body` together are at most the MTU

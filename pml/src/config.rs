@@ -58,7 +58,8 @@ pub struct PmlConfig {
     /// one are checked whatever is set here.
     pub checksum: bool,
     /// How long a peer is waited for when no way to it is up and one may come back: the last one lost its link, the peer gave
-    /// it up, or another one that broke before is called; zero: not at all.
+    /// it up, or another one that broke before is called; zero: not at all. When the link is back, it is waited for the
+    /// answer as long again.
     pub patience: Duration,
     /// Eager bytes (payload, and 64 for each envelope) that one peer may have sent us and we have not consumed.
     /// Above it, that peer sends announcements only. The same on all ranks of a job.

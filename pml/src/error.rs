@@ -35,6 +35,7 @@ impl LostReason {
             Self::Peer(DownReason::Resources) => {
                 "this process has no memory or descriptors left to talk to it"
             }
+            Self::Peer(DownReason::Control) => "the control plane has lost it",
             Self::Link => "the link of its last rail is down",
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",
@@ -55,10 +56,15 @@ impl LostReason {
                 "see whether it still runs and polls, and the network between"
             }
             Self::Peer(DownReason::Resources) => "raise this process's limits of memory and descriptors",
+            Self::Peer(DownReason::Control) => {
+                "see how its process ended, and the networks that `control.nics` names"
+            }
             Self::Link => {
                 "see the cable, switch and interface; a second rail or more `patience` goes on without them"
             }
-            Self::Device => "see the system's log about the device; a second rail goes on without it",
+            Self::Device => {
+                "see the system's log about the device, or whether the process that models it still runs; a second rail goes on without it"
+            }
             Self::NotReclaimable => "use several rails only of kinds that can give back",
             Self::Flood => "see that `window` and `hard_window` are the same on all ranks",
         }

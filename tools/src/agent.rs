@@ -1,5 +1,8 @@
 //! `doorbell agent`: a process that owns a physical function, for the rails of its virtual ones.
 
+use std::fs::{DirBuilder, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use doorbell_fabric::error::{Exit, RailError};
-use doorbell_usnic::{Agent, Object, Pf, Told, Trouble};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
+use doorbell_vfio::Error;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::{AgentCommand, UsnicAgentArgs};
 use crate::error::ToolError;
@@ -24,26 +28,34 @@ pub(crate) fn agent(command: &AgentCommand) -> Result<ExitCode, ToolError> {
 }
 
 fn usnic(args: &UsnicAgentArgs) -> Result<ExitCode, ToolError> {
-    let object = Object::parse(&args.pf).map_err(ToolError::Usage)?;
+    let object = object(&args.pf)?;
+    let group = args.group.as_deref().map(group).transpose()?;
+    if group.is_some() {
+        serves_groups(rustix::process::geteuid().as_raw())?;
+    }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|source| ToolError::System {
             what: "wait for signals",
             source,
         })?;
     }
-    let refused = |trouble: Trouble| unusable(&args.pf, &trouble);
     let socket = socket(args, &object);
+    let refused = |trouble: Trouble| match taken(&object, &trouble, &socket) {
+        Some(error) => error,
+        None => unusable(&object, &trouble),
+    };
     let pf = match &object {
         Object::Pci(bdf) => Pf::open(*bdf),
         Object::Model { .. } => Pf::connect(&object.socket().unwrap_or_default()),
     };
-    let mut agent = Agent::new(pf.map_err(refused)?, &socket).map_err(refused)?;
+    let mut agent = Agent::for_group(pf.map_err(refused)?, &socket, group).map_err(refused)?;
     out::print(&format!("{}\n", begins(&agent)))?;
-    while !stop.load(Ordering::Relaxed) {
+    // Whoever has closed our output wants no agent any more: it ends as with a signal.
+    while !stop.load(Ordering::Relaxed) && !out::is_closed() {
         let told = agent
             .turn(TURN)
-            .map_err(|fault| unusable(&args.pf, &Trouble::Fault(fault)))?;
+            .map_err(|fault| unusable(&object, &Trouble::Fault(fault)))?;
         for one in told {
             out::print(&format!("{}\n", says(one)))?;
         }
@@ -51,13 +63,79 @@ fn usnic(args: &UsnicAgentArgs) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-fn unusable(pf: &str, trouble: &Trouble) -> ToolError {
+/// The function that is meant: as a rail spells it, with `usnic:` in front or without.
+fn object(text: &str) -> Result<Object, ToolError> {
+    let bare = text.strip_prefix("usnic:").unwrap_or(text);
+    let like = "give the physical function as 0000:3b:00.0, or of a model as model/DIR/pf";
+    let object = Object::parse(bare).map_err(|why| ToolError::Usage(format!("{why}; {like}")))?;
+    match &object {
+        Object::Model { folder, function } if function != "pf" => Err(ToolError::Usage(format!(
+            "`{text}` is a virtual function, and an agent owns the physical one: `--pf model/{}/pf`",
+            folder.display()
+        ))),
+        _ => Ok(object),
+    }
+}
+
+/// Another process has the physical function: which, where it is an agent that can be called.
+fn taken(object: &Object, trouble: &Trouble, socket: &Path) -> Option<ToolError> {
+    let is_busy = matches!(trouble, Trouble::Fault(Fault::Device(Error::Refused { source, .. }))
+        if source.kind() == ErrorKind::ResourceBusy);
+    let Object::Model { .. } = object else { return None };
+    if !is_busy {
+        return None;
+    }
+    let own = doorbell_usnic::agent_socket(&UsnicConfig::default(), object);
+    let sockets = [Some(socket.to_owned()), own].into_iter().flatten();
+    let agent = sockets
+        .filter_map(|socket| Some((doorbell_usnic::agent_at(&socket).ok()?, socket)))
+        .next();
+    let (reason, remedy) = match agent {
+        Some((process, socket)) => {
+            let (number, by) = match process {
+                Some(process) => (format!(", process {process},"), format!(" by `kill {process}`")),
+                None => (" in another container".to_owned(), String::new()),
+            };
+            (
+                format!(
+                    "an agent{number} drives the physical function already, and listens at {}",
+                    socket.display()
+                ),
+                format!("let it serve, rails find it there; or end it{by}"),
+            )
+        }
+        None => (
+            "another process drives the physical function: an agent with another --socket, a rail with usnic.control=proxy, or a \
+             diagnosis"
+                .to_owned(),
+            "`pgrep -af doorbell` shows it: end it, or let it serve".to_owned(),
+        ),
+    };
+    let rail = format!("usnic:{object}");
+    Some(RailError::Unusable { rail, reason, remedy }.into())
+}
+
+fn unusable(object: &Object, trouble: &Trouble) -> ToolError {
+    let remedy = match object {
+        // Whoever models it is a command of this program.
+        Object::Model { .. } if is_absent(&trouble.fix()) => {
+            format!("{}; then the agent again", doorbell_usnic::see_model(object))
+        }
+        _ => trouble.fix(),
+    };
     RailError::Unusable {
-        rail: format!("usnic:{pf}"),
+        rail: format!("usnic:{object}"),
         reason: trouble.to_string(),
-        remedy: trouble.fix(),
+        remedy,
     }
     .into()
+}
+
+/// Whether a fix is about the process that models a function: that it be started, or looked for.
+fn is_absent(fix: &str) -> bool {
+    ["start the process", "look whether the process"]
+        .iter()
+        .any(|begin| fix.starts_with(begin))
 }
 
 /// Where rails look for it when nothing else is set.
@@ -68,14 +146,48 @@ fn socket(args: &UsnicAgentArgs, object: &Object) -> PathBuf {
         (None, Object::Pci(bdf)) => {
             let folder = Path::new("/run/doorbell");
             // Where it cannot be made, the socket cannot either, and that is told.
-            let _ = std::fs::create_dir_all(folder);
+            let _ = open_to_all(folder);
             folder.join(format!("usnic-{bdf}.sock"))
         }
     }
 }
 
+/// Makes a folder in which everybody can reach what lets him in, whatever the mask of this process is. One that is there stays as it is.
+fn open_to_all(folder: &Path) -> std::io::Result<()> {
+    const MODE: u32 = 0o755;
+    DirBuilder::new().mode(MODE).create(folder)?;
+    std::fs::set_permissions(folder, Permissions::from_mode(MODE))
+}
+
+/// Rails believe an agent of root's or of their own user's only: one of anybody else would let a group's members in, and they would not
+/// have it.
+fn serves_groups(user: u32) -> Result<(), ToolError> {
+    if user == 0 {
+        return Ok(());
+    }
+    Err(ToolError::Usage(format!(
+        "--group needs an agent of root's, and this is user {user}'s: a rail believes no agent but root's and its own user's; start it as \
+         root, or leave --group out and serve this user alone"
+    )))
+}
+
+/// A group's number, by itself or by its name in /etc/group.
+fn group(text: &str) -> Result<u32, ToolError> {
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let number = |line: &str| -> Option<u32> {
+        let mut fields = line.split(':');
+        (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok())?
+    };
+    let found = text.parse().ok().or_else(|| groups.lines().find_map(number));
+    found.ok_or_else(|| {
+        ToolError::Usage(format!(
+            "--group {text}: there is no such group in /etc/group; give its number"
+        ))
+    })
+}
+
 fn begins(agent: &Agent) -> String {
-    let info = agent.pf().info();
+    let info = agent.info();
     let mac = info.mac.map_or_else(
         || "no hardware address".to_owned(),
         |[a, b, c, d, e, f]| format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
@@ -87,19 +199,97 @@ fn begins(agent: &Agent) -> String {
     };
     format!(
         "agent of {} ({mac}{usnic}), at {}",
-        agent.pf().name(),
+        agent.name(),
         agent.path().display()
     )
 }
 
 fn says(told: Told) -> String {
     match told {
-        Told::Came(function) => format!("function {function}: a process has it"),
-        Told::Went(function, count) => {
-            format!("function {function}: its process is gone; {count} filters and queue pairs taken away")
+        Told::Came(function) => format!("vf{function}: a process has it"),
+        Told::Went(function, count) => match count {
+            0 => format!("vf{function}: its process is gone"),
+            count => {
+                format!(
+                    "vf{function}: its process is gone; {count} filters and queue pairs of it were taken away"
+                )
+            }
+        },
+        Told::Slow(why) => format!("the physical function does not do what it should: {why}"),
+        Told::Lost(why) => {
+            format!("{why}: the physical function is opened again, and rails are down until then")
         }
-        Told::Reset => "the physical function was reset: everything is installed anew".to_owned(),
+        Told::Back => "the physical function is there: rails install everything anew".to_owned(),
         Told::Link(true) => "link up".to_owned(),
         Told::Link(false) => "link down".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_spelt_as_rails_spell_them() {
+        for text in [
+            "model/D/pf",
+            "usnic:model/D/pf",
+            "0000:3b:00.0",
+            "usnic:0000:3b:00.0",
+        ] {
+            let object = object(text).unwrap();
+            assert_eq!(object.to_string(), text.trim_start_matches("usnic:"));
+        }
+        for (text, word) in [
+            ("usnic:model/D/vf0", "--pf model/D/pf"),
+            ("model/D/vf*", "--pf model/D/pf"),
+            ("usnic:eth0", "`eth0`"),
+            ("udp:lo", "`udp:lo`"),
+        ] {
+            let said = object(text).unwrap_err();
+            assert_eq!(said.exit(), Exit::Usage);
+            assert!(said.to_string().contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_served_by_root_alone() {
+        assert!(serves_groups(0).is_ok());
+        let said = serves_groups(1000).unwrap_err();
+        assert_eq!(said.exit(), Exit::Usage);
+        assert!(
+            said.to_string().contains("user 1000's") && said.to_string().contains("as root"),
+            "{said}"
+        );
+    }
+
+    /// In a process of its own, as the mask is one for all threads.
+    #[test]
+    fn everybody_can_enter_the_folder_of_sockets_whatever_the_mask() {
+        const INSIDE: &str = "DOORBELL_TEST_MASKED";
+        let Some(folder) = std::env::var_os(INSIDE) else {
+            let folder = tempfile::tempdir().unwrap();
+            let inside = std::process::Command::new("sh")
+                .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+                .arg(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "agent::tests::everybody_can_enter_the_folder_of_sockets_whatever_the_mask",
+                ])
+                .env(INSIDE, folder.path())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&inside.stdout);
+            assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        };
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let new = Path::new(&folder).join("new");
+        open_to_all(&new).unwrap();
+        assert_eq!(mode(&new), 0o755);
+        // Somebody has shut it on purpose.
+        std::fs::set_permissions(&new, Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(open_to_all(&new).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(mode(&new), 0o700);
     }
 }

@@ -9,6 +9,7 @@ use doorbell::oob::{Endpoint, OobError};
 use doorbell_bench::plan::{RATE_MAX, RATE_MIN};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
+use serde::{Deserialize, Serialize};
 
 use crate::model::args::ModelArgs;
 
@@ -64,7 +65,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start N ranks of a program on this machine
+    /// Start N ranks of a program, on this machine or on several
     Run(RunArgs),
     /// Show the rails of this machine, and why each can or cannot be used
     Info(InfoArgs),
@@ -149,10 +150,13 @@ doorbell rate --verify"))]
     /// What `run` leaves beside the ranks, to end them when the launcher cannot
     #[command(hide = true)]
     KeepJob(KeepArgs),
+    /// What `run --hosts` starts on each host
+    #[command(hide = true)]
+    Daemon,
 }
 
 /// Binding of ranks to cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Bind {
     /// One core for each rank in turn, when there are enough; not at all otherwise
     Auto,
@@ -162,7 +166,7 @@ pub(crate) enum Bind {
     None,
 }
 
-/// Start N ranks of a program on this machine
+/// Start N ranks of a program, on this machine or on several
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Each rank finds DOORBELL_RANK, DOORBELL_SIZE and DOORBELL_ROOT in its environment. The first rank that fails decides \
@@ -171,9 +175,14 @@ terminal.\n\n\
 When the job fails, or the launcher is killed, what the ranks started is ended with them: all of a rank's process \
 group, and every process of this user that still has the job's DOORBELL_ROOT in its environment. Out of reach are \
 processes that left both, that run as another user, or where /proc cannot be read. Processes that a job leaves behind \
-when it ends well are left alone.\n\n", settings!(), exits!(), "\
+when it ends well are left alone.\n\n\
+With --hosts, a daemon is started on each by the remote shell, which must not ask for anything (a key of ssh without a \
+passphrase, or an agent). The program, the folder and doorbell itself are at the same places there. Ranks find PMI_RANK \
+and PMI_SIZE, as under MPICH's launcher, whose programs start so as well. The daemons and the launcher talk \
+under a key of the job's own, over the NICs that are named by --nic: docs/launchers.md says what listens.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
-doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'"))]
+doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
+doorbell run -n 4 --hosts node1:2,node2:2 --nic 10.0.0.0/8 --rail udp:eth0 --timeline -- ./my-program"))]
 pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 1024
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
@@ -190,6 +199,57 @@ pub(crate) struct RunArgs {
     /// Pass output on as it is, without the rank in front of each line
     #[arg(long)]
     pub(crate) no_prefix: bool,
+    /// The hosts, and behind a colon how many ranks each takes: `node1:2,node2:2`
+    #[arg(help_heading = "Several hosts", long, value_name = "LIST")]
+    pub(crate) hosts: Option<String>,
+    /// The remote shell: words, to which a host and a command are added
+    #[arg(
+        help_heading = "Several hosts",
+        long,
+        value_name = "COMMAND",
+        default_value = "ssh -o BatchMode=yes",
+        requires = "hosts"
+    )]
+    pub(crate) rsh: String,
+    /// An interface or network of the control plane (`eth0`, `10.0.0.0/8`), on all hosts; again for each further one; all but loopback
+    /// when none is named
+    #[arg(
+        help_heading = "Several hosts",
+        long = "nic",
+        value_name = "NIC",
+        requires = "hosts"
+    )]
+    pub(crate) nics: Vec<String>,
+    /// The ports of the control plane: `7200-7299`
+    #[arg(
+        help_heading = "Several hosts",
+        long,
+        value_name = "RANGE",
+        default_value = "any",
+        requires = "hosts"
+    )]
+    pub(crate) ports: String,
+    /// A variable for the ranks: `NAME=VALUE`, or `NAME` with the value that it has here; those that begin with DOORBELL_ go by
+    /// themselves
+    #[arg(
+        help_heading = "Several hosts",
+        long = "env",
+        value_name = "NAME",
+        requires = "hosts"
+    )]
+    pub(crate) env: Vec<String>,
+    /// Where doorbell is on the hosts; the same path as here when it is not said
+    #[arg(help_heading = "Several hosts", long, value_name = "PATH", requires = "hosts")]
+    pub(crate) doorbell: Option<String>,
+    /// How many daemons the launcher, and each daemon, starts: beyond that they are a tree
+    #[arg(help_heading = "Several hosts", long, value_name = "N", default_value = "64", value_parser = whole::<u32>(1..=1024), requires = "hosts")]
+    pub(crate) tree: u32,
+    /// How long the hosts may take to be there, in seconds
+    #[arg(help_heading = "Several hosts", long, value_name = "S", default_value = "60", value_parser = seconds, requires = "hosts")]
+    pub(crate) start_timeout: f64,
+    /// Say at the end when what of the start-up happened
+    #[arg(help_heading = "Several hosts", long, requires = "hosts")]
+    pub(crate) timeline: bool,
     /// The program
     #[arg(value_name = "PROGRAM", required = true)]
     pub(crate) program: std::ffi::OsString,
@@ -304,16 +364,22 @@ pub(crate) enum AgentCommand {
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 A usNIC function does not install filters itself: whoever owns its physical function does. This process opens that one \
-(bound to vfio-pci, so that no kernel has it; or of a model), and does it for the rails of its own user, and root's, until it is \
-interrupted. What a process had installed is taken away when it ends.\n\n", exits!(), "\
-Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model/D/pf"))]
+(bound to vfio-pci, so that no kernel has it; or of a model), and does it for the rails of its own user, root's, and a group's where \
+one is named, until it is interrupted, or nobody can read its output any more. Rails find it by its socket, and it has to be there \
+before them. What a process had installed is taken away when it ends. A physical function that was reset, or went away, is opened \
+again; rails are down until then.\n\n", exits!(), "\
+Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model//tmp/vic/pf"))]
 pub(crate) struct UsnicAgentArgs {
-    /// The physical function: its PCI address, or `model/DIR/pf`
+    /// The physical function: its PCI address, or `model/DIR/pf`; `usnic:` in front, as rails have it, does no harm
     #[arg(long, value_name = "BDF|model/DIR/pf")]
     pub(crate) pf: String,
     /// Where it listens; without: agent.sock in the model's folder, or /run/doorbell/usnic-BDF.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Let the members of this group connect, too (the socket is the group's, 0660): with an agent of root's, as rails believe no other
+    /// user's but their own
+    #[arg(long, value_name = "NAME|GID")]
+    pub(crate) group: Option<String>,
 }
 
 /// Ping every pair of ranks over every rail

@@ -2,6 +2,8 @@
 //! and nothing stops for it.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,15 +29,16 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
     let read = |path: PathBuf| Reader::open(&path).ok()?.read().ok();
     let wanted = |rank: &Snapshot| args.process.is_none_or(|process| process == rank.process);
     let mut ranks: Vec<Snapshot> = find(None).into_iter().filter_map(read).filter(wanted).collect();
-    if ranks.is_empty() {
-        let whose = args.process.map_or("no rank runs here".to_owned(), |process| {
-            format!("process {process} is no rank")
-        });
-        let text = format!(
-            "{whose} that counts: jobs of this user are found while they run, with counters.place as it is by default"
-        );
-        return Err(ToolError::Usage(text));
+    if ranks.is_empty() && !args.json {
+        return match args.process {
+            Some(process) => Err(ToolError::Usage(why_none(process))),
+            None => {
+                out::print(&format!("{NOBODY}\n"))?;
+                Ok(Exit::Done.into())
+            }
+        };
     }
+    let none_of = args.process.filter(|_| ranks.is_empty());
     let named = |reading: &Reading| {
         let of = |name: &String| reading.entry.name.starts_with(name.as_str());
         args.names.is_empty() || args.names.iter().any(of)
@@ -57,7 +60,37 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
         table(&ranks)
     };
     out::print(&text)?;
-    Ok(Exit::Done.into())
+    match none_of {
+        Some(process) => Err(ToolError::Usage(why_none(process))),
+        None => Ok(Exit::Done.into()),
+    }
+}
+
+/// What is said where no rank was found.
+const NOBODY: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
+
+/// Why a process has nothing to show.
+fn why_none(process: u32) -> String {
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    let own = rustix::process::geteuid().as_raw();
+    let owner = std::fs::metadata(&folder).map(|found| found.uid());
+    let descriptors = std::fs::read_dir(folder.join("fd"));
+    match (owner, descriptors) {
+        (Err(error), _) if error.kind() == ErrorKind::NotFound => {
+            format!(
+                "there is no process {process}: it has ended, or the number is another one; `doorbell counters` lists all ranks"
+            )
+        }
+        (Ok(user), _) if user != own => format!(
+            "process {process} is of another user (number {user}), and counters are their user's own: run as that user"
+        ),
+        (_, Err(error)) => format!(
+            "process {process} does not let its descriptors be looked at: {error}; it runs with other rights than this one"
+        ),
+        _ => format!(
+            "process {process} is no rank that counts: either no rank of a job, or one with counters.place set; `doorbell counters` lists all ranks"
+        ),
+    }
 }
 
 /// Whether a value says nothing.

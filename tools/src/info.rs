@@ -1,4 +1,5 @@
-//! `doorbell info`: every kind of rail with its verdict and reason; every setting with its value and origin.
+//! `doorbell info`: every kind of rail with its verdict and reason; by which launcher this process was started, and why
+//! not by another; every setting with its value and origin.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -19,6 +20,61 @@ struct Info<'a> {
     version: &'static str,
     #[serde(flatten)]
     found: &'a Discovery,
+    launcher: Launcher,
+}
+
+/// By what a process that was started as this one would learn its rank.
+#[derive(Serialize)]
+struct Launcher {
+    /// `None` when what the variables say cannot be.
+    kind: Option<&'static str>,
+    reason: String,
+    rank: Option<u32>,
+    /// `None` too where only the launcher's server knows it.
+    size: Option<u32>,
+    others: Vec<Other>,
+}
+
+/// A launcher that was not taken.
+#[derive(Serialize)]
+struct Other {
+    kind: &'static str,
+    reason: String,
+}
+
+impl Launcher {
+    fn of(config: &Config) -> Self {
+        match doorbell::launcher(config) {
+            Ok(found) => Self {
+                kind: Some(found.kind.name()),
+                reason: found.because,
+                rank: Some(found.rank),
+                size: found.size,
+                others: (found.others.into_iter())
+                    .map(|(kind, reason)| Other {
+                        kind: kind.name(),
+                        reason,
+                    })
+                    .collect(),
+            },
+            Err(error) => Self {
+                kind: None,
+                reason: error.to_string(),
+                rank: None,
+                size: None,
+                others: Vec::new(),
+            },
+        }
+    }
+
+    /// The rank and the size, as far as they are known, and the reason.
+    fn told(&self) -> String {
+        let rank = self.rank.unwrap_or(0);
+        match self.size {
+            Some(size) => format!("rank {rank} of {size}: {}", self.reason),
+            None => format!("rank {rank}: {}", self.reason),
+        }
+    }
 }
 
 /// `doorbell info`.
@@ -29,18 +85,24 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
         (true, false) => settings(&config),
         (false, json) => {
             let found = doorbell::discover(&config);
-            if json { as_json(&found)? } else { rails(&found) }
+            let launcher = Launcher::of(&config);
+            if json {
+                as_json(&found, launcher)?
+            } else {
+                rails(&found, &launcher)
+            }
         }
     };
     out::print(&text)?;
     Ok(Exit::Done.into())
 }
 
-fn as_json(found: &Discovery) -> Result<String, ToolError> {
+fn as_json(found: &Discovery, launcher: Launcher) -> Result<String, ToolError> {
     let info = Info {
         schema: "doorbell.info/1",
         version: env!("CARGO_PKG_VERSION"),
         found,
+        launcher,
     };
     let text = serde_json::to_string_pretty(&info).map_err(|error| ToolError::System {
         what: "write what was found as JSON",
@@ -49,8 +111,8 @@ fn as_json(found: &Discovery) -> Result<String, ToolError> {
     Ok(text + "\n")
 }
 
-/// One line for each rail and for each kind without one, wrapped when a person reads it.
-fn rails(found: &Discovery) -> String {
+/// One line for each rail and for each kind without one, then one for each launcher, wrapped when a person reads it.
+fn rails(found: &Discovery, launcher: &Launcher) -> String {
     let width = out::known_width().unwrap_or(usize::MAX);
     let mut text = format!("doorbell {}\n\n", env!("CARGO_PKG_VERSION"));
     let line =
@@ -76,6 +138,15 @@ fn rails(found: &Discovery) -> String {
             let (verdict, why) = judged(candidate);
             line(&mut text, candidate.rail.as_str(), verdict, &why);
         }
+    }
+    text.push('\n');
+    line(&mut text, "launcher", "verdict", "why");
+    match launcher.kind {
+        Some(kind) => line(&mut text, kind, "found", &launcher.told()),
+        None => line(&mut text, "any", "failed", &launcher.reason),
+    }
+    for other in &launcher.others {
+        line(&mut text, other.kind, "no", &other.reason);
     }
     text.push('\n');
     let more = "`--config` shows every setting, `--json` everything that was found out";

@@ -11,6 +11,7 @@ mod error;
 mod hosts;
 mod info;
 mod key;
+mod launched;
 mod links;
 mod measure;
 mod model;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::MeasureIdle => budgets::measure_idle(),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::KeepJob(args) => run::keep_job(&args),
+        Command::Daemon => run::daemon(),
     };
     end(done)
 }

@@ -1,6 +1,7 @@
-//! `doorbell pingpong`, `stream` and `rate`: starts its two ranks itself, or is one of the ranks of `doorbell run`.
+//! `doorbell pingpong`, `stream` and `rate`: starts its two ranks itself, or is one of the ranks that `doorbell run`
+//! or another launcher started.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::{CompareArgs, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
+use crate::launched::{self, Member};
 use crate::run::{Launch, Output, launch};
 use crate::{hosts, out, outputs};
 
@@ -130,8 +132,8 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     if let Some(name) = &args.plot {
         Picture::of(name)?;
     }
-    let rank = std::env::var_os("DOORBELL_RANK");
-    if let Some(name) = args.pcap.as_deref().filter(|_| rank.is_none()) {
+    let member = launched::member()?;
+    if let Some(name) = args.pcap.as_deref().filter(|_| member.is_none()) {
         let ranks: &[u32] = match (&args.hosts.connect, args.hosts.serve) {
             (Some(_), _) => &[0],
             (None, true) => &[1],
@@ -142,15 +144,15 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     if args.hosts.serve {
         return hosts::serve(asked);
     }
-    if rank.is_none() || rank.as_deref() == Some(OsStr::new("0")) {
+    if member.is_none_or(|member| member.rank == 0) {
         outputs::check(&asked.outputs())?;
     }
     if let Some(to) = &args.hosts.connect {
         return hosts::connect(asked, to);
     }
     hosts::refuse_key(&args.hosts)?;
-    if rank.is_some() {
-        return be_rank(asked);
+    if let Some(member) = member {
+        return be_rank(asked, member);
     }
     // Before two processes find the same fault.
     check_rails(args)?;
@@ -270,20 +272,32 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
     builder
 }
 
-fn be_rank(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
-    let cores = own_cores(asked.args);
+fn be_rank(asked: &Asked<'_>, member: Member) -> Result<ExitCode, ToolError> {
+    let cores = own_cores(asked.args, member);
     let world = builder(asked.args, cores.progress).build()?;
     carry_out(asked, world, cores)
 }
 
 /// This rank's part, in a world that is there; rank 0 shows the report.
 pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result<ExitCode, ToolError> {
+    match take_part(asked, &world, cores) {
+        Ok(exit) => {
+            world.close();
+            Ok(exit.into())
+        }
+        // A launcher that is not ours may let the other ranks wait for one that has ended.
+        Err(error) if world.launcher().is_some() && !error.is_closed_pipe() => launched::abort(world, &error),
+        Err(error) => Err(error),
+    }
+}
+
+fn take_part(asked: &Asked<'_>, world: &World, cores: Cores) -> Result<Exit, ToolError> {
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }
     let shown = world.rank() == 0 && io::stderr().is_terminal();
     let mut bar = Bar::new(shown, &asked.plan);
-    let measured = measure_job(&world, &asked.plan, cores, &mut bar);
+    let measured = measure_job(world, &asked.plan, cores, &mut bar);
     bar.bar.finish_and_clear();
     let mut exit = Exit::Done;
     if let Some(report) = measured? {
@@ -312,8 +326,7 @@ pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result
             exit = Exit::System;
         }
     }
-    world.close();
-    Ok(exit.into())
+    Ok(exit)
 }
 
 /// What carried the messages, as the beginning of a sentence.
@@ -340,14 +353,15 @@ fn rounded(report: &Report, plan: &Plan) {
 }
 
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.
-fn own_cores(args: &MeasureArgs) -> Cores {
+fn own_cores(args: &MeasureArgs, member: Member) -> Cores {
     let dedicated = args.mode == ModeArg::Dedicated;
-    let rank = std::env::var("DOORBELL_RANK")
-        .ok()
-        .and_then(|rank| rank.parse::<usize>().ok());
     // Named cores are used or refused, also by ranks of a job that somebody else launched.
-    if let (Some(rank), [even, odd]) = (rank, &args.cores[..]) {
-        let core = Some(if rank % 2 == 0 { *even } else { *odd });
+    if let [even, odd] = &args.cores[..] {
+        let core = Some(if member.rank.is_multiple_of(2) {
+            *even
+        } else {
+            *odd
+        });
         return Cores {
             main: core,
             progress: core.filter(|_| dedicated),
@@ -360,12 +374,19 @@ fn own_cores(args: &MeasureArgs) -> Cores {
         };
     }
     let allowed = pin::allowed();
-    let first = rank
-        .map(|rank| 2 * rank)
-        .filter(|first| dedicated && first + 1 < allowed.len());
+    if let (Some((rank, size)), false) = (member.local, dedicated) {
+        // As `doorbell run` does: a core for each rank of the host, if there are enough of them.
+        let enough = size as usize <= allowed.len();
+        return Cores {
+            main: allowed.get(rank as usize).copied().filter(|_| enough),
+            progress: None,
+        };
+    }
+    let first = 2 * member.rank as usize;
+    let both = dedicated && first + 1 < allowed.len();
     Cores {
-        main: first.map(|first| allowed[first]),
-        progress: first.map(|first| allowed[first + 1]),
+        main: both.then(|| allowed[first]),
+        progress: both.then(|| allowed[first + 1]),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use doorbell_bench::report::printable;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::error::ToolError;
 
@@ -12,6 +13,19 @@ pub(crate) fn print(text: &str) -> Result<(), ToolError> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(ToolError::Output)
+}
+
+/// Whether nobody can read the standard output any more: it is a pipe or a socket whose other end is closed.
+pub(crate) fn is_closed() -> bool {
+    let out = io::stdout();
+    let mut look = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // What cannot be looked at is found when something is written.
+    rustix::event::poll(&mut look, Some(&now)).is_ok()
+        && look[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }
 
 /// Says one line on the standard error, where a failure to do so has nobody to be told to.

@@ -59,10 +59,9 @@ impl IgbvfTx {
         self.is_off || self.rings.iter().all(SendRing::is_empty)
     }
 
-    /// Begins anew, as the device does: it has let go of everything.
+    /// Begins anew, as the device does: it has let go of everything. Room that was promised is there still: the rings are empty.
     pub(crate) fn restart(&mut self) {
         let posted = self.posted;
-        self.rooms = [0; 2];
         self.rings.iter_mut().for_each(|ring| ring.restart(posted));
     }
 

@@ -2,7 +2,7 @@
 //! whatever it says makes nobody panic, and each message is read to its end once.
 
 use crate::netlink::{attributes, messages};
-use crate::{details, link, neighbour, route, zero_copy};
+use crate::{details, link, neighbour, nics, route, zero_copy};
 
 /// Reads `bytes` as what a socket of netlink gave.
 ///
@@ -23,6 +23,7 @@ pub fn netlink(bytes: &[u8]) {
         details::fuzzing(body);
         route::fuzzing(body);
         zero_copy::fuzzing(body);
+        nics::fuzzing(body);
     }
 }
 

@@ -29,6 +29,8 @@ const AT_A_TIME: usize = 16;
 struct Hop {
     station: IpAddr,
     mac: Option<Mac>,
+    /// The station, or one who asked in its name, has said so itself; else somebody else has.
+    is_found: bool,
     /// When it is asked (again), and how long it is waited for then.
     due: Time,
     patience: Duration,
@@ -86,15 +88,13 @@ impl Hops {
     /// The next peer, behind this station.
     pub fn add(&mut self, station: IpAddr, now: Time, tx: &mut impl Speaker) {
         // Another peer behind the same station may have been asked for.
-        let mac = self
-            .list
-            .iter()
-            .find(|hop| hop.station == station)
-            .and_then(|hop| hop.mac);
+        let known = self.list.iter().find(|hop| hop.station == station);
+        let (mac, is_found) = known.map_or((None, false), |hop| (hop.mac, hop.is_found));
         let peer = self.list.len();
         self.list.push(Hop {
             station,
             mac,
+            is_found,
             due: now + ASK_EVERY,
             patience: ASK_EVERY,
         });
@@ -150,10 +150,21 @@ impl Hops {
         }
         for (peer, hop) in self.list.iter_mut().enumerate() {
             if hop.station == ip {
-                (hop.due, hop.patience) = (now + CONFIRM_EVERY, ASK_EVERY);
+                (hop.due, hop.patience, hop.is_found) = (now + CONFIRM_EVERY, ASK_EVERY, true);
                 if hop.mac.replace(mac) != Some(mac) {
                     tx.set_macs(peer, self.own.1, mac);
                 }
+            }
+        }
+    }
+
+    /// Takes a third party's word for where a station is, until the station is found. It is asked all the same: its own word counts more,
+    /// and what it has said is not replaced.
+    pub fn suggest(&mut self, ip: IpAddr, mac: Mac, tx: &mut impl Speaker) {
+        for (peer, hop) in self.list.iter_mut().enumerate() {
+            let is_wanted = hop.station == ip && !hop.is_found && ip != self.own.0;
+            if is_wanted && hop.mac.replace(mac) != Some(mac) {
+                tx.set_macs(peer, self.own.1, mac);
             }
         }
     }
@@ -209,5 +220,100 @@ impl Hops {
         } else {
             Ok([socket.port(), socket.port() + 1].map(|port| SocketAddr::new(ip, port)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is sent where, and how many questions there were.
+    #[derive(Default)]
+    struct Heard {
+        to: Vec<Option<Mac>>,
+        asked: usize,
+    }
+
+    impl Speaker for Heard {
+        fn set_macs(&mut self, peer: usize, _: Mac, theirs: Mac) {
+            self.to.resize(self.to.len().max(peer + 1), None);
+            self.to[peer] = Some(theirs);
+        }
+
+        fn send_own(&mut self, _: &[u8]) -> bool {
+            self.asked += 1;
+            true
+        }
+    }
+
+    const OWN: (IpAddr, Mac) = (
+        IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+        [2, 0, 0, 0, 0, 1],
+    );
+    const TRUE: Mac = [2, 0, 0, 0, 0, 2];
+    const OTHER: Mac = [2, 0, 0, 0, 0, 3];
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn what_a_station_said_itself_is_not_replaced_by_what_others_say() {
+        let station = IpAddr::from([10, 0, 0, 2]);
+        for asks in [false, true] {
+            let (mut hops, mut tx) = (Hops::new(OWN), Heard::default());
+            hops.add(station, at(0), &mut tx);
+            let said = if asks {
+                Resolve::Asks {
+                    from: Some((station, TRUE)),
+                    reply_to: TRUE,
+                    about: OWN.0,
+                }
+            } else {
+                Resolve::Tells {
+                    about: station,
+                    mac: TRUE,
+                }
+            };
+            hops.hear(said, at(1), &mut tx);
+            hops.suggest(station, OTHER, &mut tx);
+            assert_eq!(tx.to, [Some(TRUE)]);
+            // Nor is it for another peer behind it.
+            hops.add(station, at(2), &mut tx);
+            hops.suggest(station, OTHER, &mut tx);
+            assert_eq!(tx.to, [Some(TRUE); 2]);
+            // It may say something else itself.
+            let moved = Resolve::Tells {
+                about: station,
+                mac: OTHER,
+            };
+            hops.hear(moved, at(3), &mut tx);
+            assert_eq!(tx.to, [Some(OTHER); 2]);
+        }
+    }
+
+    #[test]
+    fn what_others_say_is_used_until_the_station_says_it_and_it_is_asked() {
+        let station = IpAddr::from([10, 0, 0, 2]);
+        let (mut hops, mut tx) = (Hops::new(OWN), Heard::default());
+        hops.add(station, at(0), &mut tx);
+        hops.suggest(station, OTHER, &mut tx);
+        assert!(hops.is_resolved(0));
+        hops.look(at(0), &mut tx);
+        let before = tx.asked;
+        hops.look(at(200), &mut tx);
+        assert_eq!(tx.asked, before + 1, "it is asked all the same");
+        // The third party may know better by now.
+        hops.suggest(station, [2, 0, 0, 0, 0, 4], &mut tx);
+        assert_eq!(tx.to, [Some([2, 0, 0, 0, 0, 4])]);
+        let told = Resolve::Tells {
+            about: station,
+            mac: TRUE,
+        };
+        hops.hear(told, at(300), &mut tx);
+        hops.suggest(station, OTHER, &mut tx);
+        assert_eq!(tx.to, [Some(TRUE)]);
+        hops.suggest(IpAddr::from([10, 0, 0, 9]), OTHER, &mut tx);
+        assert_eq!(tx.to.len(), 1, "nobody is there");
     }
 }

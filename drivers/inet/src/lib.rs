@@ -18,6 +18,7 @@
 //! | `hops` | neighbours of such a function: asking and answering |
 //! | `sorter` | packets that arrived, by channel and sender |
 //! | `inbox` | frames that wait to be looked at where the device put them, and those that are kept |
+//! | `nics` | all interfaces with all addresses, and word of changes |
 //! | `netlink` | questions to the kernel |
 //! | `zero_copy` | whether a driver lets frames go straight to a process's memory |
 //! | `sys` | the unsafe room: calls without safe wrappers |
@@ -36,6 +37,7 @@ mod interface;
 mod link;
 mod neighbour;
 mod netlink;
+mod nics;
 mod peer;
 mod ports;
 mod route;
@@ -55,6 +57,7 @@ pub use inbox::{Entry, Inbox, Kept, Spares};
 pub use interface::{Interface, headers, is_up, look, looks_like_address, name_of, scoped, system};
 pub use link::Link;
 pub use neighbour::{Change, Neighbours};
+pub use nics::{Nic, NicAddress, NicWatch, nics};
 pub use peer::KINDS;
 pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};

@@ -8,6 +8,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub(crate) const ERROR: u16 = 2;
 pub(crate) const REQUEST: u16 = 1;
 pub(crate) const CREATE: u16 = 0x400;
+/// `NLMSG_DONE`, and the flags `NLM_F_DUMP` and `NLM_F_DUMP_INTR`.
+const DONE: u16 = 3;
+const DUMP: u16 = 0x300;
+const INTERRUPTED: u16 = 0x10;
+/// How often a list that changes while it is read is begun anew.
+const AGAIN: usize = 8;
+/// Bytes that the kernel puts into one piece of a list, at most.
+const PIECE: usize = 32 << 10;
 /// Bytes of `nlmsghdr`.
 pub(crate) const HEADER: usize = 16;
 
@@ -82,6 +90,62 @@ fn exchange(family: Family, what: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// All that the kernel has of a kind: types, and what follows their headers.
+pub(crate) fn dump(question: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
+    let how = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, how, None)?;
+    let mut bytes = vec![0; PIECE];
+    for _ in 0..AGAIN {
+        let mut all = Vec::new();
+        let mut whole = true;
+        rustix::net::send(
+            &socket,
+            &message(question, REQUEST | DUMP, body),
+            SendFlags::empty(),
+        )?;
+        // The kernel has each next piece ready when one was taken.
+        loop {
+            let (length, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())?;
+            let piece = bytes.get(..length).ok_or_else(strange)?;
+            whole &= flags(piece) & INTERRUPTED == 0;
+            if take_piece(piece, &mut all)? {
+                break;
+            }
+        }
+        if whole {
+            return Ok(all);
+        }
+    }
+    Err(io::Error::other("what was listed changed all the time"))
+}
+
+/// The flags of all messages in `bytes`, together.
+fn flags(mut bytes: &[u8]) -> u16 {
+    let mut all = 0;
+    while let Some(head) = bytes.first_chunk::<HEADER>() {
+        all |= u16::from_ne_bytes([head[6], head[7]]);
+        let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        bytes = bytes.get(length.max(HEADER).next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    all
+}
+
+/// Takes a piece of a list; true when it was the last one.
+fn take_piece(bytes: &[u8], all: &mut Vec<(u16, Vec<u8>)>) -> io::Result<bool> {
+    for (kind, body) in messages(bytes) {
+        match kind {
+            DONE => return Ok(true),
+            ERROR => {
+                let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+                let number = number.filter(|number| *number < 0).ok_or_else(strange)?;
+                return Err(io::Error::from_raw_os_error(number.saturating_neg()));
+            }
+            _ => all.push((kind, body.to_vec())),
+        }
+    }
+    Ok(false)
+}
+
 /// A message with its header.
 pub(crate) fn message(what: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + body.len());
@@ -115,6 +179,24 @@ fn read_answer(bytes: &[u8], wanted: u16) -> io::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_ends_where_it_says_so_and_refusals_have_their_number() {
+        let mut all = Vec::new();
+        let piece = [message(16, 2, &[7; 4]), message(16, INTERRUPTED, &[8; 6])].concat();
+        assert!(!take_piece(&piece, &mut all).unwrap());
+        assert_eq!(flags(&piece), 2 | INTERRUPTED);
+        assert!(take_piece(&message(DONE, 2, &[0; 4]), &mut all).unwrap());
+        assert_eq!(all, [(16, vec![7; 4]), (16, vec![8; 6])]);
+        let refused = message(ERROR, 0, &(-libc::EPERM).to_ne_bytes());
+        assert_eq!(
+            take_piece(&refused, &mut all).unwrap_err().raw_os_error(),
+            Some(libc::EPERM)
+        );
+        for cut in 0..piece.len() {
+            let _ = (flags(&piece[..cut]), take_piece(&piece[..cut], &mut all));
+        }
+    }
 
     #[test]
     fn broken_answers_hurt_nobody_and_refusals_have_their_number() {

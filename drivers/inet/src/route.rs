@@ -175,6 +175,16 @@ impl Interface {
         }
     }
 
+    /// Whether what is sent from our address to `to` leaves by this interface of itself, without being bound to it.
+    pub fn is_preferred(&self, to: IpAddr) -> bool {
+        let asked = Asked {
+            from: Some(self.address),
+            ..Asked::default()
+        };
+        let found = look_up(to, &asked);
+        found.is_ok_and(|found| found.is_ok_and(|route| !route.local && route.interface == self.index))
+    }
+
     /// The way by this route, which is one of this interface.
     fn by(&self, ip: IpAddr, found: Route) -> Result<Way, No> {
         if !found.local {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::Object;
 use doorbell_ring::lane::Geometry;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -96,14 +97,14 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
     }
 }
 
-/// The process at the other end, when it belongs to our user.
+/// The process at the other end, when it belongs to our user; 0 where it is of another pid namespace, and has no number here.
 fn peer_of(socket: &OwnedFd) -> Result<i32, RailError> {
-    let credentials =
-        rustix::net::sockopt::socket_peercred(socket).map_err(|errno| system("ask who connected", errno))?;
-    if credentials.uid != rustix::process::geteuid() {
+    let credentials = getsockopt(socket, PeerCredentials)
+        .map_err(|errno| system("ask who connected", Errno::from_raw_os_error(errno as i32)))?;
+    if credentials.uid() != rustix::process::geteuid().as_raw() {
         return Err(RailError::hostile("belongs to another user"));
     }
-    Ok(credentials.pid.as_raw_nonzero().get())
+    Ok(credentials.pid())
 }
 
 /// Whether somebody listens under a rail's name: a process that lives, but for one that is just ending.

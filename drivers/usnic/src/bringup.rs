@@ -2,8 +2,10 @@
 //! that begins anew stops nobody.
 //!
 //! ```text
-//!   queues off ─► old filters away ─► OPEN, INIT, NOTIFY ─► rings told ─► filters ─► queue pairs on ─►
-//!   receive queues on, then filled ─► send queues on ─► ENABLE
+//!   queues off ─► OPEN, INIT, MAC_ADDR, NOTIFY ─► rings told ─► old queue pairs off, old filters away ─► filters ─►
+//!   queue pairs on ─► receive queues on, then filled ─► send queues on ─► ENABLE
+//!
+//!   and the end: queues off ─► queue pairs off, filters away ─► DISABLE, NOTIFY with no area, CLOSE
 //! ```
 //!
 //! Receive queues are on before they are filled: future firmware wants that, and today's takes both orders.
@@ -20,11 +22,12 @@ use doorbell_fabric::ether::KIND_ARP;
 
 use crate::config::VfCommands;
 use crate::devcmd::{
-    Arguments, Command, ENABLE, INIT, INIT_STATUS, NOTIFY, OPEN, OPEN_STATUS, PACKET_FILTER, arguments,
+    Arguments, CLOSE, Command, DISABLE, ENABLE, INIT, INIT_STATUS, MAC_ADDR, NOTIFY, OPEN, OPEN_STATUS,
+    PACKET_FILTER, arguments, station,
 };
 use crate::errno::{Errno, Fault};
 use crate::filter::Match;
-use crate::notify::NOTIFY_BYTES;
+use crate::notify::{Look, NOTIFY_BYTES};
 use crate::open::Held;
 use crate::pf::{NO_INTERRUPT, OPEN_KEEPS_CACHES};
 use crate::queue::{Side, Turning};
@@ -40,14 +43,27 @@ const BUSY_LIMIT: Duration = Duration::from_millis(100);
 const DIRECTED: u64 = 1;
 const BROADCAST: u64 = 4;
 
+/// What was known when nothing was installed yet: when it is another later, something was lost in between.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Since {
+    /// The life of what the physical function has installed.
+    pub(crate) life: Option<u64>,
+    /// How often the link went away, by the function's own word, and by its physical one's.
+    pub(crate) link_downs: [Option<u32>; 2],
+}
+
 /// One step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Off(Side, usize),
     On(Side, usize),
+    /// The way to give commands is there.
+    Ready,
     /// On the way to a new beginning: nothing that it answers matters.
     Forget(Request),
     Own(Command, [u64; 2]),
+    /// The function's own hardware address, if it tells one.
+    Mac,
     /// Until its first result is 0.
     Status(Command),
     Program,
@@ -62,11 +78,15 @@ enum Step {
 enum Doing {
     Turning(Turning),
     Steering,
+    /// A ring of commands.
+    Ring,
     /// An earlier command, until then.
     Block(Instant),
     Command(Instant),
     /// The next question for the end of a two-part command, at the first time; the last, at the second.
     Again(Instant, Instant),
+    /// What becomes of a command without an answer.
+    Aftermath(Instant),
 }
 
 /// A function on its way.
@@ -79,6 +99,8 @@ pub(crate) struct Bringup {
     policy: VfCommands,
     /// The function has refused a command that was only tried: the others are not.
     is_refused: bool,
+    /// On the way out: a step that fails keeps nobody from the next.
+    is_end: bool,
 }
 
 /// What the steps are about.
@@ -98,12 +120,14 @@ impl Bringup {
         for pair in 0..2 {
             steps.push_back(Step::Off(Side::Receive, pair));
         }
-        // Each is forgotten here once it is known to be gone there: a bring-up that fails before that is followed by another one.
-        if held.is_steered {
-            steps.extend([0, 1].map(|pair| Step::Forget(Request::Disable(pair))));
+        held.has_arp = false;
+        // What was begun before is another one's.
+        held.own.devcmd.abandon();
+        held.filters.append(&mut held.own.orphans);
+        held.filters.extend(std::iter::from_fn(|| held.steering.orphan()));
+        if held.vf_commands != VfCommands::Skip || held.steering.is_own() {
+            steps.push_front(Step::Ready);
         }
-        let filters = held.filters.iter();
-        steps.extend(filters.map(|filter| Step::Forget(Request::Unsteer(*filter))));
         let policy = held.vf_commands;
         if policy != VfCommands::Skip {
             let notify = [held.notify_bus(), NOTIFY_BYTES as u64 | NO_INTERRUPT];
@@ -112,10 +136,17 @@ impl Bringup {
                 Step::Status(OPEN_STATUS),
                 Step::Own(INIT, [0; 2]),
                 Step::Status(INIT_STATUS),
+                Step::Mac,
                 Step::Own(NOTIFY, notify),
             ]);
         }
         steps.push_back(Step::Program);
+        // A queue pair is turned off while its rings are known: a function that was reset has none. Each is forgotten here once it is known
+        // to be gone there: a bring-up that fails before that is followed by another one.
+        let on = (0..2).filter(|&pair| held.pairs[pair as usize]);
+        steps.extend(on.map(|pair| Step::Forget(Request::Disable(pair))));
+        let filters = held.filters.iter();
+        steps.extend(filters.map(|filter| Step::Forget(Request::Unsteer(*filter))));
         let udp = |pair: u16| Match::Udp {
             address,
             port: port + pair,
@@ -141,31 +172,46 @@ impl Bringup {
             until: None,
             policy,
             is_refused: false,
+            is_end: false,
         }
     }
 
-    /// Queues off and nothing steered any more: what is done before a device is given back.
+    /// Queues off, nothing steered any more, and the function closed: what is done before a device is given back.
     pub(crate) fn end(held: &mut Held) -> Self {
         let mut this = Self::new(held, (Ipv4Addr::UNSPECIFIED, 0));
         this.steps
             .retain(|step| matches!(step, Step::Off(..) | Step::Forget(_)));
+        if held.is_open {
+            let none = [0, NO_INTERRUPT];
+            let last = [(DISABLE, [0; 2]), (NOTIFY, none), (CLOSE, [0; 2])];
+            this.steps
+                .extend(last.map(|(command, first)| Step::Own(command, first)));
+        }
+        this.is_end = true;
         this
     }
 
     /// Goes on as far as it can without waiting; true at the end.
     pub(crate) fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
         while let Some(&step) = self.steps.front() {
-            if self.doing.is_none() && self.begin(step, parts)? {
-                self.steps.pop_front();
-                continue;
-            }
-            if !self.look(step, parts)? {
-                return Ok(false);
+            match self.go_on(step, parts) {
+                Ok(false) => return Ok(false),
+                Ok(true) => {}
+                Err(trouble) if self.is_end && !trouble.is_gone() => {}
+                Err(trouble) => return Err(trouble),
             }
             self.doing = None;
             self.steps.pop_front();
         }
         Ok(true)
+    }
+
+    /// Goes on with one step; true when it is done.
+    fn go_on(&mut self, step: Step, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        if self.doing.is_none() && self.begin(step, parts)? {
+            return Ok(true);
+        }
+        self.look(step, parts)
     }
 
     /// Begins a step; true where that is all of it.
@@ -174,7 +220,9 @@ impl Bringup {
         self.doing = Some(match step {
             Step::Off(side, pair) => Doing::Turning(Turning::off(window(parts, side, pair)?, side)?),
             Step::On(side, pair) => Doing::Turning(Turning::on(window(parts, side, pair)?, side)?),
+            Step::Ready => Doing::Ring,
             Step::Program => {
+                held.since = since(held);
                 program(parts)?;
                 return Ok(true);
             }
@@ -183,12 +231,12 @@ impl Bringup {
                 return Ok(true);
             }
             Step::Own(..) | Step::Status(_) if self.is_refused => return Ok(true),
-            Step::Own(..) | Step::Status(_) => Doing::Block(Instant::now() + BUSY_LIMIT),
+            Step::Own(..) | Step::Status(_) | Step::Mac => Doing::Block(Instant::now() + BUSY_LIMIT),
             Step::Steer(_) | Step::Wish(_) | Step::Forget(_) if held.own.devcmd.is_busy()? => {
                 Doing::Block(Instant::now() + BUSY_LIMIT)
             }
             Step::Steer(request) | Step::Wish(request) => {
-                held.is_steered = true;
+                held.pairs = [true; 2];
                 held.steering.begin(&mut held.own, request)?;
                 Doing::Steering
             }
@@ -227,12 +275,23 @@ impl Bringup {
                 }
                 Ok(false)
             }
-            (Step::Own(command, _) | Step::Status(command), Some(Doing::Command(_))) => {
-                match parts.held.own.devcmd.poll() {
-                    None => Ok(false),
-                    Some(ended) => self.answered(step, command, ended, parts),
+            (_, Some(Doing::Ring)) => match parts.held.own.devcmd.ready() {
+                Ok(is_ready) => Ok(is_ready),
+                // Without it, nothing of the function's own is tried.
+                Err(fault) if self.may_refuse(&fault) => {
+                    self.is_refused = true;
+                    Ok(true)
                 }
+                Err(fault) => Err(fault.into()),
+            },
+            (_, Some(Doing::Aftermath(until))) => {
+                let until = *until;
+                self.survive(step, until, parts)
             }
+            (_, Some(Doing::Command(_))) => match parts.held.own.devcmd.poll() {
+                None => Ok(false),
+                Some(ended) => self.answered(step, ended, parts),
+            },
             _ => Ok(true),
         }
     }
@@ -247,7 +306,7 @@ impl Bringup {
             };
         }
         match step {
-            Step::Own(..) | Step::Status(_) => {
+            Step::Own(..) | Step::Status(_) | Step::Mac => {
                 let last = *self.until.get_or_insert_with(|| Instant::now() + STATUS_LIMIT);
                 self.ask(step, parts, last)?;
             }
@@ -260,26 +319,37 @@ impl Bringup {
     }
 
     fn ask(&mut self, step: Step, parts: &mut Parts<'_>, last: Instant) -> Result<(), Trouble> {
-        let (command, first) = match step {
-            Step::Own(command, first) => (command, first),
-            Step::Status(command) => (command, [0; 2]),
-            _ => return Ok(()),
+        let Some((command, first)) = step.command() else {
+            return Ok(());
         };
+        if command == NOTIFY {
+            // What stands there is of an earlier life.
+            parts.held.forget_news();
+        }
         parts.held.own.devcmd.begin(command, &arguments(&first))?;
         self.doing = Some(Doing::Command(last));
         Ok(())
     }
 
+    /// Whether the function may say that it does not have this: it is only tried then.
+    fn may_refuse(&self, fault: &Fault) -> bool {
+        fault.is_no() && self.policy == VfCommands::Try
+    }
+
     fn answered(
         &mut self,
         step: Step,
-        command: Command,
         ended: Result<Arguments, Fault>,
         parts: &mut Parts<'_>,
     ) -> Result<bool, Trouble> {
+        let Some((command, _)) = step.command() else {
+            return Ok(true);
+        };
         let results = match ended {
             Ok(results) => results,
-            Err(fault) if fault.is_no() && self.policy == VfCommands::Try => {
+            // Its physical function's counts then.
+            Err(fault) if fault.is_no() && command == MAC_ADDR => return Ok(true),
+            Err(fault) if self.may_refuse(&fault) => {
                 self.is_refused = true;
                 self.until = None;
                 return Ok(true);
@@ -290,6 +360,10 @@ impl Bringup {
             Some(Doing::Command(last)) => last,
             _ => Instant::now(),
         };
+        if command.is_nowait() && self.policy == VfCommands::Need && !self.is_end {
+            self.doing = Some(Doing::Aftermath(Instant::now() + BUSY_LIMIT));
+            return Ok(false);
+        }
         if matches!(step, Step::Status(_)) && results[0] != 0 {
             if Instant::now() >= last {
                 return Err(Fault::TimedOut(command.name).into());
@@ -298,14 +372,76 @@ impl Bringup {
             return Ok(false);
         }
         self.until = None;
-        if command == INIT_STATUS && results[1] != 0 {
-            let number = u32::try_from(results[1]).unwrap_or(u32::MAX);
-            return Err(Fault::Refused(INIT.name, Errno(number)).into());
-        }
-        if command == NOTIFY {
-            parts.held.notify_kept = (results[1] as u32 as usize).min(NOTIFY_BYTES);
-        }
+        parts.held.learn(command, &results)?;
         Ok(true)
+    }
+
+    /// A command without an answer that has to work is looked at all the same.
+    fn survive(&mut self, step: Step, until: Instant, parts: &mut Parts<'_>) -> Result<bool, Trouble> {
+        let Some((command, _)) = step.command() else {
+            return Ok(true);
+        };
+        match parts.held.own.devcmd.aftermath(command) {
+            None if Instant::now() >= until => Err(Fault::Busy.into()),
+            None => Ok(false),
+            Some(ended) => {
+                ended?;
+                self.until = None;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The command that it is, and its first arguments.
+    fn command(self) -> Option<(Command, [u64; 2])> {
+        match self {
+            Self::Own(command, first) => Some((command, first)),
+            Self::Status(command) => Some((command, [0; 2])),
+            Self::Mac => Some((MAC_ADDR, [0; 2])),
+            _ => None,
+        }
+    }
+}
+
+impl Held {
+    /// What an answer of the function's says of it.
+    fn learn(&mut self, command: Command, results: &Arguments) -> Result<(), Fault> {
+        match command {
+            OPEN_STATUS => self.is_open = true,
+            CLOSE => self.is_open = false,
+            INIT_STATUS if results[1] != 0 => {
+                let number = u32::try_from(results[1]).unwrap_or(u32::MAX);
+                return Err(Fault::Refused(INIT.name, Errno(number)));
+            }
+            MAC_ADDR => self.mac = station(results),
+            NOTIFY => self.notify_kept = (results[1] as u32 as usize).min(NOTIFY_BYTES),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The notify area is empty until the device writes it.
+    fn forget_news(&mut self) {
+        self.notify_kept = 0;
+        self.slab.region().write(0, &[0; NOTIFY_BYTES]);
+    }
+}
+
+/// What is known now.
+fn since(held: &mut Held) -> Since {
+    let parent = held.steering.parent().ok();
+    let own = match held.look() {
+        Some(Look::News(news)) => Some(news.link_downs),
+        _ => None,
+    };
+    Since {
+        life: parent.map(|parent| parent.life),
+        link_downs: [
+            own,
+            parent.and_then(|parent| parent.news).map(|news| news.link_downs),
+        ],
     }
 }
 
@@ -343,13 +479,17 @@ fn steered(
         // The device's own word against a filter that is only wished for; anything else is no word.
         (Step::Wish(_), Err(trouble)) if trouble.errno().is_some() => Ok(()),
         (Step::Forget(request), ended) => {
-            // The device's own word that there is no such thing is as good.
-            let is_gone = ended
-                .as_ref()
-                .map_or_else(|trouble| trouble.errno().is_some(), |_| true);
+            // The device's own word that there is no such thing is as good; that it is busy is no such word.
+            let is_gone = ended.as_ref().map_or_else(
+                |trouble| {
+                    let busy = [Errno::BUSY, Errno::IN_PROGRESS];
+                    trouble.errno().is_some_and(|errno| !busy.contains(&errno))
+                },
+                |_| true,
+            );
             match request {
                 Request::Unsteer(filter) if is_gone => held.filters.retain(|other| *other != filter),
-                Request::Disable(1) if is_gone => held.is_steered = false,
+                Request::Disable(pair) if is_gone => held.pairs[pair as usize % 2] = false,
                 _ => {}
             }
             Ok(())

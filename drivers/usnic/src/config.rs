@@ -8,6 +8,7 @@ use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{Given, unusable};
 
+use crate::advice;
 use crate::layout::{Layout, RING_MOST};
 use crate::place::Object;
 
@@ -47,10 +48,22 @@ pub enum VfCommands {
     Need,
 }
 
+/// How commands are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Commands {
+    /// By the command block, and by the ring (devcmd2) where only that is there.
+    #[default]
+    Auto,
+    /// By the block.
+    Devcmd,
+    /// By the ring.
+    Devcmd2,
+}
+
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsnicConfig {
-    /// The function's own IPv4 address: `10.0.0.5/24`, or one for each of several functions, separated by blanks:
+    /// The function's own IPv4 address: `10.0.0.5/24`, or one for each of several functions, separated by blanks or commas:
     /// `0000:3b:00.1=10.0.0.5/24 model/D/vf1=10.0.0.6/24`. A modelled function without one gets `10.86.0.(number + 1)/24`.
     pub address: Option<String>,
     /// Where packets for other networks go.
@@ -73,6 +86,11 @@ pub struct UsnicConfig {
     pub agent: Option<PathBuf>,
     /// Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE.
     pub vf_commands: VfCommands,
+    /// How the function takes commands.
+    pub commands: Commands,
+    /// The number by which the physical function's firmware knows this one; by itself the device and function number of its address,
+    /// less one, which is another one inside of a virtual machine.
+    pub function: Option<u32>,
     /// Whether interrupts may wake a sleeper. Without, one who sleeps looks every millisecond.
     pub interrupts: bool,
     /// Whether ARP comes by a filter of its own. Without, the rail cannot answer who asks for its address, and stations have to be
@@ -99,6 +117,8 @@ impl Default for UsnicConfig {
             control: Control::Auto,
             agent: None,
             vf_commands: VfCommands::Try,
+            commands: Commands::Auto,
+            function: None,
             interrupts: true,
             arp: true,
             mac: None,
@@ -123,11 +143,22 @@ impl UsnicConfig {
         Layout::new(self.send_ring, self.receive_ring, self.spare, self.room())
     }
 
+    /// The number of a function at its physical one.
+    pub(crate) fn index_of(&self, object: &Object) -> u32 {
+        self.function.unwrap_or_else(|| object.index())
+    }
+
     /// The address of one function.
     pub(crate) fn address_of(&self, name: &RailName, object: &Object) -> Result<Given, RailError> {
         let wrong = |reason: String| {
-            let remedy =
-                format!("set usnic.address to one, as in DOORBELL_USNIC_ADDRESS={object}=10.0.0.5/24");
+            let remedy = if reason.contains("usnic.gateway") {
+                "leave the gateway to itself, or set it to one of that network: `unset DOORBELL_USNIC_GATEWAY`".to_owned()
+            } else {
+                let object = advice::quoted(std::path::Path::new(&object.to_string()));
+                format!(
+                    "set usnic.address to one, as in `export DOORBELL_USNIC_ADDRESS={object}=10.0.0.5/24`"
+                )
+            };
             unusable(name, reason, remedy)
         };
         let text = self.address.as_deref().unwrap_or_default();
@@ -139,7 +170,11 @@ impl UsnicConfig {
         let label = object.to_string();
         let found = Given::find(text, self.gateway, ("usnic", &label), is_ours);
         let given = match (found, object) {
-            (Err(_), Object::Model { .. }) if text.is_empty() => modelled(object.index(), self.gateway),
+            (Err(_), Object::Model { .. }) if text.trim().is_empty() => {
+                modelled(object.index(), self.gateway)
+                    .checked("usnic")
+                    .map_err(wrong)?
+            }
             (found, _) => found.map_err(wrong)?,
         };
         if !given.ip.is_ipv4() {

@@ -1,10 +1,13 @@
 //! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way, without opening any.
 
+use std::io::ErrorKind;
+
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_vfio::{Host, PciDevice};
 
+use crate::advice;
 use crate::config::UsnicConfig;
 use crate::open::{agent_socket, limit};
 use crate::place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
@@ -62,22 +65,37 @@ impl UsnicDriver {
 
     /// One that a process models: whether it is there is seen at its socket.
     fn of_model(&self, name: RailName, object: &Object) -> Candidate {
-        let socket = object.socket().unwrap_or_default();
-        let there = if object
-            .each()
-            .iter()
-            .any(|one| one.socket().is_some_and(|socket| socket.exists()))
-        {
-            Ok(())
-        } else {
-            Err(doorbell_inet::unusable(
-                &name,
-                format!("nobody has made the socket {}", socket.display()),
-                "start the model: doorbell model vic --dir DIR",
-            ))
+        let is_there = |one: &Object| one.socket().is_some_and(|socket| socket.exists());
+        let there = match object.each().iter().any(is_there) {
+            true => Ok(()),
+            false => Err(absent(&name, object)),
         };
         self.judge(name, object, there)
     }
+}
+
+/// Why a modelled function is not there.
+fn absent(name: &RailName, object: &Object) -> RailError {
+    let socket = object.socket().unwrap_or_default();
+    let folder = socket.parent().unwrap_or(&socket);
+    let seen = match object.is_any() {
+        true => std::fs::read_dir(folder).map(drop),
+        false => std::fs::symlink_metadata(&socket).map(drop),
+    };
+    let is_closed = seen.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    let folder = folder.display();
+    if is_closed {
+        return doorbell_inet::unusable(
+            name,
+            format!("{folder} is of another user, and this one may not enter it"),
+            "run as the user who started the model, or start one of your own in another folder",
+        );
+    }
+    let reason = match object.is_any() {
+        true => format!("nobody has made a socket of a function in {folder}"),
+        false => format!("nobody has made the socket {}", socket.display()),
+    };
+    doorbell_inet::unusable(name, reason, advice::make_function(object))
 }
 
 /// Whether a function is bound to what can be opened.

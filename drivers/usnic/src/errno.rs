@@ -13,10 +13,16 @@ impl Errno {
     pub const INVALID: Self = Self(1);
     /// Not for this function.
     pub const PERMISSION: Self = Self(3);
+    /// The firmware is busy.
+    pub const BUSY: Self = Self(4);
     /// No such command.
     pub const UNKNOWN: Self = Self(5);
+    /// The function is in the wrong state: it was not opened, or was reset since.
+    pub const STATE: Self = Self(6);
     /// The table of filters is full.
     pub const RESOURCES: Self = Self(10);
+    /// It is still under way.
+    pub const IN_PROGRESS: Self = Self(12);
 
     /// What it means, and what to do.
     #[must_use]
@@ -108,7 +114,7 @@ impl Fault {
         match self {
             Self::Gone => "plug it in again, or name another rail".to_owned(),
             Self::Busy | Self::TimedOut(_) => {
-                "reset the function (`doorbell doctor` says whether it can be); if that does not help, the adapter's firmware hangs: power-cycle the host"
+                "reset the function, as root: `echo 1 > /sys/bus/pci/devices/BDF/reset`; if that does not help, the adapter's firmware hangs: power-cycle the host"
                     .to_owned()
             }
             Self::Refused(_, errno) => errno.words().1.to_owned(),
@@ -123,6 +129,21 @@ impl Fault {
         match self {
             Self::Refused(_, errno) => Some(*errno),
             _ => None,
+        }
+    }
+
+    /// Whether the device is not there any more, or the line to who models it is of no use.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone => true,
+            Self::Device(error) => {
+                matches!(
+                    error,
+                    Error::Gone { .. } | Error::Silent { .. } | Error::Hostile { .. }
+                )
+            }
+            _ => false,
         }
     }
 
@@ -176,5 +197,11 @@ mod tests {
         assert!(Errno(99).words().0.contains("no public driver"));
         assert!(Fault::Refused("", Errno::PERMISSION).is_no() && Fault::Refused("", Errno::UNKNOWN).is_no());
         assert!(!Fault::Refused("", Errno(6)).is_no() && !Fault::Busy.is_no());
+        let gone = Error::Gone {
+            device: String::new(),
+            step: "",
+            source: None,
+        };
+        assert!(Fault::Gone.is_gone() && Fault::Device(gone).is_gone() && !Fault::Busy.is_gone());
     }
 }

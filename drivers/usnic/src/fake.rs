@@ -33,13 +33,18 @@ struct State {
     status_reads: u32,
     violations: u32,
     config: Vec<u8>,
+    /// Behind the block: registers that do nothing.
+    plain: std::collections::HashMap<usize, u32>,
 }
 
-/// See the module. Its BAR 0 is the command block and nothing else, and cannot be mapped.
+/// See the module. Its BAR 0 is the command block and, behind it, registers that do nothing; it cannot be mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Fake(Arc<Mutex<State>>);
 
 impl Fake {
+    /// Where registers are that do nothing by themselves.
+    pub(crate) const PLAIN: u64 = 1024;
+
     pub(crate) fn new() -> Self {
         let mut config = vec![0; 256];
         config[..4].copy_from_slice(&[0x37, 0x11, 0xcf, 0x00]);
@@ -173,6 +178,10 @@ impl Device for Fake {
         }
         let value = match at {
             0 => state.status(),
+            1024.. => {
+                let half = |at| u64::from(state.plain.get(&at).copied().unwrap_or(0));
+                half(at) | half(at + 4) << 32
+            }
             8.. => state.arguments[(at - 8) / 8],
             _ => 0,
         };
@@ -189,6 +198,13 @@ impl Device for Fake {
         }
         state.writes += 1;
         if state.is_gone() {
+            return Ok(());
+        }
+        if at >= Self::PLAIN as usize {
+            for (half, bytes) in bytes.chunks(4).enumerate() {
+                let word = u32::from_le_bytes(bytes.try_into().unwrap());
+                state.plain.insert(at + 4 * half, word);
+            }
             return Ok(());
         }
         if state.is_stuck || state.busy_for > 0 {

@@ -2,18 +2,19 @@
 //!
 //! | what is seen | what is done |
 //! |---|---|
-//! | a register reads as ones | the rail ends: the device is gone |
+//! | a register reads as ones, or nobody answers for it; also while the queues are made anew | the rail ends: the device is gone |
 //! | `error_status` is set, or a queue does not run | the queues are made anew |
 //! | completions that cannot be, with some missing before; a completion queue that stands still | the same |
 //! | nothing comes of a doorbell | it is rung again; after a second the queues are made anew |
 //! | the link went away and is back | the same: filters may be gone with it |
 //! | who steers is gone, or has lost everything | down until it is back, then the same |
-//! | the firmware has failed, or the vNIC's MTU is below ours | down until that is over |
+//! | the firmware has failed, or the vNIC's MTU is below ours | nothing is sent, and the rail is down, until that is over |
 //!
 //! What the values of `error_status` mean is unknown `[U]`: not 0 is what counts.
 
 use memoffset::offset_of;
 
+use crate::bringup::Since;
 use crate::errno::Fault;
 use crate::notify::{Look, News};
 use crate::open::Held;
@@ -33,6 +34,15 @@ pub(crate) enum Verdict {
     Gone,
 }
 
+/// Whether the queues run, and whether the device may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    Yes,
+    No,
+    /// It is being reset.
+    Untouchable,
+}
+
 /// What was seen at the last look.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -40,9 +50,8 @@ pub(crate) struct Health {
     /// Of the function itself, and of its physical one.
     own: Option<News>,
     parent: Option<News>,
-    life: Option<u64>,
+    since: Since,
     is_steered: bool,
-    link_downs: Option<u32>,
     sent: [(u64, u64); 2],
     stalled: u32,
     received: [u64; 2],
@@ -57,9 +66,8 @@ impl Health {
             mtu,
             own: None,
             parent: None,
-            life: None,
+            since: Since::default(),
             is_steered: true,
-            link_downs: None,
             sent: [(0, 0); 2],
             stalled: 0,
             received: [0; 2],
@@ -92,8 +100,12 @@ impl Health {
     /// What is known at the beginning.
     pub(crate) fn first(&mut self, held: &mut Held) {
         self.hear(held);
-        self.life = held.steering.parent().ok().map(|parent| parent.life);
-        self.link_downs = self.news().map(|news| news.link_downs);
+        self.since = held.since;
+    }
+
+    /// Whether somebody steers, as far as that is known.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.is_steered
     }
 
     /// Takes in what the device and its physical function tell.
@@ -119,11 +131,13 @@ impl Health {
         tx: &mut UsnicTx,
         rx: &mut UsnicRx,
         held: &mut Held,
-        is_running: bool,
+        state: Running,
     ) -> Verdict {
         self.hear(held);
-        if !is_running {
-            return Verdict::Well;
+        match state {
+            Running::Yes => {}
+            Running::No if is_gone(tx, rx) => return Verdict::Gone,
+            Running::No | Running::Untouchable => return Verdict::Well,
         }
         match queues(tx, rx) {
             Ok(true) => {}
@@ -143,10 +157,15 @@ impl Health {
     /// Whether what was steered is not any more, or may not be.
     fn has_lost(&mut self, held: &mut Held) -> bool {
         let life = held.steering.parent().ok().map(|parent| parent.life);
-        let link_downs = self.news().map(|news| news.link_downs);
+        let is_up = self.is_up();
+        let mut was_down = false;
+        for (before, news) in self.since.link_downs.iter_mut().zip([self.own, self.parent]) {
+            let Some(news) = news else { continue };
+            // One that tells of it only now has told of nothing that we know to be before.
+            was_down |= *before.get_or_insert(news.link_downs) != news.link_downs;
+        }
         // While it is down nothing can be done; the count tells of it when it is back.
-        let was_down = self.link_downs.is_some() && link_downs != self.link_downs && self.is_up();
-        !self.is_steered || life != self.life || was_down
+        !self.is_steered || life != self.since.life || was_down && is_up
     }
 
     /// Whether completions do not mean what we mean any more. One that stands still may just be written: it counts when it does so at
@@ -181,6 +200,12 @@ impl Health {
             *last = now;
         }
     }
+}
+
+/// Whether a device whose queues are off is not there any more. Registers that are mapped stay readable when the process is gone that
+/// modelled them: the rail looks at its line apart from this.
+fn is_gone(tx: &UsnicTx, rx: &UsnicRx) -> bool {
+    queues(tx, rx).is_err_and(|fault| fault.is_gone())
 }
 
 /// Whether all queues run without an error.

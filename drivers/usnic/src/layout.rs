@@ -1,13 +1,14 @@
 //! How the memory that the device reaches is cut up.
 //!
 //! ```text
-//!   │ notify, filter │ 2 send rings │ 2 receive rings │ completions: sent, received (1 or 2) │ chunks: sent ×2 │ received and kept │
+//!   │ notify, filter │ devcmd2's rings │ 2 send rings │ 2 receive rings │ completions: sent, received (1 or 2) │ chunks: sent ×2 │ received and kept │
 //! ```
 //!
 //! A frame to send lies in the chunk of its place in the ring: they come back in the order in which they left. Received frames
 //! are looked at in place and given back in any order, so their chunks move.
 
 use crate::desc::ENTRY;
+use crate::devcmd;
 
 /// Rings want 512; what begins on pages costs the IOMMU no more.
 const RING_ALIGN: usize = 4096;
@@ -20,6 +21,8 @@ pub(crate) const RING_MOST: usize = 4096;
 pub(crate) const PRIORITY_RING: usize = 128;
 /// Where the filter's buffer is, after the notify area.
 pub(crate) const FILTER_AT: usize = 256;
+/// Where devcmd2's two rings are.
+pub(crate) const COMMANDS_AT: usize = RING_ALIGN;
 
 /// The places of everything, in bytes from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,8 @@ impl Layout {
     }
 
     pub(crate) fn send_ring(&self, channel: usize) -> usize {
-        RING_ALIGN + if channel == 0 { 0 } else { ring(self.sends[0]) }
+        let first = COMMANDS_AT + devcmd::ring::BYTES;
+        first + if channel == 0 { 0 } else { ring(self.sends[0]) }
     }
 
     pub(crate) fn receive_ring(&self, channel: usize) -> usize {
@@ -117,6 +121,7 @@ mod tests {
             let cq = |(at, entries): (usize, usize)| (at, entries * ENTRY);
             let places = [
                 (0, FILTER_AT + 128),
+                (COMMANDS_AT, devcmd::ring::BYTES),
                 (layout.send_ring(0), layout.sends[0] * ENTRY),
                 (layout.send_ring(1), layout.sends[1] * ENTRY),
                 (layout.receive_ring(0), layout.receives[0] * ENTRY),
@@ -131,8 +136,8 @@ mod tests {
             for pair in places.windows(2) {
                 assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
             }
-            assert_eq!(places[10].0 + places[10].1, layout.bytes());
-            assert!(places[1..8].iter().all(|(at, _)| at.is_multiple_of(512)));
+            assert_eq!(places[11].0 + places[11].1, layout.bytes());
+            assert!(places[1..9].iter().all(|(at, _)| at.is_multiple_of(512)));
             assert!(layout.chunk >= longest && layout.send_chunks(0).is_multiple_of(layout.chunk));
             assert!(layout.received(0).1 >= layout.in_rings() && layout.received(1).1 >= layout.receives[1]);
         }

@@ -26,11 +26,11 @@
 //! | `regs` | the unsafe room: registers, typed |
 //! | `window` | a block of them, mapped or reached by calls |
 //! | `desc` | descriptors and completions |
-//! | `devcmd`, `errno` | commands to the firmware, and why they fail |
+//! | `devcmd/`, `errno` | commands to the firmware, and why they fail |
 //! | `notify` | what the device tells of itself |
 //! | `filter` | what comes to a queue |
 //! | `steer/` | who installs that: the function itself, its physical one, an agent |
-//! | `pf`, `agent` | a physical function that is ours, and the process that has it |
+//! | `pf`, `keep`, `agent/` | a physical function that is ours, how it is kept, and the process that has it |
 //! | `layout` | how the memory that the device reaches is cut up |
 //! | `wq`, `rq`, `cq` | the queues |
 //! | `queue`, `bringup` | turning them on and off, step by step |
@@ -59,6 +59,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod advice;
 mod agent;
 mod bringup;
 mod config;
@@ -71,6 +72,7 @@ mod errno;
 mod fake;
 pub mod filter;
 mod health;
+mod keep;
 mod layout;
 pub mod notify;
 mod open;
@@ -91,12 +93,15 @@ mod tx;
 mod window;
 mod wq;
 
+pub use advice::{
+    agent_at, agent_command, is_other_kind, is_stopped, make_function, model_command, see_model, start_model,
+};
 pub use agent::{Agent, Told};
-pub use config::{Control, PORT, UsnicConfig, VfCommands};
+pub use config::{Commands, Control, PORT, UsnicConfig, VfCommands};
 pub use discover::UsnicDriver;
 pub use doorbell_inet::Kept as UsnicKept;
 pub use errno::{Errno, Fault};
-pub use open::agent_socket;
+pub use open::{agent_socket, pf_of};
 pub use pf::{Pf, PfInfo};
 pub use place::{DEVICE_ADMIN, DEVICE_PF, DEVICES, Object};
 pub use rail::UsnicRail;

@@ -1,7 +1,10 @@
 //! Opening a function: claim it, read its table, find who steers for it, make the queues.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
@@ -9,21 +12,23 @@ use doorbell_fabric::ether::{HEADERS_4, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{Given, unusable};
-use doorbell_vfio::{Bdf, Claim, Host, Role, SharedSlab, Slab};
+use doorbell_vfio::{Bdf, Claim, Error, Host, Role, SharedSlab, Slab};
 
-use crate::bringup::{Bringup, Parts};
+use crate::advice;
+use crate::bringup::{Bringup, Parts, Since};
 use crate::config::{Control, LINK, UsnicConfig, VfCommands};
 use crate::cq::CompletionRing;
-use crate::devcmd::Devcmd;
-use crate::errno::Fault;
-use crate::layout::{FILTER_AT, Layout};
+use crate::devcmd::{Devcmd, ring};
+use crate::errno::{Errno, Fault};
+use crate::layout::{COMMANDS_AT, FILTER_AT, Layout};
 use crate::notify::{Look, read};
 use crate::pf::Pf;
-use crate::place::{self, DEVICE_ADMIN, DEVICES, Object, Spaces, is_usnic};
+use crate::place::{self, DEVICE_ADMIN, DEVICE_PF, DEVICES, Object, Spaces, is_usnic};
+use crate::restart::Ending;
 use crate::rq::{self, ReceiveRing};
 use crate::rx::{self, UsnicRx};
 use crate::sleep::{self, Sleep};
-use crate::steer::agent::Agent;
+use crate::steer::agent::{Agent, Whose};
 use crate::steer::direct::Direct;
 use crate::steer::proxy::Proxy;
 use crate::steer::{Own, Steering, Trouble};
@@ -34,6 +39,9 @@ use crate::wq::{self, SendRing};
 
 /// How long all steps to running queues may take together; each has a shorter limit of its own.
 const LIMIT: Duration = Duration::from_secs(15);
+/// How long an agent of a model may take to start, and between two looks for it.
+const STARTING: Duration = Duration::from_secs(1);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// Between two looks at a step.
 const BETWEEN: Duration = Duration::from_micros(20);
 /// Where agents of this machine's physical functions listen.
@@ -43,13 +51,19 @@ const RUN: &str = "/run/doorbell";
 pub(crate) struct Held {
     pub(crate) own: Own,
     pub(crate) steering: Box<dyn Steering>,
-    pub(crate) claim: Claim,
+    pub(crate) claim: Arc<Claim>,
     pub(crate) slab: SharedSlab,
-    /// Numbers of installed filters, and whether any or a queue pair may be.
+    /// Numbers of installed filters, and which queue pairs may be on.
     pub(crate) filters: Vec<u64>,
-    pub(crate) is_steered: bool,
+    pub(crate) pairs: [bool; 2],
     pub(crate) wants_arp: bool,
     pub(crate) has_arp: bool,
+    /// What was known before anything was installed.
+    pub(crate) since: Since,
+    /// The function itself was opened, and has to be closed.
+    pub(crate) is_open: bool,
+    /// Its own hardware address, where it tells one.
+    pub(crate) mac: Option<Mac>,
     /// Bytes of the notify area that the device keeps; 0: none.
     pub(crate) notify_kept: usize,
     pub(crate) vf_commands: VfCommands,
@@ -67,6 +81,42 @@ impl Held {
         let memory = self.slab.region().whole();
         (self.notify_kept > 0).then(|| read(memory.as_shared(), self.notify_kept))
     }
+
+    /// The hardware address of frames: the function's own where it has one, else the physical function's (as in usNIC), else the
+    /// setting's.
+    pub(crate) fn station(&mut self, config: &UsnicConfig) -> Option<Mac> {
+        self.mac.or_else(|| self.steering.mac()).or(config.mac)
+    }
+
+    /// The device reaches no memory from here on, and then is given back. Unless the caller `waits`, what takes time is left to a thread,
+    /// where the system has one.
+    pub(crate) fn leave(self, waits: bool) -> Option<JoinHandle<()>> {
+        let Self {
+            own,
+            steering,
+            slab,
+            claim,
+            ..
+        } = self;
+        drop(own);
+        let leaving = let_go(steering, waits);
+        // Where it does not obey, the IOMMU keeps it from the memory one line further. Nobody else has it: a reset has ended by now.
+        if let Ok(claim) = Arc::try_unwrap(claim) {
+            let _ = claim.close();
+        }
+        drop(slab);
+        leaving
+    }
+}
+
+/// Lets go of who steers.
+fn let_go(steering: Box<dyn Steering>, waits: bool) -> Option<JoinHandle<()>> {
+    if waits || !steering.is_slow_to_go() {
+        return None;
+    }
+    let thread = std::thread::Builder::new().name("usnic-leave".to_owned());
+    // Where there is no thread, it goes here, with what it was to be given to.
+    thread.spawn(move || drop(steering)).ok()
 }
 
 /// Everything that a rail is made of.
@@ -85,7 +135,57 @@ pub(crate) struct Opened {
 /// Trouble, as an error of the rail.
 pub(crate) fn told(name: &RailName, trouble: impl Into<Trouble>) -> RailError {
     let trouble = trouble.into();
-    unusable(name, trouble.to_string(), trouble.fix())
+    let fix = match Object::parse(name.object()) {
+        Ok(object) => fix(&object, &trouble),
+        Err(_) => trouble.fix(),
+    };
+    unusable(name, trouble.to_string(), fix)
+}
+
+/// What to do, with the function that is meant.
+fn fix(object: &Object, trouble: &Trouble) -> String {
+    let is_hung = matches!(trouble, Trouble::Fault(Fault::Busy | Fault::TimedOut(_)));
+    match object {
+        Object::Model { .. } if is_hung => {
+            "the model's script of faults says so, or the model is stopped: start it anew without that rule"
+                .to_owned()
+        }
+        Object::Pci(bdf) if is_hung => trouble.fix().replace("BDF", &bdf.to_string()),
+        // Where it is known which physical function is meant, it is said.
+        _ => match pf_of(object) {
+            Some(pf) => trouble.fix().replace("--pf BDF", &format!("--pf {pf}")),
+            None => trouble.fix(),
+        },
+    }
+}
+
+/// A resource table that cannot be used, as an error of the rail.
+fn told_table(name: &RailName, bad: place::Bad) -> RailError {
+    let trouble = bad.into_trouble();
+    let is_model = matches!(Object::parse(name.object()), Ok(Object::Model { .. }));
+    if !is_model || !matches!(trouble, Trouble::Agent { .. }) {
+        return told(name, trouble);
+    }
+    unusable(
+        name,
+        trouble.to_string(),
+        "the model was told so: take the rule out of its script (`table-cut`, `missing`, `count-zero`, `bad-magic`, ...), leave its \
+         options for queues (--wq, --rq, --cq) to themselves, and usnic.commands too, and start it anew",
+    )
+}
+
+/// Refusals that come of another function's number, where one was set: of a filter (error 1), of a queue pair (error 6).
+fn by_number(config: &UsnicConfig, object: &Object, trouble: Trouble) -> Trouble {
+    let (Some(number), Some(Errno::INVALID | Errno::STATE)) = (config.function, trouble.errno()) else {
+        return trouble;
+    };
+    Trouble::agent(
+        format!(
+            "{trouble}; usnic.function is {number}, and most likely that is another function's number (by its name, this one's is {})",
+            object.index()
+        ),
+        "leave it to itself: `unset DOORBELL_USNIC_FUNCTION`; or set it to this function's own number",
+    )
 }
 
 /// The longest frame.
@@ -147,27 +247,58 @@ fn claim_modelled(
             Err(error) => refused = Some(error),
         }
     }
-    let start = format!("start the model: doorbell model vic --dir {}", folder.display());
-    let is_busy = |error: &doorbell_vfio::Error| matches!(error, doorbell_vfio::Error::Refused { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy);
     let (reason, fix) = match refused {
-        Some(last) if is_busy(&last) => {
-            let whose = if plan.object.is_any() {
-                "all functions of the model"
-            } else {
-                "the function"
-            };
-            (
-                format!("another process has {whose}"),
-                "end it, name another function, or start the model with more of them (--vfs N)".to_owned(),
-            )
-        }
-        Some(last) => (last.reason(), start),
+        Some(last) => unclaimed(&plan.object, &last),
         None => {
             let reason = format!("nobody has made a socket of a function in {}", folder.display());
-            (reason, start)
+            (reason, advice::start_model(&plan.object))
         }
     };
     Err(unusable(name, reason, fix))
+}
+
+/// Why a modelled function cannot be had, and what to do.
+fn unclaimed(object: &Object, error: &Error) -> (String, String) {
+    match error {
+        Error::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => busy(object),
+        Error::Gone {
+            source: Some(source), ..
+        } => {
+            let fix = match source.kind() {
+                ErrorKind::NotFound => advice::make_function(object),
+                ErrorKind::PermissionDenied => error.fix(),
+                ErrorKind::ConnectionRefused => advice::start_model(object),
+                _ => advice::see_model(object),
+            };
+            (error.reason(), fix)
+        }
+        Error::Gone { .. } | Error::Silent { .. } => (error.reason(), advice::see_model(object)),
+        _ => (error.reason(), error.fix()),
+    }
+}
+
+/// Somebody else has it.
+fn busy(object: &Object) -> (String, String) {
+    if let Object::Model { folder, function } = object
+        && function == "pf"
+    {
+        let folder = folder.display();
+        return (
+            format!(
+                "another process has the physical function of the model in {folder}: its agent, most likely"
+            ),
+            format!("leave it to the agent, and name a virtual function: usnic:model/{folder}/vf0"),
+        );
+    }
+    let whose = if object.is_any() {
+        "all functions of the model"
+    } else {
+        "the function"
+    };
+    (
+        format!("another process has {whose}"),
+        "end it, name another function, or start the model with more of them (--vfs N)".to_owned(),
+    )
 }
 
 /// The physical function's address, where this machine knows it.
@@ -176,6 +307,15 @@ pub(crate) fn parent_of(object: &Object) -> Option<Bdf> {
     match Host::here().device(*bdf).ok()?.role {
         Role::Virtual { physical, .. } => Some(physical),
         _ => None,
+    }
+}
+
+/// The physical function as `doorbell agent usnic --pf` takes it: a model's, or that of this machine; `None` where nobody knows it.
+#[must_use]
+pub fn pf_of(object: &Object) -> Option<String> {
+    match object {
+        Object::Model { folder, .. } => Some(format!("model/{}/pf", folder.display())),
+        Object::Pci(_) => parent_of(object).map(|parent| parent.to_string()),
     }
 }
 
@@ -194,8 +334,26 @@ pub fn agent_socket(config: &UsnicConfig, object: &Object) -> Option<PathBuf> {
     }
 }
 
+/// Whether an agent's socket is there. One that may not be looked for is: then it is told why it cannot be used. A model is mostly followed
+/// by its agent, which may just be starting: that is waited for.
+fn comes(object: &Object, socket: &Path) -> bool {
+    let is_there = || socket.try_exists().unwrap_or(true);
+    let has_model = matches!(object, Object::Model { folder, .. } if folder.join("pf.sock").exists());
+    let until = Instant::now() + STARTING;
+    while has_model && !is_there() && Instant::now() < until {
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    is_there()
+}
+
 /// Finds who steers for the function.
-fn steering(config: &UsnicConfig, object: &Object) -> Result<Box<dyn Steering>, Trouble> {
+fn steering(
+    config: &UsnicConfig,
+    object: &Object,
+    found: (u16, u16),
+    address: Ipv4Addr,
+) -> Result<Box<dyn Steering>, Trouble> {
+    let index = config.index_of(object);
     let agent = || -> Result<Box<dyn Steering>, Trouble> {
         let socket = agent_socket(config, object).ok_or_else(|| {
             Trouble::agent(
@@ -203,13 +361,23 @@ fn steering(config: &UsnicConfig, object: &Object) -> Result<Box<dyn Steering>, 
                 "set usnic.agent to the agent's socket",
             )
         })?;
-        Ok(Box::new(Agent::connect(&socket, object.index())?))
+        let whose = Whose {
+            object: object.clone(),
+            config: config.clone(),
+        };
+        Ok(Box::new(Agent::connect(&socket, index, address, whose)?))
     };
+    // One that steers for itself has no number at another one.
+    let is_whole = found == DEVICE_PF && config.function.is_none();
     match config.control {
         Control::Direct => Ok(Box::new(Direct)),
+        Control::Agent | Control::Proxy if is_whole => Err(Trouble::agent(
+            "the device is 1137:0043, an ordinary vNIC: nobody steers for it but itself",
+            "set usnic.control to auto or direct, or name one of its functions",
+        )),
         Control::Agent => agent(),
         Control::Auto => match agent_socket(config, object) {
-            Some(socket) if config.agent.is_some() || socket.exists() => agent(),
+            Some(socket) if !is_whole && (config.agent.is_some() || comes(object, &socket)) => agent(),
             _ => Ok(Box::new(Direct)),
         },
         Control::Proxy => {
@@ -223,7 +391,7 @@ fn steering(config: &UsnicConfig, object: &Object) -> Result<Box<dyn Steering>, 
                 })?)?,
             };
             pf.check()?;
-            Ok(Box::new(Proxy::new(pf, object.index())))
+            Ok(Box::new(Proxy::new(pf, index)))
         }
     }
 }
@@ -237,10 +405,13 @@ pub(crate) fn open(
 ) -> Result<Opened, RailError> {
     let found = claim.config().identity().map_err(|error| told(name, error))?;
     check_identity(name, found)?;
-    let (table, spaces) = place::read(&claim).map_err(|bad| told(name, bad.into_trouble()))?;
+    let (table, spaces) = place::read(&claim).map_err(|bad| told_table(name, bad))?;
     table
         .check()
-        .map_err(|bad| told(name, place::Bad::Table(bad).into_trouble()))?;
+        .map_err(|bad| told_table(name, place::Bad::Table(bad)))?;
+    let commands = table
+        .commands(config.commands)
+        .map_err(|bad| told_table(name, place::Bad::Table(bad)))?;
     let layout = plan.layout;
     let slab = Slab::new(layout.bytes()).map_err(|error| told(name, error))?;
     let slab = claim.share(slab).map_err(|(_, error)| told(name, error))?;
@@ -257,7 +428,7 @@ pub(crate) fn open(
         // Checked where it was read.
         return Err(unusable(name, "its address is not IPv4", "set usnic.address"));
     };
-    let own = build.own(name)?;
+    let own = build.own(name, commands)?;
     let (tx, rx) = build
         .halves(address, is_usnic(found))
         .map_err(|fault| told(name, fault))?;
@@ -265,7 +436,7 @@ pub(crate) fn open(
     let interrupts = (0..rx.done.len())
         .map(|number| (sleep.count() > 0).then(|| number.min(sleep.count() - 1) as u32))
         .collect();
-    let steering = steering(config, &plan.object).map_err(|trouble| told(name, trouble))?;
+    let steering = steering(config, &plan.object, found, address).map_err(|trouble| told(name, trouble))?;
     sleep.watch(steering.news());
     let mut opened = Opened {
         held: Held {
@@ -273,13 +444,16 @@ pub(crate) fn open(
             steering,
             slab,
             filters: Vec::with_capacity(4),
-            is_steered: false,
+            pairs: [false; 2],
             wants_arp: config.arp,
             has_arp: false,
+            since: Since::default(),
+            is_open: false,
+            mac: None,
             notify_kept: 0,
             vf_commands: config.vf_commands,
             interrupts,
-            claim,
+            claim: Arc::new(claim),
         },
         tx,
         rx,
@@ -290,9 +464,28 @@ pub(crate) fn open(
         limit: limit(config),
         resources: [Kind::Wq, Kind::Rq, Kind::Cq, Kind::Interrupts].map(|kind| table.of(kind).count),
     };
-    finish(&mut opened, (address, config.port)).map_err(|trouble| told(name, trouble))?;
-    opened.mac = mac(&mut opened.held, config).map_err(|trouble| told(name, trouble))?;
-    Ok(opened)
+    let finished = finish(&mut opened, (address, config.port)).and_then(|()| mac(&mut opened.held, config));
+    match finished {
+        Ok(mac) => {
+            opened.mac = mac;
+            Ok(opened)
+        }
+        Err(trouble) => {
+            // Nothing that was installed stays.
+            opened.leave();
+            Err(told(name, by_number(config, &plan.object, trouble)))
+        }
+    }
+}
+
+impl Opened {
+    fn leave(mut self) {
+        Ending::default().finish(&mut self.tx, &mut self.rx, &mut self.held);
+        self.tx.release();
+        self.rx.release();
+        self.sleep.release();
+        let _ = self.held.leave(true);
+    }
 }
 
 fn check_identity(name: &RailName, found: (u16, u16)) -> Result<(), RailError> {
@@ -336,17 +529,8 @@ fn finish(opened: &mut Opened, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The hardware address: the function's own where it has one, else the physical function's (as in usNIC), else the setting's.
 fn mac(held: &mut Held, config: &UsnicConfig) -> Result<Mac, Trouble> {
-    let own = match config.vf_commands {
-        VfCommands::Skip => None,
-        _ => match held.own.devcmd.mac() {
-            Ok(mac) => mac,
-            Err(fault) if fault.is_no() => None,
-            Err(fault) => return Err(fault.into()),
-        },
-    };
-    own.or_else(|| held.steering.mac()).or(config.mac).ok_or_else(|| {
+    held.station(config).ok_or_else(|| {
         Trouble::agent(
             "neither the function nor its physical one tells a hardware address",
             "set usnic.mac to the physical function's",
@@ -380,13 +564,20 @@ impl Build<'_> {
         self.slab.iova() + at as u64
     }
 
-    fn own(&self, name: &RailName) -> Result<Own, RailError> {
-        let block = self.window(Kind::Devcmd, 0).map_err(|fault| told(name, fault))?;
-        let buffer = self.memory.slice(FILTER_AT, 128);
-        let buffer = buffer.ok_or_else(|| told(name, Fault::Nonsense("the layout")))?;
+    fn own(&self, name: &RailName, commands: Kind) -> Result<Own, RailError> {
+        let block = self.window(commands, 0).map_err(|fault| told(name, fault))?;
+        let slice = |at: usize, length: usize| {
+            let slice = self.memory.slice(at, length);
+            slice.ok_or_else(|| told(name, Fault::Nonsense("the layout")))
+        };
+        let devcmd = match commands {
+            Kind::Devcmd2 => Devcmd::ring(block, slice(COMMANDS_AT, ring::BYTES)?, self.bus(COMMANDS_AT)),
+            _ => Devcmd::block(block),
+        };
         Ok(Own {
-            devcmd: Devcmd::new(block),
-            buffer: (buffer, self.bus(FILTER_AT)),
+            devcmd,
+            buffer: (slice(FILTER_AT, 128)?, self.bus(FILTER_AT)),
+            orphans: Vec::new(),
         })
     }
 

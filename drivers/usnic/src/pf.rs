@@ -4,15 +4,19 @@
 //!
 //! Sources: DPDK `enic_main.c` (the order of coming and going), Linux `usnic_fwd.c` and `enic_api.c` (PROXY_BY_INDEX).
 
+use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use doorbell_fabric::ether::Mac;
-use doorbell_vfio::{Bdf, Claim, SharedSlab, Slab};
+use doorbell_vfio::{Bdf, Claim, Error, SharedSlab, Slab, Way};
 
+use crate::config::Commands;
 use crate::devcmd::{
-    CLOSE, DEV_SPEC, DISABLE, Devcmd, ENABLE, ENABLE_WAIT, INIT, INIT_STATUS, NOTIFY, OPEN, OPEN_STATUS,
-    PROXY_BY_INDEX, proxy, unwrap_proxy,
+    CLOSE, DEL_FILTER, DEV_SPEC, DISABLE, Devcmd, ENABLE, ENABLE_WAIT, INIT, INIT_STATUS, NOTIFY, OPEN,
+    OPEN_STATUS, PROXY_BY_INDEX, arguments, proxy, ring, unwrap_proxy,
 };
 use crate::errno::{Errno, Fault};
 use crate::notify::{Look, NOTIFY_BYTES, News, read};
@@ -21,9 +25,10 @@ use crate::steer::{Request, Trouble};
 use crate::table::Kind;
 use crate::window::Window;
 
-/// The memory that it shares with the device: the notify area, then a filter.
-const SHARED: usize = 4096;
+/// The memory that it shares with the device: the notify area, a filter, and the rings of devcmd2.
 const FILTER_AT: usize = 256;
+const RINGS_AT: usize = 4096;
+const SHARED: usize = RINGS_AT + ring::BYTES;
 /// OPEN: keep the descriptor caches of the adapter's other functions.
 pub(crate) const OPEN_KEEPS_CACHES: u64 = 2;
 /// No interrupt of its own.
@@ -33,6 +38,13 @@ const SPEC_FLAGS: u64 = 0;
 const FLAG_USNIC: u64 = 0x2000;
 /// The most types of filters that have to be known: UDP over IPv4.
 const FILTER_UDP: u64 = 1;
+/// Between two looks at a command.
+const BETWEEN: Duration = Duration::from_micros(100);
+/// Filters that are remembered until somebody takes them away.
+const ORPHANS_MOST: usize = 256;
+
+/// How the device is claimed, and claimed again.
+pub(crate) type Opener = Arc<dyn Fn() -> Result<Claim, Error> + Send + Sync>;
 
 /// What it says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,18 +57,45 @@ pub struct PfInfo {
     pub highest_filter: Option<u64>,
 }
 
+/// What is under way.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    Request(u32, Request),
+    Watch,
+}
+
+/// How it ended.
+pub(crate) enum Ended {
+    Request(Result<u64, Trouble>),
+    Watch(Result<(), Fault>),
+}
+
 /// A physical function. Dropped, it is closed.
 pub struct Pf {
     devcmd: Devcmd,
-    claim: Claim,
+    /// Whoever else holds it is waited for before this goes: the memory below stays until the device reaches it no more.
+    claim: Arc<Claim>,
     slab: SharedSlab,
     kept: usize,
     info: PfInfo,
     last: Option<News>,
-    /// When it was last asked whether it is still open.
-    asked: Instant,
-    life: u64,
-    pending: Option<Request>,
+    doing: Option<Doing>,
+    /// A filter whose coming or going was given up: it may still come or go.
+    unanswered: Option<(u32, Request)>,
+    orphans: Vec<(u32, u64)>,
+    /// One that went after all.
+    gone: Option<(u32, u64)>,
+    open: Option<Opener>,
+    /// A question that takes its time.
+    question: Option<JoinHandle<Result<bool, Fault>>>,
+}
+
+impl fmt::Debug for Pf {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Pf")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Pf {
@@ -65,7 +104,7 @@ impl Pf {
     /// # Errors
     /// [`Trouble`] with what to do.
     pub fn open(bdf: Bdf) -> Result<Self, Trouble> {
-        Self::over(Claim::open(bdf, SHARED as u64)?)
+        Self::by(Arc::new(move || Claim::open(bdf, SHARED as u64)))
     }
 
     /// Opens the one that a process models, behind this socket.
@@ -73,10 +112,18 @@ impl Pf {
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn connect(socket: &Path) -> Result<Self, Trouble> {
-        Self::over(Claim::connect(socket)?)
+        let socket = socket.to_owned();
+        Self::by(Arc::new(move || Claim::connect(&socket)))
     }
 
-    /// Opens one over a claim.
+    /// Opens one so that it can be opened again.
+    pub(crate) fn by(open: Opener) -> Result<Self, Trouble> {
+        let mut pf = Self::over(open()?)?;
+        pf.open = Some(open);
+        Ok(pf)
+    }
+
+    /// Opens one over a claim. Once it is gone, it stays so.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -92,25 +139,34 @@ impl Pf {
             ));
         }
         let (table, spaces) = place::read(&claim).map_err(place::Bad::into_trouble)?;
-        table
-            .check_commands()
+        let kind = table
+            .commands(Commands::Auto)
             .map_err(|bad| place::Bad::Table(bad).into_trouble())?;
-        let block = table.of(Kind::Devcmd);
+        let block = table.of(kind);
         let space = spaces[usize::from(block.bar)].as_ref();
         let space = space.ok_or(Trouble::Fault(Fault::Nonsense("the resource table")))?;
-        let devcmd = Devcmd::new(Window::new(space, block.at));
         let slab = Slab::new(SHARED)?;
         let slab = claim.share(slab).map_err(|(_, error)| error)?;
+        let window = Window::new(space, block.at);
+        let devcmd = match slab.slice(RINGS_AT, ring::BYTES) {
+            Some(rings) if kind == Kind::Devcmd2 => {
+                Devcmd::ring(window, rings, slab.iova() + RINGS_AT as u64)
+            }
+            _ => Devcmd::block(window),
+        };
         let mut pf = Self {
             devcmd,
-            claim,
+            claim: Arc::new(claim),
             slab,
             kept: 0,
             info: PfInfo::default(),
             last: None,
-            asked: Instant::now(),
-            life: 1,
-            pending: None,
+            doing: None,
+            unanswered: None,
+            orphans: Vec::new(),
+            gone: None,
+            open: None,
+            question: None,
         };
         pf.start()?;
         Ok(pf)
@@ -137,7 +193,10 @@ impl Pf {
         };
         self.info.has_usnic = flags & FLAG_USNIC != 0;
         self.info.highest_filter = self.devcmd.highest_filter()?;
-        self.watch()?;
+        // What stands there is of an earlier life.
+        self.slab.region().write(0, &[0; NOTIFY_BYTES]);
+        let said = self.devcmd.run(NOTIFY, &self.watching())?;
+        self.kept = (said[1] as u32 as usize).min(NOTIFY_BYTES);
         let enable = if self.devcmd.has(ENABLE_WAIT)? {
             ENABLE_WAIT
         } else {
@@ -148,12 +207,8 @@ impl Pf {
     }
 
     /// Has the device keep the notify area.
-    fn watch(&mut self) -> Result<(), Fault> {
-        let said = self
-            .devcmd
-            .run(NOTIFY, &[self.slab.iova(), NOTIFY_BYTES as u64 | NO_INTERRUPT])?;
-        self.kept = (said[1] as u32 as usize).min(NOTIFY_BYTES);
-        Ok(())
+    fn watching(&self) -> [u64; 2] {
+        [self.slab.iova(), NOTIFY_BYTES as u64 | NO_INTERRUPT]
     }
 
     /// What it says of itself.
@@ -195,32 +250,71 @@ impl Pf {
         self.last
     }
 
-    /// Counts up each time that everything installed is lost.
-    #[must_use]
-    pub fn life(&self) -> u64 {
-        self.life
+    /// How it is opened again, where it can be.
+    pub(crate) fn opener(&self) -> Option<Opener> {
+        self.open.clone()
     }
 
-    /// Looks whether the function is still as it was left, and opens it anew where it is not: every `every` at most.
-    ///
-    /// # Errors
-    /// Where it is gone, or cannot be opened again.
-    pub fn look_after(&mut self, every: Duration) -> Result<(), Fault> {
-        if self.asked.elapsed() < every || self.pending.is_some() {
-            return Ok(());
+    /// Whether somebody has reset it since it was opened; `None` while the answer is on its way: look again. Never waits: of a device of
+    /// this machine the answer is there at once, a process that models one may take long, and another thread waits for that.
+    pub(crate) fn was_reset(&mut self) -> Option<Result<bool, Fault>> {
+        if let Some(thread) = self.question.take() {
+            if thread.is_finished() {
+                return Some(thread.join().unwrap_or(Ok(false)));
+            }
+            self.question = Some(thread);
+            return None;
         }
-        self.asked = Instant::now();
-        match self.watch() {
-            // One that was reset is not open, and refuses.
-            Err(Fault::Refused(..)) => self.begin_anew(),
-            other => other,
+        if self.claim.device().way() != Way::User {
+            return Some(is_reset(&self.claim));
+        }
+        let claim = Arc::clone(&self.claim);
+        let thread = std::thread::Builder::new().name("usnic-ask".to_owned());
+        match thread.spawn(move || is_reset(&claim)) {
+            Ok(thread) => {
+                self.question = Some(thread);
+                None
+            }
+            // Without a thread to be had, NOTIFY says it too.
+            Err(_) => Some(Ok(false)),
         }
     }
 
-    fn begin_anew(&mut self) -> Result<(), Fault> {
-        self.life += 1;
-        self.last = None;
-        self.start()
+    /// Waits for the answer of a question that nobody is interested in any more; it has an end.
+    fn hear_out(&mut self) {
+        if let Some(thread) = self.question.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Opens it again, waiting for each step. It is reset first: that it was reset is only inferred, and everything that was installed has
+    /// to be lost, as nobody takes it away any more.
+    pub(crate) fn begin_anew(&mut self) -> Result<(), Trouble> {
+        self.hear_out();
+        if self.claim.device().is_resettable() {
+            self.claim.reset()?;
+        } else {
+            self.claim.config().set_bus_master(true)?;
+        }
+        self.devcmd.forget();
+        (self.last, self.kept, self.doing) = (None, 0, None);
+        (self.unanswered, self.gone, self.orphans) = (None, None, Vec::new());
+        self.start()?;
+        self.check()
+    }
+
+    /// Whether a command is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.doing.is_none()
+    }
+
+    /// Asks whether it is still as it was left: NOTIFY again, which changes nothing then.
+    pub(crate) fn watch(&mut self) -> Result<(), Fault> {
+        let arguments = arguments(&self.watching());
+        self.devcmd.begin(NOTIFY, &arguments)?;
+        self.adopt();
+        self.doing = Some(Doing::Watch);
+        Ok(())
     }
 
     /// Starts a request for the function with this index.
@@ -228,6 +322,11 @@ impl Pf {
     /// # Errors
     /// [`Trouble`].
     pub fn begin(&mut self, index: u32, request: Request) -> Result<(), Trouble> {
+        // The device may still read the filter of a command that was given up.
+        if self.doing.is_some() || self.devcmd.is_busy()? {
+            return Err(Fault::Busy.into());
+        }
+        self.adopt();
         if let Request::Steer(what, queue) = request {
             self.slab.region().write(FILTER_AT, &what.steer_to(queue));
         }
@@ -235,16 +334,62 @@ impl Pf {
         let inner = request.arguments(buffer);
         self.devcmd
             .begin(PROXY_BY_INDEX, &proxy(index, request.command(), &inner))?;
-        self.pending = Some(request);
+        self.doing = Some(Doing::Request(index, request));
         Ok(())
     }
 
-    /// Looks whether it is done.
+    /// A filter whose number came too late is nobody's; one that went late is gone, and its number may be another's next.
+    fn adopt(&mut self) {
+        let Some((index, request)) = self.unanswered.take() else {
+            return;
+        };
+        let Some((PROXY_BY_INDEX, results)) = self.devcmd.belated() else {
+            return;
+        };
+        match (request, unwrap_proxy(request.command(), &results)) {
+            (Request::Steer(..), Ok(id)) if self.orphans.len() < ORPHANS_MOST => {
+                self.orphans.push((index, id))
+            }
+            (Request::Unsteer(id), Ok(_)) => self.gone = Some((index, id)),
+            _ => {}
+        }
+    }
+
+    /// A filter that has gone after its request was given up: told once.
+    pub(crate) fn gone(&mut self) -> Option<(u32, u64)> {
+        self.gone.take()
+    }
+
+    /// Filters that nobody knows of, with the functions that they are of: each is told once.
+    pub(crate) fn orphan(&mut self) -> Option<(u32, u64)> {
+        self.orphans.pop()
+    }
+
+    /// Looks whether a request is done.
     pub fn poll(&mut self) -> Option<Result<u64, Trouble>> {
+        match self.ended()? {
+            Ended::Request(ended) => Some(ended),
+            Ended::Watch(_) => None,
+        }
+    }
+
+    /// Looks whether what is under way is done.
+    pub(crate) fn ended(&mut self) -> Option<Ended> {
         let ended = self.devcmd.poll()?;
-        let request = self.pending.take()?;
-        let answer = ended.and_then(|results| unwrap_proxy(request.command(), &results));
-        Some(forgiving(request, answer))
+        Some(match self.doing.take()? {
+            Doing::Watch => {
+                let kept = ended.map(|said| (said[1] as u32 as usize).min(NOTIFY_BYTES));
+                Ended::Watch(kept.map(|kept| self.kept = kept))
+            }
+            Doing::Request(index, request) => {
+                let is_filter = matches!(request, Request::Steer(..) | Request::Unsteer(_));
+                if is_filter && matches!(ended, Err(Fault::TimedOut(_))) {
+                    self.unanswered = Some((index, request));
+                }
+                let answer = ended.and_then(|results| unwrap_proxy(request.command(), &results));
+                Ended::Request(forgiving(request, answer))
+            }
+        })
     }
 
     /// Does a request and waits for it.
@@ -257,21 +402,39 @@ impl Pf {
             if let Some(ended) = self.poll() {
                 return ended;
             }
-            std::thread::sleep(Duration::from_micros(100));
+            std::thread::sleep(BETWEEN);
         }
     }
+
+    /// Waits for the end of what is under way, whatever it is.
+    pub(crate) fn settle(&mut self) {
+        while self.doing.is_some() && self.ended().is_none() {
+            std::thread::sleep(BETWEEN);
+        }
+    }
+}
+
+/// One that was reset may not reach memory.
+fn is_reset(claim: &Claim) -> Result<bool, Fault> {
+    Ok(!claim.config().is_bus_master()?)
 }
 
 /// A filter that is not there any more is taken away, after a reset of the physical function say.
 fn forgiving(request: Request, answer: Result<u64, Fault>) -> Result<u64, Trouble> {
     match (request, answer) {
-        (Request::Unsteer(_), Err(Fault::Refused(_, Errno::INVALID))) => Ok(0),
+        // The proxy's own refusal says nothing of the filter.
+        (Request::Unsteer(_), Err(Fault::Refused(command, Errno::INVALID))) if command == DEL_FILTER.name => {
+            Ok(0)
+        }
         (_, answer) => answer.map_err(Trouble::Fault),
     }
 }
 
 impl Drop for Pf {
     fn drop(&mut self) {
+        self.hear_out();
+        // What is under way has an end.
+        self.settle();
         // Who hears of what fails here has left.
         for command in [DISABLE, NOTIFY, CLOSE] {
             if self.devcmd.run(command, &[0, NO_INTERRUPT]).is_err() {

@@ -24,8 +24,10 @@ const STOP_LOOKS: u32 = 1_000;
 const STOP_LOOKS_RQ: u32 = 20_000;
 const BETWEEN: Duration = Duration::from_micros(10);
 const LIMIT: Duration = Duration::from_millis(100);
-/// A receive queue's looks have no pause between them in the library; they are counted and timed here.
-const LIMIT_RQ: Duration = Duration::from_millis(20);
+/// However often it is looked, a queue gets so long, and a few looks: who looks seldom does not wait longer for that. (A receive queue's
+/// looks have no pause between them in the library.)
+const LIMIT_STOP: Duration = Duration::from_millis(20);
+const FEW_LOOKS: u32 = 20;
 
 /// Which kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +75,13 @@ impl Turning {
     fn is_late(&self) -> bool {
         match self.side {
             _ if self.goal == 1 => self.since.elapsed() >= LIMIT && self.looks >= STOP_LOOKS / 10,
-            Side::Send => self.looks >= STOP_LOOKS,
-            Side::Receive => {
-                self.looks >= STOP_LOOKS_RQ || self.since.elapsed() >= LIMIT_RQ && self.looks >= STOP_LOOKS
+            side => {
+                let most = if side == Side::Send {
+                    STOP_LOOKS
+                } else {
+                    STOP_LOOKS_RQ
+                };
+                self.looks >= most || self.since.elapsed() >= LIMIT_STOP && self.looks >= FEW_LOOKS
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
@@ -10,22 +11,24 @@ use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::ether::{Mac, Resolve};
+use doorbell_fabric::ether::Mac;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, Given, Headed, Hops, KINDS, Tap, frame_capabilities, network_of};
+use doorbell_inet::{
+    CaptureWriter, Given, Headed, Hops, KINDS, Speaker as _, Tap, frame_capabilities, network_of,
+};
 use doorbell_vfio::{Claim, Device};
 
 use crate::config::UsnicConfig;
-use crate::health::{Health, Verdict};
+use crate::health::{Health, Running, Verdict};
 use crate::layout::Layout;
 use crate::notify::News;
 use crate::open::{self, Held, Plan};
-use crate::restart::Restart;
+use crate::restart::{Ending, Restart};
 use crate::rx::UsnicRx;
 use crate::sleep::Sleep;
 use crate::stats::UsnicStats;
@@ -52,6 +55,10 @@ pub struct UsnicRail {
     held: Option<Held>,
     /// The way back to running queues, where they do not run.
     restart: Option<Restart>,
+    /// The way out, once the rail has ended.
+    ending: Option<Ending>,
+    /// What still lets go of a physical function, after that.
+    leaving: Option<JoinHandle<()>>,
     health: Health,
     mac: Mac,
     /// Functions of the same adapter that the agent has told of.
@@ -115,6 +122,8 @@ impl UsnicRail {
             layout: opened.layout,
             held: Some(opened.held),
             restart: None,
+            ending: None,
+            leaving: None,
             health: Health::new(config.mtu),
             mac: opened.mac,
             beside: Vec::new(),
@@ -153,11 +162,8 @@ impl UsnicRail {
             if self.beside.len() < BESIDE_MOST {
                 self.beside.push((ip, mac));
             }
-            let told = Resolve::Tells {
-                about: ip.into(),
-                mac,
-            };
-            self.hops.hear(told, self.now, &mut self.tx);
+            // ARP's own answer is the better word.
+            self.hops.suggest(ip.into(), mac, &mut self.tx);
         }
     }
 
@@ -198,13 +204,23 @@ impl UsnicRail {
     /// Whether the link is up, and the queues run.
     #[must_use]
     pub fn is_link_up(&self) -> bool {
-        self.held.is_some() && self.restart.is_none() && self.health.is_up()
+        self.is_alive() && self.restart.is_none() && self.health.is_up()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.held.is_some() && self.ending.is_none()
     }
 
     /// Why the queues do not run, where they do not: the last step that failed.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.restart.as_ref().and_then(Restart::trouble)
+    }
+
+    /// What to do about [`trouble`](Self::trouble).
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.restart.as_ref().and_then(Restart::fix)
     }
 
     /// Whether frames that ask for our address reach us.
@@ -243,8 +259,13 @@ impl UsnicRail {
         } else {
             "checksums here"
         };
+        let commands = if held.own.devcmd.is_ring() {
+            "commands by devcmd2"
+        } else {
+            "commands by devcmd"
+        };
         let (way, steering) = (held.claim.device().way(), held.steering.how());
-        format!("{way}, {registers}, {queues}, {steering}, {sums}")
+        format!("{way}, {registers}, {commands}, {queues}, {steering}, {sums}")
     }
 
     /// Writes every frame from now on to a capture, with the headers that it has on the wire. `clock` is the one whose epoch the
@@ -280,6 +301,27 @@ impl UsnicRail {
         }
     }
 
+    /// This rail itself as a peer, for those who look for what is wrong with it: whether frames to it come back is a matter of the adapter's
+    /// switch, of which nobody knows `[U]`.
+    pub fn open_itself(&mut self) -> PeerIndex {
+        let peer = self.add(self.sockets(), self.address.ip);
+        // Nobody would answer for us but ourselves.
+        self.tx.set_macs(peer as usize, self.mac, self.mac);
+        PeerIndex(peer)
+    }
+
+    /// A new peer at these sockets, behind this station.
+    fn add(&mut self, to: [SocketAddr; 2], station: IpAddr) -> u32 {
+        let (peer, own) = (self.hops.len() as u32, self.sockets());
+        self.tx.ways.push(Headed::new(own, to));
+        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
+        if let Some(tap) = &self.tx.tap {
+            tap.peer(to);
+        }
+        self.hops.add(station, self.now, &mut self.tx);
+        peer
+    }
+
     fn sockets(&self) -> [SocketAddr; 2] {
         [self.config.port, self.config.port + 1].map(|port| SocketAddr::new(self.address.ip, port))
     }
@@ -306,6 +348,7 @@ impl UsnicRail {
 
     fn change(&mut self) {
         let is_up = self.is_link_up();
+        self.tx.is_down = !is_up;
         if is_up != std::mem::replace(&mut self.was_up, is_up) {
             self.tell(if is_up {
                 EventKind::LinkUp
@@ -317,32 +360,71 @@ impl UsnicRail {
 
     /// The device is gone, or wanted by somebody who waits for us to let go of it.
     fn lose(&mut self) {
-        if self.held.is_some() {
+        if self.is_alive() {
             self.tell(EventKind::DeviceGone);
-            self.leave();
+            self.end();
+            self.go_out();
         }
     }
 
-    /// Gives the device back: its queues off, as far as it obeys at once, and what was steered taken away.
-    fn leave(&mut self) {
+    /// The end begins: nothing is posted or taken any more.
+    fn end(&mut self) {
         self.hops.clear();
-        let Some(mut held) = self.held.take() else { return };
-        Restart::quit(&mut self.tx, &mut self.rx, &mut held);
+        (self.tx.is_off, self.rx.is_off) = (true, true);
+        let restart = self.restart.take();
+        if self.ending.is_none() && self.held.is_some() {
+            self.ending = Some(Ending::new(restart));
+        }
+    }
+
+    /// A step of the way out: queues off, as far as the device obeys soon, and what was steered taken away; then it is given back.
+    fn go_out(&mut self) {
+        if let (Some(held), Some(ending)) = (&mut self.held, &mut self.ending)
+            && ending.step(&mut self.tx, &mut self.rx, held)
+        {
+            self.release(false);
+        }
+    }
+
+    fn release(&mut self, waits: bool) {
+        let Some(held) = self.held.take() else { return };
+        self.ending = None;
         self.tx.release();
         self.rx.release();
         self.sleep.release();
-        held.leave();
+        self.leaving = held.leave(waits);
+    }
+
+    /// The same, waiting for all steps.
+    fn leave(&mut self) {
+        self.end();
+        if let (Some(held), Some(ending)) = (&mut self.held, &mut self.ending) {
+            ending.finish(&mut self.tx, &mut self.rx, held);
+        }
+        self.release(true);
+        if let Some(leaving) = self.leaving.take() {
+            // Each of its steps has an end.
+            let _ = leaving.join();
+        }
     }
 
     /// Link, queues and agent.
     fn look(&mut self) {
         let (wanted, failed) = self.sleep.is_over();
-        if self.held.is_some() && (wanted || failed) {
+        let Some(held) = self.held.as_mut().filter(|_| self.ending.is_none()) else {
+            return;
+        };
+        // The memory of a model that has ended stays mapped, and tells nothing.
+        if wanted || failed || held.claim.device().is_gone() {
             return self.lose();
         }
-        let Some(held) = &mut self.held else { return };
-        let is_running = self.restart.is_none();
-        match self.health.look(&mut self.tx, &mut self.rx, held, is_running) {
+        let state = match &self.restart {
+            None => Running::Yes,
+            Some(restart) if restart.is_resetting() => Running::Untouchable,
+            Some(_) => Running::No,
+        };
+        let was_steered = self.health.is_steered();
+        match self.health.look(&mut self.tx, &mut self.rx, held, state) {
             Verdict::Well => {}
             Verdict::Gone => return self.lose(),
             Verdict::Restart => {
@@ -352,11 +434,21 @@ impl UsnicRail {
                 }
             }
         }
+        if let Some(restart) = self
+            .restart
+            .as_mut()
+            .filter(|_| !was_steered && self.health.is_steered())
+        {
+            restart.hasten(self.now);
+        }
         self.change();
     }
 
     /// A step towards running queues, where they do not run.
     fn go_on(&mut self) {
+        if self.ending.is_some() {
+            return self.go_out();
+        }
         let (Some(held), Some(restart)) = (&mut self.held, &mut self.restart) else {
             return;
         };
@@ -378,37 +470,32 @@ impl UsnicRail {
         self.resets += 1;
         if let Some(held) = &mut self.held {
             self.health.begin(held);
+            let mac = held.station(&self.config);
+            if let Some(mac) = mac.filter(|mac| *mac != self.mac) {
+                self.mac = mac;
+                self.introduce();
+            }
         }
         self.hops.begin(self.mac, &mut self.tx);
         self.change();
+    }
+
+    /// Whether registers may be touched: not while the function is reset.
+    fn may_touch(&self) -> bool {
+        !self.restart.as_ref().is_some_and(Restart::is_resetting)
+            && !self.ending.as_ref().is_some_and(Ending::is_resetting)
     }
 
     /// When there is something to do.
     fn due(&self) -> Time {
         match &self.restart {
             _ if self.held.is_none() => Time::NEVER,
+            _ if self.ending.is_some() => Time::ZERO,
             // Neighbours wait for an answer.
             _ if !self.rx.sorter.heard.is_empty() => Time::ZERO,
             Some(restart) => self.next_look.min(restart.due()),
             None => self.next_look,
         }
-    }
-}
-
-impl Held {
-    /// The device reaches no memory from here on, and then is given back.
-    fn leave(self) {
-        let Self {
-            own,
-            steering,
-            slab,
-            claim,
-            ..
-        } = self;
-        drop((own, steering));
-        // Where it does not obey, the IOMMU keeps it from the memory one line further.
-        let _ = claim.close();
-        drop(slab);
     }
 }
 
@@ -485,7 +572,7 @@ impl Rail for UsnicRail {
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        self.sleep.arm();
+        self.sleep.arm(self.may_touch());
         let told = self.held.is_some() && !self.rx.sorter.heard.is_empty() || !self.events.is_empty();
         let busy = told || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
@@ -496,7 +583,7 @@ impl Rail for UsnicRail {
     }
 
     fn disarm(&mut self) {
-        self.sleep.disarm();
+        self.sleep.disarm(self.may_touch());
     }
 
     fn poll_cost(&self) -> PollCost {
@@ -507,13 +594,20 @@ impl Rail for UsnicRail {
         self.events.pop_front()
     }
 
+    /// Never waits before `by`. From then on it waits for the end of a reset that is under way, for the steps of leaving (a second at most,
+    /// counted from where they began), and for a physical function that this process has to be closed.
     fn close(&mut self, now: Time, by: Time) -> bool {
         self.now = now;
-        if self.held.is_some() && !self.tx.is_settled() && now < by {
+        if now >= by {
+            self.leave();
+            return true;
+        }
+        if self.is_alive() && !self.tx.is_settled() {
             return false;
         }
-        self.leave();
-        true
+        self.end();
+        self.go_out();
+        self.held.is_none() && self.leaving.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
@@ -529,7 +623,7 @@ impl Datagram for UsnicRail {
             address: address.to_string(),
             reason,
         };
-        if self.held.is_none() {
+        if !self.is_alive() {
             return Err(bad("the rail has ended: its device is gone, or it was closed"));
         }
         let found = KINDS.iter().find_map(|kind| address.inet_of(kind));
@@ -542,20 +636,9 @@ impl Datagram for UsnicRail {
             .address
             .station(to[0].ip())
             .ok_or_else(|| bad("it is in another network, and usnic.gateway is not set"))?;
-        let peer = self.hops.len() as u32;
-        let own = self.sockets();
-        self.tx.ways.push(Headed::new(own, to));
-        to.iter().for_each(|&address| self.rx.sorter.name(address, peer));
-        if let Some(tap) = &self.tx.tap {
-            tap.peer(to);
-        }
-        self.hops.add(station, self.now, &mut self.tx);
+        let peer = self.add(to, station);
         if let Some((ip, mac)) = self.beside.iter().find(|(ip, _)| IpAddr::V4(*ip) == station) {
-            let told = Resolve::Tells {
-                about: (*ip).into(),
-                mac: *mac,
-            };
-            self.hops.hear(told, self.now, &mut self.tx);
+            self.hops.suggest((*ip).into(), *mac, &mut self.tx);
         }
         Ok(PeerIndex(peer))
     }

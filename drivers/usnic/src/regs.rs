@@ -50,6 +50,9 @@ const _: () = assert!(offset_of!(WorkQueue, error_interrupt_enable) == 0x40);
 const _: () = assert!(offset_of!(WorkQueue, error_interrupt_offset) == 0x48);
 const _: () = assert!(offset_of!(WorkQueue, error_status) == 0x50);
 
+/// The ring of devcmd2 has a work queue's registers.
+pub(crate) type CommandRing = WorkQueue;
+
 /// A receive queue. Up to `fetch` as a work queue, then not: no `dca_value` stands before the error registers.
 #[repr(C)]
 pub(crate) struct ReceiveQueue {

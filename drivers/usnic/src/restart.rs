@@ -1,10 +1,19 @@
 //! Beginning anew while a rail is open: queues off, everything told and steered again; after a step that fails, later once more,
-//! with a reset of the function before.
+//! with a reset of the function before. And the end: everything off and taken away, as far as the device obeys soon.
+//!
+//! ```text
+//!   waiting ─► somebody who steers ─► (a reset, in a thread: it takes 100 ms and more) ─► step by step ─► running
+//!      ▲                                    any of it fails │
+//!      └───────────── 50 ms to 2 s ─────────────────────────┘
+//! ```
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::time::Time;
+use doorbell_vfio::Error;
 
 use crate::bringup::{Bringup, Parts};
 use crate::open::Held;
@@ -16,17 +25,61 @@ use crate::tx::UsnicTx;
 /// After how long a step that failed is tried again; twice as long after each, up to the second.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
-/// How long a rail that leaves waits for its queues to stop.
-const QUIT: Duration = Duration::from_millis(250);
+/// Between two steps: who steers, and a device that is a process, want a core too.
+const STEP: Duration = Duration::from_micros(250);
+/// How long a rail that leaves waits for its device to obey.
+const QUIT: Duration = Duration::from_secs(1);
+
+/// A reset under way. Dropped, it is waited for: nobody touches the device meanwhile.
+#[derive(Debug)]
+struct Reset(Option<JoinHandle<Result<(), Error>>>);
+
+impl Reset {
+    fn begin(held: &Held) -> Result<Self, Trouble> {
+        let claim = Arc::clone(&held.claim);
+        let thread = std::thread::Builder::new().name("usnic-reset".to_owned());
+        let begun = thread.spawn(move || claim.reset());
+        begun.map(|thread| Self(Some(thread))).map_err(|error| {
+            Trouble::agent(
+                format!("the system has no thread for the reset of the function: {error}"),
+                "end other processes of this user, or let it have more threads (`ulimit -u`, pids.max of its cgroup)",
+            )
+        })
+    }
+
+    /// What became of it, when it is done.
+    fn ended(&mut self) -> Option<Result<(), Error>> {
+        let thread = self.0.take_if(|thread| thread.is_finished())?;
+        // A thread that panicked has reset nothing, which the steps after it find.
+        Some(thread.join().unwrap_or(Ok(())))
+    }
+}
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting,
+    Connecting,
+    Resetting(Reset),
+    Steps(Bringup),
+}
 
 /// The way back.
 #[derive(Debug)]
 pub(crate) struct Restart {
-    bringup: Option<Bringup>,
+    stage: Stage,
     at: Time,
     patience: Duration,
     failures: u32,
-    trouble: Option<String>,
+    /// What failed last, and what to do.
+    trouble: Option<(String, String)>,
 }
 
 /// The device is gone.
@@ -35,7 +88,7 @@ pub(crate) struct Gone;
 impl Restart {
     pub(crate) fn new(now: Time) -> Self {
         Self {
-            bringup: None,
+            stage: Stage::Waiting,
             at: now,
             patience: AGAIN,
             failures: 0,
@@ -45,54 +98,93 @@ impl Restart {
 
     /// The last step that failed.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+        self.trouble.as_ref().map(|(reason, _)| reason.as_str())
     }
 
-    /// When it is time for a step.
-    pub(crate) fn due(&self) -> Time {
-        if self.bringup.is_some() {
-            Time::ZERO
-        } else {
-            self.at
+    /// What to do about it.
+    pub(crate) fn fix(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|(_, fix)| fix.as_str())
+    }
+
+    /// Whether registers may be touched: not while the function is reset.
+    pub(crate) fn is_resetting(&self) -> bool {
+        matches!(self.stage, Stage::Resetting(_))
+    }
+
+    /// The reset under way, for the way out.
+    fn into_reset(self) -> Option<Reset> {
+        match self.stage {
+            Stage::Resetting(reset) => Some(reset),
+            _ => None,
         }
     }
 
-    /// One step; true when the queues run.
+    /// Who steers is there again: it is tried at once.
+    pub(crate) fn hasten(&mut self, now: Time) {
+        self.at = self.at.min(now);
+    }
+
+    /// When it is time for a step. Who waits for an agent or for a reset looks as often as a rail that runs.
+    pub(crate) fn due(&self) -> Time {
+        match self.stage {
+            Stage::Waiting | Stage::Steps(_) => self.at,
+            Stage::Connecting | Stage::Resetting(_) => Time::NEVER,
+        }
+    }
+
+    /// One step; true when the queues run. Never waits.
     pub(crate) fn step(
         &mut self,
         now: Time,
         (tx, rx, held, sleep): (&mut UsnicTx, &mut UsnicRx, &mut Held, &Sleep),
         socket: (Ipv4Addr, u16),
     ) -> Result<bool, Gone> {
-        if self.bringup.is_none() {
+        if matches!(self.stage, Stage::Waiting) {
             if now < self.at {
                 return Ok(false);
             }
-            if let Err(trouble) = self.prepare(held, sleep) {
-                return self.fail(now, &trouble);
+            self.stage = Stage::Connecting;
+        }
+        let prepared = self.prepare(held, sleep, socket);
+        let stepped = prepared.and_then(|()| match &mut self.stage {
+            Stage::Steps(bringup) if now >= self.at => {
+                self.at = now + STEP;
+                bringup.step(&mut Parts { tx, rx, held })
             }
-            self.bringup = Some(Bringup::new(held, socket));
-        }
-        let Some(bringup) = &mut self.bringup else {
-            return Ok(false);
-        };
-        match bringup.step(&mut Parts { tx, rx, held }) {
-            Ok(done) => Ok(done),
-            Err(trouble) => self.fail(now, &trouble),
-        }
+            _ => Ok(false),
+        });
+        stepped.or_else(|trouble| self.fail(now, &trouble))
     }
 
-    /// Before each try: somebody who steers, and from the second one on a device that was reset.
-    fn prepare(&mut self, held: &mut Held, sleep: &Sleep) -> Result<(), Trouble> {
-        held.steering.renew()?;
-        sleep.watch(held.steering.news());
-        if self.failures > 0 && held.claim.device().is_resettable() {
-            held.claim.reset()?;
-            held.notify_kept = 0;
-            sleep.again(&held.claim)?;
-        } else {
-            sleep.program()?;
+    /// Before the steps: somebody who steers, and from the second try on a device that was reset.
+    fn prepare(&mut self, held: &mut Held, sleep: &Sleep, socket: (Ipv4Addr, u16)) -> Result<(), Trouble> {
+        match &mut self.stage {
+            Stage::Connecting => {
+                if !held.steering.renew()? {
+                    return Ok(());
+                }
+                sleep.watch(held.steering.news());
+                if self.failures > 0 && held.claim.device().is_resettable() {
+                    self.stage = Stage::Resetting(Reset::begin(held)?);
+                    return Ok(());
+                }
+                let config = held.claim.config();
+                if config.is_bus_master()? {
+                    sleep.program()?;
+                } else {
+                    // Somebody has reset it: it may not reach memory, and has forgotten its vectors.
+                    config.set_bus_master(true)?;
+                    was_reset(held, sleep)?;
+                }
+            }
+            Stage::Resetting(reset) => {
+                let Some(ended) = reset.ended() else { return Ok(()) };
+                ended?;
+                was_reset(held, sleep)?;
+            }
+            Stage::Waiting | Stage::Steps(_) => return Ok(()),
         }
+        self.stage = Stage::Steps(Bringup::new(held, socket));
         Ok(())
     }
 
@@ -100,23 +192,64 @@ impl Restart {
         if trouble.is_gone() {
             return Err(Gone);
         }
-        self.trouble = Some(trouble.to_string());
-        self.bringup = None;
+        self.trouble = Some((trouble.to_string(), trouble.fix()));
+        self.stage = Stage::Waiting;
         self.failures += 1;
         self.at = now + self.patience;
         self.patience = (self.patience * 2).min(AGAIN_MOST);
         Ok(false)
     }
+}
 
-    /// Queues off and nothing steered any more, as far as the device obeys soon.
-    pub(crate) fn quit(tx: &mut UsnicTx, rx: &mut UsnicRx, held: &mut Held) {
-        let mut bringup = Bringup::end(held);
-        let end = Instant::now() + QUIT;
-        let mut parts = Parts { tx, rx, held };
-        while let Ok(false) = bringup.step(&mut parts) {
-            if Instant::now() >= end {
-                return;
+fn was_reset(held: &mut Held, sleep: &Sleep) -> Result<(), Trouble> {
+    forgotten(held);
+    Ok(sleep.again(&held.claim)?)
+}
+
+/// What a function that was reset has forgotten.
+fn forgotten(held: &mut Held) {
+    held.own.devcmd.forget();
+    (held.notify_kept, held.is_open) = (0, false);
+}
+
+/// The way out, after which the device is given back: the end of a reset that is under way, then the steps, within their time.
+#[derive(Default)]
+pub(crate) struct Ending {
+    reset: Option<Reset>,
+    steps: Option<(Bringup, Instant)>,
+}
+
+impl Ending {
+    /// From wherever the way back was.
+    pub(crate) fn new(restart: Option<Restart>) -> Self {
+        Self {
+            reset: restart.and_then(Restart::into_reset),
+            steps: None,
+        }
+    }
+
+    /// Whether registers may not be touched yet.
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.reset.is_some()
+    }
+
+    /// One step; true when all is done, as far as it can be. Never waits.
+    pub(crate) fn step(&mut self, tx: &mut UsnicTx, rx: &mut UsnicRx, held: &mut Held) -> bool {
+        if let Some(reset) = &mut self.reset {
+            let Some(ended) = reset.ended() else { return false };
+            self.reset = None;
+            if ended.is_ok() {
+                forgotten(held);
             }
+        }
+        let begin = || (Bringup::end(held), Instant::now() + QUIT);
+        let (steps, until) = self.steps.get_or_insert_with(begin);
+        !matches!(steps.step(&mut Parts { tx, rx, held }), Ok(false)) || Instant::now() >= *until
+    }
+
+    /// All steps, waiting for each; bounded.
+    pub(crate) fn finish(&mut self, tx: &mut UsnicTx, rx: &mut UsnicRx, held: &mut Held) {
+        while !self.step(tx, rx, held) {
             std::thread::sleep(Duration::from_micros(20));
         }
     }

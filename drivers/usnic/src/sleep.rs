@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use doorbell_vfio::{Claim, Error, Event};
+use doorbell_vfio::{Claim, Error, Event, Irq};
 use memoffset::offset_of;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -37,7 +37,16 @@ pub(crate) struct Sleep {
     /// Where the device can tell: somebody wants it back; it has failed.
     request: Option<Event>,
     error: Option<Event>,
-    armed: bool,
+    armed: Option<By>,
+    /// Nothing is woken any more.
+    is_released: bool,
+}
+
+/// What wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Interrupts,
+    Timer,
 }
 
 /// Why there is none.
@@ -64,6 +73,8 @@ impl Sleep {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // One vector serves all queues where there are not as many.
+        registers.truncate(claim.device().irq(Irq::Msix)?.count as usize);
         let mut vectors = Vec::with_capacity(registers.len());
         for _ in 0..registers.len() {
             vectors.push(Event::new()?);
@@ -86,7 +97,8 @@ impl Sleep {
             vectors,
             request,
             error,
-            armed: false,
+            armed: None,
+            is_released: false,
         };
         this.program()?;
         Ok(this)
@@ -137,13 +149,22 @@ impl Sleep {
         }
     }
 
-    /// From here on, what comes makes the set readable. What came before does not: it is looked for after this.
-    pub(crate) fn arm(&mut self) {
-        self.armed = true;
-        if self.registers.is_empty() {
+    /// From here on, what comes makes the set readable. What came before does not: it is looked for after this. A device that may not
+    /// be touched raises nothing.
+    pub(crate) fn arm(&mut self, may_touch: bool) {
+        if self.is_released {
+            return;
+        }
+        if self.registers.is_empty() || !may_touch {
+            self.armed = Some(By::Timer);
             self.set_timer(NAP);
-        } else {
-            self.mask(0);
+            return;
+        }
+        self.armed = Some(By::Interrupts);
+        self.mask(0);
+        for window in &self.registers {
+            // What is looked for after this comes after the device has seen the mask.
+            let _ = window.read32(offset_of!(Interrupt, mask));
         }
     }
 
@@ -156,14 +177,18 @@ impl Sleep {
         let _ = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Awake: no interrupt costs anything.
-    pub(crate) fn disarm(&mut self) {
-        if std::mem::take(&mut self.armed) {
-            if self.registers.is_empty() {
+    /// Awake: no interrupt costs anything. A device that may not be touched any more is masked when it is programmed anew.
+    pub(crate) fn disarm(&mut self, may_touch: bool) {
+        match self.armed.take() {
+            None => {}
+            Some(By::Timer) => {
                 self.set_timer(NEVER);
                 let _ = rustix::io::read(&self.timer, &mut [0; 8]);
-            } else {
-                self.mask(1);
+            }
+            Some(By::Interrupts) => {
+                if may_touch {
+                    self.mask(1);
+                }
                 self.vectors.iter().for_each(|event| _ = event.take());
             }
         }
@@ -186,11 +211,18 @@ impl Sleep {
             return false;
         };
         event.take();
-        claim.device().raise(doorbell_vfio::Irq::Msix, 0).is_ok() && event.wait(limit).unwrap_or(0) > 0
+        claim.device().raise(Irq::Msix, 0).is_ok() && event.wait(limit).unwrap_or(0) > 0
     }
 
-    /// Lets go of the registers.
+    /// Lets go of the registers. Nothing of the device wakes anybody any more: a model has its events open, so that closing them here
+    /// would not take them out of the set.
     pub(crate) fn release(&mut self) {
         self.registers.clear();
+        let events = self.vectors.drain(..);
+        for event in events.chain(self.request.take()).chain(self.error.take()) {
+            // One that cannot be taken out was never in.
+            let _ = epoll::delete(&self.epoll, event.as_fd());
+        }
+        self.is_released = true;
     }
 }

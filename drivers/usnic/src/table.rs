@@ -13,6 +13,7 @@ use std::fmt;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+use crate::config::Commands;
 use crate::regs::STRIDE;
 
 const MAGIC: u32 = 0x766e_6963;
@@ -171,6 +172,9 @@ impl BadTable {
             Self::Endless | Self::Beyond(_) => {
                 "reset the adapter; a firmware that goes on saying so is broken"
             }
+            Self::Missing(Kind::Devcmd | Kind::Devcmd2) => {
+                "leave usnic.commands to itself where it is set (`unset DOORBELL_USNIC_COMMANDS`); else update the adapter's firmware"
+            }
             Self::Missing(_) | Self::Few(..) => {
                 "give the function two queue pairs and two completion queues in its usNIC policy (CIMC or UCSM), and reboot the host"
             }
@@ -256,7 +260,7 @@ impl Table {
         self.places[kind.slot()]
     }
 
-    /// Whether there is enough for a rail: two of each queue, and a command block.
+    /// Whether there is enough for a rail: two of each queue, and interrupts.
     ///
     /// # Errors
     /// What is missing.
@@ -271,18 +275,26 @@ impl Table {
         if self.of(Kind::Interrupts).count == 0 {
             return Err(BadTable::Missing(Kind::Interrupts));
         }
-        self.check_commands()
+        Ok(())
     }
 
-    /// Whether there is a whole command block, which is all that a physical function needs here.
+    /// Where commands go: the block, or the ring where that is wanted or alone there. It is all that a physical function needs here.
     ///
     /// # Errors
     /// [`BadTable::Missing`].
-    pub fn check_commands(&self) -> Result<(), BadTable> {
-        if u64::from(self.of(Kind::Devcmd).count) < STRIDE {
-            return Err(BadTable::Missing(Kind::Devcmd));
+    pub fn commands(&self, wanted: Commands) -> Result<Kind, BadTable> {
+        let has = |kind: Kind| u64::from(self.of(kind).count) >= STRIDE;
+        let kind = match wanted {
+            Commands::Devcmd => Kind::Devcmd,
+            Commands::Devcmd2 => Kind::Devcmd2,
+            Commands::Auto if !has(Kind::Devcmd) && has(Kind::Devcmd2) => Kind::Devcmd2,
+            Commands::Auto => Kind::Devcmd,
+        };
+        if has(kind) {
+            Ok(kind)
+        } else {
+            Err(BadTable::Missing(kind))
         }
-        Ok(())
     }
 }
 
@@ -391,12 +403,41 @@ mod tests {
             let mut entries = WHOLE.to_vec();
             let (number, ..) = entries.remove(left_out);
             let found = Table::read(&table(&plain(), &entries), &BARS).unwrap();
-            assert_eq!(found.check(), Err(BadTable::Missing(Kind::of(number).unwrap())));
+            let missing = Err(BadTable::Missing(Kind::of(number).unwrap()));
+            assert_eq!(
+                found.check().and(found.commands(Commands::Auto).map(drop)),
+                missing
+            );
         }
         let mut few = WHOLE;
         few[2].3 = 1;
         let found = Table::read(&table(&plain(), &few), &BARS).unwrap();
         assert_eq!(found.check(), Err(BadTable::Few(Kind::Cq, 1)));
+    }
+
+    #[test]
+    fn commands_go_where_is_wanted_and_by_the_block_where_both_are_there() {
+        use Commands::{Auto, Devcmd, Devcmd2};
+        let ring = (24, 0, 0x6000, 128);
+        let both = [WHOLE.as_slice(), &[ring]].concat();
+        let alone = [&WHOLE[..4], &[ring]].concat();
+        for (entries, wanted, expected) in [
+            (&WHOLE[..], Auto, Ok(Kind::Devcmd)),
+            (&WHOLE[..], Devcmd2, Err(BadTable::Missing(Kind::Devcmd2))),
+            (&both, Auto, Ok(Kind::Devcmd)),
+            (&both, Devcmd2, Ok(Kind::Devcmd2)),
+            (&alone, Auto, Ok(Kind::Devcmd2)),
+            (&alone, Devcmd, Err(BadTable::Missing(Kind::Devcmd))),
+            (&WHOLE[..4], Auto, Err(BadTable::Missing(Kind::Devcmd))),
+        ] {
+            let found = Table::read(&table(&plain(), entries), &BARS).unwrap();
+            assert_eq!(found.commands(wanted), expected, "{wanted:?}");
+            assert!(
+                found
+                    .commands(wanted)
+                    .map_or_else(|bad| bad.fix().contains("usnic.commands"), |_| true)
+            );
+        }
     }
 
     /// Bytes of no meaning, and tables with a few bytes changed: never a panic, and never a place that is not inside.

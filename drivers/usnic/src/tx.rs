@@ -27,10 +27,15 @@ pub struct UsnicTx {
     pub(crate) done: Option<CompletionRing>,
     /// The queues are off: what is posted is lost.
     pub(crate) is_off: bool,
+    /// The queues run and nothing may pass: the link is down, the firmware has failed, or the vNIC takes less than we send. What
+    /// is posted is lost, so that the peers see what we say of ourselves.
+    pub(crate) is_down: bool,
     memory: RegionSlice,
     rooms: [usize; 2],
     pub(crate) posted: Posted,
     limit: usize,
+    /// Entries of all rings.
+    most: usize,
     /// The device makes the checksums.
     by_device: bool,
     pub(crate) stats: UsnicStats,
@@ -47,9 +52,11 @@ impl UsnicTx {
     ) -> Self {
         Self {
             ways: Vec::new(),
+            most: rings.iter().map(SendRing::entries).sum(),
             rings,
             done: Some(done),
             is_off: true,
+            is_down: false,
             memory,
             rooms: [0; 2],
             posted: [0; 2],
@@ -60,10 +67,9 @@ impl UsnicTx {
         }
     }
 
-    /// Begins anew, with all queues disabled.
+    /// Begins anew, with all queues disabled. Room that was promised is there still: the rings are empty.
     pub(crate) fn program(&mut self) -> Result<(), doorbell_vfio::Error> {
         let posted = self.posted;
-        self.rooms = [0; 2];
         if let Some(done) = &mut self.done {
             done.program(None)?;
         }
@@ -77,7 +83,9 @@ impl UsnicTx {
     #[inline]
     pub(crate) fn reap(&mut self) {
         let Some(done) = &mut self.done else { return };
-        while let Some(entry) = done.take() {
+        // No more than there are entries: a device that writes without end is not listened to for ever.
+        for _ in 0..self.most {
+            let Some(entry) = done.take() else { return };
             let ring = self
                 .rings
                 .get_mut(entry.number())
@@ -202,7 +210,7 @@ impl Transmit for UsnicTx {
         self.rooms[at] = self.rooms[at].checked_sub(1).ok_or(Refused::Full)?;
         self.posted[at] += 1;
         let id = FrameId(self.posted[at]);
-        if !way.is_known || self.is_off {
+        if !way.is_known || self.is_off || self.is_down {
             // Frames may be lost, and this one is.
             self.stats.unresolved += 1;
             self.rings[at].skip(self.posted);
@@ -220,6 +228,10 @@ impl Transmit for UsnicTx {
 
     #[inline]
     fn doorbell(&mut self) {
+        // The queues are off, and the function may be in the middle of a reset: what was posted is lost.
+        if self.is_off {
+            return;
+        }
         for ring in &mut self.rings {
             self.stats.doorbells += u64::from(ring.doorbell());
         }

@@ -136,6 +136,10 @@ impl SendRing {
         count as usize & (self.place.entries - 1)
     }
 
+    pub(crate) fn entries(&self) -> usize {
+        self.place.entries
+    }
+
     /// Entries that are free. One is never used, or a full ring would look like an empty one.
     #[inline]
     pub(crate) fn free(&self) -> usize {

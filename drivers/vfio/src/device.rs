@@ -147,6 +147,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether [`reset`](Self::reset) works.
     fn is_resettable(&self) -> bool;
 
+    /// Whether whoever is behind it has ended, without asking it anything: of a device that a process models. A device of this machine
+    /// tells by what its registers read as, and is never gone here.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// What a region is.
     ///
     /// # Errors

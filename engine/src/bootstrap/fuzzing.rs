@@ -61,9 +61,11 @@ pub fn table(body: &[u8]) -> Result<Vec<Hello>, String> {
     Ok(meeting.map_err(|error| error.to_string())?.ranks)
 }
 
-/// Reads a word of a rank on another host.
+/// Reads a word of a rank on another host, of a process that was started by a running job, and its invitation.
 pub fn word(body: &[u8]) {
     drop(serde_json::from_slice::<Word>(body));
+    drop(super::invite::parse_word(body));
+    drop(super::invite::Invitation::parse(body));
 }
 
 fn own(rank: u32) -> Hello {

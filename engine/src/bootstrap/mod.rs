@@ -8,17 +8,25 @@
 //! Ranks that do not fit together (another size, another version, a rank twice, another value of a setting that must
 //! be the same everywhere) end the meeting at once, and all are told the same sentence.
 //!
+//! Where a launcher passes on values, they meet through it instead (`launched`), and two hosts over a connection
+//! (`remote`). Processes that a running job had started meet it by an invitation (`invite`, `host`).
+//!
 //! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
 //! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
 //! same deadline. Nothing stays open afterwards: no listener, no thread.
 
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub(crate) mod host;
+pub(crate) mod invite;
 mod join;
+pub(crate) mod launched;
 pub(crate) mod remote;
 mod root;
 mod wire;
 
+#[cfg(test)]
+mod invite_tests;
 #[cfg(test)]
 mod tests;
 
@@ -112,7 +120,7 @@ impl Hello {
     }
 
     /// Whether a hello may enter the table of rank 0; the reason why not.
-    fn check(&self, zero: &Self) -> Result<(), String> {
+    pub(crate) fn check(&self, zero: &Self) -> Result<(), String> {
         if self.version != zero.version {
             return Err(format!(
                 "rank {} runs doorbell {}, rank 0 runs {}",
@@ -321,7 +329,11 @@ fn stream_socket(root: &Root) -> Result<OwnedFd, Error> {
 
 /// The user at the other end of `socket`.
 fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
-    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    // With plain numbers: the process's is 0 where it is of another pid namespace.
+    let peer = getsockopt(socket, PeerCredentials);
+    peer.map(|peer| peer.uid())
+        .map_err(|errno| rustix::io::Errno::from_raw_os_error(errno as i32))
 }
 
 fn left(started: Instant, limit: Duration) -> Option<Duration> {

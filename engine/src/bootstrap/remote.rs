@@ -50,6 +50,8 @@ pub(super) enum Word {
         key: Option<Key>,
         hello: Box<Hello>,
     },
+    /// Who all ranks are: to those that were started by a running job.
+    Table(Box<Meeting>),
     /// The rails are chosen, and open.
     Ready,
     /// There will be no job.
@@ -289,14 +291,14 @@ impl Life {
 
 /// A host as others see it: what shares memory and sockets of one name is one host, and network namespaces keep sockets
 /// apart.
-fn within_network(host: String) -> String {
+pub(crate) fn within_network(host: String) -> String {
     match std::fs::read_link("/proc/self/ns/net") {
         Ok(network) => format!("{host} {}", network.display()),
         Err(_) => host,
     }
 }
 
-fn exit_of(number: u8) -> Exit {
+pub(crate) fn exit_of(number: u8) -> Exit {
     let all = [
         Exit::Usage,
         Exit::Rail,
@@ -309,7 +311,7 @@ fn exit_of(number: u8) -> Exit {
 }
 
 /// A text of the other side that is fit to be shown: of limited length, without anything that moves a cursor.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars()
         .take(REASON_MAX)
         .map(|c| if c.is_control() { ' ' } else { c })

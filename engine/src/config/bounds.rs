@@ -2,8 +2,11 @@
 //! text and where it stands; and once more before a world is made, for values that code has set.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use doorbell_btl::BtlError;
+use doorbell_inet::Given;
+use doorbell_oob::net::{Pattern, Ports};
 use doorbell_shm::ShmConfig;
 
 use super::value::{Size, Value};
@@ -23,7 +26,8 @@ const MOST_COMMANDS: u32 = 1 << 20;
 /// settings concern one direction or one process: each sender has its own eager limit and protocol, each lane carries
 /// its own geometry, and whether pulls work is found out for each pair.
 /// A window says what may be under way in both directions, and a frame without the MAC that is expected is dropped.
-const AGREED: [&str; 3] = ["pml.unexpected", "btl.window", "btl.frame_mac"];
+/// The control plane is there at all ranks, or at none.
+const AGREED: [&str; 4] = ["pml.unexpected", "btl.window", "btl.frame_mac", "control.mode"];
 
 impl Config {
     /// The settings that must be the same at all ranks of a job, by their two names.
@@ -79,6 +83,12 @@ impl Config {
         ))
     }
 
+    /// The error of a value that could be, and cannot here.
+    pub(crate) fn unfit(&self, name: &str, expected: &str) -> Option<Error> {
+        let at = FACTS.iter().position(|fact| fact.name == name)?;
+        Some(self.refuse(at, expected.to_owned()))
+    }
+
     fn refuse(&self, at: usize, expected: String) -> Error {
         let setting = self.all()[at];
         Error::BadValue {
@@ -105,6 +115,25 @@ impl Config {
                 let commands = *self.progress.mailbox.get();
                 let refused = commands == 0 || commands > MOST_COMMANDS;
                 refused.then(|| format!("a number of commands from 1 to {MOST_COMMANDS}"))
+            }
+            "control.nics" => {
+                let text = self.control.nics.get().as_deref().unwrap_or_default();
+                let bad = text
+                    .split(',')
+                    .any(|text| text.trim().parse::<Pattern>().is_err());
+                (bad && !text.is_empty()).then(|| {
+                    "names of interfaces (`eth0`, `eth*`) and networks (`10.0.0.0/8`), with commas".to_owned()
+                })
+            }
+            "control.ports" => {
+                let text = self.control.ports.get().as_deref();
+                let bad = text.is_some_and(|text| text.parse::<Ports>().is_err());
+                bad.then(|| "a port, or two with a hyphen, as in `7200-7299`, or `any`".to_owned())
+            }
+            "control.grace" => {
+                let grace = *self.control.grace.get();
+                let bounds = Duration::from_millis(10)..=Duration::from_secs(3600);
+                (!bounds.contains(&grace)).then(|| "a time from 10 ms to 1 h".to_owned())
             }
             "pml.unexpected" => {
                 let bytes = self.pml.unexpected.get().0;
@@ -148,8 +177,19 @@ impl Config {
             }
             "igbvf.receive_ring" => ring(*self.igbvf.receive_ring.get()),
             "igbvf.send_ring" => ring(*self.igbvf.send_ring.get()),
+            "usnic.address" => {
+                let is_function = |name: &str| doorbell_usnic::Object::parse(name).is_ok();
+                let text = self.usnic.address.get().as_deref().unwrap_or_default();
+                (!Given::is_well_formed(text, is_function, true)).then(|| {
+                    "an IPv4 address of a host with its network, as 10.0.0.5/24, or one for each function, between blanks or commas, as \
+                     `0000:3b:00.1=10.0.0.5/24 0000:3b:00.2=10.0.0.6/24`"
+                        .to_owned()
+                })
+            }
             "usnic.receive_ring" => ring(*self.usnic.receive_ring.get()),
             "usnic.send_ring" => ring(*self.usnic.send_ring.get()),
+            "usnic.function" => (self.usnic.function.get())
+                .and_then(|number| outside(number, 0, 255, "a function's number at its physical one")),
             "usnic.mac" => (self.usnic.mac.get().as_deref())
                 .filter(|text| mac(text).is_none())
                 .map(|_| "a hardware address of one station, as 02:00:00:00:00:01".to_owned()),

@@ -26,7 +26,8 @@ use serde::Serialize;
 pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
 pub use value::{
-    CounterPlace, IpFamily, Mode, Protocol, Rails, Resume, Size, UsnicCommands, UsnicControl, Wait, XdpMode,
+    ControlPolicy, CounterPlace, IpFamily, Launch, Mode, Protocol, Rails, Resume, Size, UsnicCommandWay,
+    UsnicCommands, UsnicControl, Wait, XdpMode,
 };
 
 pub(crate) use bounds::mac;
@@ -105,6 +106,10 @@ settings! {
             "Where the ranks meet: `@name` (abstract Unix socket) or a path; rank 0 serves it.";
         timeout: Duration = Duration::from_secs(30), "DOORBELL_JOB_TIMEOUT",
             "How long the ranks wait for each other at the start.";
+        launch: Launch = Launch::Auto, "DOORBELL_LAUNCH",
+            "By what a process learns its rank; one that is named is used or refused. auto: the first that is there.";
+        pmix_library: Option<String> = None, "DOORBELL_PMIX_LIBRARY",
+            "The PMIx library, loaded when a launcher speaks PMIx; auto: libpmix.so.2.";
     }
     /// The ways to the peers.
     rails: RailSection {
@@ -133,6 +138,19 @@ settings! {
             "After this long without an end, a wait says once who waits for what.";
         close: Duration = Duration::from_secs(2), "DOORBELL_CLOSE",
             "How long the end of a world may take to push out what was accepted.";
+    }
+    /// The control plane beside the rails.
+    control: ControlSection {
+        mode: bool = false, "DOORBELL_CONTROL",
+            "Whether the ranks have a control plane; the same at all ranks.";
+        nics: Option<String> = None, "DOORBELL_CONTROL_NICS",
+            "Interfaces (eth0, eth*) and networks (10.0.0.0/8) that it uses, with commas; auto: loopback, for ranks of one host.";
+        ports: Option<String> = None, "DOORBELL_CONTROL_PORTS",
+            "Ports that it listens on, as in 7200-7299; auto: whichever the system gives.";
+        policy: ControlPolicy = ControlPolicy::End, "DOORBELL_CONTROL_POLICY",
+            "What follows when it has lost a rank, or its lifeline.";
+        grace: Duration = Duration::from_secs(2), "DOORBELL_CONTROL_GRACE",
+            "How long a rank may be out of reach by all ways before it is lost.";
     }
     /// Protocols above the rails.
     pml: PmlSection {
@@ -243,6 +261,10 @@ settings! {
             "The agent's socket; auto: agent.sock beside a model's sockets, /run/doorbell/usnic-BDF.sock of the physical function.";
         vf_commands: UsnicCommands = UsnicCommands::Try, "DOORBELL_USNIC_VF_COMMANDS",
             "Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE, which nobody knows it to take.";
+        commands: UsnicCommandWay = UsnicCommandWay::Auto, "DOORBELL_USNIC_COMMANDS",
+            "How the function takes commands: by its command block, or by a ring; auto: the block, where it has one.";
+        function: Option<u32> = None, "DOORBELL_USNIC_FUNCTION",
+            "The number by which its physical function knows the function; auto: the device and function number of its address less one, which is another one in a virtual machine.";
         interrupts: bool = UsnicConfig::default().interrupts, "DOORBELL_USNIC_INTERRUPTS",
             "Whether interrupts wake a sleeper, where the device has them.";
         arp: bool = UsnicConfig::default().arp, "DOORBELL_USNIC_ARP",

@@ -24,6 +24,8 @@ pub enum Origin {
     Code,
     /// An option of the program's command line.
     Option(&'static str),
+    /// The launcher that started the process.
+    Launcher(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -34,6 +36,7 @@ impl fmt::Display for Origin {
             Self::Environment(name) => write!(out, "${name}"),
             Self::Code => out.write_str("code"),
             Self::Option(name) => out.write_str(name),
+            Self::Launcher(name) => write!(out, "launcher ({name})"),
         }
     }
 }
@@ -62,6 +65,12 @@ impl<T> Setting<T> {
     pub fn set(&mut self, value: T) {
         self.value = value;
         self.origin = Origin::Code;
+    }
+
+    /// Sets what the launcher says.
+    pub(crate) fn learn(&mut self, value: T, launcher: &'static str) {
+        self.value = value;
+        self.origin = Origin::Launcher(launcher);
     }
 
     /// Where the value came from.

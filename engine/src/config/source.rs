@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use doorbell_oob::launch::pmix::VARIABLE as INVITATION;
+use doorbell_oob::launch::singleton::VARIABLE;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,7 +20,7 @@ const PREFIX: &str = "DOORBELL_";
 /// Names the file.
 pub(crate) const FILE_VARIABLE: &str = "DOORBELL_CONFIG";
 /// Variables that begin with the prefix and are no settings: read elsewhere, listed here so that they are known.
-const OTHERS: [&str; 2] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE"];
+const OTHERS: [&str; 4] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE", VARIABLE, INVITATION];
 /// Variables of test programs.
 const TEST_PREFIX: &str = "DOORBELL_TEST_";
 /// A configuration file longer than this is not one.

@@ -169,6 +169,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ),
         ("job.size", &["1", "65536", "auto"], &["0", "65537", "4294967296"]),
         ("job.timeout", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("job.launch", &["auto", "pmix", "singleton"], &["", "0", "pmi3"]),
         ("rails.list", &["", "shm", "shm,sim:1"], &["0", "1", "shm,shm"]),
         ("progress.mode", &["inline", "dedicated"], &["", "0", "1"]),
         ("progress.core", &["0", "1", "4294967295", ""], &["4294967296"]),
@@ -190,6 +191,14 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ),
         ("wait.deadline", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         ("wait.quiet", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
+        ("control.mode", &["on", "off"], &["", "2"]),
+        (
+            "control.ports",
+            &["7200", "7200-7299", "any", ""],
+            &["0", "5-1", "7200-", "70000"],
+        ),
+        ("control.policy", &["end", "tell"], &["", "0"]),
+        ("control.grace", &["10 ms", "1 h"], &["", "1 ms", "2 h"]),
         ("wait.close", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         (
             "pml.eager",
@@ -284,6 +293,16 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "63", "100", "8192"],
         ),
         ("igbvf.checksum", &["on", "off"], &["", "2"]),
+        (
+            "usnic.address",
+            &["auto", "10.0.0.5/24", "model/D/vf1=10.0.0.6/24"],
+            &[
+                "10.0.0.5",
+                "eth0=10.0.0.5/24",
+                "fd00::5/64",
+                "10.0.0.5/24 and more",
+            ],
+        ),
         ("usnic.gateway", &["auto", "10.0.0.1"], &["0", "::", "127.0.0.1"]),
         (
             "usnic.receive_ring",
@@ -301,6 +320,12 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["auto", "agent", "direct", "proxy"],
             &["", "pf"],
         ),
+        (
+            "usnic.commands",
+            &["auto", "devcmd", "devcmd2"],
+            &["", "ring", "devcmd3"],
+        ),
+        ("usnic.function", &["auto", "0", "255"], &["256", "-1", "x"]),
         ("usnic.vf_commands", &["try", "skip", "need"], &["", "on"]),
         ("usnic.interrupts", &["on", "off"], &["", "2"]),
         ("usnic.arp", &["on", "off"], &["", "2"]),
@@ -354,10 +379,11 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
     ];
     let free = [
         "job.root",
+        "job.pmix_library",
         "udp.capture",
         "igbvf.address",
-        "usnic.address",
         "usnic.agent",
+        "control.nics",
     ];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
         let (_, good, bad) = cases

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::RAILS_MAX;
+use doorbell_oob::launch::Kind;
 
 /// A type of setting.
 pub(crate) trait Value: Sized + Clone {
@@ -280,6 +281,41 @@ pub(crate) fn suggestion(nearest: &str) -> String {
 }
 
 words! {
+    /// By what a process learns its rank.
+    Launch {
+        /// The first that is there, in the order below.
+        Auto = "auto",
+        /// The variables of `doorbell run`.
+        Doorbell = "doorbell",
+        /// PMIx: mpirun of Open MPI, PRRTE, `srun --mpi=pmix`.
+        Pmix = "pmix",
+        /// PMI-2 over an inherited descriptor: `srun --mpi=pmi2`.
+        Pmi2 = "pmi2",
+        /// PMI-1 over an inherited descriptor: hydra.
+        Pmi1 = "pmi1",
+        /// Variables that tell rank and size only.
+        Environment = "environment",
+        /// Nothing: a job of one.
+        Singleton = "singleton",
+    }
+}
+
+impl Launch {
+    /// The one that is named, if one is.
+    pub(crate) fn named(self) -> Option<Kind> {
+        match self {
+            Self::Auto => None,
+            Self::Doorbell => Some(Kind::Doorbell),
+            Self::Pmix => Some(Kind::Pmix),
+            Self::Pmi2 => Some(Kind::Pmi2),
+            Self::Pmi1 => Some(Kind::Pmi1),
+            Self::Environment => Some(Kind::Environment),
+            Self::Singleton => Some(Kind::Singleton),
+        }
+    }
+}
+
+words! {
     /// Who progresses the engine.
     Mode {
         /// The caller's thread, inside calls: the lowest latency.
@@ -298,6 +334,16 @@ words! {
         Balanced = "balanced",
         /// Sleeps on a descriptor almost at once.
         Sleep = "sleep",
+    }
+}
+
+words! {
+    /// What follows when the control plane has lost a rank, or its lifeline.
+    ControlPolicy {
+        /// What waits for a lost rank ends with an error; without a lifeline, all others are lost.
+        End = "end",
+        /// Events are all that there is, and the lifeline is looked for again.
+        Tell = "tell",
     }
 }
 
@@ -358,6 +404,18 @@ words! {
         Skip = "skip",
         /// They have to work.
         Need = "need",
+    }
+}
+
+words! {
+    /// How a usNIC function takes commands.
+    UsnicCommandWay {
+        /// By the command block; by the ring where only that is there.
+        Auto = "auto",
+        /// By the block.
+        Devcmd = "devcmd",
+        /// By the ring.
+        Devcmd2 = "devcmd2",
     }
 }
 

@@ -1,14 +1,18 @@
 //! The owner of the rails and the PML: one bounded pass, sleeping, the end. The same in both modes.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Message as _, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_pml::{self as pml, Aborted, Claimed, PathReport, Pml, RailId, Rank, RequestId, WayState};
+use doorbell_pml::{
+    self as pml, Aborted, Claimed, LostReason, PathReport, Pml, RailId, Rank, RequestId, WayState,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
@@ -16,6 +20,7 @@ use super::pause::{Clock, Patience, Turn, Waiter};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
 use crate::bootstrap::remote::Life;
+use crate::control::Fates;
 use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
 use crate::raw::OneSided;
@@ -64,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) raw_completions: VecDeque<RequestId>,
     /// The connection to a rank on another host.
     pub(crate) life: Option<Life>,
+    /// Who is lost, as the control plane knows it.
+    pub(crate) fates: Fates,
     /// For foreign event loops.
     pub(crate) watch: Watch,
     /// Where a simulated clock stopped last for this rank.
@@ -138,7 +145,7 @@ impl Core {
         self.pml.progress(now)
     }
 
-    /// Whether the rank on another host has ended.
+    /// Whether a rank is known to have ended, by its connection or by the control plane.
     #[inline]
     fn look_across(&mut self, now: Time) {
         if let Some(life) = &mut self.life
@@ -146,6 +153,11 @@ impl Core {
         {
             let peer = life.peer();
             self.pml.peer_ended(now, peer, reason);
+        }
+        if self.fates.any() {
+            for rank in self.fates.take() {
+                self.pml.peer_ended(now, rank, DownReason::Control);
+            }
         }
     }
 
@@ -331,7 +343,8 @@ impl Core {
         }
         let mut life = self.life.take();
         let other = life.as_mut().and_then(Life::arm);
-        let slept = self.sleep_armed(until.since(now), [extra, other]);
+        let fates = self.fates.clone();
+        let slept = self.sleep_armed(until.since(now), [extra, other, fates.arm()]);
         self.life = life;
         if !slept {
             thread::yield_now();
@@ -342,7 +355,7 @@ impl Core {
     }
 
     /// Arms every rail and sleeps; `false` when it did not sleep.
-    fn sleep_armed(&mut self, longest: Duration, extra: [Option<BorrowedFd<'_>>; 2]) -> bool {
+    fn sleep_armed(&mut self, longest: Duration, extra: [Option<BorrowedFd<'_>>; 3]) -> bool {
         let mut fds: [Option<BorrowedFd<'_>>; WATCHED] = [None; WATCHED];
         let mut count = 0;
         let mut watch = |fd| {
@@ -532,7 +545,7 @@ impl Core {
             let facts = wanted.then(|| told::facts(&report)).flatten();
             let words: Vec<String> = facts
                 .into_iter()
-                .chain(rail.trouble(way.peer).map(str::to_owned))
+                .chain(rail.trouble(way.peer).map(Cow::into_owned))
                 .collect();
             (!words.is_empty()).then(|| format!("; {}: {}", rail.name(), words.join("; ")))
         });
@@ -571,6 +584,11 @@ impl Core {
                 ..
             } => {
                 let broken = self.broken_on_purpose(peer);
+                let remedy = if remedy == LostReason::Link.advice() && self.knows_why(peer) {
+                    "do what that rail says; a second rail or more `patience` goes on without it"
+                } else {
+                    remedy
+                };
                 Error::PeerLost {
                     why: broken.clone().unwrap_or(why) + &self.heard_of(peer),
                     peer,
@@ -584,6 +602,13 @@ impl Core {
             }
             error => error,
         }
+    }
+
+    /// Whether a rail to a rank says itself why it is down, and what to do.
+    fn knows_why(&self, rank: u32) -> bool {
+        let ways = self.ways.get(rank as usize).map_or(&[][..], |ways| ways);
+        let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
+        rails.any(|rail| rail.own_reason().is_some())
     }
 
     /// Why a peer is lost whose rails were broken by `fault.inject`.

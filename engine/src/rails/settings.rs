@@ -4,10 +4,10 @@ use doorbell_btl::BtlConfig;
 use doorbell_igbvf::{IgbvfConfig, PORT};
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
-use doorbell_usnic::{Control, UsnicConfig, VfCommands};
+use doorbell_usnic::{Commands, Control, UsnicConfig, VfCommands};
 use doorbell_xdp::{Mode, XdpConfig};
 
-use crate::config::{Config, IpFamily, UsnicCommands, UsnicControl, XdpMode, mac};
+use crate::config::{Config, IpFamily, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
 
 /// The settings of an shm rail, as a job of this configuration opens it.
 pub fn shm_config(config: &Config) -> ShmConfig {
@@ -86,8 +86,8 @@ pub(super) fn igbvf_config(config: &Config) -> IgbvfConfig {
     }
 }
 
-/// As of `igbvf`: port and MTU are those of the udp settings.
-pub(super) fn usnic_config(config: &Config) -> UsnicConfig {
+/// The settings of a usnic rail, as a job of this configuration opens it. As of `igbvf`: port and MTU are those of the udp settings.
+pub fn usnic_config(config: &Config) -> UsnicConfig {
     let (udp, usnic, default) = (udp_config(config), &config.usnic, UsnicConfig::default());
     UsnicConfig {
         address: usnic.address.get().clone(),
@@ -109,6 +109,12 @@ pub(super) fn usnic_config(config: &Config) -> UsnicConfig {
             UsnicCommands::Skip => VfCommands::Skip,
             UsnicCommands::Need => VfCommands::Need,
         },
+        commands: match usnic.commands.get() {
+            UsnicCommandWay::Auto => Commands::Auto,
+            UsnicCommandWay::Devcmd => Commands::Devcmd,
+            UsnicCommandWay::Devcmd2 => Commands::Devcmd2,
+        },
+        function: *usnic.function.get(),
         interrupts: *usnic.interrupts.get(),
         arp: *usnic.arp.get(),
         mac: usnic.mac.get().as_deref().and_then(mac),

@@ -73,6 +73,11 @@ impl<M: Message> Pml<M> {
         let Some(watch) = &mut self.core.peers[rank as usize].watch else {
             return;
         };
+        if let Some((until, reason @ LostReason::Link)) = &mut watch.alone {
+            // From here on it is no link that keeps the peer away, and it has all of its time to answer.
+            *reason = LostReason::Peer(DownReason::Silent);
+            *until = now + self.core.config.patience;
+        }
         let way = &mut watch.ways[at];
         way.back_off = BACK_OFF;
         match way.state {
@@ -292,7 +297,10 @@ impl LostReason {
     fn is_for_good(self) -> bool {
         matches!(
             self,
-            Self::Device | Self::Peer(DownReason::Closed | DownReason::Died | DownReason::Hostile)
+            Self::Device
+                | Self::Peer(
+                    DownReason::Closed | DownReason::Died | DownReason::Hostile | DownReason::Control
+                )
         )
     }
 }
@@ -311,7 +319,7 @@ impl Core {
             LostReason::Device
             | LostReason::Peer(DownReason::Silent | DownReason::Hostile | DownReason::Resources) => others,
             // What is said of the process.
-            LostReason::Peer(DownReason::Closed | DownReason::Died)
+            LostReason::Peer(DownReason::Closed | DownReason::Died | DownReason::Control)
             | LostReason::NotReclaimable
             | LostReason::Flood => false,
         };

@@ -796,6 +796,7 @@ fn errors_say_of_what_they_are_and_what_to_do_next() {
         LostReason::Peer(DownReason::Hostile),
         LostReason::Peer(DownReason::Silent),
         LostReason::Peer(DownReason::Resources),
+        LostReason::Peer(DownReason::Control),
         LostReason::Link,
         LostReason::Device,
         LostReason::NotReclaimable,

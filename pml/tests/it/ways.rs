@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::event::DownReason;
 use doorbell_pml::{LostReason, PmlError, Rank, Source, WayState};
 use doorbell_sim::{Change, Faults, SimConfig};
 
@@ -275,6 +276,22 @@ fn patience_ends_with_one_error_per_request_and_others_go_on() {
     world.wait(0, from_other).unwrap();
     assert_eq!(world.pmls[0].live_requests(), 0);
     assert!(world.pmls[0].probe(Source::Any, 0, 0, u64::MAX).is_none());
+}
+
+#[test]
+fn a_peer_that_says_nothing_when_the_link_is_back_is_lost_for_its_silence_and_not_for_the_link() {
+    let mut world = world(1, |_| ());
+    chat(&mut world, 10 * MS);
+    let plane = world.planes[0];
+    world.net.change(Change::LinkDown(plane, 0));
+    world.leap(200 * MS);
+    for (from, to) in [(0, 1), (1, 0)] {
+        world.net.change(Change::Cut { plane, from, to });
+    }
+    world.net.change(Change::LinkUp(plane, 0));
+    world.leap(7000 * MS);
+    let lost = |rank: usize, other| world.pmls[rank].peer(Rank(other)).unwrap().lost;
+    assert_eq!(lost(0, 1), Some(LostReason::Peer(DownReason::Silent)));
 }
 
 #[test]

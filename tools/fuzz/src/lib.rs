@@ -7,6 +7,8 @@
 //! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or told |
 //! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
 //! | [`oob_session`] | two encrypted sessions, by somebody on the way | what arrives is the beginning of what was sent |
+//! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault nothing is asked |
+//! | [`oob_node`] | a node of the control plane, by a neighbour that has the job's key | sends end once; memory is bounded; frames and hellos are what was written, or refused |
 //! | [`meeting`] | rank 0 and its ranks, by one of them | frames and tables are what was written, or refused |
 //! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
 //! | [`names`] | names and addresses of rails | what is accepted survives text and JSON; refusals can be shown |
@@ -28,8 +30,10 @@ pub mod lane;
 pub mod meeting;
 pub mod names;
 pub mod netlink;
+pub mod oob_node;
 pub mod oob_session;
 pub mod pcapng;
+pub mod pmi;
 pub mod pml_peer;
 mod script;
 pub mod vic;

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::class::Class;
 use crate::failure::Failure;
 use crate::job::{Job, Outcome, Stack};
-use crate::rails;
+use crate::{rails, usnic};
 
 /// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
 #[derive(Clone, Debug, Parser)]
@@ -36,6 +36,10 @@ pub struct Options {
     /// in turn; some lose a rank. The seed chooses all of it
     #[arg(long, conflicts_with_all = ["fault", "stack", "ranks", "capture"])]
     pub rails: bool,
+    /// Jobs of two ranks over usnic rails of two modelled adapters with a wire between them that loses, repeats and
+    /// damages; on the machine's clock, as root. 1,000 messages each
+    #[arg(long, conflicts_with_all = ["rails", "ranks", "jobs", "capture"])]
+    pub usnic: bool,
     /// Classes of faults; all of them when none is named
     #[arg(long, value_name = "CLASS")]
     pub fault: Vec<Class>,
@@ -70,7 +74,8 @@ Examples:
   cargo xtask simulate --fault loss10 --messages 10000
   cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it
   cargo xtask simulate --rails --seeds 1000           failover: rails die, return, are cut and part the ranks
-  cargo xtask simulate --rails --seed 7";
+  cargo xtask simulate --rails --seed 7
+  cargo xtask simulate --usnic --seeds 20             usnic rails over models of their adapter";
 
 /// Messages of a job over one rail, when none were asked for.
 const MESSAGES: usize = 100_000;
@@ -141,6 +146,9 @@ pub fn run(options: &Options) -> u64 {
     }
     if options.rails {
         return rails::command::run(options);
+    }
+    if options.usnic {
+        return usnic::command::run(options);
     }
     let classes = if options.fault.is_empty() {
         Class::EACH.to_vec()

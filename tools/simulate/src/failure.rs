@@ -34,7 +34,7 @@ pub enum Kind {
 /// A run that found something wrong, and how to see it again.
 #[derive(Debug, Error)]
 #[error(
-    "{run}, at {at} of virtual time: {kind}\n\
+    "{run}, at {at} of its clock: {kind}\n\
      again: cargo xtask simulate {again}{capture}",
     capture = .capture.as_ref().map(|path| format!("\nits end as a capture: {}", path.display())).unwrap_or_default()
 )]
@@ -43,7 +43,7 @@ pub struct Failure {
     pub run: String,
     /// The words of the command that plays it again.
     pub again: String,
-    /// The virtual time when it was found.
+    /// When it was found, on the clock of the run: a virtual one, but for usnic rails.
     pub at: Time,
     /// What it is.
     pub kind: Kind,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use doorbell::{Config, World};
 use doorbell_btl::{Btl, BtlConfig, Counters, JobKey};
+use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{Pml, PmlConfig, Rank};
+use doorbell_pml::{Pml, PmlConfig, Protocol, Rank};
 use doorbell_sim::{Change, Plane, Random, SimDatagram, SimNet, Stats};
 
 use crate::class::Class;
@@ -88,6 +89,29 @@ pub struct Outcome {
     pub sent_again: Option<u64>,
     /// Equal for equal runs.
     pub hash: u64,
+}
+
+/// A PML for each rail, rank by rank, which knows all of them.
+pub(crate) fn know_each_other<D: Datagram>(
+    seed: u64,
+    protocol: Protocol,
+    rails: Vec<(Btl<D>, Incarnation)>,
+) -> Result<Vec<Pml<Btl<D>>>, Kind> {
+    let other = |error: doorbell_pml::PmlError| Kind::Other(error.to_string());
+    let ranks = rails.len() as u32;
+    let known: Vec<_> = rails.iter().map(|(rail, life)| (rail.address(), *life)).collect();
+    let mut pmls = Vec::with_capacity(rails.len());
+    for (rank, (rail, _)) in (0..).zip(rails) {
+        let mut config = PmlConfig::new(Rank(rank), ranks, seed);
+        config.protocol = protocol;
+        let mut pml = Pml::new(config).map_err(other)?;
+        let id = pml.add_rail(rail).map_err(other)?;
+        for (peer, (address, life)) in (0..).zip(&known) {
+            pml.connect(Rank(peer), id, address, *life).map_err(other)?;
+        }
+        pmls.push(pml);
+    }
+    Ok(pmls)
 }
 
 impl Job {
@@ -190,19 +214,7 @@ impl Job {
     ) -> Result<Outcome, Kind> {
         let rails = (0..self.ranks).map(|rank| self.rail(net, shape, rank));
         let rails = rails.collect::<Result<Vec<_>, _>>()?;
-        let known: Vec<_> = rails.iter().map(|(rail, life)| (rail.address(), *life)).collect();
-        let other = |error: doorbell_pml::PmlError| Kind::Other(error.to_string());
-        let mut pmls = Vec::new();
-        for (rank, (rail, _)) in (0..).zip(rails) {
-            let mut config = PmlConfig::new(Rank(rank), self.ranks, self.seed);
-            config.protocol = shape.protocol;
-            let mut pml = Pml::new(config).map_err(other)?;
-            let id = pml.add_rail(rail).map_err(other)?;
-            for (peer, (address, life)) in (0..).zip(&known) {
-                pml.connect(Rank(peer), id, address, *life).map_err(other)?;
-            }
-            pmls.push(pml);
-        }
+        let pmls = know_each_other(self.seed, shape.protocol, rails)?;
         let mut table = Table::seat(net, plan, self, shape, pmls);
         table.play(plan, dump)?;
         table.part()?;
@@ -222,8 +234,8 @@ impl Job {
     ) -> Result<Outcome, Kind> {
         let mut config = Config::default();
         config.pml.protocol.set(match shape.protocol {
-            doorbell_pml::Protocol::Fragments => doorbell::config::Protocol::Fragments,
-            doorbell_pml::Protocol::Put => doorbell::config::Protocol::Put,
+            Protocol::Fragments => doorbell::config::Protocol::Fragments,
+            Protocol::Put => doorbell::config::Protocol::Put,
             _ => doorbell::config::Protocol::Auto,
         });
         config.counters.place.set(doorbell::config::CounterPlace::Off);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come back, see
-//! [`RailsJob`].
+//! [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the machine's clock: [`UsnicJob`].
 //!
 //! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and its last
 //! moments are kept as a capture for Wireshark.
@@ -23,8 +23,11 @@ mod plan;
 mod player;
 mod rails;
 mod shape;
+pub mod soak;
+mod usnic;
 
 pub use class::Class;
 pub use failure::{Failure, Kind};
 pub use job::{Job, Outcome, Stack};
 pub use rails::{Counts, Outcome as RailsOutcome, RailsJob};
+pub use usnic::{Adapter, UsnicJob, UsnicOutcome};

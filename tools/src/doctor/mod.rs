@@ -161,13 +161,19 @@ fn by_rail(name: RailName) -> Result<Wanted, ToolError> {
         "udp" | "xdp" if name.object().is_empty() => return Err(without()),
         "udp" => Wanted::Udp(name),
         "xdp" => Wanted::Xdp(name, true),
-        "usnic" if name.object().starts_with("model/") => Wanted::Model(name),
+        "usnic" if name.object().starts_with("model/") => {
+            doorbell_usnic::Object::parse(name.object()).map_err(ToolError::Usage)?;
+            Wanted::Model(name)
+        }
         "igbvf" | "usnic" => match name.object().parse::<Bdf>() {
             Ok(address) => Wanted::Pci(address, Some(name.kind().to_owned()), true),
             Err(_) => {
+                let like = match name.kind() {
+                    "usnic" => "`usnic:0000:3b:00.1`, or a model's, as in `usnic:model/DIR/vf0`",
+                    _ => "`igbvf:0000:01:10.0`",
+                };
                 return Err(ToolError::Usage(format!(
-                    "`{name}` names no PCI function; name one, as in `{}:0000:01:10.0`",
-                    name.kind()
+                    "`{name}` names no PCI function; name one, as in {like}"
                 )));
             }
         },
@@ -190,7 +196,7 @@ fn unknown(text: &str) -> ToolError {
     names.dedup();
     ToolError::Usage(format!(
         "`{text}` is no rail, no PCI function and no interface of this machine; its interfaces are {}, and rails are named \
-         like shm, udp:eth0, xdp:eth0 or igbvf:0000:01:10.0",
+         like shm, udp:eth0, xdp:eth0, igbvf:0000:01:10.0, usnic:0000:3b:00.1 or usnic:model/DIR/vf0",
         names.join(", ")
     ))
 }
@@ -205,9 +211,9 @@ impl Wanted {
                 system,
                 *address,
                 (kind.as_deref(), *named),
-                &[&pci::IgbvfSteps, &pci::UsnicSteps],
+                &[&pci::IgbvfSteps, &pci::UsnicSteps::new(config)],
             ),
-            Self::Model(name) => pci::model(name),
+            Self::Model(name) => pci::model(name, config),
             Self::Other(name) => other(name),
         }
     }

@@ -5,6 +5,7 @@ mod serve;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use doorbell::oob::launch::Kind;
 use doorbell::oob::{Connection, Endpoint, JobKey, Terms};
 use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
@@ -12,6 +13,7 @@ use doorbell_fabric::error::Exit;
 
 use crate::cli::{HostsArgs, MeasureArgs, ModeArg};
 use crate::error::ToolError;
+use crate::launched;
 use crate::measure::{self, Asked};
 use crate::out;
 
@@ -73,9 +75,13 @@ pub(crate) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
 
 /// The other side of such a measurement is another process, and not another rank of a job.
 fn alone(flag: &str) -> Result<(), ToolError> {
-    match std::env::var_os("DOORBELL_RANK") {
-        Some(_) => Err(ToolError::Usage(format!(
+    match launched::member()?.map(|member| member.kind) {
+        Some(Kind::Doorbell) => Err(ToolError::Usage(format!(
             "`{flag}` starts no job and joins none, but DOORBELL_RANK is set: do not use it under `doorbell run`"
+        ))),
+        Some(kind) => Err(ToolError::Usage(format!(
+            "`{flag}` starts no job and joins none, but a launcher ({kind}) has started several ranks: start one of each \
+             side, or set DOORBELL_LAUNCH=singleton"
         ))),
         None => Ok(()),
     }

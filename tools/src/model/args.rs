@@ -8,6 +8,7 @@ use doorbell_vic::{
 };
 
 use crate::cli::{seconds, whole};
+use crate::error::ToolError;
 
 /// Be a device: a process that a driver can be tried on, without hardware
 #[derive(Debug, Args)]
@@ -21,6 +22,10 @@ pub(crate) enum ModelCommand {
     /// A Cisco VIC with usNIC virtual functions, behind vfio-user sockets
     Vic(Box<VicArgs>),
 }
+
+/// Above the options of their kinds, in the help.
+const RESOURCES: &str = "What each function has, and where";
+const UNKNOWN: &str = "Choices where hardware is unknown [M]";
 
 /// What the engine does when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,7 +41,8 @@ pub(crate) enum IdleArg {
 /// Which registers are messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TrapArg {
-    /// None: all of BAR0 can be mapped; a command is BUSY only a moment after it is written
+    /// Nothing. No driver can work so, and it is refused with the reason
+    #[value(hide = true)]
     None,
     /// The page of the devcmd block
     Devcmd,
@@ -60,6 +66,8 @@ pub(crate) enum PolicyArg {
 /// A Cisco VIC with usNIC virtual functions, behind vfio-user sockets
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Then, in other terminals, whoever steers for the virtual functions, and a job over them:\n  \
+doorbell agent usnic --pf model/DIR/pf\n  doorbell pingpong --rail 'usnic:model/DIR/vf*'\n\n\
 The sockets are DIR/pf.sock, DIR/vf0.sock, DIR/vf1.sock, ...: one function each, mode 0600, in a folder of mode 0700. When all \
 can be called, one line says so, with --json one JSON object. It runs until it is interrupted, then removes what it made and \
 says what drivers did that hardware would not have forgiven. Sockets that a killed model left are replaced; a live one's are \
@@ -80,59 +88,68 @@ pub(crate) struct VicArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole::<usize>(0..=64))]
     vfs: usize,
     /// Device of the virtual functions
-    #[arg(long, value_name = "HEX", default_value = "00cf", value_parser = hex)]
+    #[arg(help_heading = RESOURCES, long, value_name = "HEX", default_value = "00cf", value_parser = hex)]
     device: u16,
     /// [M] Subsystem device of all functions: the adapter's model
-    #[arg(long, value_name = "HEX", default_value = "014d", value_parser = hex)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "HEX", default_value = "014d", value_parser = hex)]
     subsystem: u16,
     /// [M] Class of the virtual functions
-    #[arg(long, value_name = "HEX", default_value = "020000", value_parser = class)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "HEX", default_value = "020000", value_parser = class)]
     class: u32,
     /// Send queues of a function, 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
+    #[arg(help_heading = RESOURCES, long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
     wq: usize,
     /// Receive queues of a function, 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
+    #[arg(help_heading = RESOURCES, long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=64))]
     rq: usize,
     /// Completion queues of a function, 1 to 128
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=128))]
+    #[arg(help_heading = RESOURCES, long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=128))]
     cq: usize,
     /// Interrupts of a function, 1 to 63
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=63))]
+    #[arg(help_heading = RESOURCES, long, value_name = "N", default_value_t = 6, value_parser = whole::<usize>(1..=63))]
     intr: usize,
     /// [M] MSI-X vectors of a function above its interrupts
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=64))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=64))]
     spare_vectors: usize,
     /// Shuffle offsets and entries of the resource table by this seed
-    #[arg(long, value_name = "S")]
+    #[arg(help_heading = RESOURCES, long, value_name = "S")]
     layout_seed: Option<u64>,
     /// Give the resource table the header of a management vNIC
-    #[arg(long)]
+    #[arg(help_heading = RESOURCES, long)]
     management: bool,
     /// Leave out what a driver has to skip in the resource table
-    #[arg(long)]
+    #[arg(help_heading = RESOURCES, long)]
     plain: bool,
     /// Give functions a devcmd2 block, too
-    #[arg(long)]
+    #[arg(help_heading = RESOURCES, long)]
     devcmd2: bool,
     /// Give functions a window to adapter memory of this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole::<usize>(0..=16 << 20))]
+    #[arg(help_heading = RESOURCES, long, value_name = "BYTES", default_value_t = 0, value_parser = whole::<usize>(0..=16 << 20))]
     mem: usize,
+    /// Give functions blocks of group interrupts, which do nothing
+    #[arg(help_heading = RESOURCES, long)]
+    group_interrupts: bool,
+    /// Leave out the legacy pending bits
+    #[arg(help_heading = RESOURCES, long)]
+    no_pba_legacy: bool,
     /// [M] Least length of BAR0 in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = whole::<usize>(4096..=64 << 20))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = whole::<usize>(4096..=64 << 20))]
     bar: usize,
     /// [M] BAR0 has 32 bits
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     narrow_bar: bool,
     /// Registers that are messages instead of memory
     #[arg(long, value_enum, default_value_t = TrapArg::Devcmd)]
     trap: TrapArg,
     /// [M] What a virtual function's own devcmd says to commands of filters and queue pairs
-    #[arg(long, value_enum, default_value_t = PolicyArg::Real)]
+    #[arg(help_heading = UNKNOWN, long, value_enum, default_value_t = PolicyArg::Real)]
     policy: PolicyArg,
     /// [M] Virtual functions have the physical one's hardware address
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     shared_mac: bool,
+    /// [M] Second byte of all hardware addresses; models on one wire need different ones
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=255))]
+    adapter: u8,
     /// MTU, 68 to 9000
     #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = whole::<u16>(68..=9000))]
     mtu: u16,
@@ -140,70 +157,73 @@ pub(crate) struct VicArgs {
     #[arg(long, value_name = "MBPS", default_value_t = 40_000)]
     speed: u32,
     /// [M] How long a device command is BUSY
-    #[arg(long, value_name = "US", default_value_t = 200)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 200)]
     devcmd_us: u64,
     /// [M] How long one is that its caller does not wait for; Linux's enic bears nothing
-    #[arg(long, value_name = "US", default_value_t = 0)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 0)]
     nowait_us: u64,
     /// [M] How long OPEN, INIT and resets go on
-    #[arg(long, value_name = "US", default_value_t = 1000)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 1000)]
     two_part_us: u64,
     /// [M] From enable to running
-    #[arg(long, value_name = "US", default_value_t = 5)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 5)]
     enable_us: u64,
     /// [M] From the end of enable to the end of running
-    #[arg(long, value_name = "US", default_value_t = 50)]
+    #[arg(help_heading = UNKNOWN, long, value_name = "US", default_value_t = 50)]
     disable_us: u64,
     /// Hold completions of sends so long, and see whether descriptors or bytes change meanwhile
     #[arg(long, value_name = "US", default_value_t = 0)]
     recheck_us: u64,
     /// [M] Queue pairs that are not enabled may transmit
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     transmit_without_qp: bool,
     /// [M] A virtual function receives only after ENABLE on its own devcmd
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     vf_needs_enable: bool,
     /// [M] Error number of a virtual function's own OPEN, INIT, ENABLE and the like; 0: they are done
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=12))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=12))]
     vf_open_error: u8,
     /// [M] CAPABILITY answers a command that is not there with status ERROR
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     capability_by_error: bool,
     /// Numbers of device commands that this firmware does not have
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     without: Vec<u16>,
     /// [M] The highest type of filter, 0 to 3
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(0..=3))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(0..=3))]
     filter_type: u32,
     /// [M] Filters that the adapter has room for
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole::<usize>(1..=65_535))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 64, value_parser = whole::<usize>(1..=65_535))]
     filters: usize,
     /// [M] ADD_FILTER is error 9 while the link is down
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     filter_needs_link: bool,
     /// [M] Filters go when the link does
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     link_loses_filters: bool,
     /// [M] Frames that are too long are dropped without a word
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     silent_drop: bool,
     /// [M] Most descriptors of a frame
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole::<usize>(1..=4095))]
+    #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 64, value_parser = whole::<usize>(1..=4095))]
     fragments: usize,
     /// [M] A send descriptor's length of 0 means 16384
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     zero_is_16k: bool,
     /// [M] Interrupts fire as long as they have credits
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     gated_by_credits: bool,
-    /// [M] Posting on a receive queue before it is enabled is a violation
-    #[arg(long)]
+    /// [M] Posting on a receive queue before it is enabled is a violation, and what was posted so is not taken
+    #[arg(help_heading = UNKNOWN, long)]
     future: bool,
+    /// [M] A doorbell that was lost is heard when the same index is written again, and not only with another one
+    #[arg(help_heading = UNKNOWN, long)]
+    same_index: bool,
     /// [M] Disabling a used receive queue once is a violation (with --trap all)
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     strict_disable: bool,
     /// [M] Ring registers that are written while a queue runs take effect, wrongly
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     stale_cache: bool,
     /// The hint of a 64-bit doorbell has to fit the descriptor (with --trap all)
     #[arg(long)]
@@ -212,28 +232,31 @@ pub(crate) struct VicArgs {
     #[arg(long)]
     any_bus_master: bool,
     /// [M] A continuation buffer where a frame starts stops the queue
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     no_skip: bool,
     /// [M] No function level reset in the configuration space
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     no_flr: bool,
     /// [M] OPEN, INIT and ENABLE in any order
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     any_order: bool,
     /// [M] Unknown commands that nobody waits for end without ERROR
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     nowait_silent: bool,
     /// [M] The same filter twice for one function is taken
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     twin_filters: bool,
     /// [M] The oldest filter wins, instead of the most specific
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     oldest_filter: bool,
     /// [M] QP_ENABLE of a queue that is not programmed is done
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     qp_without_ring: bool,
+    /// [M] The loopback bit of a send descriptor means nothing
+    #[arg(help_heading = UNKNOWN, long)]
+    no_loopback: bool,
     /// [M] Accesses of other widths and alignments are done all the same (with messages)
-    #[arg(long)]
+    #[arg(help_heading = UNKNOWN, long)]
     loose_access: bool,
     /// What the engine does when there is nothing to do
     #[arg(long, value_enum, default_value_t = IdleArg::Sleep)]
@@ -256,6 +279,9 @@ pub(crate) struct VicArgs {
     /// End after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
+    /// At the end, also tell of functions that did nothing
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Say it as JSON: one object when ready, one at the end
     #[arg(long)]
     pub(crate) json: bool,
@@ -275,6 +301,19 @@ fn class(text: &str) -> Result<u32, String> {
 }
 
 impl VicArgs {
+    /// Whether it makes sense to begin.
+    pub(crate) fn check(&self) -> Result<(), ToolError> {
+        match self.trap {
+            TrapArg::None => Err(ToolError::Usage(
+                "`--trap none` cannot work: in memory, BUSY is set a moment after a command is written, and a driver that gives one \
+                 after another (OPEN and its OPEN_STATUS) writes over the first before anybody has seen it; leave it out, or give devcmd, \
+                 control or all"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// What the model is told, with a script of faults.
     pub(crate) fn options(&self, script: String) -> Options {
         Options {
@@ -287,6 +326,7 @@ impl VicArgs {
                 speed: self.speed,
                 mtu: self.mtu,
                 shared_mac: self.shared_mac,
+                adapter: self.adapter,
                 ..Identity::default()
             },
             counts: Counts {
@@ -302,9 +342,10 @@ impl VicArgs {
                 strange: !self.plain,
                 devcmd2: self.devcmd2,
                 mem: self.mem,
+                group_interrupts: self.group_interrupts,
+                pba_legacy: !self.no_pba_legacy,
                 bar: self.bar,
                 wide: !self.narrow_bar,
-                ..LayoutOptions::default()
             },
             trap: match self.trap {
                 TrapArg::None => Trap::None,
@@ -363,6 +404,7 @@ impl VicArgs {
             zero_is_16k: self.zero_is_16k,
             gated_by_credits: self.gated_by_credits,
             future: self.future,
+            same_index: self.same_index,
             strict_disable: self.strict_disable,
             stale_cache: self.stale_cache,
             strict_hint: self.strict_hint,
@@ -375,6 +417,7 @@ impl VicArgs {
             oldest_filter: self.oldest_filter,
             qp_without_ring: self.qp_without_ring,
             loose_access: self.loose_access,
+            loopback: !self.no_loopback,
         }
     }
 }

@@ -33,11 +33,17 @@ struct Ready<'a> {
 #[derive(Debug, Serialize)]
 struct Over<'a> {
     schema: &'static str,
+    version: &'static str,
     summary: &'a Summary,
+    /// The first ones, whole.
+    violations: &'a [Violation],
+    /// How many more there were.
+    not_listed: u64,
 }
 
 /// `doorbell model vic`.
 pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
+    args.check()?;
     // Before sockets are made, so that they are removed whenever it is told to go.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -56,9 +62,9 @@ pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
             left => std::thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK))),
         }
     }
-    let list = model.violations().list();
+    let violations = model.violations().clone();
     let summary = model.stop();
-    tell(args, &summary, &list)?;
+    tell(args, &summary, &violations.list())?;
     let is_bad = args.strict && !summary.violations.is_empty();
     Ok(if is_bad { Exit::Verdict } else { Exit::Done }.into())
 }
@@ -131,17 +137,34 @@ fn announce(args: &VicArgs, model: &Model) -> Result<(), ToolError> {
 }
 
 fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), ToolError> {
+    let shown = &list[..list.len().min(SHOWN)];
+    let not_listed = summary.violations.values().sum::<u64>() - shown.len() as u64;
     if args.json {
         return out::print(&json(&Over {
             schema: "doorbell.model-vic-end/1",
+            version: env!("CARGO_PKG_VERSION"),
             summary,
+            violations: shown,
+            not_listed,
         })?);
     }
     let mut text = String::new();
-    for (name, counters) in &summary.functions {
+    for (name, counters) in summary.functions.iter() {
+        if !args.all && counters.is_zero() {
+            continue;
+        }
         text += &format!(
             "{name}: {} frames sent, {} received, {} met no filter, {} found no buffer, {} with errors\n",
             counters.sent, counters.received, counters.dropped, counters.no_bufs, counters.errors
+        );
+    }
+    if text.is_empty() {
+        text += "no frames\n";
+    }
+    if summary.overflowed > 0 {
+        text += &format!(
+            "{} frames were lost because the script held back too many\n",
+            summary.overflowed
         );
     }
     if summary.violations.is_empty() {
@@ -150,8 +173,11 @@ fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), Too
     for (kind, count) in &summary.violations {
         text += &format!("{count} x {kind}\n");
     }
-    for violation in list.iter().take(SHOWN) {
+    for violation in shown {
         text += &format!("  {violation}\n");
+    }
+    if not_listed > 0 {
+        text += &format!("  and {not_listed} more; --violations FILE has the first 256 of each kind\n");
     }
     out::print(&text)
 }

@@ -21,6 +21,8 @@ use crate::cli::KeepArgs;
 use crate::error::ToolError;
 use crate::place::FOLDER;
 
+/// Before the number of a group that has ended.
+const FORGET_WORD: &str = "forget ";
 /// Before the name of a folder.
 const FOLDER_WORD: &str = "folder ";
 /// The launcher's last word when it looked after everything itself.
@@ -59,6 +61,11 @@ impl Keeper {
         self.tell(&group.as_raw_nonzero().to_string());
     }
 
+    /// A rank's process group has ended, while the job goes on: its number may come again for others.
+    pub(crate) fn forget(&mut self, group: Pid) {
+        self.tell(&format!("{FORGET_WORD}{}", group.as_raw_nonzero()));
+    }
+
     /// From now on a folder belongs to the job: it is removed when the launcher is killed.
     pub(crate) fn watch_folder(&mut self, folder: &Path) {
         // A name that the keeper could misread is not told.
@@ -90,9 +97,12 @@ pub(crate) fn keep_job(args: &KeepArgs) -> Result<ExitCode, ToolError> {
         if line == DONE {
             return Ok(Exit::Done.into());
         }
-        match line.strip_prefix(FOLDER_WORD) {
-            Some(folder) => folders.push(PathBuf::from(folder)),
-            None => groups.extend(number(&line)),
+        if let Some(folder) = line.strip_prefix(FOLDER_WORD) {
+            folders.push(PathBuf::from(folder));
+        } else if let Some(gone) = line.strip_prefix(FORGET_WORD) {
+            groups.retain(|group| Some(*group) != number(gone));
+        } else {
+            groups.extend(number(&line));
         }
     }
     let until = Instant::now() + PATIENCE;

@@ -13,10 +13,15 @@
 //! the kernel kills the ranks (the parent-death signal that `exec-rank` asks for), and the keeper kills what they
 //! started: the module `keep` says what it can find and what not.
 
+mod crew;
+mod crews;
 mod exec;
-mod job;
+mod hosts;
+pub(crate) mod job;
+mod judge;
 pub(crate) mod keep;
 mod prefix;
+mod rank;
 pub(crate) mod watch;
 
 use std::ffi::OsString;
@@ -29,6 +34,7 @@ use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
 
 pub(crate) use exec::exec_rank;
+pub(crate) use hosts::daemon;
 pub(crate) use keep::keep_job;
 
 /// What becomes of the ranks' output.
@@ -63,7 +69,7 @@ pub(crate) struct Launch {
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
     let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
-    job::launch(&Launch {
+    let launch = Launch {
         ranks: args.ranks,
         cores: cores(args.bind, args.ranks),
         variables: rails.into_iter().collect(),
@@ -75,7 +81,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
             Output::Prefixed
         },
         timeout: args.timeout.map(Duration::from_secs_f64),
-    })
+    };
+    match &args.hosts {
+        Some(list) => hosts::launch(&launch, list, args),
+        None => job::launch(&launch),
+    }
 }
 
 /// Launches a job that another command made up.

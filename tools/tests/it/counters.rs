@@ -12,6 +12,12 @@ fn read(process: u32) -> Option<Value> {
     let out = finish(at(None, &["counters", "--json", &process.to_string()]));
     if out.status.code() == Some(2) {
         sentence(&out.stderr);
+        let nothing: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(
+            nothing["ranks"],
+            Value::Array(Vec::new()),
+            "still what a program can read"
+        );
         return None;
     }
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -91,4 +97,31 @@ fn a_process_that_is_no_rank_is_told() {
     let (status, words) = fails(at(None, &["counters", &std::process::id().to_string()]));
     assert_eq!(status, Some(2));
     assert!(words.contains("is no rank that counts"), "{words}");
+    let (status, words) = fails(at(None, &["counters", "4194305"]));
+    assert_eq!(status, Some(2));
+    assert!(words.contains("there is no process 4194305"), "{words}");
+}
+
+#[test]
+fn a_process_of_another_user_is_told() {
+    const TEST: &str = "doorbell::it::counters::a_process_of_another_user_is_told";
+    if !rustix::process::geteuid().is_root() {
+        return crate::common::skipped(TEST, "another user needs root");
+    }
+    let mut other = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "600"])
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(40);
+    let words = loop {
+        let (status, words) = fails(at(None, &["counters", &other.id().to_string()]));
+        assert_eq!(status, Some(2));
+        // Until it has become that user's.
+        if words.contains("of another user (number 65534)") || Instant::now() > end {
+            break words;
+        }
+    };
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(words.contains("run as that user"), "{words}");
 }

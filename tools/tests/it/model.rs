@@ -69,7 +69,67 @@ fn a_model_says_where_it_is_and_leaves_nothing() {
     assert_eq!(end(child, rustix::process::Signal::TERM), Some(0));
     let over: Value = serde_json::from_str(&line(&mut out)).unwrap();
     assert_eq!(over["summary"]["functions"]["vf2"]["sent"], 0);
+    fits(
+        &ready,
+        include_str!("../../../bench/schema/model-vic-1.schema.json"),
+    );
+    fits(
+        &over,
+        include_str!("../../../bench/schema/model-vic-end-1.schema.json"),
+    );
     assert!(!folder.exists());
+}
+
+fn fits(value: &Value, schema: &str) {
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let faults: Vec<String> = schema.iter_errors(value).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// What it says at its end: functions in the order of their numbers, and those that did nothing only when asked.
+#[test]
+fn the_summary_is_in_order_and_says_nothing_of_nothing() {
+    let run = |more: &[&str]| {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("vic");
+        let mut words = vec![
+            "--dir",
+            folder.to_str().unwrap(),
+            "--vfs",
+            "11",
+            "--seconds",
+            "0.1",
+        ];
+        words.extend(more);
+        let (mut child, mut out) = start(&words);
+        let mut said = String::new();
+        out.read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+        said
+    };
+    let lines = |said: &str| said.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(&run(&[])), ["no frames", "no violations"]);
+    let all = lines(&run(&["--all"]));
+    let names: Vec<&str> = all
+        .iter()
+        .filter_map(|line| Some(line.split_once(':')?.0))
+        .collect();
+    assert_eq!(names[..4], ["pf", "vf0", "vf1", "vf2"]);
+    assert_eq!(names[10..], ["vf9", "vf10"]);
+    let json = run(&["--json"]);
+    let at = |name: &str| json.find(&format!("\"{name}\":{{")).unwrap();
+    assert!(at("vf2") < at("vf10"), "{json}");
+}
+
+#[test]
+fn what_no_driver_can_work_with_is_refused_with_the_reason() {
+    let out = Command::new(env!("CARGO_BIN_EXE_doorbell"))
+        .args(["model", "vic", "--trap", "none"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("BUSY") && said.contains("devcmd"), "{said}");
 }
 
 #[test]
@@ -115,6 +175,17 @@ fn a_script_is_read_before_anything_is_made_and_may_end_the_model() {
     let said = String::from_utf8(out.stderr).unwrap();
     assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("line 2") && said.contains("`explode`"), "{said}");
+    // A queue that this model does not have, though others may.
+    std::fs::write(&script, "# one\nalways vf1.cq6 wrong-color").unwrap();
+    let out = run();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(
+        ["line 2", "`cq6`", "cq0 to cq5"]
+            .iter()
+            .all(|word| said.contains(word)),
+        "{said}"
+    );
     std::fs::write(&script, "at 200ms model die # as a crash would\n").unwrap();
     assert_eq!(run().status.code(), Some(0));
     assert!(!folder.exists());

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -37,6 +37,12 @@ impl Service {
         // It goes on talking to nobody.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         Self { child, said }
+    }
+
+    /// As a crash would.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn end(&mut self) -> Option<i32> {
@@ -87,6 +93,189 @@ fn measured(
     more(&mut command);
     let child = command.spawn().unwrap();
     (server, child)
+}
+
+/// What `doorbell doctor` says of a rail, and its status.
+fn doctor(folder: &Path, rail: &str, settings: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = doorbell(folder, &["doctor", rail]);
+    command.env("COLUMNS", "1000").envs(settings.iter().copied());
+    let output = command.output().unwrap();
+    (output.status.code(), text(&output))
+}
+
+/// Each thing that is missing, in the order in which one meets it: what is told, and that what is told mends it.
+#[test]
+fn what_is_missing_is_told_with_what_starts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let rail = "usnic:model/D/vf0";
+    let tells = |settings: &[(&str, &str)], status: i32, words: &[&str]| {
+        let (found, said) = doctor(here, rail, settings);
+        assert!(
+            found == Some(status) && words.iter().all(|word| said.contains(word)),
+            "{words:?}: {said}"
+        );
+    };
+    tells(&[], 1, &["D/vf0.sock", "doorbell model vic --dir D"]);
+    let early = doorbell(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"])
+        .output()
+        .unwrap();
+    assert_eq!(early.status.code(), Some(3), "{}", text(&early));
+    assert!(
+        text(&early).contains("doorbell model vic --dir D"),
+        "{}",
+        text(&early)
+    );
+    let mut model = Service::start(here, &["model", "vic", "--dir", "D", "--vfs", "2"]);
+    tells(
+        &[],
+        1,
+        &["broken   rings", "doorbell agent usnic --pf model/D/pf"],
+    );
+    let early = doorbell(here, &["pingpong", "--rail", "usnic:model/D/vf*", "--sizes", "8"])
+        .output()
+        .unwrap();
+    assert_eq!(early.status.code(), Some(3), "{}", text(&early));
+    assert!(
+        text(&early).contains("`doorbell agent usnic --pf model/D/pf`"),
+        "{}",
+        text(&early)
+    );
+    let mut agent = Service::start(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"]);
+    tells(&[], 0, &["vf0: usable", "another function of the model"]);
+    // Who comes right behind another one finds its functions free.
+    for _ in 0..3 {
+        tells(&[], 0, &["usable"]);
+    }
+    // The settings are those that a rail has.
+    tells(
+        &[("DOORBELL_USNIC_AGENT", "none.sock")],
+        1,
+        &["broken   agent", "none.sock"],
+    );
+    tells(
+        &[("DOORBELL_USNIC_CONTROL", "direct")],
+        1,
+        &["usnic.control is direct", "broken   rings"],
+    );
+    tells(
+        &[("DOORBELL_USNIC_ADDRESS", "10.0.0.5")],
+        2,
+        &["usnic.address", "10.0.0.5/24"],
+    );
+    tells(
+        &[(
+            "DOORBELL_USNIC_ADDRESS",
+            "model/D/vf0=10.9.8.7/24 model/D/vf1=10.9.8.6/24",
+        )],
+        0,
+        &["10.9.8.7", "usable"],
+    );
+    // One that is killed leaves its socket: the next one takes its place.
+    agent.kill();
+    assert!(here.join("D/agent.sock").exists());
+    tells(
+        &[],
+        1,
+        &[
+            "broken   agent",
+            "nobody listens at D/agent.sock any more",
+            "--pf model/D/pf",
+        ],
+    );
+    let mut agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
+    tells(&[], 0, &["usable"]);
+    model.kill();
+    tells(
+        &[],
+        1,
+        &[
+            "broken   device",
+            "nobody listens at D/vf0.sock any more",
+            "doorbell model vic --dir D",
+        ],
+    );
+    let mut model = Service::start(here, &["model", "vic", "--dir", "D", "--vfs", "1"]);
+    assert!(!here.join("D/vf1.sock").exists(), "of the one that was killed");
+    let (status, said) = doctor(here, "usnic:model/D/vf1", &[]);
+    assert!(
+        status == Some(1) && said.contains("the model there has vf0"),
+        "{said}"
+    );
+    // The agent has outlived its physical function, and finds the next one.
+    let begun = Instant::now();
+    loop {
+        let (status, said) = doctor(here, rail, &[]);
+        if status == Some(0) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{said}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // With nobody else to ask, a frame goes to itself and comes back by the switch.
+    tells(&[], 0, &["usable", "to its own address"]);
+    assert_eq!((agent.end(), model.end()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_link_that_is_down_and_frames_that_are_lost_are_told() {
+    for (script, words) in [
+        ("at 0s link down", ["broken   link", "script"]),
+        ("always switch drop", ["broken   frames", "0 of 64 bytes"]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        std::fs::write(here.join("faults"), script).unwrap();
+        let _model = Service::start(here, &["model", "vic", "--dir", "D", "--script", "faults"]);
+        let _agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
+        let (status, said) = doctor(here, "usnic:model/D/vf*", &[]);
+        assert!(
+            status == Some(1) && words.iter().all(|word| said.contains(word)),
+            "{said}"
+        );
+    }
+}
+
+/// Nobody reads what the agent says any more: it ends as when it is told to.
+#[test]
+fn an_agent_ends_when_its_output_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let _model = Service::start(here, &["model", "vic", "--dir", "D"]);
+    let mut child = doorbell(here, &["agent", "usnic", "--pf", "model/D/pf"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert!(said.starts_with("agent of"), "{said}");
+    // Reader and pipe are gone now.
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output).as_str()), (Some(0), ""));
+    assert!(!here.join("D/agent.sock").exists());
+}
+
+/// Its process killed in the middle of a job: ranks say that the device is gone, and not that a cable is.
+#[test]
+fn a_model_that_is_killed_is_a_device_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut model = Service::start(here, &["model", "vic", "--dir", "D"]);
+    let _agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
+    let words = ["--no-reference", "--sizes", "8", "--seconds", "60"];
+    let (_server, job) = measured(here, &["usnic:model/D/vf1"], &["usnic:model/D/vf0"], |measure| {
+        measure.args(words);
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    model.kill();
+    let said = text(&job.wait_with_output().unwrap());
+    assert!(
+        said.contains("the device of its last rail is gone") && said.contains("process that models it"),
+        "{said}"
+    );
 }
 
 #[test]

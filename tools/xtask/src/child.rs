@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
@@ -18,6 +18,9 @@ use crate::error::Error;
 /// How often a running child is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long a child beside others may take to end what it started, when nobody waits for it any more.
+const LEAVE: Duration = Duration::from_secs(5);
+
 /// How a child ended.
 #[derive(Debug)]
 pub enum Ended {
@@ -27,13 +30,24 @@ pub enum Ended {
     TimedOut,
 }
 
-/// Starts children, one at a time.
+/// Starts children, one at a time, and one that runs beside them.
 ///
-/// At the end of each child, all other children of this process are ended too: a process has one nursery, and starts
-/// nothing beside it.
+/// At the end of each child, all other children of this process are ended too, but for that one: a process has one
+/// nursery, and starts nothing beside it.
 #[derive(Debug)]
 pub struct Nursery {
     interrupted: Arc<AtomicBool>,
+    /// Who is not swept away with others.
+    spared: Mutex<Option<Pid>>,
+}
+
+/// A child that runs beside others, until it is waited for or dropped.
+#[derive(Debug)]
+pub struct Beside<'n> {
+    nursery: &'n Nursery,
+    child: Child,
+    began: Instant,
+    bound: Duration,
 }
 
 impl Nursery {
@@ -45,7 +59,30 @@ impl Nursery {
         }
         // Where this is refused, processes in foreign sessions are not swept; nothing else is lost.
         let _ = process::set_child_subreaper(Some(process::getpid()));
-        Ok(Self { interrupted })
+        Ok(Self {
+            interrupted,
+            spared: Mutex::new(None),
+        })
+    }
+
+    /// Starts `command` as [`Nursery::run`] does, and does not wait for it. One at a time.
+    pub fn beside(&self, command: &mut Command, log: &File, bound: Duration) -> Result<Beside<'_>, Error> {
+        let child = start(command, log)?;
+        self.spare(Some(Pid::from_child(&child)));
+        Ok(Beside {
+            nursery: self,
+            child,
+            began: Instant::now(),
+            bound,
+        })
+    }
+
+    fn spare(&self, child: Option<Pid>) {
+        *self.spared.lock().unwrap_or_else(PoisonError::into_inner) = child;
+    }
+
+    fn spared(&self) -> Option<Pid> {
+        *self.spared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `command` with no input and with both outputs in `log`, for at most `bound`.
@@ -58,20 +95,18 @@ impl Nursery {
         bound: Duration,
         watch: &mut dyn FnMut(Duration),
     ) -> Result<Ended, Error> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        let start = |source| Error::Start { program, source };
-        let (out, err) = match (log.try_clone(), log.try_clone()) {
-            (Ok(out), Ok(err)) => (out, err),
-            (Err(error), _) | (_, Err(error)) => return Err(start(error)),
-        };
-        command
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .process_group(0);
         let began = Instant::now();
-        let mut child = command.spawn().map_err(start)?;
-        let group = Pid::from_child(&child);
+        let mut child = start(command, log)?;
+        self.wait(&mut child, (began, bound), watch)
+    }
+
+    fn wait(
+        &self,
+        child: &mut Child,
+        (began, bound): (Instant, Duration),
+        watch: &mut dyn FnMut(Duration),
+    ) -> Result<Ended, Error> {
+        let group = Pid::from_child(child);
         let timed_out = loop {
             if has_ended(group) {
                 break false;
@@ -80,18 +115,61 @@ impl Nursery {
                 break true;
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                sweep(&mut child, group);
+                sweep(child, group, self.spared());
                 return Err(Error::Interrupted(began.elapsed()));
             }
             watch(began.elapsed());
             std::thread::sleep(LOOK);
         };
-        let status = sweep(&mut child, group);
+        let status = sweep(child, group, self.spared());
         match status {
             Some(status) if !timed_out => Ok(Ended::Exit(status)),
             _ => Ok(Ended::TimedOut),
         }
     }
+}
+
+impl Beside<'_> {
+    /// Waits for it, as [`Nursery::run`] does; its time counts from its start.
+    pub fn wait(mut self, watch: &mut dyn FnMut(Duration)) -> Result<Ended, Error> {
+        self.nursery.spare(None);
+        self.nursery
+            .wait(&mut self.child, (self.began, self.bound), watch)
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.nursery.spare(None);
+        // Once it was waited for, nothing is left, and its number may be another's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let group = Pid::from_child(&self.child);
+            // What it started is ended best by itself.
+            let _ = process::kill_process_group(group, Signal::TERM);
+            let asked = Instant::now();
+            while !has_ended(group) && asked.elapsed() < LEAVE {
+                std::thread::sleep(LOOK);
+            }
+            sweep(&mut self.child, group, None);
+        }
+    }
+}
+
+/// Starts a program in a group of its own, without input.
+fn start(command: &mut Command, log: &File) -> Result<Child, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |source| Error::Start {
+        program: program.clone(),
+        source,
+    };
+    let out = log.try_clone().map_err(failed)?;
+    let err = log.try_clone().map_err(failed)?;
+    command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .process_group(0);
+    command.spawn().map_err(failed)
 }
 
 /// Whether the child has ended; it is not reaped, so that its group's number stays its own.
@@ -100,20 +178,22 @@ fn has_ended(child: Pid) -> bool {
     !matches!(process::waitid(WaitId::Pid(child), options), Ok(None))
 }
 
-/// Kills the child's whole group, reaps the child, then kills whatever it left to us.
-fn sweep(child: &mut Child, group: Pid) -> Option<ExitStatus> {
+/// Kills the child's whole group, reaps the child, then kills whatever it left to us, but for one.
+fn sweep(child: &mut Child, group: Pid, spared: Option<Pid>) -> Option<ExitStatus> {
     // Failing means that the group is empty already.
     let _ = process::kill_process_group(group, Signal::KILL);
     let status = child.wait().ok();
     // Each killed orphan may hand us its own children: a few rounds, never without end.
     for _ in 0..20 {
-        while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
-        let orphans = children();
+        let mut orphans = children();
+        orphans.retain(|orphan| Some(*orphan) != spared);
         if orphans.is_empty() {
             break;
         }
         for orphan in orphans {
             let _ = process::kill_process(orphan, Signal::KILL);
+            // One that takes longer is met again in the next round.
+            let _ = process::waitpid(Some(orphan), WaitOptions::NOHANG);
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` runs every test of the project and counts them, `arrows` keeps the floors, the unsafe rooms
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
-//! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `links` measures
+//! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures
 //! the udp rail between two hosts, `rails` breaks links under several of them, `instructions` counts what a message
 //! costs, `lab` proves in emulated machines what needs other NICs and kernels.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod links;
 mod lock;
 mod rails;
 mod simulate;
+mod soak;
 mod test;
 mod tree;
 mod workspace;
@@ -62,6 +63,13 @@ enum Command {
     /// Attack parsers and protocols with inputs that are made up
     #[command(after_help = fuzz::HELP)]
     Fuzz(fuzz::Options),
+    /// Exchange mixed messages for a long time, and see that nothing is wrong and nothing grows
+    // Its options are those of the program that it starts.
+    #[command(disable_help_flag = true)]
+    Soak {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Play whole jobs over a faulty simulated network, and check every message
     // Its options are those of the program that it starts.
     #[command(disable_help_flag = true)]
@@ -84,6 +92,7 @@ Examples:
   cargo xtask instructions             what a small message costs, with one rail and with three
   cargo xtask lab                      emulated NICs and other kernels, in virtual machines
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
+  cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; its --help says more
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
 
 /// The whole program: reads the command line, runs one command, and returns 0 or 1.
@@ -110,6 +119,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Instructions(options) => instructions::run(&workspace, &options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
+        Command::Soak { arguments } => soak::run(&workspace, &arguments),
         Command::Simulate { arguments } => simulate::run(&workspace, &arguments),
     }
 }
@@ -133,6 +143,7 @@ mod tests {
             "lab",
             "fuzz",
             "simulate",
+            "soak",
         ] {
             assert!(
                 help.contains(&format!("cargo xtask {command}")),

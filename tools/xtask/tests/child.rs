@@ -75,6 +75,59 @@ fn an_interrupt_ends_the_child_and_says_so() {
     assert!(matches!(outcome, Err(Error::Interrupted(_))), "{outcome:?}");
 }
 
+#[test]
+fn one_beside_outlives_the_others_and_leaves_nothing_either() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let limit = Duration::from_secs(60);
+    let mut aside = Command::new("sh");
+    aside.args(["-c", "read word <\"$0\"; sleep 3020 & echo $!; exit 4"]);
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("go");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    aside.arg(&pipe);
+    let aside = nursery.beside(&mut aside, file.as_file(), limit).unwrap();
+    let log = tempfile::tempfile().unwrap();
+    for script in ["exit 0", "sleep 3021 & exit 0"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let ended = nursery.run(&mut command, &log, limit, &mut |_| {}).unwrap();
+        assert!(
+            matches!(ended, Ended::Exit(status) if status.success()),
+            "{ended:?}"
+        );
+    }
+    // Only one that is alive still reads this.
+    std::fs::write(&pipe, "go\n").unwrap();
+    let ended = aside.wait(&mut |_| {}).unwrap();
+    assert!(
+        matches!(ended, Ended::Exit(status) if status.code() == Some(4)),
+        "{ended:?}"
+    );
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!(is_gone(&text), "sleep {text} is still there");
+}
+
+#[test]
+fn one_beside_that_nobody_waits_for_is_ended() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$; exec sleep 3022"]);
+    let aside = nursery
+        .beside(&mut command, file.as_file(), Duration::from_secs(60))
+        .unwrap();
+    let said = || std::fs::read_to_string(file.path()).unwrap();
+    while said().is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(aside);
+    assert!(is_gone(&said()), "sleep {} is still there", said());
+}
+
 fn is_gone(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.is_empty() || !stat.contains("(sleep)")

@@ -214,6 +214,9 @@ fn a_physical_function_that_begins_anew_is_asked_again_and_frames_pass_again() {
     let first = pair.post(Channel::Data, b"before");
     assert_eq!(pair.frame(Channel::Data), b"before");
     let mut events = Vec::new();
+    let (tx, _) = pair.a.split();
+    let promised = tx.reserve(Channel::Priority, 4);
+    assert_eq!(promised, 4);
     pair.at_a.be(|manner| manner.answers = false);
     pair.at_a.reset();
     pair.until("it is down", |pair| {
@@ -234,6 +237,15 @@ fn a_physical_function_that_begins_anew_is_asked_again_and_frames_pass_again() {
         "nothing is kept by a device that forgot it"
     );
     assert!(lost > first);
+    let (tx, _) = pair.a.split();
+    for _ in 0..promised {
+        tx.post(Channel::Priority, PeerIndex(0), &[], Body::Bytes(b"promised"))
+            .expect("room that was promised before");
+    }
+    tx.doorbell();
+    for _ in 0..promised {
+        assert_eq!(pair.frame(Channel::Priority), b"promised");
+    }
     for channel in [Channel::Priority, Channel::Data] {
         pair.post(channel, b"after");
         assert_eq!(pair.frame(channel), b"after");

@@ -4,6 +4,8 @@
 //!   Lab::pair      a: v0 10.77.0.1, fd77::1 ───────────────────────────── b: v0 10.77.0.2, fd77::2
 //!   Lab::switched  a: v0 10.77.0.1 ── r0 ─ switch ─ r1 ── b: v0 10.77.0.2     loses what goes past the hosts' kernels, too
 //!   Lab::routed    a: v0 10.77.1.1, fd77:1::1 ── router ── narrow ────── b: v0 10.77.2.1, fd77:2::1
+//!   Lab::four      a, b, c, d: v0 10.77.0.1 to .4, all on one switch
+//!   Lab::chain     a: v0 10.77.1.1 ── 10.77.1.2 v1 b v0 fd77:2::1 ── fd77:2::2 v1 c v0 10.77.3.1 ── 10.77.3.2 v1 d
 //! ```
 //!
 //! The namespaces are named with this process's id and go with the [`Lab`], also when a test panics. Other crates' tests
@@ -113,6 +115,48 @@ impl Lab {
         Some(lab)
     }
 
+    /// Four hosts on one switch.
+    pub fn four(test: &str, mtu: usize) -> Option<Self> {
+        let lab = Self::hosts(test, 5, false)?;
+        let switch = lab.name(4);
+        lab.must(&format!("-n {switch} link add bridge type bridge"));
+        lab.must(&format!("-n {switch} link set bridge up"));
+        for host in 0..4 {
+            let name = lab.name(host);
+            lab.must(&format!(
+                "link add v0 netns {name} mtu {mtu} type veth peer name r{host} netns {switch} mtu {mtu}"
+            ));
+            lab.must(&format!("-n {switch} link set r{host} master bridge up"));
+            lab.address(host, INTERFACE, &[format!("10.77.0.{}/24", host + 1)]);
+        }
+        (0..4).for_each(|host| lab.wait_until_up(host, INTERFACE));
+        Some(lab)
+    }
+
+    /// Four hosts, each linked to the next: an IPv4 network, a link that has IPv6 alone, and another IPv4 network. Nobody
+    /// routes between them.
+    pub fn chain(test: &str, mtu: usize) -> Option<Self> {
+        let lab = Self::hosts(test, 4, false)?;
+        let addresses = [
+            ["10.77.1.1/24", "10.77.1.2/24"],
+            ["fd77:2::1/64", "fd77:2::2/64"],
+            ["10.77.3.1/24", "10.77.3.2/24"],
+        ];
+        for (host, [here, there]) in addresses.into_iter().enumerate() {
+            let (one, next) = (lab.name(host), lab.name(host + 1));
+            lab.must(&format!(
+                "link add v0 netns {one} mtu {mtu} type veth peer name v1 netns {next} mtu {mtu}"
+            ));
+            lab.address(host, "v0", &[here.to_owned()]);
+            lab.address(host + 1, "v1", &[there.to_owned()]);
+        }
+        for host in 0..3 {
+            lab.wait_until_up(host, "v0");
+            lab.wait_until_up(host + 1, "v1");
+        }
+        Some(lab)
+    }
+
     /// Gives both hosts their addresses on one link.
     fn on_one_link(&self) {
         for side in [0, 1] {
@@ -170,7 +214,12 @@ impl Lab {
             names: Vec::new(),
             routed,
         };
-        for host in ["a", "b", "r"].into_iter().take(count) {
+        let hosts = if count > 3 {
+            ["a", "b", "c", "d", "r"]
+        } else {
+            ["a", "b", "r", "", ""]
+        };
+        for host in hosts.into_iter().take(count) {
             lab.must(&format!("netns add {}", name(host)));
             lab.names.push(name(host));
             lab.must(&format!("-n {} link set lo up", name(host)));

@@ -143,6 +143,10 @@ impl Function {
                 self.rq[instance].ring.disables += 1;
                 self.io.registers.put(at, value);
             }
+            resource::RQ if within == registers::queue::POSTED && context.options.behaviour.future => {
+                self.io.registers.put(at, value);
+                self.rq[instance].ring.watch_early(&mut self.io, context);
+            }
             _ => self.io.registers.put(at, value),
         }
     }

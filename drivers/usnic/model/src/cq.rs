@@ -131,10 +131,22 @@ impl Cq {
             Some(Action::WrongType(kind)) => entry.0[15] = kind & 0x7f,
             _ => {}
         }
+        if fault == Some(Action::Overrun) {
+            return self.overrun(io, context, entry);
+        }
         self.place(io, context, entry, fault);
         if fault == Some(Action::DuplicateEntry) {
             self.place(io, context, entry, None);
         }
+    }
+
+    /// As if completions had come faster than they are read: a lap of entries and one more, over whatever stands there.
+    fn overrun(&mut self, io: &mut Io, context: &Context, entry: Entry) {
+        for _ in 0..=self.size {
+            self.place(io, context, entry, None);
+        }
+        // It was none of the driver's doing.
+        self.proved = self.written;
     }
 
     /// Writes an entry where the next one belongs; only the colour is missing.

@@ -21,6 +21,16 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The file of violations.
+    #[error(
+        "could not write violations to `{}`: {source}; name a file in a folder that is there and yours with `--violations`", path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Another model serves there.
     #[error(
         "another process serves `{}` already, or it is no socket; end it, or name another folder with `--dir`", path.display()

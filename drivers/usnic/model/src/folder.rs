@@ -35,13 +35,25 @@ impl Folder {
             Err(error) => return Err(failed("make the folder", error)),
         };
         let found = fs::symlink_metadata(&path).map_err(|error| failed("look at the folder", error))?;
-        let is_mine = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
-        if !is_mine || found.mode() & 0o077 != 0 {
-            let why = "it is no folder of this user that others are kept out of (mode 0700)";
+        let why = match found.mode() & 0o7777 {
+            _ if !found.is_dir() => Some("it is no folder".to_owned()),
+            _ if found.uid() != rustix::process::geteuid().as_raw() => {
+                Some(format!("it is of another user (number {})", found.uid()))
+            }
+            mode if mode & 0o077 != 0 => Some(format!(
+                "others may enter it (mode {mode:04o}), and who calls a function gets the memory of its driver; \
+                 `chmod 700` it"
+            )),
+            _ => None,
+        };
+        if let Some(why) = why {
             return Err(failed(
                 "use the folder",
                 io::Error::new(io::ErrorKind::PermissionDenied, why),
             ));
+        }
+        if !is_ours {
+            sweep(&path);
         }
         Ok(Self {
             path,
@@ -58,9 +70,8 @@ impl Folder {
             path: path.clone(),
             source,
         };
-        if let Ok(there) = fs::symlink_metadata(&path) {
-            let refused = UnixStream::connect(&path).err().map(|error| error.kind());
-            if !there.file_type().is_socket() || refused != Some(io::ErrorKind::ConnectionRefused) {
+        if fs::symlink_metadata(&path).is_ok() {
+            if !is_dead(&path) {
                 return Err(Error::Occupied { path });
             }
             fs::remove_file(&path).map_err(|error| failed("replace the socket", error))?;
@@ -81,6 +92,29 @@ impl Drop for Folder {
         }
         if self.is_ours {
             let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Whether it is a socket that nobody listens at any more.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
+    let refused = UnixStream::connect(path).err().map(|error| error.kind());
+    is_socket && refused == Some(io::ErrorKind::ConnectionRefused)
+}
+
+/// Takes away what a killed model, perhaps a larger one, and a killed agent of it left: who looks for any function finds sockets.
+fn sweep(folder: &Path) {
+    let is_ours = |name: &str| {
+        let name = name.strip_suffix(".sock");
+        let number = name.and_then(|name| name.strip_prefix("vf"));
+        matches!(name, Some("pf" | "agent")) || number.is_some_and(|number| number.parse::<u16>().is_ok())
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_str().is_some_and(is_ours) && is_dead(&path) {
+            // What cannot be removed is told by whoever needs its place.
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -120,13 +154,65 @@ mod tests {
     }
 
     #[test]
+    fn all_dead_sockets_of_a_folder_go_and_nothing_else() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("vic");
+        fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        let at = |name: &str| path.join(name);
+        let dead = [
+            "pf.sock",
+            "vf0.sock",
+            "vf11.sock",
+            "agent.sock",
+            "mine.sock",
+            "vfx.sock",
+        ];
+        for name in dead {
+            drop(UnixListener::bind(at(name)).unwrap());
+        }
+        let live = UnixListener::bind(at("vf3.sock")).unwrap();
+        // A live agent's packets go by another kind of socket.
+        fs::remove_file(at("agent.sock")).unwrap();
+        let agent = rustix::net::socket(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            None,
+        )
+        .unwrap();
+        let address = rustix::net::SocketAddrUnix::new(at("agent.sock")).unwrap();
+        rustix::net::bind(&agent, &address).unwrap();
+        rustix::net::listen(&agent, 1).unwrap();
+        fs::write(at("vf5.sock"), "a file").unwrap();
+        drop(Folder::new(Some(&path)).unwrap());
+        let left = |name: &str| at(name).exists();
+        assert!(!left("pf.sock") && !left("vf0.sock") && !left("vf11.sock"));
+        assert!(
+            ["mine.sock", "vfx.sock", "vf3.sock", "vf5.sock", "agent.sock"]
+                .into_iter()
+                .all(left)
+        );
+        drop(agent);
+        drop(Folder::new(Some(&path)).unwrap());
+        assert!(!left("agent.sock") && left("mine.sock"));
+        drop(live);
+    }
+
+    #[test]
     fn a_folder_that_others_may_enter_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("open");
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let error = Folder::new(Some(&path)).unwrap_err().to_string();
-        assert!(error.contains("0700"), "{error}");
+        assert!(error.contains("0755") && error.contains("chmod 700"), "{error}");
+        let file = base.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(
+            Folder::new(Some(&file))
+                .unwrap_err()
+                .to_string()
+                .contains("no folder")
+        );
         assert!(Folder::new(Some(&base.path().join("a/b"))).is_err());
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Adapter {
     pub(crate) link: Link,
     /// Notify areas are torn until then.
     pub(crate) torn: u64,
+    /// Frames that were lost because too many were held back.
+    pub(crate) overflowed: u64,
 }
 
 impl Adapter {
@@ -148,7 +150,7 @@ impl Function {
             index as u8
         };
         // Locally administered, of one station.
-        let mac = [0x02, 0x00, 0x56, 0x49, 0x43, last];
+        let mac = [0x02, options.identity.adapter, 0x56, 0x49, 0x43, last];
         let mut function = Self {
             index,
             io,
@@ -205,6 +207,11 @@ impl Function {
     /// Registers as they are after a reset: all zero, the table at their begin. \[M\]
     pub(crate) fn put_table(&mut self) {
         self.io.registers.fill(0);
+        self.write_table();
+    }
+
+    /// The table alone, as faults have it; queues go on beside it.
+    pub(crate) fn write_table(&mut self) {
         self.io.registers.put_bytes(0, &self.layout.table());
         self.spoil_table();
     }
@@ -279,28 +286,27 @@ impl Function {
     }
 
     pub(crate) fn enable_qp(&mut self, context: &Context, qp: u64) -> Result<(), u8> {
-        let index = self.qp(context, qp)?;
+        let index = self.qp(qp)?;
+        // Its receive queue has to be programmed. \[M\]
+        let at = self.layout.find(resource::RQ, index).ok_or(errno::INVALID)?;
+        let is_programmed = self.io.registers.get(at + crate::registers::queue::RING_SIZE) != 0;
+        if !is_programmed && !context.options.behaviour.qp_without_ring {
+            return Err(errno::BAD_STATE);
+        }
         self.qps |= 1 << index;
         Ok(())
     }
 
-    pub(crate) fn disable_qp(&mut self, context: &Context, qp: u64) -> Result<(), u8> {
-        let index = self.qp(context, qp)?;
-        self.qps &= !(1 << index);
+    /// Of one that is not enabled, too: who begins anew after a reset does not know what is left. \[M\]
+    pub(crate) fn disable_qp(&mut self, qp: u64) -> Result<(), u8> {
+        self.qps &= !(1 << self.qp(qp)?);
         Ok(())
     }
 
-    /// A queue pair by its receive queue, which has to be programmed. \[M\]
-    fn qp(&self, context: &Context, qp: u64) -> Result<usize, u8> {
-        let index = usize::try_from(qp)
-            .ok()
-            .filter(|index| *index < self.rq.len())
-            .ok_or(errno::INVALID)?;
-        let at = self.layout.find(resource::RQ, index).ok_or(errno::INVALID)?;
-        match self.io.registers.get(at + crate::registers::queue::RING_SIZE) {
-            0 if !context.options.behaviour.qp_without_ring => Err(errno::BAD_STATE),
-            _ => Ok(index),
-        }
+    /// A queue pair by its receive queue.
+    fn qp(&self, qp: u64) -> Result<usize, u8> {
+        let index = usize::try_from(qp).ok();
+        index.filter(|index| *index < self.rq.len()).ok_or(errno::INVALID)
     }
 
     /// Writes the notify area, and rings its interrupt on a change; false where it cannot be written.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use crate::fault::{Faults, script};
+use crate::fault::{Bounds, Faults, script};
 use crate::line::{Line, Message};
 use crate::options::{Behaviour, Options, Policy, Timing, Trap};
 use crate::registers::resource;
@@ -272,7 +272,7 @@ impl Scene {
         const RULES: &[&str] = &[
             "every 2 frames switch corrupt times 9",
             "every 3 frames switch fragment times 9",
-            "every 2 frames switch pad 20000 times 9",
+            "every 2 frames switch pad 9000 times 9",
             "every 2 frames switch reorder times 9",
             "every 2 frames switch tag times 9",
             "every 2 frames switch bad-udp times 9",
@@ -286,13 +286,13 @@ impl Scene {
             "at 0s link down",
             "at 0s link up",
             "at 0s link torn 1us",
-            "at 0s vf0 table-cut 900",
+            "at 0s vf0 table-cut 5",
             "at 0s vf0 missing 1",
             "at 0s vf0 removed",
             "at 0s pf reset",
         ];
         let rule = RULES[usize::from(script.byte()) % RULES.len()];
-        let rules = script::parse(rule, FUNCTIONS).expect("it is one of ours");
+        let rules = script::parse(rule, &Bounds::of(FUNCTIONS)).expect("it is one of ours");
         self.world.context.faults.add(rules);
     }
 

@@ -295,6 +295,8 @@ impl Io {
         }
         match context.faults.ask(Point::Interrupt, self.index, index) {
             Some(Action::Lost) => {}
+            // One that is late already tells of this event, too.
+            Some(Action::Late(_)) if self.late.iter().any(|(_, late)| *late == index) => {}
             Some(Action::Late(wait)) => self.late.push((context.after(wait), index)),
             _ => self.signal(index),
         }

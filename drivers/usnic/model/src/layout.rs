@@ -189,6 +189,11 @@ impl Layout {
         self.entries.len()
     }
 
+    /// The types of its entries.
+    pub(crate) fn kinds(&self) -> Vec<u8> {
+        self.entries.iter().map(|entry| entry.kind).collect()
+    }
+
     /// Offset in BAR0 of an instance; `None` where the function has no such.
     pub(crate) fn find(&self, kind: u8, index: usize) -> Option<usize> {
         let entry = self.entry(kind)?;

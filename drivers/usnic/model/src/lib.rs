@@ -62,7 +62,7 @@ mod world;
 mod wq;
 
 pub use error::Error;
-pub use model::{Counters, Model, Socket, Summary};
+pub use model::{Counters, Functions, Model, Socket, Summary};
 pub use options::{
     Behaviour, BridgeTo, Counts, Identity, Idle, LayoutOptions, Options, Policy, Timing, Trap,
 };

@@ -203,9 +203,10 @@ impl Line {
 
     /// Refuses whoever calls while another client is served: the answer to its first message, if it comes soon.
     pub(crate) fn refuse(&self, error: i32) {
+        // Less than a second, within which the model ends when it is told to.
         let limit = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
+            tv_sec: 0,
+            tv_nsec: 500_000_000,
         };
         let mut waits = [PollFd::new(&self.socket, PollFlags::IN)];
         if rustix::event::poll(&mut waits, Some(&limit)) == Ok(1) {

@@ -148,6 +148,13 @@ impl Shared {
         self.map.word32(at).swap(value, Ordering::AcqRel)
     }
 
+    /// Leaves something else where this stands; false where something else has come there meanwhile.
+    pub(crate) fn replace(&self, at: usize, this: u32, other: u32) -> bool {
+        let word = self.map.word32(at);
+        word.compare_exchange(this, other, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
     /// Any bytes of it.
     pub(crate) fn bytes(&self, at: usize, to: &mut [u8]) {
         self.map.read(at, to);
@@ -234,6 +241,7 @@ mod tests {
         shared.put(0x10, 0x1122_3344);
         shared.put(0x14, 5);
         assert_eq!((shared.get64(0x10), shared.swap(0x14, 0)), (0x5_1122_3344, 5));
+        assert!(shared.replace(0x14, 0, 9) && !shared.replace(0x14, 0, 7) && shared.get(0x14) == 9);
         assert!(rustix::fs::ftruncate(shared.file(), 0).is_err(), "sealed");
         let other = Window::new(shared.file(), false).unwrap();
         shared.put64(4096 + 8, 7);

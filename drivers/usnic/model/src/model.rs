@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::bridge::Bridge;
 use crate::engine;
 use crate::error::Error;
-use crate::fault::{Faults, script};
+use crate::fault::{Bounds, Faults, script};
 use crate::folder::Folder;
 use crate::function::Function;
 use crate::options::Options;
@@ -50,13 +50,51 @@ pub struct Counters {
     pub errors: u64,
 }
 
+impl Counters {
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What each function did: the physical one first, then the virtual ones by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Functions(Vec<(String, Counters)>);
+
+impl Functions {
+    /// Names and counters, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Counters)> {
+        self.0.iter().map(|(name, counters)| (name.as_str(), counters))
+    }
+}
+
+impl std::ops::Index<&str> for Functions {
+    type Output = Counters;
+
+    /// # Panics
+    /// Where the model has no such function.
+    fn index(&self, name: &str) -> &Counters {
+        let found = self.iter().find(|(known, _)| *known == name);
+        found.expect("a function of the model").1
+    }
+}
+
+impl Serialize for Functions {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
 /// What a model did, all in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// By function, since the model began.
-    pub functions: BTreeMap<String, Counters>,
+    pub functions: Functions,
     /// How many violations there were of each kind.
     pub violations: BTreeMap<Kind, u64>,
+    /// Frames that a script held back, and that were lost because there were too many of them.
+    pub overflowed: u64,
 }
 
 /// A running model. Dropped, it ends: sockets and the folder that it made are removed.
@@ -68,6 +106,7 @@ pub struct Model {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<World>>,
     violations: Violations,
+    bounds: Bounds,
 }
 
 impl std::fmt::Debug for Model {
@@ -88,7 +127,8 @@ impl Model {
         let mut folder = Folder::new(options.dir.as_deref())?;
         let violations = Violations::new(options.violations.as_deref())?;
         let faults = Faults::default();
-        faults.add(script::parse(&options.script, options.vfs + 1)?);
+        let bounds = Bounds::new(&options);
+        faults.add(script::parse(&options.script, &bounds)?);
         let bridge = options.bridge.as_ref().map(Bridge::open).transpose()?;
         let names = std::iter::once("pf".to_owned()).chain((0..options.vfs).map(|vf| format!("vf{vf}")));
         let mut listeners = Vec::new();
@@ -121,6 +161,7 @@ impl Model {
             stop,
             thread: Some(thread),
             violations,
+            bounds,
         };
         for (function, listener) in listeners.into_iter().enumerate() {
             let door = Door::open(function, listener, post.clone()).map_err(system("serve a socket"))?;
@@ -154,13 +195,19 @@ impl Model {
     /// # Errors
     /// [`Error::Script`] with the line that is wrong.
     pub fn inject(&self, text: &str) -> Result<(), Error> {
-        let rules = script::parse(text, self.sockets.len())?;
+        let rules = script::parse(text, &self.bounds)?;
         // One that has ended has no more faults.
         self.ask(move |world| {
             world.context.faults.add(rules);
             world.deeds();
         });
         Ok(())
+    }
+
+    /// How many rules of faults have not acted yet, so that a test of a fault knows whether there was one. `None` from a model that
+    /// has ended.
+    pub fn unfired(&self) -> Option<usize> {
+        self.ask(|world| world.context.faults.unfired())
     }
 
     /// Whether it still serves: a fault may have ended it.
@@ -195,6 +242,7 @@ impl Model {
         for door in self.doors.drain(..) {
             door.close();
         }
+        self.violations.finish();
         world
     }
 }
@@ -219,8 +267,9 @@ impl World {
             (function.io.name.clone(), counters)
         };
         Summary {
-            functions: self.functions.iter().map(of).collect(),
+            functions: Functions(self.functions.iter().map(of).collect()),
             violations: self.context.violations.counts(),
+            overflowed: self.adapter.overflowed,
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct Identity {
     pub mtu: u16,
     /// \[M\] Every virtual function has the physical one's hardware address, instead of its own.
     pub shared_mac: bool,
+    /// \[M\] The second byte of all hardware addresses: models on one wire have different ones.
+    pub adapter: u8,
 }
 
 impl Default for Identity {
@@ -97,6 +99,7 @@ impl Default for Identity {
             speed: 40_000,
             mtu: 9000,
             shared_mac: false,
+            adapter: 0,
         }
     }
 }
@@ -174,7 +177,7 @@ impl Default for LayoutOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// None: all of BAR0 can be mapped. BUSY is set a moment after a command is written, so a driver that looks too early takes it for
-    /// done; only for drivers that cannot send messages.
+    /// done, and one that does not wait at all (NOWAIT) writes the next over it: only for clients that wait until cmd reads zero.
     None,
     /// The devcmd block (a page of its own) is messages, everything else is memory.
     Devcmd,
@@ -256,8 +259,12 @@ pub struct Behaviour {
     pub zero_is_16k: bool,
     /// 4.4 \[I\]: an interrupt fires as long as its credits are above zero, instead of once an event.
     pub gated_by_credits: bool,
-    /// 4.8: posting on a receive queue before it is enabled is a violation, as future firmware has it.
+    /// 4.8: posting on a receive queue before it is enabled is a violation, as future firmware has it, and what was posted so is not
+    /// taken: the queue has nothing until its posted index is written again. Of memory (see [`Trap`]) it is only known where it is seen
+    /// before the queue is enabled, which takes up to some microseconds.
     pub future: bool,
+    /// 4.7: a doorbell that was lost (a fault, or `future`) is heard when the same index is written again; otherwise it takes another one.
+    pub same_index: bool,
     /// 4.8: a receive queue that was used and is disabled only once is a violation, and keeps one stale descriptor.
     pub strict_disable: bool,
     /// 4.7: ring registers that are written while the queue runs take effect, wrongly, as in a real descriptor cache.
@@ -280,6 +287,8 @@ pub struct Behaviour {
     pub qp_without_ring: bool,
     /// 8.3: accesses of other widths and alignments are done (and recorded), instead of dropped and read as ones.
     pub loose_access: bool,
+    /// 8.5: a send descriptor's loopback bit takes a frame back to its own function, and nowhere else; otherwise it means nothing.
+    pub loopback: bool,
     /// 8.6: unused continuation buffers before the next start are skipped; otherwise they stop the queue.
     pub skip_unused: bool,
 }
@@ -301,6 +310,7 @@ impl Default for Behaviour {
             zero_is_16k: false,
             gated_by_credits: false,
             future: false,
+            same_index: false,
             strict_disable: false,
             stale_cache: false,
             strict_hint: false,
@@ -312,6 +322,7 @@ impl Default for Behaviour {
             oldest_filter: false,
             qp_without_ring: false,
             loose_access: false,
+            loopback: true,
             skip_unused: true,
         }
     }

@@ -34,6 +34,8 @@ const DATA_BOOL: u32 = 1 << 1;
 const DATA_EVENTFD: u32 = 1 << 2;
 const ACTION_TRIGGER: u32 = 1 << 5;
 const IRQ_EVENTFD: u32 = 1 << 0;
+/// Answers that are held back at a time; others are given at once.
+const LATE_MOST: usize = 256;
 /// VFIO_IRQ_INFO_NORESIZE is not said: vectors are set up one at a time.
 const UNMAP_ALL: u32 = 1 << 2;
 
@@ -70,6 +72,7 @@ impl World {
     pub(crate) fn message(&mut self, index: usize, message: Message) {
         if message.header.command == command::DMA_UNMAP
             && let Some(Action::UnmapLate(time)) = self.context.faults.ask(Point::Unmap, index, 0)
+            && self.late.len() < LATE_MOST
         {
             self.late.push((self.context.after(time), index, message));
             return;

@@ -5,14 +5,15 @@
 //! ```
 //!
 //! A client that goes, however it does, ends its line; the engine resets the function then, as the kernel does when a device is
-//! given back. Who calls at that moment waits until it is done; who calls while another is there is told so (EBUSY).
+//! given back. Who calls at that moment waits until it is done; who calls while another is there is told so (EBUSY). Callers wait
+//! beside each other: one that says nothing keeps nobody else.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ use crate::world::World;
 
 /// How long a caller waits for the client before it to be gone.
 const HANDOVER: Duration = Duration::from_millis(1500);
+
+/// Callers of one function at a time, those who wait included.
+const CALLERS: usize = 32;
 
 /// What the engine is told.
 pub(crate) enum Mail {
@@ -69,23 +73,44 @@ impl Post {
 /// Whether a client is there.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
-    taken: Mutex<bool>,
+    state: Mutex<State>,
     left: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    is_taken: bool,
+    /// Nobody is served any more.
+    is_over: bool,
+}
+
 impl Seat {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the seat, waiting a little for who is leaving.
     fn take(&self) -> bool {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.left.wait_timeout_while(taken, HANDOVER, |taken| *taken);
-        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        !std::mem::replace(&mut taken, true)
+        let waits = |state: &mut State| state.is_taken && !state.is_over;
+        let waited = self.left.wait_timeout_while(self.state(), HANDOVER, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !state.is_over && !std::mem::replace(&mut state.is_taken, true)
     }
 
     /// The function is as new.
     pub(crate) fn leave(&self) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.state().is_taken = false;
         self.left.notify_all();
+    }
+
+    /// Nobody waits any more.
+    fn end(&self) {
+        self.state().is_over = true;
+        self.left.notify_all();
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().is_over
     }
 }
 
@@ -94,7 +119,39 @@ pub(crate) struct Door {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     stop: OwnedFd,
-    line: Arc<Mutex<Option<Arc<Line>>>>,
+    served: Arc<Served>,
+}
+
+/// Whom one function serves.
+#[derive(Debug, Default)]
+struct Served {
+    seat: Arc<Seat>,
+    line: Mutex<Option<Arc<Line>>>,
+}
+
+impl Served {
+    /// A caller, from its first word to its last.
+    fn serve(&self, function: usize, caller: &Arc<Line>, post: &Post) {
+        if !self.seat.take() {
+            if !self.seat.is_over() {
+                caller.refuse(libc::EBUSY);
+            }
+            return;
+        }
+        *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(caller));
+        if self.seat.is_over() {
+            // Whoever ended it may have looked for a line before there was one.
+            caller.close();
+        }
+        read(function, caller, post, Arc::clone(&self.seat));
+    }
+
+    fn end(&self) {
+        self.seat.end();
+        if let Some(line) = self.line.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            line.close();
+        }
+    }
 }
 
 impl Door {
@@ -102,21 +159,21 @@ impl Door {
     pub(crate) fn open(function: usize, listener: UnixListener, post: Post) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let line = Arc::new(Mutex::new(None));
-        let current = Arc::clone(&line);
+        let served = Arc::new(Served::default());
+        let all = Arc::clone(&served);
         let serve = move || {
-            let seat = Arc::new(Seat::default());
             let mut readers: Vec<JoinHandle<()>> = Vec::new();
             while let Some(socket) = accept(&listener, &stop) {
                 readers.retain(|reader| !reader.is_finished());
-                let caller = Arc::new(Line::new(socket));
-                if !seat.take() {
-                    caller.refuse(libc::EBUSY);
+                if readers.len() >= CALLERS {
+                    // Its line ends.
                     continue;
                 }
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&caller));
-                let (post, seat) = (post.clone(), Arc::clone(&seat));
-                readers.push(std::thread::spawn(move || read(function, &caller, &post, seat)));
+                let caller = Arc::new(Line::new(socket));
+                let (post, all) = (post.clone(), Arc::clone(&all));
+                let reader = std::thread::Builder::new().spawn(move || all.serve(function, &caller, &post));
+                // Without a thread to spare its line ends, too.
+                readers.extend(reader.ok());
             }
             for reader in readers {
                 // One that panicked has said so.
@@ -129,17 +186,15 @@ impl Door {
         Ok(Self {
             thread,
             stop: stopped,
-            line,
+            served,
         })
     }
 
     /// Ends the thread and the line.
     pub(crate) fn close(self) {
-        let Self { thread, stop, line } = self;
+        let Self { thread, stop, served } = self;
         drop(stop);
-        if let Some(line) = line.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            line.close();
-        }
+        served.end();
         // One that panicked has said so.
         let _ = thread.join();
     }

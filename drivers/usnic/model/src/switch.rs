@@ -13,12 +13,17 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     Function(usize),
+    /// From a function, back to itself.
+    Loop(usize),
     /// From the wire.
     Bridge,
 }
 
 /// A frame that was held back for one that never came goes on after this many nanoseconds.
 const REORDERED: u64 = 1_000_000;
+
+/// Frames that are held back at a time; what comes then is lost, and counted.
+const HELD_MOST: usize = 4096;
 
 impl World {
     /// Takes the frame of `length` bytes in the room to where it goes, if nothing happens to it.
@@ -47,6 +52,10 @@ impl World {
             _ => None,
         };
         if let Some(due) = due {
+            if self.held.len() >= HELD_MOST {
+                self.adapter.overflowed += 1;
+                return;
+            }
             let bytes = self.room[..length].to_vec();
             self.held.push(Held {
                 due,
@@ -79,6 +88,9 @@ impl World {
 
     /// Takes the frame in the room to where it goes; `bad` flags are not found by who receives it.
     fn carry(&mut self, from: Port, length: usize, bad: u8) {
+        if let Port::Loop(index) = from {
+            return self.deliver(index, length, bad);
+        }
         let Some(to) = frame::mac(&self.room[..length], 0) else {
             return;
         };

@@ -61,6 +61,9 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let one: c_int = 1;
     option(&socket, IGNORE_OUTGOING, &one)?;
+    // What the kernel's default holds is a few frames of 9000 bytes. Without the right to have more, it is what it is.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, HEARD)
+        .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, HEARD));
     option(&socket, libc::PACKET_AUXDATA, &one)?;
     // SAFETY: plain numbers and bytes, for which zero is a value.
     let mut all: libc::packet_mreq = unsafe { zeroed() };
@@ -78,6 +81,9 @@ pub(crate) fn packet(interface: &str) -> io::Result<OwnedFd> {
     done(unsafe { libc::bind(socket.as_raw_fd(), at.cast(), length) })?;
     Ok(socket)
 }
+
+/// Bytes that may wait to be heard: some hundred of the longest frames, as the kernel counts them.
+const HEARD: usize = 8 << 20;
 
 /// Takes the next frame that an interface heard; `None` where there is none now.
 pub(crate) fn hear(socket: &OwnedFd, room: &mut [u8]) -> Option<Heard> {

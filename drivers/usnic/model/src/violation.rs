@@ -167,14 +167,10 @@ pub struct Violations(Arc<Mutex<Log>>);
 impl Violations {
     /// Also into a file, where one is named.
     pub(crate) fn new(path: Option<&Path>) -> Result<Self, Error> {
-        let file = path
-            .map(File::create)
-            .transpose()
-            .map_err(|source| Error::Folder {
-                what: "write violations to",
-                path: path.unwrap_or(Path::new("")).to_owned(),
-                source,
-            })?;
+        let file = path.map(File::create).transpose().map_err(|source| Error::File {
+            path: path.unwrap_or(Path::new("")).to_owned(),
+            source,
+        })?;
         Ok(Self(Arc::new(Mutex::new(Log {
             file,
             ..Log::default()
@@ -200,6 +196,17 @@ impl Violations {
         }
         if log.kept.len() < KEPT {
             log.kept.push(violation);
+        }
+    }
+
+    /// Ends the file: how many of each kind there were that are not in it.
+    pub(crate) fn finish(&self) {
+        let mut log = self.log();
+        let Some(mut file) = log.file.take() else { return };
+        for (kind, count) in log.counts.iter().filter(|(_, count)| **count > WRITTEN) {
+            let line = serde_json::json!({ "kind": kind, "not_written": count - WRITTEN });
+            // A full disk is no reason to fail at the end.
+            let _ = file.write_all(format!("{line}\n").as_bytes());
         }
     }
 
@@ -262,6 +269,13 @@ mod tests {
         assert_eq!(
             (first["kind"].as_str(), first["found"].as_u64()),
             (Some("posted-beyond-ring"), Some(40))
+        );
+        violations.finish();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(
+            (last["kind"].as_str(), last["not_written"].as_u64()),
+            (Some("posted-beyond-ring"), Some(5000 - WRITTEN))
         );
         violations.clear();
         assert!(violations.list().is_empty() && violations.counts().is_empty());

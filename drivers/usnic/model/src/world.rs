@@ -62,6 +62,7 @@ impl World {
                 filters: Filters::new(options.behaviour.filters, options.behaviour.oldest_filter),
                 link,
                 torn: 0,
+                overflowed: 0,
             },
             room: vec![0; ROOM].into_boxed_slice(),
             stripped: vec![0; ROOM].into_boxed_slice(),
@@ -215,7 +216,11 @@ impl World {
             }
             if fetched.length > 0 {
                 function.stats.sent(&room[..fetched.length]);
-                self.forward(Port::Function(index), fetched.length);
+                let from = match fetched.loops {
+                    true => Port::Loop(index),
+                    false => Port::Function(index),
+                };
+                self.forward(from, fetched.length);
             }
             let Self {
                 context, functions, ..
@@ -244,6 +249,8 @@ impl World {
     pub(crate) fn detach(&mut self, index: usize) {
         self.adapter.forget(&mut self.functions, index);
         self.functions[index].detach(&self.context.options);
+        // The next client is owed no answers.
+        self.late.retain(|(_, whose, _)| *whose != index);
     }
 }
 

@@ -39,6 +39,8 @@ struct Again {
 pub(crate) struct Fetched {
     /// Bytes of it in the room.
     pub(crate) length: usize,
+    /// It goes back to who sent it.
+    pub(crate) loops: bool,
     first: u32,
     count: u32,
     digest: u64,
@@ -105,7 +107,8 @@ impl Wq {
             self.complain(io, context);
             return None;
         }
-        if !cqs[cq].has_room(io) {
+        // Those that are looked at again keep their descriptors until then.
+        if !cqs[cq].has_room(io) || self.again.len() >= self.ring.size as usize {
             return None;
         }
         match self.gather(io, context, room) {
@@ -225,6 +228,7 @@ impl Wq {
     ) -> Result<Option<Fetched>, Stop> {
         let mut fetched = Fetched {
             length: 0,
+            loops: desc.loopback && context.options.behaviour.loopback,
             first: self.ring.fetch,
             count,
             digest,

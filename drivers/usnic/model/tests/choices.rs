@@ -258,6 +258,146 @@ fn a_coalescing_timer_holds_interrupts_back() {
     assert!(begun.elapsed() >= Duration::from_millis(60));
 }
 
+/// What was posted before the queue was enabled, with and without future firmware; messages and memory see the same.
+#[test]
+fn what_is_posted_before_enable_is_taken_or_not_as_chosen() {
+    for (future, same, trap) in [
+        (false, false, Trap::Devcmd),
+        (true, false, Trap::Devcmd),
+        (true, true, Trap::Devcmd),
+        (true, false, Trap::All),
+        (true, true, Trap::All),
+    ] {
+        let (model, _folder) = model(|options| {
+            options.trap = trap;
+            (options.behaviour.future, options.behaviour.same_index) = (future, same);
+        });
+        let mut scene = Scene::stopped(&model, (64, 128));
+        scene.at_b.post(&mut scene.b, 4, 2048, 0);
+        let seen = || model.violations().count(Kind::PostedBeforeEnable);
+        if future {
+            until("it is told", || seen() == 1);
+        }
+        scene.at_a.enable(&mut scene.a);
+        scene.at_b.enable(&mut scene.b);
+        let frame = scene.frame(b"into what was posted early");
+        scene.at_a.send(&mut scene.a, &frame);
+        let lost = u64::from(future);
+        until("taken, or not", || {
+            let summary = model.summary();
+            let found = &summary.functions["vf1"];
+            (found.received, found.no_bufs) == (1 - lost, lost)
+        });
+        if future {
+            // The same index again, and then another one.
+            let rq = scene.at_b.rq;
+            scene.b.write32(rq + 0x10, 4);
+            scene.at_a.send(&mut scene.a, &frame);
+            let heard = u64::from(same);
+            until("as chosen", || {
+                let summary = model.summary();
+                let found = &summary.functions["vf1"];
+                (found.received, found.no_bufs) == (heard, 2 - heard)
+            });
+            scene.at_b.post(&mut scene.b, 1, 2048, 0);
+            scene.at_a.send(&mut scene.a, &frame);
+            assert_eq!(scene.at_b.wait(&scene.b).index(), 0);
+        }
+        assert_eq!(seen(), lost, "and nothing else is early");
+    }
+}
+
+#[test]
+fn what_is_posted_while_a_queue_runs_is_never_early() {
+    let (model, _folder) = with(|behaviour| behaviour.future = true);
+    let mut scene = Scene::new(&model, (64, 128));
+    // No frame comes, so nobody looks at the doorbell before the queue stops.
+    scene.at_b.post(&mut scene.b, 40, 2048, 0);
+    scene.at_b.disable(&mut scene.b);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(model.violations().list(), []);
+}
+
+/// A lost doorbell is heard with the next other index; with the same one again only where that is chosen.
+#[test]
+fn a_lost_doorbell_comes_back_as_chosen() {
+    for (same, trap) in [
+        (false, Trap::Devcmd),
+        (true, Trap::Devcmd),
+        (false, Trap::All),
+        (true, Trap::All),
+    ] {
+        let (model, _folder) = model(|options| {
+            (options.trap, options.behaviour.same_index) = (trap, same);
+        });
+        let mut scene = Scene::new(&model, (64, 128));
+        let frame = scene.frame(b"x");
+        let counts = || {
+            let summary = model.summary();
+            (
+                summary.functions["vf1"].received,
+                summary.functions["vf1"].no_bufs,
+            )
+        };
+        model.inject("always vf1.rq1 lost-doorbell times 1").unwrap();
+        scene.at_b.post(&mut scene.b, 4, 2048, 0);
+        scene.at_a.send(&mut scene.a, &frame);
+        until("it is lost", || counts() == (0, 1));
+        let rq = scene.at_b.rq;
+        scene.b.write32(rq + 0x10, 4);
+        scene.at_a.send(&mut scene.a, &frame);
+        let heard = u64::from(same);
+        until("as chosen", || counts() == (heard, 2 - heard));
+        scene.at_b.post(&mut scene.b, 1, 2048, 0);
+        scene.at_a.send(&mut scene.a, &frame);
+        until("by another index", || counts() == (heard + 1, 2 - heard));
+        // And of a send queue.
+        while scene.at_a.poll(&scene.a).is_some() {}
+        model.inject("always vf0.wq0 lost-doorbell times 1").unwrap();
+        let posted = scene.at_a.send(&mut scene.a, &frame) + 1;
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(scene.at_a.poll(&scene.a), None);
+        let wq = scene.at_a.wq;
+        scene.a.write32(wq + 0x10, posted);
+        if same {
+            assert_eq!(u32::from(scene.at_a.wait(&scene.a).index()) + 1, posted);
+        } else {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(scene.at_a.poll(&scene.a), None);
+            scene.at_a.send(&mut scene.a, &frame);
+            scene.at_a.wait(&scene.a);
+        }
+        assert_eq!(model.violations().list(), []);
+    }
+}
+
+#[test]
+fn the_loopback_bit_takes_frames_back_as_chosen() {
+    for (loopback, here, there) in [(true, 1, 0), (false, 0, 1)] {
+        let (model, _folder) = with(|behaviour| behaviour.loopback = loopback);
+        let mut scene = Scene::new(&model, (64, 128));
+        steer(&mut scene.pf, 0, B, 5000, 0);
+        scene.at_a.post(&mut scene.a, 4, 2048, 0);
+        scene.at_b.post(&mut scene.b, 4, 2048, 0);
+        let (frame, at) = (scene.frame(b"to the other one"), scene.at_a.tx(0));
+        scene.a.mem_write(at, &frame);
+        let slot = scene.at_a.describe(&scene.a, at, frame.len() as u16, 0x3000, 7);
+        // Bit 1 of the word that has mss above it.
+        let mut word = [0; 2];
+        let desc = scene.at_a.base + u64::from(slot) * 16 + 10;
+        scene.a.mem_read(desc, &mut word);
+        scene.a.mem_write(desc, &[word[0] | 2, word[1]]);
+        scene.at_a.ring(&mut scene.a);
+        until("it came", || {
+            let summary = model.summary();
+            (
+                summary.functions["vf0"].received,
+                summary.functions["vf1"].received,
+            ) == (here, there)
+        });
+    }
+}
+
 #[test]
 fn identity_and_resets_are_as_chosen() {
     let (model, _folder) = model(|options| {

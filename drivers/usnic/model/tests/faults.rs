@@ -234,6 +234,51 @@ fn completions_come_wrong() {
 }
 
 #[test]
+fn a_queue_that_overran_looks_old_for_a_lap() {
+    let (model, _folder, mut scene) = later("after 1 completions vf1.cq1 overrun");
+    send(&mut scene, &[b"one"]);
+    scene.at_b.wait(&scene.b);
+    send(&mut scene, &[b"two", b"three"]);
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(
+        scene.at_b.poll(&scene.b),
+        None,
+        "a lap and one entry were written over"
+    );
+    let mut word = [0; 2];
+    scene.b.mem_read(scene.at_b.base + 0x20000 + 16 + 8, &mut word);
+    assert_eq!(u16::from_le_bytes(word), 60, "an entry stands there");
+    assert_eq!(model.violations().list(), [], "it is not the driver's doing");
+}
+
+#[test]
+fn filters_are_lost_without_a_word() {
+    let (model, _folder, mut scene) = later("at 0s link lose-filters");
+    send(&mut scene, &[b"unsteered"]);
+    until("it meets none", || model.summary().functions["vf1"].dropped == 1);
+    let filter = scene.filters.1;
+    assert_eq!(scene.pf.proxy(1, client::DEL_FILTER, &[filter]), Err(1));
+}
+
+#[test]
+fn what_is_held_back_is_bounded_and_the_rest_counted() {
+    let (model, _folder, mut scene) = under("always switch delay 60s");
+    let frame = scene.frame(b"x");
+    let at = scene.at_a.tx(0);
+    scene.a.mem_write(at, &frame);
+    for batch in 0..100 {
+        for one in 0..50 {
+            let flags = if one == 49 { 0x3000 } else { 0x1000 };
+            scene.at_a.describe(&scene.a, at, frame.len() as u16, flags, 7);
+        }
+        scene.at_a.ring(&mut scene.a);
+        scene.at_a.wait(&scene.a);
+        assert_eq!(model.summary().overflowed > 0, batch >= 81, "{batch}");
+    }
+    assert_eq!(model.summary().overflowed, 5000 - 4096);
+}
+
+#[test]
 fn colours_come_late_or_early() {
     let (_model, _folder, mut scene) = later("always vf1.cq1 color-late 100ms times 1");
     let begun = Instant::now();

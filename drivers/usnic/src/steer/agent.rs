@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::ether::Mac;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno as SystemErrno;
 use rustix::net::{
@@ -14,141 +15,359 @@ use rustix::net::{
     socket_with,
 };
 
-use super::wire::{PACKET, Said, Why};
+use super::wire::{Owner, PACKET, Said, Why};
 use super::{Own, Parent, Request, Steering, Trouble};
+use crate::advice;
+use crate::config::UsnicConfig;
 use crate::errno::Fault;
+use crate::place::Object;
 
-/// How long a rail that is being made anew waits for one that was gone.
-const MOMENT: Duration = Duration::from_millis(100);
 /// How long an agent may take to say who it is, and to do something: its device may take 100 ms for each of several clients.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Between two tries to connect to one whose queue of callers is full.
+const BETWEEN: Duration = Duration::from_millis(10);
 /// Packets that one look takes: an agent that talks without end is not listened to for ever.
 const BATCH: usize = 32;
 /// Most functions of an adapter that are kept in mind until the rail looks.
 const NEIGHBOURS_MOST: usize = 256;
 
+/// How long it is tried again where the agent serves as many as it may: who leaves is cleared away first.
+const FULL: Duration = Duration::from_secs(2);
+
+/// What to do where an agent does not let us in. One of another user than root would not be believed.
+const REACH: &str = "run as its user, or have root start it with `--group` and a group that this user is in";
+
+/// Why there is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    Never,
+    Gone,
+    Mute,
+    Closed,
+    Refused,
+    Foreign,
+    Odd,
+}
+
+impl Absent {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Never => "has never answered",
+            Self::Gone => "is gone",
+            Self::Mute => "does not answer",
+            Self::Closed => "closed the line: it serves no processes of this user, or it is just ending",
+            Self::Refused => "has refused us",
+            Self::Foreign => "does not speak this version of the protocol",
+            Self::Odd => "answers what nobody asked",
+        }
+    }
+}
+
+/// Whose agent it is, for advice: the function, and the settings that say where it is looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Whose {
+    pub(crate) object: Object,
+    pub(crate) config: UsnicConfig,
+}
+
+impl Whose {
+    fn start(&self) -> String {
+        format!("`{}`", advice::agent_command(&self.config, &self.object))
+    }
+}
+
+/// How far we are with one.
+#[derive(Debug)]
+enum Line {
+    /// Nobody, for this reason.
+    None(Absent),
+    /// Connected; a welcome is waited for until then.
+    Greeting(OwnedFd, Instant),
+    /// We have our function.
+    Ready(OwnedFd),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Agent {
     path: PathBuf,
+    whose: Whose,
+    /// Its process, once somebody was connected to.
+    process: Option<u32>,
     function: u32,
-    line: Option<OwnedFd>,
+    address: Ipv4Addr,
+    line: Line,
     number: u32,
     /// The request under way, and until when.
     pending: Option<(Request, Instant)>,
     answer: Option<Result<u64, Trouble>>,
+    /// Why the agent has refused us.
+    refused: Option<Trouble>,
+    /// It did because it serves as many as it may.
+    is_full: bool,
     mac: Option<Mac>,
     parent: Parent,
+    /// Its physical function is gone, by its word.
+    is_away: bool,
     /// How often another agent was found, or the same one anew: its lives begin at 1 again.
     renewed: u64,
-    /// Our own addresses, and those of others that nobody has taken yet.
+    /// Our own hardware address, and those of others that nobody has taken yet.
     own: Option<(Ipv4Addr, Mac)>,
     neighbours: VecDeque<(Ipv4Addr, Mac)>,
-    /// Why there is no line.
-    gone: &'static str,
 }
 
 impl Agent {
-    /// Connects, and asks for the function.
-    pub(crate) fn connect(path: &Path, function: u32) -> Result<Self, Trouble> {
+    /// Connects, and asks for the function. Waits for the answer.
+    pub(crate) fn connect(
+        path: &Path,
+        function: u32,
+        address: Ipv4Addr,
+        whose: Whose,
+    ) -> Result<Self, Trouble> {
         let mut agent = Self {
             path: path.to_owned(),
+            whose,
+            process: None,
             function,
-            line: None,
+            address,
+            line: Line::None(Absent::Never),
             number: 0,
             pending: None,
             answer: None,
+            refused: None,
+            is_full: false,
             mac: None,
             parent: Parent::default(),
+            is_away: false,
             renewed: 0,
             own: None,
             neighbours: VecDeque::new(),
-            gone: "has never answered",
         };
-        agent.line = Some(agent.dial()?);
-        agent.greet(LIMIT)?;
-        Ok(agent)
-    }
-
-    fn trouble(&self, reason: &str) -> Trouble {
-        Trouble::agent(
-            format!("the agent at {} {reason}", self.path.display()),
-            "start it with `doorbell agent usnic --pf BDF`, or set usnic.agent to its socket",
-        )
-    }
-
-    fn dial(&self) -> Result<OwnedFd, Trouble> {
-        let refused = |errno: SystemErrno| self.trouble(&format!("cannot be reached ({errno})"));
-        let address = SocketAddrUnix::new(&self.path).map_err(refused)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let line = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(refused)?;
-        connect(&line, &address).map_err(refused)?;
-        send(&line, &Said::Hello(self.function).to_bytes(), SendFlags::NOSIGNAL).map_err(refused)?;
-        Ok(line)
-    }
-
-    /// Waits for the welcome, so long at most.
-    fn greet(&mut self, limit: Duration) -> Result<(), Trouble> {
-        let end = Instant::now() + limit;
+        let begun = Instant::now();
+        let end = begun + LIMIT;
         loop {
-            let Some(line) = &self.line else {
-                return Err(self.trouble(self.gone));
-            };
-            let heard = hear(line);
-            match heard {
-                Heard::Said(Said::Welcome { mac, life }) => {
-                    self.welcome(mac, life);
-                    return Ok(());
-                }
-                Heard::Said(Said::Refused(_, why)) => return Err(self.refusal(why)),
-                Heard::Said(said @ (Said::News { .. } | Said::Neighbour(..))) => self.hear(said),
-                Heard::Said(_) | Heard::Nonsense => {
-                    return Err(self.trouble("does not speak this version of the protocol"));
-                }
-                Heard::End => {
-                    return Err(self
-                        .trouble("closed the line: its physical function is gone, or it is another user's"));
-                }
-                Heard::Nothing => {}
+            let tried = agent.call(end);
+            let waits = agent.is_full && begun.elapsed() < FULL;
+            match tried {
+                Ok(()) => return Ok(agent),
+                Err(_) if waits => std::thread::sleep(BETWEEN),
+                Err(trouble) => return Err(trouble),
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.trouble("does not answer"));
-            }
-            let Some(line) = &self.line else {
-                return Err(self.trouble(self.gone));
-            };
-            let mut waits = [PollFd::new(line, PollFlags::IN)];
-            let limit = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            let _ = rustix::event::poll(&mut waits, Some(&limit));
         }
     }
 
-    fn welcome(&mut self, mac: u64, life: u64) {
+    /// One call, until there is a welcome or a refusal.
+    fn call(&mut self, end: Instant) -> Result<(), Trouble> {
+        while let Err((trouble, is_crowded)) = self.dial(end) {
+            if !is_crowded || Instant::now() >= end {
+                return Err(trouble);
+            }
+            std::thread::sleep(BETWEEN);
+        }
+        while !self.greeted()? {
+            self.wait(end);
+        }
+        Ok(())
+    }
+
+    fn trouble(&self, reason: &str) -> Trouble {
+        self.told(reason, format!("start it with {}", self.whose.start()))
+    }
+
+    fn told(&self, reason: &str, fix: impl Into<String>) -> Trouble {
+        let who = match self.process {
+            Some(process) if self.fd().is_some() => format!(" (process {process})"),
+            _ => String::new(),
+        };
+        Trouble::agent(format!("the agent at {}{who} {reason}", self.path.display()), fix)
+    }
+
+    fn absent(&self, why: Absent) -> Trouble {
+        let start = self.whose.start();
+        let fix = match why {
+            Absent::Never | Absent::Gone | Absent::Refused => return self.trouble(why.words()),
+            Absent::Mute => self.stuck(),
+            Absent::Closed => format!("{REACH}; where it has ended, start it with {start}"),
+            Absent::Foreign | Absent::Odd => format!("end it, and start one of this version: {start}"),
+        };
+        self.told(why.words(), fix)
+    }
+
+    /// What to do about one that listens, and says nothing.
+    fn stuck(&self) -> String {
+        let start = self.whose.start();
+        match self.process {
+            Some(process) if advice::is_stopped(process) => {
+                format!("it is stopped: `kill -CONT {process}` lets it go on")
+            }
+            Some(process) => format!(
+                "its process {process} hangs, or its physical function does: end it by `kill {process}`, and start it with {start}"
+            ),
+            None => format!(
+                "`pgrep -af 'doorbell agent usnic'` shows its process; end it, and start it with {start}"
+            ),
+        }
+    }
+
+    fn failed(&self, step: &str, errno: SystemErrno) -> Trouble {
+        let path = self.path.display();
+        let user = rustix::process::geteuid().as_raw();
+        match errno {
+            SystemErrno::NOENT | SystemErrno::CONNREFUSED => {
+                self.trouble("does not run: nobody listens there")
+            }
+            SystemErrno::PROTOTYPE => Trouble::agent(
+                format!("{path} is the socket of something else than an agent"),
+                "set usnic.agent to an agent's socket, or leave it to itself: `unset DOORBELL_USNIC_AGENT`",
+            ),
+            SystemErrno::ACCESS | SystemErrno::PERM => Trouble::agent(
+                format!(
+                    "user {user} may not reach the agent at {path}: it serves its own user and root, and who else it was told to"
+                ),
+                REACH,
+            ),
+            SystemErrno::AGAIN => self.told(
+                "has more callers waiting than it takes: it is stopped, or busy",
+                "`pgrep -af 'doorbell agent usnic'` shows its process, and `kill -CONT` with its number lets a stopped one go on",
+            ),
+            errno => self.trouble(&format!("cannot be reached: {step}: {errno}")),
+        }
+    }
+
+    /// Connects and says what we want. Where that fails, whether it is just that too many do at once.
+    fn dial(&mut self, end: Instant) -> Result<(), (Trouble, bool)> {
+        let failed = |this: &Self, step: &str, errno: SystemErrno| {
+            (this.failed(step, errno), errno == SystemErrno::AGAIN)
+        };
+        let address = SocketAddrUnix::new(&self.path).map_err(|errno| failed(self, "name it", errno))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let line = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(|errno| failed(self, "make a socket", errno))?;
+        connect(&line, &address).map_err(|errno| failed(self, "connect", errno))?;
+        // Whoever may write in the folder can listen there: what it says is believed of nobody but root and ourselves.
+        let peer = getsockopt(&line, PeerCredentials).map_err(|errno| {
+            failed(
+                self,
+                "see who listens",
+                SystemErrno::from_raw_os_error(errno as i32),
+            )
+        })?;
+        let (theirs, ours) = (peer.uid(), rustix::process::geteuid().as_raw());
+        if theirs != ours && theirs != 0 {
+            let reason = format!(
+                "user {theirs} listens at {}, which is neither root nor this user ({ours})",
+                self.path.display()
+            );
+            let fix = "set usnic.agent to the socket of an agent that root or this user has started";
+            return Err((Trouble::agent(reason, fix), false));
+        }
+        self.process = u32::try_from(peer.pid()).ok().filter(|number| *number != 0);
+        let hello = Said::Hello(self.function, self.address).to_bytes();
+        match send(&line, &hello, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            // Who has hung up by now may have said why.
+            Ok(_) | Err(SystemErrno::PIPE | SystemErrno::CONNRESET) => {}
+            Err(errno) => return Err(failed(self, "write", errno)),
+        }
+        self.line = Line::Greeting(line, end);
+        (self.pending, self.answer, self.refused) = (None, None, None);
+        self.is_full = false;
+        (self.parent.news, self.is_away) = (None, false);
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<&OwnedFd> {
+        match &self.line {
+            Line::None(_) => None,
+            Line::Greeting(fd, _) | Line::Ready(fd) => Some(fd),
+        }
+    }
+
+    fn gone(&self) -> Trouble {
+        match self.line {
+            Line::None(why) => self.absent(why),
+            Line::Greeting(..) => self.told("has not answered yet", self.stuck()),
+            Line::Ready(_) => self.told(
+                "says that its physical function is gone, or is being opened again",
+                advice::see_model(&self.whose.object),
+            ),
+        }
+    }
+
+    /// Waits for something to come, or the end.
+    fn wait(&self, end: Instant) {
+        let left = end.saturating_duration_since(Instant::now());
+        let limit = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        if let Some(fd) = self.fd() {
+            // Whatever it says, we look.
+            let _ = rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));
+        }
+    }
+
+    /// Whether we have been welcomed. Never waits.
+    fn greeted(&mut self) -> Result<bool, Trouble> {
+        self.listen();
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        match self.line {
+            Line::Ready(_) => Ok(true),
+            Line::Greeting(..) => Ok(false),
+            Line::None(_) => Err(self.gone()),
+        }
+    }
+
+    fn take_mac(&mut self, mac: u64) {
         let [a, b, c, d, e, f, ..] = mac.to_le_bytes();
         self.mac = Some([a, b, c, d, e, f]).filter(|mac| *mac != [0; 6] && mac[0] & 1 == 0);
+    }
+
+    fn welcome(&mut self, mac: u64, life: u64) {
+        self.take_mac(mac);
         self.parent.life = self.renewed << 32 | life & 0xffff_ffff;
+        if let Line::Greeting(fd, _) = std::mem::replace(&mut self.line, Line::None(Absent::Never)) {
+            self.line = Line::Ready(fd);
+        }
+        if let Some((ip, mac)) = self.own {
+            self.introduce(ip, mac);
+        }
     }
 
     fn refusal(&self, why: Why) -> Trouble {
         let command = self.pending.map_or("", |(request, _)| request.command().name);
         match why {
             Why::Device(errno) => Trouble::Fault(Fault::Refused(command, errno)),
-            Why::Silent => self.trouble("says that its physical function does not answer"),
-            Why::Taken => Trouble::agent(
+            Why::Silent => self.told(
+                "says that its physical function does not answer",
+                advice::see_model(&self.whose.object),
+            ),
+            Why::Taken(owner) => Trouble::agent(
                 format!(
-                    "the agent says that another process has function {}",
-                    self.function
+                    "the agent says that another process has function {}: {}",
+                    self.function,
+                    name(owner)
                 ),
                 "name another function, or end the process that has it",
             ),
-            Why::Never => self.trouble("does not do that for others"),
-            Why::Full => Trouble::agent(
-                "the agent serves as many processes, or this one has as many filters, as it may",
-                "end processes that do not need their functions",
+            Why::AddressTaken(owner) => Trouble::agent(
+                format!(
+                    "the agent says that {} has the address {} already, for function {}",
+                    name(owner),
+                    self.address,
+                    owner.function
+                ),
+                "give each function an address of its own in usnic.address, or end that process",
+            ),
+            Why::Never => self.told(
+                &format!("does not do that for others, or has no function {}", self.function),
+                "leave usnic.function to itself (`unset DOORBELL_USNIC_FUNCTION`), and end the agent and start it again where it is of \
+                 another version",
+            ),
+            Why::Full => self.told(
+                "is full: it serves as many processes, of this user or of all, or they have as many filters, as they may",
+                "end processes that do not need their functions; the agent itself is well",
             ),
         }
     }
@@ -156,51 +375,75 @@ impl Agent {
     /// Hears what there is. After the end everything under way has failed.
     fn listen(&mut self) {
         for _ in 0..BATCH {
-            let Some(line) = &self.line else { return };
+            let Some(line) = self.fd() else { return };
             match hear(line) {
                 Heard::Nothing => break,
                 Heard::Said(said) => self.hear(said),
-                Heard::Nonsense => self.hang_up("does not speak this version of the protocol"),
-                Heard::End => self.hang_up("is gone"),
+                Heard::Nonsense => self.hang_up(Absent::Foreign),
+                Heard::End if matches!(self.line, Line::Greeting(..)) => self.hang_up(Absent::Closed),
+                Heard::End => self.hang_up(Absent::Gone),
             }
         }
-        if self.pending.is_some_and(|(_, end)| Instant::now() >= end) {
-            self.hang_up("does not answer");
+        let is_late = match self.line {
+            Line::Greeting(_, end) => Instant::now() >= end,
+            _ => self.pending.is_some_and(|(_, end)| Instant::now() >= end),
+        };
+        if is_late {
+            self.hang_up(Absent::Mute);
         }
     }
 
     fn hear(&mut self, said: Said) {
+        let is_greeting = matches!(self.line, Line::Greeting(..));
         match said {
+            Said::Welcome { mac, life } if is_greeting => self.welcome(mac, life),
+            Said::Refused(0, why) if is_greeting => {
+                self.is_full = why == Why::Full;
+                self.refused = Some(self.refusal(why));
+                self.hang_up(Absent::Refused);
+            }
             Said::Done(number, value) if number == self.number && self.pending.is_some() => {
                 self.answer = Some(Ok(value));
             }
             Said::Refused(number, why) if number == self.number && self.pending.is_some() => {
                 self.answer = Some(Err(self.refusal(why)));
             }
-            Said::News { news, life } => {
-                self.parent = Parent {
-                    news,
-                    life: self.renewed << 32 | life & 0xffff_ffff,
-                };
+            Said::News { news, mac, life } => {
+                self.take_mac(mac);
+                let life = self.renewed << 32 | life & 0xffff_ffff;
+                (self.parent, self.is_away) = (Parent { news, life }, false);
             }
+            Said::Away => (self.parent.news, self.is_away) = (None, true),
             Said::Neighbour(ip, mac) => {
                 if self.neighbours.len() == NEIGHBOURS_MOST {
                     self.neighbours.pop_front();
                 }
                 self.neighbours.push_back((ip, mac));
             }
-            _ => self.hang_up("answers what nobody asked"),
+            _ => self.hang_up(Absent::Odd),
         }
         if self.answer.is_some() {
             self.pending = None;
         }
     }
 
-    fn hang_up(&mut self, why: &'static str) {
-        (self.line, self.gone) = (None, why);
+    fn hang_up(&mut self, why: Absent) {
+        self.line = Line::None(why);
         if self.pending.take().is_some() {
-            self.answer = Some(Err(self.trouble(why)));
+            self.answer = Some(Err(self.absent(why)));
         }
+    }
+}
+
+/// Who a process is, as far as this one may know.
+fn name(owner: Owner) -> String {
+    let process = owner.process;
+    if process == 0 {
+        return "a process of another pid namespace (another container, or the host)".to_owned();
+    }
+    match std::fs::read_to_string(format!("/proc/{process}/comm")) {
+        Ok(command) => format!("process {process} ({})", command.trim_end().escape_debug()),
+        Err(_) => format!("process {process}"),
     }
 }
 
@@ -214,7 +457,12 @@ enum Heard {
 
 fn hear(line: &OwnedFd) -> Heard {
     let mut packet = [0; PACKET + 1];
-    match recv(line, &mut packet[..], RecvFlags::DONTWAIT) {
+    let mut heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
+    if heard.is_err_and(|errno| errno == SystemErrno::CONNRESET) {
+        // It hung up before it had read everything of ours; what it said before is still there.
+        heard = recv(line, &mut packet[..], RecvFlags::DONTWAIT);
+    }
+    match heard {
         Ok((0, _)) => Heard::End,
         Ok((length, _)) => {
             Said::read(&packet[..length.min(packet.len())]).map_or(Heard::Nonsense, Heard::Said)
@@ -226,14 +474,18 @@ fn hear(line: &OwnedFd) -> Heard {
 
 impl Steering for Agent {
     fn begin(&mut self, _: &mut Own, request: Request) -> Result<(), Trouble> {
-        let Some(line) = &self.line else {
-            return Err(self.trouble(self.gone));
+        let Line::Ready(line) = &self.line else {
+            return Err(self.gone());
         };
-        self.number = self.number.wrapping_add(1);
+        if self.is_away {
+            return Err(self.gone());
+        }
+        // 0 is that of the greeting.
+        self.number = self.number.wrapping_add(1).max(1);
         let bytes = Said::Request(self.number, request).to_bytes();
         if send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
-            self.hang_up("is gone");
-            return Err(self.trouble(self.gone));
+            self.hang_up(Absent::Gone);
+            return Err(self.gone());
         }
         (self.pending, self.answer) = (Some((request, Instant::now() + LIMIT)), None);
         Ok(())
@@ -247,8 +499,8 @@ impl Steering for Agent {
     fn parent(&mut self) -> Result<Parent, Trouble> {
         self.listen();
         match self.line {
-            Some(_) => Ok(self.parent),
-            None => Err(self.trouble(self.gone)),
+            Line::Ready(_) if !self.is_away => Ok(self.parent),
+            _ => Err(self.gone()),
         }
     }
 
@@ -257,33 +509,27 @@ impl Steering for Agent {
     }
 
     fn news(&self) -> Option<BorrowedFd<'_>> {
-        self.line.as_ref().map(AsFd::as_fd)
+        self.fd().map(AsFd::as_fd)
     }
 
-    fn renew(&mut self) -> Result<(), Trouble> {
-        if self.line.is_some() {
-            return Ok(());
+    fn renew(&mut self) -> Result<bool, Trouble> {
+        if let Line::None(_) = self.line {
+            self.renewed += 1;
+            let end = Instant::now() + LIMIT;
+            self.dial(end).map_err(|(trouble, _)| trouble)?;
         }
-        self.line = Some(self.dial()?);
-        self.renewed += 1;
-        (self.pending, self.answer, self.parent.news) = (None, None, None);
-        // Others' rails wait for this one meanwhile. An agent that is slower is asked anew, later.
-        self.greet(MOMENT).inspect_err(|_| self.line = None)?;
-        if let Some((ip, mac)) = self.own {
-            self.introduce(ip, mac);
+        if !self.greeted()? {
+            return Ok(false);
         }
-        Ok(())
+        if self.is_away { Err(self.gone()) } else { Ok(true) }
     }
 
     fn introduce(&mut self, ip: Ipv4Addr, mac: Mac) {
         self.own = Some((ip, mac));
-        if let Some(line) = &self.line {
+        if let Line::Ready(line) = &self.line {
             // One that is gone is found at the next look.
-            let _ = send(
-                line,
-                &Said::Here(ip, mac).to_bytes(),
-                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-            );
+            let bytes = Said::Here(ip, mac).to_bytes();
+            let _ = send(line, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
 

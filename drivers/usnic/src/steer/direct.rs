@@ -5,7 +5,11 @@ use std::os::fd::BorrowedFd;
 use doorbell_fabric::ether::Mac;
 
 use super::{Own, Parent, Request, Steering, Trouble};
-use crate::devcmd::arguments;
+use crate::devcmd::{ADD_FILTER, arguments};
+use crate::errno::Fault;
+
+/// Filters that are remembered until somebody takes them away.
+const ORPHANS_MOST: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -13,6 +17,15 @@ pub(crate) struct Direct;
 
 impl Steering for Direct {
     fn begin(&mut self, own: &mut Own, request: Request) -> Result<(), Trouble> {
+        // The device may still read the filter of a command that was given up.
+        if own.devcmd.is_busy()? {
+            return Err(Fault::Busy.into());
+        }
+        if let Some((ADD_FILTER, results)) = own.devcmd.belated()
+            && own.orphans.len() < ORPHANS_MOST
+        {
+            own.orphans.push(results[0]);
+        }
         if let Request::Steer(what, queue) = request {
             own.buffer.0.write(0, &what.steer_to(queue));
         }
@@ -38,8 +51,8 @@ impl Steering for Direct {
         None
     }
 
-    fn renew(&mut self) -> Result<(), Trouble> {
-        Ok(())
+    fn is_own(&self) -> bool {
+        true
     }
 
     fn how(&self) -> &'static str {

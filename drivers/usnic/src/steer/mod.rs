@@ -115,7 +115,7 @@ impl Trouble {
 
     /// Whether it is about a device that is not there any more.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Fault(Fault::Gone))
+        matches!(self, Self::Fault(fault) if fault.is_gone())
     }
 }
 
@@ -133,6 +133,8 @@ pub struct Own {
     pub(crate) devcmd: Devcmd,
     /// Where a filter is written, for us and for the device.
     pub(crate) buffer: (RegionSlice, u64),
+    /// Filters whose numbers came when nobody waited for them any more.
+    pub(crate) orphans: Vec<u64>,
 }
 
 /// What is known of the physical function.
@@ -167,13 +169,30 @@ pub trait Steering: Send {
     /// What becomes readable when there are news; `None` where nothing does.
     fn news(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Connects again to an owner that was gone. Never waits long.
+    /// Goes on towards an owner that answers, where it was gone; true once there is one. Never waits.
     ///
     /// # Errors
-    /// Where it still is.
-    fn renew(&mut self) -> Result<(), Trouble>;
+    /// Where it still is gone.
+    fn renew(&mut self) -> Result<bool, Trouble> {
+        Ok(true)
+    }
 
-    /// Lets other functions of the adapter know our addresses.
+    /// The next filter of this function that was installed when nobody waited for it any more, and was not told yet.
+    fn orphan(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Whether letting go of it takes time.
+    fn is_slow_to_go(&self) -> bool {
+        false
+    }
+
+    /// Whether it is the function's own command block that is used.
+    fn is_own(&self) -> bool {
+        false
+    }
+
+    /// Lets other functions of the adapter know our hardware address.
     fn introduce(&mut self, _: Ipv4Addr, _: Mac) {}
 
     /// The next addresses of another function of the adapter that were told. Never waits.

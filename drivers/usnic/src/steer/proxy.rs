@@ -5,47 +5,117 @@ use std::os::fd::BorrowedFd;
 use doorbell_fabric::ether::Mac;
 
 use super::{Own, Parent, Request, Steering, Trouble};
+use crate::keep::{Change, Keeper};
 use crate::pf::Pf;
 
 /// See the module.
 pub(crate) struct Proxy {
-    pf: Pf,
+    keeper: Keeper,
     index: u32,
+    is_asked: bool,
+    /// A request that waits for the end of a question whether the physical function is well.
+    wanted: Option<Request>,
+    ended: Option<Result<u64, Trouble>>,
+    /// The answer that comes next is that of a request that nobody waits for any more.
+    is_stale: bool,
+    /// Why it is not there.
+    why: String,
 }
 
 impl Proxy {
     /// For the function with this index.
     pub(crate) fn new(pf: Pf, index: u32) -> Self {
-        Self { pf, index }
+        Self {
+            keeper: Keeper::new(pf),
+            index,
+            is_asked: false,
+            wanted: None,
+            ended: None,
+            is_stale: false,
+            why: String::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        if let Some(Change::Lost(why)) = self.keeper.turn(&mut self.ended) {
+            self.why = why;
+        }
+        if self.is_stale && self.ended.is_some() {
+            (self.is_stale, self.ended) = (false, None);
+        }
+        if let Some(pf) = self.keeper.pf() {
+            if let Some(request) = self.wanted.take_if(|_| pf.is_idle()) {
+                self.ended = pf.begin(self.index, request).err().map(Err);
+            }
+        } else if std::mem::take(&mut self.is_asked) {
+            (self.wanted, self.is_stale) = (None, false);
+            self.ended = Some(Err(self.trouble()));
+        }
+    }
+
+    fn trouble(&self) -> Trouble {
+        Trouble::agent(
+            format!("the physical function is being opened again ({})", self.why),
+            "wait; if it stays so, see what `doorbell doctor` says of it",
+        )
     }
 }
 
 impl Steering for Proxy {
     fn begin(&mut self, _: &mut Own, request: Request) -> Result<(), Trouble> {
-        self.pf.begin(self.index, request)
+        self.turn();
+        if !self.keeper.is_here() {
+            return Err(self.trouble());
+        }
+        self.is_stale |= self.is_asked && self.wanted.is_none() && self.ended.is_none();
+        (self.wanted, self.ended, self.is_asked) = (Some(request), None, true);
+        Ok(())
     }
 
     fn poll(&mut self, _: &mut Own) -> Option<Result<u64, Trouble>> {
-        self.pf.poll()
+        self.turn();
+        let ended = self.ended.take()?;
+        self.is_asked = false;
+        Some(ended)
     }
 
     fn parent(&mut self) -> Result<Parent, Trouble> {
+        // What ends here is somebody's who asks for it.
+        self.turn();
+        if !self.keeper.is_here() {
+            return Err(self.trouble());
+        }
         Ok(Parent {
-            news: self.pf.news(),
-            life: self.pf.life(),
+            news: self.keeper.news(),
+            life: self.keeper.life(),
         })
     }
 
     fn mac(&mut self) -> Option<Mac> {
-        self.pf.info().mac
+        self.keeper.info().mac
     }
 
     fn news(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    fn renew(&mut self) -> Result<(), Trouble> {
-        Ok(())
+    fn renew(&mut self) -> Result<bool, Trouble> {
+        self.turn();
+        if self.keeper.is_here() {
+            Ok(true)
+        } else {
+            Err(self.trouble())
+        }
+    }
+
+    fn orphan(&mut self) -> Option<u64> {
+        let (index, id) = self.keeper.pf()?.orphan()?;
+        (index == self.index).then_some(id)
+    }
+
+    fn is_slow_to_go(&self) -> bool {
+        // The physical function is closed, or its opening waited for.
+        true
     }
 
     fn how(&self) -> &'static str {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   rail                                agent
-//!   HELLO (function) ────────────────►
-//!                    ◄──────────────── WELCOME (hardware address, what there is)   or REFUSED
+//!   HELLO (function, IP address) ────►
+//!                    ◄──────────────── WELCOME (hardware address, life)   or REFUSED
 //!   STEER … ─────────────────────────►
 //!                    ◄──────────────── DONE (the same number), or REFUSED
-//!                    ◄──────────────── NEWS (link, MTU, life), whenever they change
-//!   HERE (own addresses) ────────────►
+//!                    ◄──────────────── NEWS (link, MTU, hardware address, life), whenever they change; AWAY where the physical function is
+//!   HERE (own hardware address) ─────►
 //!                    ◄──────────────── NEIGHBOUR (another function's), for each that says so
 //! ```
 //!
@@ -27,7 +27,7 @@ use crate::notify::News;
 /// "dusn".
 const MAGIC: u32 = 0x6e73_7564;
 /// Of these packets: both ends have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 3;
 /// Bytes of a packet.
 pub const PACKET: usize = size_of::<Packet>();
 /// Queue pairs that may be named: more than any function has.
@@ -56,8 +56,18 @@ const DONE: u16 = 0x82;
 const REFUSED: u16 = 0x83;
 const NEWS: u16 = 0x84;
 const NEIGHBOUR: u16 = 0x85;
+const AWAY: u16 = 0x86;
 const MATCH_UDP: u64 = 1;
 const MATCH_ETHERTYPE: u64 = 2;
+
+/// A process that is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number, as the agent sees it; 0: of another pid namespace, where it has none.
+    pub process: u32,
+    /// The function that it has.
+    pub function: u16,
+}
 
 /// Why an agent refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +77,21 @@ pub enum Why {
     /// The device does not answer any more.
     Silent,
     /// Another process has the function.
-    Taken,
+    Taken(Owner),
+    /// Another process has the IP address, for a function of its own.
+    AddressTaken(Owner),
     /// It has no such function, or the request is none that it does for others.
     Never,
-    /// The process has as many filters as it may, or there are too many processes.
+    /// The process, or its user, has as many filters as it may, or there are too many processes.
     Full,
 }
 
 /// One packet's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// A process wants this function.
-    Hello(u32),
-    /// The function has these addresses, for others of its adapter to know.
+    /// A process wants this function, for this address.
+    Hello(u32, Ipv4Addr),
+    /// The function has this hardware address, for others of its adapter to know.
     Here(Ipv4Addr, Mac),
     /// A request with its number.
     Request(u32, Request),
@@ -100,9 +112,13 @@ pub enum Said {
     News {
         /// What stands in its notify area; `None` where nothing does.
         news: Option<News>,
+        /// As of the welcome.
+        mac: u64,
         /// See [`Parent`](super::Parent).
         life: u64,
     },
+    /// It is gone, and may come back: NEWS tell of it.
+    Away,
 }
 
 impl Said {
@@ -110,7 +126,8 @@ impl Said {
     #[must_use]
     pub fn to_bytes(self) -> [u8; PACKET] {
         let (kind, number, words) = match self {
-            Self::Hello(function) => (HELLO, 0, [function.into(), 0, 0, 0, 0]),
+            Self::Hello(function, ip) => (HELLO, 0, [function.into(), ip.to_bits().into(), 0, 0, 0]),
+            Self::Away => (AWAY, 0, [0; 5]),
             Self::Here(ip, mac) => (HERE, 0, [ip.to_bits().into(), mac_word(mac), 0, 0, 0]),
             Self::Neighbour(ip, mac) => (NEIGHBOUR, 0, [ip.to_bits().into(), mac_word(mac), 0, 0, 0]),
             Self::Request(number, request) => {
@@ -120,7 +137,7 @@ impl Said {
             Self::Welcome { mac, life } => (WELCOME, 0, [mac, life, 0, 0, 0]),
             Self::Done(number, value) => (DONE, number, [value, 0, 0, 0, 0]),
             Self::Refused(number, why) => (REFUSED, number, [why_word(why), 0, 0, 0, 0]),
-            Self::News { news, life } => (NEWS, 0, news_words(news, life)),
+            Self::News { news, mac, life } => (NEWS, 0, news_words(news, mac, life)),
         };
         let packet = Packet {
             magic: MAGIC.into(),
@@ -142,7 +159,8 @@ impl Said {
         }
         let (number, words) = (packet.number.get(), packet.words.map(U64::get));
         Some(match packet.kind.get() {
-            HELLO => Self::Hello(u32::try_from(words[0]).ok()?),
+            HELLO => Self::Hello(u32::try_from(words[0]).ok()?, read_ip(words[1])?),
+            AWAY => Self::Away,
             STEER => Self::Request(number, Request::Steer(read_match(&words)?, pair(words[0])?)),
             HERE => Self::Here(read_ip(words[0])?, read_mac(words[1])?),
             NEIGHBOUR => Self::Neighbour(read_ip(words[0])?, read_mac(words[1])?),
@@ -157,6 +175,7 @@ impl Said {
             REFUSED => Self::Refused(number, read_why(words[0])?),
             NEWS => Self::News {
                 news: read_news(&words),
+                mac: words[3],
                 life: words[4],
             },
             _ => return None,
@@ -171,7 +190,8 @@ fn read_ip(word: u64) -> Option<Ipv4Addr> {
     is_host.then_some(ip)
 }
 
-fn mac_word(mac: Mac) -> u64 {
+/// Six bytes as one word, the first lowest; 0 is none.
+pub(crate) fn mac_word(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
@@ -219,33 +239,47 @@ fn why_word(why: Why) -> u64 {
     match why {
         Why::Device(errno) => u64::from(errno.0) << 8 | 1,
         Why::Silent => 2,
-        Why::Taken => 3,
+        Why::Taken(owner) => owner_word(owner) | 3,
         Why::Never => 4,
         Why::Full => 5,
+        Why::AddressTaken(owner) => owner_word(owner) | 6,
     }
+}
+
+fn owner_word(owner: Owner) -> u64 {
+    u64::from(owner.process) << 32 | u64::from(owner.function) << 8
+}
+
+fn read_owner(word: u64) -> Option<Owner> {
+    Some(Owner {
+        process: (word >> 32) as u32,
+        function: u16::try_from(word >> 8 & 0xff_ffff).ok()?,
+    })
 }
 
 fn read_why(word: u64) -> Option<Why> {
     Some(match (word & 0xff, word >> 8) {
-        (1, errno) => Why::Device(Errno(u32::try_from(errno).ok()?)),
+        // No device refuses for no reason.
+        (1, errno @ 1..) => Why::Device(Errno(u32::try_from(errno).ok()?)),
         (2, 0) => Why::Silent,
-        (3, 0) => Why::Taken,
+        (3, _) => Why::Taken(read_owner(word)?),
         (4, 0) => Why::Never,
         (5, 0) => Why::Full,
+        (6, _) => Why::AddressTaken(read_owner(word)?),
         _ => return None,
     })
 }
 
-fn news_words(news: Option<News>, life: u64) -> [u64; 5] {
+fn news_words(news: Option<News>, mac: u64, life: u64) -> [u64; 5] {
     let Some(news) = news else {
-        return [0, 0, 0, 0, life];
+        return [0, 0, 0, mac, life];
     };
     let flags = 1 | u64::from(news.link) << 1 | u64::from(news.fatal) << 2;
     [
         flags,
         u64::from(news.speed) << 32 | u64::from(news.mtu),
         u64::from(news.error) << 32 | u64::from(news.link_downs),
-        0,
+        mac,
         life,
     ]
 }
@@ -279,8 +313,13 @@ mod tests {
             address: Ipv4Addr::new(10, 0, 0, 5),
             port: 5000,
         };
+        let owner = Owner {
+            process: u32::MAX,
+            function: 0xfffe,
+        };
         let all = [
-            Said::Hello(3),
+            Said::Hello(3, [10, 0, 0, 5].into()),
+            Said::Away,
             Said::Request(7, Request::Steer(udp, 2)),
             Said::Request(8, Request::Steer(Match::Ethertype(0x0806), 0)),
             Said::Request(9, Request::Unsteer(u64::MAX)),
@@ -293,16 +332,22 @@ mod tests {
             Said::Done(9, 77),
             Said::Refused(9, Why::Device(Errno(10))),
             Said::Refused(9, Why::Silent),
-            Said::Refused(9, Why::Taken),
+            Said::Refused(9, Why::Taken(owner)),
+            Said::Refused(9, Why::AddressTaken(owner)),
             Said::Refused(9, Why::Never),
             Said::Refused(9, Why::Full),
             Said::Here([10, 0, 0, 1].into(), [2, 0, 0, 0, 0, 1]),
             Said::Neighbour([10, 0, 0, 2].into(), [2, 0, 0, 0, 0, 2]),
             Said::News {
                 news: Some(news),
+                mac: 0x0605_0403_0202,
                 life: 2,
             },
-            Said::News { news: None, life: 3 },
+            Said::News {
+                news: None,
+                mac: 0,
+                life: 3,
+            },
         ];
         for said in all {
             let bytes = said.to_bytes();
@@ -332,7 +377,7 @@ mod tests {
             seed
         };
         for _ in 0..100_000 {
-            let mut bytes = Said::Hello(0).to_bytes();
+            let mut bytes = Said::Hello(0, [10, 0, 0, 5].into()).to_bytes();
             for _ in 0..1 + next() % 8 {
                 bytes[6 + (next() % (PACKET as u64 - 6)) as usize] = next() as u8;
             }

@@ -347,6 +347,8 @@ fn a_queue_with_an_error_is_made_anew_and_frames_pass_again() {
     for what in ["error_status", "running"] {
         let mut pair = Pair::new(&config());
         let last = pair.post(Channel::Data, b"before");
+        let promised = pair.a.split().0.reserve(Channel::Data, 4);
+        assert_eq!(promised, 4);
         match what {
             "error_status" => pair.vic.state().error_status(0, 1),
             _ => pair.vic.state().functions[0].stuck_running = Some(0),
@@ -375,6 +377,15 @@ fn a_queue_with_an_error_is_made_anew_and_frames_pass_again() {
         // A step that fails resets the function.
         assert!(state.functions[0].resets >= if what == "running" { 2 } else { 1 });
         drop(state);
+        let (tx, _) = pair.a.split();
+        for _ in 0..promised {
+            tx.post(Channel::Data, PeerIndex(0), &[], Body::Bytes(b"promised"))
+                .expect("room that was promised before");
+        }
+        tx.doorbell();
+        pair.until("what was promised room passes", |pair| {
+            pair.now(Channel::Data).is_some_and(|frame| frame == b"promised")
+        });
         pair.passes("after");
     }
 }
@@ -448,8 +459,63 @@ fn each_policy_of_a_function_is_met_by_its_setting() {
     assert_eq!(open_with(Policy::Permissive, &own), Ok([2, 0, 0, 0, 1, 0]));
 }
 
+/// Filters and queue pairs that were installed before the step that fails are not left behind, nor the function open.
+#[test]
+fn an_opening_that_fails_leaves_nothing_installed() {
+    let vic = Vic::new(1, 6);
+    let name = "usnic:model/D/vf0".parse().unwrap();
+    let claim = vic.claim(0);
+    vic.state().functions[0].stuck_running = Some(0);
+    let error = UsnicRail::over(&name, &config(), claim).unwrap_err().to_string();
+    assert!(error.contains("does not start"), "{error}");
+    assert_eq!(vic.steered(0), (0, 0));
+    let state = vic.state();
+    assert!(state.functions[0].commands.contains(&0xc000_403a), "ADD_FILTER");
+    assert!(
+        state.functions[0].commands.ends_with(&LAST),
+        "{:x?}",
+        state.functions[0].commands
+    );
+}
+
+/// DISABLE, NOTIFY, CLOSE.
+const LAST: [u32; 3] = [0x0001_c01d, 0xc001_c015, 0x0001_c019];
+
+#[test]
+fn a_rail_that_leaves_takes_everything_away_also_where_its_queues_do_not_stop() {
+    for stuck in [None, Some(1)] {
+        let all = Instant::now();
+        // It has a second for it, by the clock: on a machine that gives it no core for so long, it is let try again.
+        while leaves(stuck) >= Duration::from_secs(1) {
+            assert!(all.elapsed() < SOON, "{stuck:?}: it never takes less than it may");
+        }
+    }
+}
+
+/// A rail leaves, with this queue running on, and everything is taken away, if there was time for that; how long it took.
+fn leaves(stuck: Option<u32>) -> Duration {
+    let mut pair = Pair::new(&config());
+    assert_eq!(pair.vic.steered(0), (3, 2));
+    pair.vic.state().functions[0].stuck_running = stuck;
+    // Step by step, as long as there is time.
+    let (begun, mut steps) = (Instant::now(), 0);
+    while !pair.a.close(Time::ZERO, Time::from_nanos(1)) {
+        assert!(begun.elapsed() < SOON);
+        steps += 1;
+    }
+    let took = begun.elapsed();
+    assert!(steps > 0, "{stuck:?}: it waits for nothing within a step");
+    if took < Duration::from_secs(1) {
+        assert_eq!(pair.vic.steered(0), (0, 0), "{stuck:?}");
+        let commands = &pair.vic.state().functions[0].commands;
+        assert!(commands.ends_with(&LAST), "{stuck:?}");
+    }
+    took
+}
+
 mod agents {
     use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::os::fd::OwnedFd;
     use std::path::PathBuf;
     use std::sync::Arc;
@@ -473,7 +539,11 @@ mod agents {
         pub(super) fn new(vic: &Vic) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let socket = folder.path().join("agent.sock");
-            let mut agent = Agent::new(Pf::over(vic.claim_pf()).unwrap(), &socket).unwrap();
+            let agent = Agent::new(Pf::over(vic.claim_pf()).unwrap(), &socket).unwrap();
+            Self::of(agent, socket, folder)
+        }
+
+        fn of(mut agent: Agent, socket: PathBuf, folder: tempfile::TempDir) -> Self {
             let stop = Arc::new(AtomicBool::new(false));
             let stopped = Arc::clone(&stop);
             let thread = std::thread::spawn(move || {
@@ -608,6 +678,8 @@ mod agents {
             loop {
                 let mut bytes = [0; PACKET];
                 match rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()) {
+                    // It hung up before it had read what we said; what it said itself is still there.
+                    Err(rustix::io::Errno::CONNRESET) => {}
                     Ok((PACKET, _)) => match Said::read(&bytes) {
                         Some(Said::News { .. }) => {}
                         said => return said,
@@ -636,6 +708,7 @@ mod agents {
                 0,
             )
         };
+        let hello = |function| Said::Hello(function, [10, 0, 0, 9].into());
         // No greeting, nonsense, too long, another version: the line ends.
         for bytes in [
             Said::Request(1, udp(1)).to_bytes().to_vec(),
@@ -649,7 +722,7 @@ mod agents {
             assert_eq!(client.hear(), None, "{bytes:?}");
         }
         let client = Client::new(&agent.socket);
-        client.say(&Said::Hello(0).to_bytes());
+        client.say(&hello(0).to_bytes());
         assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
         // Sixteen filters, and only of kinds that rails need; others' are not its own to take away.
         for port in 0..16 {
@@ -672,7 +745,7 @@ mod agents {
         let mute = Client::new(&agent.socket);
         drop(client);
         let begun = Instant::now();
-        while !Client::new(&agent.socket).say(&Said::Hello(0).to_bytes()) || vic.state().filters(0) > 0 {
+        while !Client::new(&agent.socket).say(&hello(0).to_bytes()) || vic.state().filters(0) > 0 {
             assert!(begun.elapsed() < SOON);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -681,7 +754,7 @@ mod agents {
             rustix::net::sockopt::Timeout::Send,
             Some(Duration::from_millis(200)),
         );
-        mute.say(&Said::Hello(0).to_bytes());
+        mute.say(&hello(0).to_bytes());
         for number in 0..100_000 {
             if !mute.say(&Said::Request(number, Request::Disable(0)).to_bytes()) {
                 break;
@@ -698,6 +771,277 @@ mod agents {
         );
         drop((many, rail));
         agent.end();
+    }
+
+    /// Who says nothing, or says where it is for ever, or asks for what is another's, holds up nobody and gets nothing.
+    #[test]
+    fn one_process_can_neither_end_nor_starve_others() {
+        let vic = real(2);
+        let agent = Running::new(&vic);
+        let mut rail = open(&vic, 1, &by(&agent.socket)).unwrap();
+        let IpAddr::V4(address) = rail.address().inet_of("usnic").unwrap().ip() else {
+            panic!("usNIC has IPv4 alone")
+        };
+        let mute = Client::new(&agent.socket);
+        let own = Ipv4Addr::new(10, 0, 0, 9);
+        let client = Client::new(&agent.socket);
+        client.say(&Said::Hello(0, own).to_bytes());
+        assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
+        let udp = |address| {
+            Request::Steer(
+                Match::Udp {
+                    address,
+                    port: 56_080,
+                },
+                0,
+            )
+        };
+        assert_eq!(client.ask(1, udp(address)), Some(Said::Refused(1, Why::Never)));
+        assert!(matches!(client.ask(2, udp(own)), Some(Said::Done(2, _))));
+        // Another's function, another's address, and functions that cannot be.
+        for (function, ip) in [
+            (1, [10, 0, 0, 8].into()),
+            (3, address),
+            (999, [10, 0, 0, 7].into()),
+        ] {
+            let other = Client::new(&agent.socket);
+            other.say(&Said::Hello(function, ip).to_bytes());
+            let said = other.hear();
+            let is_refused = match (function, said) {
+                (1, Some(Said::Refused(0, Why::Taken(owner)))) => owner.function == 1,
+                (3, Some(Said::Refused(0, Why::AddressTaken(owner)))) => owner.function == 1,
+                (999, Some(Said::Refused(0, Why::Never))) => true,
+                _ => false,
+            };
+            assert!(is_refused, "{function}: {said:?}");
+        }
+        // It says so often where it is that its line ends; the rail, which never listens meanwhile, keeps its own.
+        let mut ended = false;
+        for number in 0..100_000u32 {
+            let [a, b, c, d] = number.to_le_bytes();
+            let here = Said::Here(own, [2, 0, a, b, c, d]);
+            if !client.say(&here.to_bytes()) {
+                ended = true;
+                break;
+            }
+        }
+        assert!(ended, "it may say so a few times");
+        for turn in 1..50u64 {
+            rail.progress(Time::from_nanos(turn * 50_000_000));
+        }
+        assert!(rail.is_link_up() && rail.stats().resets == 0, "{rail:?}");
+        assert_eq!(vic.state().filters(1), 3);
+        // An address of its own is all that it may speak of.
+        let liar = Client::new(&agent.socket);
+        liar.say(&Said::Hello(0, own).to_bytes());
+        assert!(matches!(liar.hear(), Some(Said::Welcome { .. })));
+        liar.say(&Said::Here(address, [2, 0, 0, 0, 0, 9]).to_bytes());
+        assert_eq!(liar.hear(), None);
+        assert_eq!(mute.hear(), None, "who does not greet is not waited for");
+        agent.end();
+    }
+
+    #[test]
+    fn a_group_is_let_in_by_the_sockets_mode() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let group = rustix::process::getegid().as_raw();
+        for (group, mode) in [(None, 0o600), (Some(group), 0o660)] {
+            let vic = real(1);
+            let agent = Agent::for_group(Pf::over(vic.claim_pf()).unwrap(), &socket, group).unwrap();
+            let meta = std::fs::metadata(&socket).unwrap();
+            assert_eq!(meta.mode() & 0o777, mode);
+            assert!(group.is_none_or(|group| group == meta.gid()));
+            drop(agent);
+            assert!(!socket.exists());
+        }
+    }
+
+    /// What a thread of its own does as nobody: user and group 65534. `None` where this process may not become somebody else.
+    fn as_nobody<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
+        as_user(65_534, what)
+    }
+
+    /// The same as this user, of the same group.
+    fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> Option<T> {
+        let nobody = rustix::fs::Uid::from_raw(user);
+        let group = rustix::fs::Gid::from_raw(65_534);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                // Of this thread alone: the kernel's calls, and not the library's.
+                rustix::thread::set_thread_gid(group).ok()?;
+                rustix::thread::set_thread_uid(nobody).ok()?;
+                Some(what())
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn users_are_told_apart_by_the_kernels_word() {
+        use std::os::unix::fs::PermissionsExt;
+        if as_nobody(|| ()).is_none() {
+            println!("skipped: only root can be somebody else");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Somebody else listens there: what he says is not believed.
+        let socket = folder.path().join("theirs.sock");
+        let theirs = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        rustix::net::bind(&theirs, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        as_nobody(|| rustix::net::listen(&theirs, 4).unwrap());
+        let error = open(&real(1), 0, &by(&socket)).unwrap_err();
+        assert!(error.contains("user 65534 listens"), "{error}");
+        // The agent's own user alone; then with a group.
+        for group in [None, Some(65_534)] {
+            let vic = real(1);
+            let socket = folder.path().join("agent.sock");
+            let mut agent = Agent::for_group(Pf::over(vic.claim_pf()).unwrap(), &socket, group).unwrap();
+            let stop = AtomicBool::new(false);
+            let opened = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        agent.turn(Duration::from_millis(1)).unwrap();
+                    }
+                });
+                let opened = as_nobody(|| open(&vic, 0, &by(&socket)).map(|rail| rail.is_link_up()));
+                stop.store(true, Ordering::Relaxed);
+                opened.unwrap()
+            });
+            match group {
+                Some(_) => assert_eq!(opened, Ok(true)),
+                None => {
+                    let error = opened.unwrap_err();
+                    assert!(
+                        error.contains("user 65534 may not reach") && error.contains("--group"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// A group's members share what is left beside root's and the agent's own user's part, and none of them gets all of it.
+    #[test]
+    fn no_user_of_a_group_gets_all_lines_or_all_filters() {
+        use std::os::unix::fs::PermissionsExt;
+        if as_nobody(|| ()).is_none() {
+            println!("skipped: only root can be somebody else");
+            return;
+        }
+        let begin = |vic: &Vic| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+            let socket = folder.path().join("agent.sock");
+            let agent = Agent::for_group(Pf::over(vic.claim_pf()).unwrap(), &socket, Some(65_534));
+            Running::of(agent.unwrap(), socket, folder)
+        };
+        let vic = real(8);
+        // What each user's lines come to: so many that are welcome, the others full.
+        let come = |agent: &Running, user: u32, functions: std::ops::Range<u32>| -> Vec<Client> {
+            let hello = |function: u32| {
+                let client = Client::new(&agent.socket);
+                client.say(&Said::Hello(function, [10, 0, user as u8, function as u8].into()).to_bytes());
+                match client.hear() {
+                    Some(Said::Welcome { .. }) => Some(client),
+                    Some(Said::Refused(0, Why::Full)) => None,
+                    said => panic!("{user} {function}: {said:?}"),
+                }
+            };
+            let come = || functions.map(hello).collect::<Vec<_>>();
+            let come = if user == 0 {
+                come()
+            } else {
+                as_user(user, come).unwrap()
+            };
+            come.into_iter().flatten().collect()
+        };
+        let agent = begin(&vic);
+        let nobodys = come(&agent, 65_534, 0..40);
+        let others = come(&agent, 65_533, 40..60);
+        let roots = come(&agent, 0, 60..78);
+        assert_eq!([nobodys.len(), others.len(), roots.len()], [36, 12, 16]);
+        agent.end();
+        // Filters, of whichever line: sixteen each are not too many.
+        let agent = begin(&vic);
+        let steered = |user: u32, functions: std::ops::Range<u32>| {
+            let first = functions.start;
+            let clients = come(&agent, user, functions);
+            let mut count = 0;
+            for (client, function) in clients.iter().zip(first..) {
+                for port in 0..16 {
+                    let wants = Match::Udp {
+                        address: [10, 0, user as u8, function as u8].into(),
+                        port,
+                    };
+                    match client.ask(port.into(), Request::Steer(wants, 0)) {
+                        Some(Said::Done(..)) => count += 1,
+                        Some(Said::Refused(_, Why::Full)) => {}
+                        said => panic!("{user} {function} {port}: {said:?}"),
+                    }
+                }
+            }
+            (clients, count)
+        };
+        let (nobodys, others, roots) = (steered(65_534, 0..3), steered(65_533, 3..5), steered(0, 5..8));
+        assert_eq!([nobodys.1, others.1, roots.1], [36, 12, 48]);
+        agent.end();
+    }
+
+    /// The model is stopped, or slow, when it is asked whether it was reset: who greets meanwhile is answered.
+    #[test]
+    fn an_agent_waits_for_no_model_that_is_slow() {
+        let vic = real(2);
+        let agent = Running::new(&vic);
+        vic.state().is_held = true;
+        let begun = Instant::now();
+        while vic.state().holds == 0 {
+            assert!(begun.elapsed() < SOON, "it is asked every second");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let client = Client::new(&agent.socket);
+        let own = Ipv4Addr::new(10, 0, 0, 9);
+        client.say(&Said::Hello(0, own).to_bytes());
+        assert!(matches!(client.hear(), Some(Said::Welcome { .. })));
+        let udp = Match::Udp {
+            address: own,
+            port: 7,
+        };
+        assert!(matches!(
+            client.ask(1, Request::Steer(udp, 0)),
+            Some(Said::Done(1, _))
+        ));
+        let is_held = vic.state().is_held;
+        let holds = vic.state().holds;
+        vic.state().is_held = false;
+        agent.end();
+        assert!(
+            is_held && holds == 1,
+            "one question at a time, and not waited for: {holds}"
+        );
+    }
+
+    #[test]
+    fn nobody_at_the_agents_socket_is_told_with_what_to_do() {
+        let vic = real(1);
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let error = open(&vic, 0, &by(&socket)).unwrap_err();
+        assert!(
+            error.contains("nobody listens there") && error.contains("doorbell agent usnic"),
+            "{error}"
+        );
+        std::fs::write(&socket, "").unwrap();
+        let error = open(&vic, 0, &by(&socket)).unwrap_err();
+        assert!(error.contains("agent.sock"), "{error}");
     }
 
     impl Client {

@@ -5,9 +5,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_vfio::{Bar, Claim, Device, Error, Irq, IrqInfo, Range, RegionIndex, RegionInfo, Way};
+
+/// The longest that anybody is held: then `is_held` is over.
+const HELD_MOST: Duration = Duration::from_secs(10);
 
 const BAR: usize = 0x1_0000;
 const WQ: usize = 0x1000;
@@ -74,6 +78,9 @@ pub(crate) struct State {
     /// What happens to frames on their way: called with each, says how often it arrives.
     pub(crate) drops: u32,
     pub(crate) tags: bool,
+    /// Who reads the physical function's configuration space waits for as long as this is set; and how many have.
+    pub(crate) is_held: bool,
+    pub(crate) holds: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -123,6 +130,19 @@ impl Vic {
             number: None,
         };
         Claim::over(Arc::new(handle)).unwrap()
+    }
+
+    /// Waits until it is let go of.
+    fn hold(&self) {
+        let begun = Instant::now();
+        let mut is_new = true;
+        while self.state().is_held {
+            if begun.elapsed() > HELD_MOST {
+                self.state().is_held = false;
+            }
+            self.state().holds += u32::from(std::mem::take(&mut is_new));
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// How many filters and queue pairs of a function there are.
@@ -581,6 +601,9 @@ impl Device for Handle {
     }
 
     fn read(&self, index: RegionIndex, at: u64, to: &mut [u8]) -> Result<(), Error> {
+        if index == RegionIndex::CONFIG && self.number.is_none() {
+            self.vic.hold();
+        }
         let mut state = self.vic.state();
         let function = state.of(self.number);
         let at = at as usize;

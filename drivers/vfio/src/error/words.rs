@@ -5,6 +5,9 @@ use std::io;
 use super::Error;
 use crate::bdf::Bdf;
 
+/// The step at which nobody has been reached yet.
+const CONNECT: &str = "connect";
+
 impl Error {
     /// What failed, and on what.
     pub fn reason(&self) -> String {
@@ -104,6 +107,23 @@ impl Error {
                 "device {device} did not answer within {} ms when asked to {step}",
                 waited.as_millis()
             ),
+            Self::Gone {
+                device,
+                step: CONNECT,
+                source: Some(source),
+            } => match source.kind() {
+                io::ErrorKind::NotFound => format!("nobody has made the socket of device {device}"),
+                io::ErrorKind::ConnectionRefused => format!(
+                    "nobody listens at the socket of device {device} any more: the process that modelled it has ended without taking it away"
+                ),
+                io::ErrorKind::PermissionDenied => {
+                    format!("the socket of device {device} is of another user: {source}")
+                }
+                io::ErrorKind::WouldBlock => format!(
+                    "more callers wait for device {device} than it takes: the process that models it is stopped, or busy"
+                ),
+                _ => format!("could not connect to device {device}: {source}"),
+            },
             Self::Gone { device, step, source } => {
                 let source = source.as_ref().map(|source| format!(": {source}"));
                 format!(
@@ -189,6 +209,19 @@ impl Error {
                 "add {} (pages of 2 MiB) to what `cat /proc/sys/vm/nr_hugepages` says, and write it there; or use normal pages",
                 needed.div_ceil(2 << 20)
             ),
+            Self::Gone {
+                step: CONNECT,
+                source: Some(source),
+                ..
+            } => match source.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "run as the user who started the process that models it, or start one of your own".to_owned()
+                }
+                io::ErrorKind::WouldBlock => {
+                    "look whether the process that models the device is stopped, and let it go on".to_owned()
+                }
+                _ => "start the process that models the device, or name the folder that it has".to_owned(),
+            },
             Self::Silent { .. } | Self::Gone { .. } => {
                 "look whether the process that models the device still runs, and open the device again".to_owned()
             }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -75,6 +75,19 @@ impl Line {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the other end is gone, or something went wrong: a call that does not wait.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(socket) = &self.socket else { return true };
+        let mut look = [PollFd::new(socket, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // What cannot be found out now is found by the next question.
+        let _ = rustix::event::poll(&mut look, Some(&now));
+        look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Asks and waits for the answer.

@@ -26,7 +26,7 @@ mod wire;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use doorbell_fabric::memory::Region;
@@ -236,6 +236,15 @@ impl Device for UserDevice {
 
     fn is_resettable(&self) -> bool {
         self.is_resettable
+    }
+
+    /// Never waits: while somebody waits for an answer, its end is theirs to find.
+    fn is_gone(&self) -> bool {
+        match self.line.try_lock() {
+            Ok(line) => line.is_over(),
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Poisoned(line)) => line.into_inner().is_over(),
+        }
     }
 
     fn region(&self, index: RegionIndex) -> Result<RegionInfo, Error> {

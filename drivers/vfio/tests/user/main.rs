@@ -284,6 +284,31 @@ fn one_that_falls_silent_in_the_middle_of_an_answer_is_left_too_and_for_good() {
     );
 }
 
+/// Whoever looks after a device goes on while another thread waits for a slow answer.
+#[test]
+fn whether_it_is_gone_is_known_while_somebody_waits_for_an_answer() {
+    let (asked, was_asked) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let server = Scripted::start(move |command, payload| {
+        if command == 13 {
+            asked.send(()).unwrap();
+            // Answered once the question below is.
+            let _ = may_go_on.recv_timeout(SOON);
+        }
+        usual(command, payload)
+    });
+    let device = Arc::new(UserDevice::connect_within(&server.socket, 2 * SOON).unwrap());
+    let waiting = Arc::clone(&device);
+    let reset = std::thread::spawn(move || waiting.reset());
+    was_asked.recv_timeout(SOON).unwrap();
+    let begun = Instant::now();
+    assert!(!device.is_gone());
+    assert!(begun.elapsed() < SOON, "it waited for the answer");
+    go_on.send(()).unwrap();
+    reset.join().unwrap().unwrap();
+    drop(device);
+}
+
 #[test]
 fn a_server_that_dies_is_gone_and_what_it_had_is_leaked() {
     let server = Scripted::start(|command, payload| match command {

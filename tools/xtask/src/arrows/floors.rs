@@ -104,7 +104,8 @@ const FLOORS: &[Place] = &[
         "doorbell-am-portals",
         Sees::Only(&["fabric", "fabric/matching", "hotel"]),
     ),
-    place(4, "oob", "doorbell-oob", Sees::Only(&["fabric"])),
+    // the kernel's interfaces and routes are asked about in one place, whoever wants to know
+    place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),
     place(4, "acm", "doorbell-acm", Sees::Only(&["fabric"])),
     // 5: what composes them
     place(

@@ -37,6 +37,8 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 /// Longest input, in bytes: some hundred steps of a script.
 const LONGEST: usize = 8192;
+/// Who runs each target for so many seconds at most waits for the compiler most of the time: it does less then.
+const SHORT: u64 = 10;
 /// How reluctantly inputs grow: scripts are long, or nothing happens in them.
 const GROWTH: u32 = 10;
 /// An input that takes so long (s) hangs; on a busy machine, too.
@@ -174,6 +176,9 @@ impl Fuzzers {
 
     fn work(&self, targets: &[String], options: &Options) -> Result<Report, Error> {
         let mut build = self.cargo("build", &["--release", "--quiet"]);
+        if options.seconds <= SHORT {
+            build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+        }
         targets
             .iter()
             .for_each(|target| _ = build.args(["--bin", target]));

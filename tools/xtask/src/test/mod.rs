@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use self::report::{Failure, Outcome, Report};
 use self::skips::Skip;
 use self::steps::{Invocation, Step, Work};
-use crate::child::{Ended, Nursery};
+use crate::child::{Beside, Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo};
@@ -83,21 +83,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         ci: std::env::var_os("CI").is_some_and(|value| value == "true"),
         whole: options.only.is_empty(),
     };
-    let mut report = Report::default();
-    for step in &chosen {
-        let result = if options.fast && step.slow {
-            Ok(Outcome::left_out(step.name, "left out by --fast"))
-        } else {
-            runner.step(step)
-        };
-        let interrupted = matches!(result, Err(Error::Interrupted(_)));
-        let outcome = result.unwrap_or_else(|error| Outcome::could_not_run(step.name, &error));
-        outcome.print();
-        report.steps.push(outcome);
-        if interrupted {
-            break;
-        }
-    }
+    let report = runner.steps(&chosen, options.fast);
     report.print();
     if let Some(file) = &options.json {
         fs::write(file, report.to_json()).map_err(Error::file("write", file))?;
@@ -120,7 +106,7 @@ fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {
     Ok(plan.into_iter().filter(asked).collect())
 }
 
-/// Runs steps one after the other.
+/// Runs steps one after the other, and one beside those that follow it.
 struct Runner<'a> {
     workspace: &'a Workspace,
     nursery: Nursery,
@@ -131,10 +117,48 @@ struct Runner<'a> {
     whole: bool,
 }
 
+/// A step that runs beside others.
+struct Aside<'a> {
+    step: &'a Step,
+    began: Instant,
+    child: Beside<'a>,
+}
+
 impl Runner<'_> {
+    fn steps(&self, chosen: &[Step], fast: bool) -> Report {
+        let mut report = Report::default();
+        let mut aside = None;
+        for step in chosen {
+            if fast && step.slow {
+                report.add(Outcome::left_out(step.name, "left out by --fast"));
+            } else if self.whole && matches!(step.work, Work::Lab) {
+                match self.begin_lab(step) {
+                    Ok(child) => aside = Some(child),
+                    Err(error) => report.add(Outcome::could_not_run(step.name, &error)),
+                }
+            } else if self.is_interrupted_in(&mut report, step, self.step(step)) {
+                return report;
+            }
+        }
+        if let Some(Aside { step, began, child }) = aside {
+            let result = self
+                .end_lab(step, child)
+                .map(|outcome| named(outcome, step, began));
+            self.is_interrupted_in(&mut report, step, result);
+        }
+        report
+    }
+
+    /// Reports what became of a step; whether nothing follows it.
+    fn is_interrupted_in(&self, report: &mut Report, step: &Step, result: Result<Outcome, Error>) -> bool {
+        let interrupted = matches!(result, Err(Error::Interrupted(_)));
+        report.add(result.unwrap_or_else(|error| Outcome::could_not_run(step.name, &error)));
+        interrupted
+    }
+
     fn step(&self, step: &Step) -> Result<Outcome, Error> {
         let began = Instant::now();
-        let mut outcome = match &step.work {
+        let outcome = match &step.work {
             Work::Arrows => check_arrows(self.workspace)?,
             Work::Licences => check_licences(self.workspace)?,
             Work::Lock => check_lock(self.workspace)?,
@@ -143,9 +167,7 @@ impl Runner<'_> {
             Work::Lab => self.lab(step)?,
             Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
         };
-        outcome.name = step.name.to_owned();
-        outcome.seconds = began.elapsed().as_secs_f64();
-        Ok(outcome)
+        Ok(named(outcome, step, began))
     }
 
     /// Runs cargo, once or several times, with one log for all.
@@ -154,7 +176,7 @@ impl Runner<'_> {
         let skip_file = self.logs.join(format!("{}.skips", step.name));
         let log = File::create(&path).map_err(Error::file("create", &path))?;
         File::create(&skip_file).map_err(Error::file("create", &skip_file))?;
-        let bound = step.bound.min(self.end.saturating_duration_since(Instant::now()));
+        let bound = self.bound(step);
         let deadline = Instant::now() + bound;
         let mut trouble = Vec::new();
         for call in calls {
@@ -226,14 +248,33 @@ impl Runner<'_> {
         ))
     }
 
-    /// The same as `cargo xtask lab`, among all steps with one guest for each thing that is proved; each check counts as a test.
+    /// The same as `cargo xtask lab`, by itself.
     fn lab(&self, step: &Step) -> Result<Outcome, Error> {
-        let json = self.logs.join(format!("{}.json", step.name));
+        self.end_lab(step, self.begin_lab(step)?.child)
+    }
+
+    /// Begins with the lab, among all steps with one guest for each thing that is proved. A guest has one processor, so it
+    /// leaves room for builds and tests beside it.
+    fn begin_lab<'s>(&'s self, step: &'s Step) -> Result<Aside<'s>, Error> {
+        let json = self.json_of(step);
         File::create(&json).map_err(Error::file("create", &json))?;
         let words = ["lab", "--again", "1", "--json"].map(OsStr::new);
         let words = words.into_iter().chain([json.as_os_str()]);
         let short = self.whole.then_some(OsStr::new("--short"));
-        let (ended, text) = self.ourselves(step, words.chain(short))?;
+        let (mut command, log, _) = self.ourselves_in(step, words.chain(short))?;
+        let child = self.nursery.beside(&mut command, &log, self.bound(step))?;
+        let began = Instant::now();
+        Ok(Aside { step, began, child })
+    }
+
+    /// Waits for the lab; each check counts as a test.
+    fn end_lab(&self, step: &Step, child: Beside<'_>) -> Result<Outcome, Error> {
+        let path = self.log_of(step);
+        let mut progress = progress::Progress::new(step.name, &path);
+        let ended = child.wait(&mut |_| progress.show())?;
+        progress.clear();
+        let text = read_lossy(&path)?;
+        let json = self.json_of(step);
         let report = serde_json::from_str(&read_lossy(&json)?);
         let repeat = "cargo xtask lab".to_owned();
         let badly = |ended| Failure {
@@ -253,18 +294,40 @@ impl Runner<'_> {
         step: &Step,
         words: impl IntoIterator<Item = &'w OsStr>,
     ) -> Result<(Ended, String), Error> {
-        let path = self.logs.join(format!("{}.log", step.name));
+        let (mut command, log, path) = self.ourselves_in(step, words)?;
+        let mut progress = progress::Progress::new(step.name, &path);
+        let ended = self
+            .nursery
+            .run(&mut command, &log, self.bound(step), &mut |_| progress.show())?;
+        progress.clear();
+        Ok((ended, read_lossy(&path)?))
+    }
+
+    /// The command to run this program with other words, and the log that it is to write.
+    fn ourselves_in<'w>(
+        &self,
+        step: &Step,
+        words: impl IntoIterator<Item = &'w OsStr>,
+    ) -> Result<(Command, File, PathBuf), Error> {
+        let path = self.log_of(step);
         let log = File::create(&path).map_err(Error::file("create", &path))?;
         // Not by its path: an earlier step may have built this program anew.
         let mut command = Command::new("/proc/self/exe");
         command.args(words).current_dir(&self.workspace.root);
-        let bound = step.bound.min(self.end.saturating_duration_since(Instant::now()));
-        let mut progress = progress::Progress::new(step.name, &path);
-        let ended = self
-            .nursery
-            .run(&mut command, &log, bound, &mut |_| progress.show())?;
-        progress.clear();
-        Ok((ended, read_lossy(&path)?))
+        Ok((command, log, path))
+    }
+
+    /// How long a step that begins now may take.
+    fn bound(&self, step: &Step) -> Duration {
+        step.bound.min(self.end.saturating_duration_since(Instant::now()))
+    }
+
+    fn log_of(&self, step: &Step) -> PathBuf {
+        self.logs.join(format!("{}.log", step.name))
+    }
+
+    fn json_of(&self, step: &Step) -> PathBuf {
+        self.logs.join(format!("{}.json", step.name))
     }
 
     fn command(&self, call: &Invocation, skip_file: &Path) -> Command {
@@ -291,6 +354,13 @@ impl Runner<'_> {
         command.envs(call.environment.iter().map(|(name, value)| (name, value)));
         command
     }
+}
+
+/// What became of a step that began so long ago.
+fn named(mut outcome: Outcome, step: &Step, began: Instant) -> Outcome {
+    outcome.name = step.name.to_owned();
+    outcome.seconds = began.elapsed().as_secs_f64();
+    outcome
 }
 
 /// How a command of ours ended that should have ended well.

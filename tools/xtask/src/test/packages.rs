@@ -54,8 +54,7 @@ const PACKAGES: &[Package] = &[
         program: "iperf3",
         steps: &["test"],
     },
-    // tools/tests/it/peers.rs compares with some of the peers, and looks at the page. MPICH would be half as much again, and
-    // goes the same ways as Open MPI
+    // tools/tests/it/peers.rs compares with some of the peers, and looks at the page
     Package {
         name: "ucx-utils",
         program: "ucx_perftest",
@@ -74,6 +73,43 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "libopenmpi-dev",
         program: "mpicc.openmpi",
+        steps: &["test"],
+    },
+    // tools/tests/it/launchers.rs and slurm.rs start ranks under launchers that are not ours
+    Package {
+        name: "mpich",
+        program: "mpiexec.hydra",
+        steps: &["test"],
+    },
+    Package {
+        name: "slurmctld",
+        program: "slurmctld",
+        steps: &["test"],
+    },
+    Package {
+        name: "slurmd",
+        program: "slurmd",
+        steps: &["test"],
+    },
+    Package {
+        name: "slurm-client",
+        program: "srun",
+        steps: &["test"],
+    },
+    Package {
+        name: "munge",
+        program: "munged",
+        steps: &["test"],
+    },
+    // tools/tests/it/run_ssh.rs has a server of its own
+    Package {
+        name: "openssh-client",
+        program: "ssh",
+        steps: &["test"],
+    },
+    Package {
+        name: "openssh-server",
+        program: "sshd",
         steps: &["test"],
     },
     Package {
@@ -95,6 +131,14 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// Packages whose service listens to everybody from the moment that they are installed, where a systemd runs.
+const LISTENERS: &[&str] = &["openssh-server"];
+
+/// Whether a package may be installed without being asked for by name.
+fn may_come(name: &str, has_systemd: bool, is_ci: bool) -> bool {
+    !has_systemd || is_ci || !LISTENERS.contains(&name)
+}
+
 /// Installs what the steps need and the machine lacks; where that is not allowed, prints the line to type.
 pub(super) fn install(steps: &[Step]) -> Result<(), Error> {
     let needed = |package: &Package| steps.iter().any(|step| package.steps.contains(&step.name));
@@ -107,13 +151,27 @@ pub(crate) fn install_named(names: &[&str]) -> Result<(), Error> {
 }
 
 fn install_those(needed: impl Fn(&Package) -> bool) -> Result<(), Error> {
-    let missing = missing(PACKAGES, needed, &std::env::var("PATH").unwrap_or_default());
+    let mut missing = missing(PACKAGES, needed, &std::env::var("PATH").unwrap_or_default());
     if missing.is_empty() {
         return Ok(());
     }
     let line = install_line(&missing);
     if !rustix::process::geteuid().is_root() {
         println!("missing packages; what needs them will be skipped. Type: sudo {line}");
+        return Ok(());
+    }
+    let has_systemd = Path::new("/run/systemd/system").is_dir();
+    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    missing.retain(|name| {
+        let may = may_come(name, has_systemd, is_ci);
+        if !may {
+            println!(
+                "{name} is not installed unasked: its service would listen. What needs it will be skipped."
+            );
+        }
+        may
+    });
+    if missing.is_empty() {
         return Ok(());
     }
     eprintln!("installing: {}", missing.join(" "));
@@ -184,6 +242,15 @@ fn apt(arguments: &[&str]) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_listen_is_not_installed_unasked() {
+        assert!(!may_come("openssh-server", true, false));
+        assert!(may_come("openssh-server", false, false) && may_come("openssh-server", true, true));
+        assert!(may_come("tshark", true, false));
+        let known = |name: &&str| PACKAGES.iter().any(|package| package.name == *name);
+        assert!(LISTENERS.iter().all(known));
+    }
 
     #[test]
     fn only_what_a_chosen_step_needs_and_the_machine_lacks_is_missing() {

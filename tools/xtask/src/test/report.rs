@@ -119,6 +119,12 @@ pub(super) struct Report {
 }
 
 impl Report {
+    /// Says what became of a step, and keeps it.
+    pub(super) fn add(&mut self, outcome: Outcome) {
+        outcome.print();
+        self.steps.push(outcome);
+    }
+
     fn passed(&self) -> usize {
         self.steps.iter().map(|step| step.passed).sum()
     }

@@ -117,7 +117,8 @@ const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// All steps, in the order in which they run: what fails fastest comes first.
+/// All steps, in the order in which they begin: what fails fastest comes first. The lab, whose machines have one processor each,
+/// runs beside those that follow it.
 pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
     let check = |name, about, bound, call| {
         let work = Work::Cargo {
@@ -197,6 +198,27 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
             minutes(25),
             vec![Invocation::new(&test)],
         ),
+        Step {
+            slow: true,
+            bound: minutes(30),
+            ..own(
+                "lab",
+                "NICs and kernels that this machine does not have, emulated",
+                Work::Lab,
+            )
+        },
+        Step {
+            slow: true,
+            work: Work::Cargo {
+                calls: soak(),
+                tests: true,
+            },
+            ..own(
+                "soak",
+                "a minute of mixed traffic over a modelled VIC: nothing is wrong, and nothing grows",
+                Work::Lock,
+            )
+        },
         check(
             "docs",
             "the documentation builds without a warning",
@@ -242,16 +264,15 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
                 Work::Instructions,
             )
         },
-        Step {
-            slow: true,
-            bound: minutes(30),
-            ..own(
-                "lab",
-                "NICs and kernels that this machine does not have, emulated",
-                Work::Lab,
-            )
-        },
     ])
+}
+
+/// What the tests have built is what is run: packages chosen one by one would have other features, and be built anew.
+fn soak() -> Vec<Invocation> {
+    let all = ["test", "--locked", "--workspace"];
+    let built = Invocation::new(&[&all[..], &["--no-run"]].concat());
+    let minute = Invocation::new(&[&all[..], &["--test", "soak", "--", "--ignored", "--nocapture"]].concat());
+    vec![built, minute]
 }
 
 fn format(of: &[&str]) -> Invocation {
@@ -370,6 +391,8 @@ fn asan(workspace: &Workspace) -> Result<Vec<Invocation>, Error> {
         // The sanitizer's runtime comes with the stable toolchain; only its flag is not stable.
         .with("RUSTC_BOOTSTRAP", "1")
         .with("RUSTFLAGS", "-Zsanitizer=address")
+        // Enough for where an access was, and sooner built.
+        .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
         // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about. Tests of
         // guard pages expect the signal itself.
         .with("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
@@ -498,7 +521,7 @@ mod tests {
                 "{list}"
             );
         }
-        assert_eq!(list.matches("--fast").count(), 6);
+        assert_eq!(list.matches("--fast").count(), 7);
     }
 
     #[test]

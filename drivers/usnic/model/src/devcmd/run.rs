@@ -88,7 +88,7 @@ impl Scene<'_> {
             C::AddFilter => out[0] = self.add_filter(target, origin, args)?,
             C::DelFilter => self.adapter.filters.remove(target, args[0])?,
             C::QpEnable => self.functions[target].enable_qp(context, args[0])?,
-            C::QpDisable => self.functions[target].disable_qp(context, args[0])?,
+            C::QpDisable => self.functions[target].disable_qp(args[0])?,
             C::Capability => self.capability(target, origin, args, &mut out)?,
             C::ProxyByIndex => return self.proxy(target, origin, args, |index| index),
             // 2: the VF's index is its devfn less one.

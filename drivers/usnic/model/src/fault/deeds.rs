@@ -20,6 +20,7 @@ impl World {
         match action {
             Action::LinkDown => self.link(false),
             Action::LinkUp => self.link(true),
+            Action::LoseFilters => self.adapter.filters.clear(None),
             Action::Mtu(mtu) => {
                 self.adapter.link.mtu = mtu.into();
                 self.tell();
@@ -59,8 +60,12 @@ impl World {
             Action::Removed => self.functions[index].remove(),
             Action::Spurious => self.functions[index].io.signal(target.index.unwrap_or(0)),
             action => {
-                self.functions[index].table_faults.push(action);
-                self.functions[index].put_table();
+                let function = &mut self.functions[index];
+                // Once is enough, however often it is done.
+                if !function.table_faults.contains(&action) {
+                    function.table_faults.push(action);
+                }
+                function.write_table();
             }
         }
     }

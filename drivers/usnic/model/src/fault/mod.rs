@@ -8,6 +8,8 @@ pub(crate) mod deeds;
 pub(crate) mod packet;
 pub(crate) mod script;
 
+pub(crate) use actions::Bounds;
+
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -63,6 +65,7 @@ pub(crate) enum Action {
     WrongQueue(u16),
     WrongType(u8),
     WrongColor,
+    Overrun,
     // frames at a receive queue
     Truncate,
     // the switch
@@ -97,6 +100,7 @@ pub(crate) enum Action {
     Disconnect,
     LinkDown,
     LinkUp,
+    LoseFilters,
     Mtu(u16),
     Mac([u8; 6]),
     Fatal,
@@ -157,6 +161,7 @@ pub(crate) struct Rule {
     /// How often it may act yet.
     pub(crate) left: u64,
     seen: u64,
+    has_acted: bool,
 }
 
 impl Rule {
@@ -176,7 +181,13 @@ impl Rule {
             is_deed,
             left,
             seen: 0,
+            has_acted: false,
         }
+    }
+
+    /// Whether it never acts again.
+    fn is_spent(&self) -> bool {
+        self.left == 0 || matches!(self.when, When::After(count) if self.seen > count)
     }
 
     fn meets(&mut self, point: Point, function: usize, index: usize) -> bool {
@@ -196,9 +207,13 @@ impl Rule {
             When::At(_) => false,
         };
         self.left -= u64::from(acts);
+        self.has_acted |= acts;
         acts
     }
 }
+
+/// Deeds of one turn that are done; each is over when the next turn begins.
+const DUE_MOST: usize = 1024;
 
 /// All rules.
 #[derive(Debug, Default)]
@@ -213,9 +228,10 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Adds rules.
+    /// Adds rules; those that never act again go.
     pub(crate) fn add(&self, rules: Vec<Rule>) {
         let mut all = self.rules.borrow_mut();
+        all.retain(|rule| !rule.is_spent());
         all.extend(rules);
         let armed = all
             .iter()
@@ -247,12 +263,21 @@ impl Faults {
                     whom: Whom::One(function),
                     ..rule.target
                 };
-                self.due.borrow_mut().push((target, rule.action));
+                let mut due = self.due.borrow_mut();
+                if due.len() < DUE_MOST {
+                    due.push((target, rule.action));
+                }
             } else if first.is_none() {
                 first = Some(rule.action);
             }
         }
         first
+    }
+
+    /// How many rules wait for their first moment.
+    pub(crate) fn unfired(&self) -> usize {
+        let rules = self.rules.borrow();
+        rules.iter().filter(|rule| !rule.has_acted).count()
     }
 
     /// Whether some deed waits for its time.
@@ -278,7 +303,7 @@ impl Faults {
                 && at <= now
                 && rule.left > 0
             {
-                rule.left = 0;
+                (rule.left, rule.has_acted) = (0, true);
                 deeds.push((rule.target, rule.action));
             }
         }
@@ -304,7 +329,7 @@ mod tests {
 
     fn faults(text: &str) -> Faults {
         let faults = Faults::default();
-        faults.add(script::parse(text, 4).unwrap());
+        faults.add(script::parse(text, &Bounds::of(4)).unwrap());
         faults
     }
 
@@ -324,6 +349,21 @@ mod tests {
         assert!((1800..2200).contains(&some.len()), "{}", some.len());
         assert_eq!(some, hits(&faults("probability 0.2 seed 7 switch drop"), 10_000));
         assert_ne!(some, hits(&faults("probability 0.2 seed 8 switch drop"), 10_000));
+    }
+
+    #[test]
+    fn rules_that_never_acted_are_known() {
+        let some = faults("after 2 frames switch drop\nat 1ms link down\nalways vf1.wq2 error-status 9");
+        assert_eq!(some.unfired(), 3);
+        some.deeds(1_000_000);
+        assert_eq!(some.unfired(), 2);
+        some.ask(Point::Transmit, 2, 1);
+        some.ask(Point::Packet, 0, 0);
+        some.ask(Point::Packet, 0, 0);
+        assert_eq!(some.unfired(), 2, "it was another queue, and too early");
+        some.ask(Point::Transmit, 2, 2);
+        some.ask(Point::Packet, 0, 0);
+        assert_eq!(some.unfired(), 0);
     }
 
     #[test]

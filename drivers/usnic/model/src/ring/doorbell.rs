@@ -7,6 +7,9 @@ use crate::io::{Context, Io, Wrong};
 use crate::registers::queue;
 use crate::violation::Kind;
 
+/// The highest bit of a posted index's register, which no index reaches.
+const MARK: u32 = 1 << 31;
+
 impl Ring {
     /// Whether nothing happened since the last look, and nothing is left to do: the commonest case, told by two loads.
     #[inline]
@@ -29,9 +32,21 @@ impl Ring {
         raw != self.seen && self.rung(io, context, raw, prove)
     }
 
+    /// A doorbell was not heard. Where the same index may be heard later, the register gets a mark above the index, which a driver's next
+    /// write takes away: of memory, nothing else would show that the same was written again.
+    pub(super) fn miss(&mut self, io: &Io, context: &Context) {
+        let marked = self.seen | MARK;
+        if context.options.behaviour.same_index
+            && io.registers.replace(self.at + queue::POSTED, self.seen, marked)
+        {
+            self.seen = marked;
+        }
+    }
+
     fn rung(&mut self, io: &mut Io, context: &Context, raw: u32, mut prove: impl FnMut(u64)) -> bool {
         self.seen = raw;
         if context.faults.ask(Point::Doorbell, io.index, self.index) == Some(Action::LostDoorbell) {
+            self.miss(io, context);
             return false;
         }
         let index = raw & INDEX_MASK;

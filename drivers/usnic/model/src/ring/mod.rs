@@ -82,6 +82,8 @@ pub(crate) struct Ring {
     pub(crate) disables: u32,
     /// The completion's number of each slot, 0 where there is none.
     proofs: Vec<u64>,
+    /// What was posted while the queue was not enabled, as it stood in the register (`future`).
+    early: Option<u32>,
     /// The descriptor that was fetched ahead when the queue was disabled, and whether it will be used wrongly.
     ahead: Option<[u8; LENGTH]>,
     is_stale: bool,
@@ -105,6 +107,7 @@ impl Ring {
             was_used: false,
             disables: 0,
             proofs: vec![0; RING_MOST as usize],
+            early: None,
             ahead: None,
             is_stale: false,
         }
@@ -161,12 +164,17 @@ impl Ring {
             State::Stopping(due) if context.now >= due => {
                 self.show(io, context);
                 self.state = State::Stopped;
+                // What was posted while it ran, heard or not, was not posted early.
+                self.seen = io.registers.get(self.at + queue::POSTED);
                 io.registers.put(self.at + queue::RUNNING, 0);
                 // An enable meanwhile is seen now.
                 self.was_enabled = false;
                 return;
             }
-            State::Failed if !enable => self.state = State::Stopped,
+            State::Failed if !enable => {
+                self.state = State::Stopped;
+                self.seen = io.registers.get(self.at + queue::POSTED);
+            }
             _ => {}
         }
         self.was_enabled = enable;
@@ -183,6 +191,11 @@ impl Ring {
         self.shown = self.fetch;
         self.posted = self.seen & INDEX_MASK;
         let wrong = self.judge(cqs);
+        if self.early.take() == Some(self.seen) && wrong.is_none() {
+            // Future firmware does not take it.
+            self.posted = self.fetch;
+            self.miss(io, context);
+        }
         self.proofs.fill(0);
         let was_used = std::mem::take(&mut self.was_used);
         let disables = std::mem::take(&mut self.disables);
@@ -285,9 +298,13 @@ impl Ring {
     pub(crate) fn watch_early(&mut self, io: &mut Io, context: &Context) {
         let raw = io.registers.get(self.at + queue::POSTED);
         let fetch = io.registers.get(self.at + queue::FETCH);
-        if self.state == State::Stopped && raw != self.seen {
+        // Looked at last: what is posted behind an enable is not early.
+        let is_off = io.registers.get(self.at + queue::ENABLE) & 1 == 0;
+        if self.state == State::Stopped && is_off && raw != self.seen {
             self.seen = raw;
+            self.early = None;
             if raw & INDEX_MASK != fetch {
+                self.early = Some(raw);
                 let wrong = Wrong::new(
                     Kind::PostedBeforeEnable,
                     "descriptors are posted on a queue that is not enabled",

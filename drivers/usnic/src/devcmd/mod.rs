@@ -1,134 +1,43 @@
-//! Commands to a function's firmware: one at a time, by a block of 128 bytes of registers.
+//! Commands to a function's firmware: by a block of registers, one at a time, or by a ring.
 //!
-//! ```text
-//!   begin: status ─► not busy ─► 15 arguments ─► barrier ─► command       poll, every 100 µs: status ─► not busy ─► 15 results
-//! ```
+//! | file | |
+//! |---|---|
+//! | `words` | the commands |
+//! | `block` | 128 bytes of registers (resource 16): what usNIC's library and DPDK use |
+//! | `ring` | devcmd2 (resource 24): what Linux's enic uses where it is there |
 //!
 //! Sources: DPDK `enic/base/vnic_dev.c` and `vnic_devcmd.h`; libfabric's `vnic_dev.c` and Linux's enic alike.
 
+mod block;
+pub(crate) mod ring;
+mod words;
+
 use std::time::{Duration, Instant};
 
-use doorbell_vfio::before_doorbell;
-use memoffset::offset_of;
+use doorbell_fabric::ether::Mac;
+use doorbell_fabric::memory::RegionSlice;
 
 use crate::errno::{Errno, Fault};
-use crate::regs::{ARGUMENTS, BUSY, Commands, ERROR, GONE};
+use crate::regs::{ARGUMENTS, ERROR};
 use crate::window::Window;
+use block::Block;
+use ring::Ring;
+pub use words::*;
 
 /// Arguments and results.
 pub type Arguments = [u64; ARGUMENTS];
+/// What a command comes to.
+type Answer = Result<Arguments, Fault>;
 
 /// How long a command may take: 1000 looks, 100 µs apart, in all public drivers.
 const LOOKS: u32 = 1000;
 const BETWEEN: Duration = Duration::from_micros(100);
+/// The same for who looks seldom: so many looks at least, and so long.
+const LOOKS_LEAST: u32 = 20;
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the second half of a two-part command may take.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
 const STATUS_BETWEEN: Duration = Duration::from_millis(1);
-
-/// Bits of a command word.
-const NOWAIT: u32 = 1 << 24;
-const WRITE: u32 = 1 << 30;
-const READ: u32 = 1 << 31;
-
-/// A command: its word, and what it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// Number in bits 0 to 13, kinds of functions in 14 to 23, flags in 24 to 29, direction in 30 and 31.
-    pub word: u32,
-    /// Its name in the drivers.
-    pub name: &'static str,
-}
-
-macro_rules! commands {
-    ($($(#[$doc:meta])* $name:ident = $word:literal;)*) => {
-        $($(#[$doc])* pub const $name: Command = Command { word: $word, name: stringify!($name) };)*
-        /// All of them.
-        #[cfg(test)]
-        pub const ALL: &[Command] = &[$($name),*];
-    };
-}
-commands! {
-    /// The firmware's words: IOVA of a buffer and its size; then bytes written.
-    MCPU_FW_INFO = 0xc001_c001;
-    /// Offset in the configuration block, size; then the value.
-    DEV_SPEC = 0xc001_c002;
-    /// IOVA of 512 bytes of counters, size.
-    STATS_DUMP = 0x4001_c004;
-    /// What is received without a filter: bits.
-    PACKET_FILTER = 0x4100_4007;
-    /// Then: the hardware address, its first octet lowest.
-    MAC_ADDR = 0x8000_c009;
-    /// A hardware address to receive.
-    ADDR_ADD = 0x4100_c00c;
-    /// Then: 0 when the reset is done.
-    SOFT_RESET_STATUS = 0x8001_c014;
-    /// The whole function begins anew.
-    SOFT_RESET = 0x0101_c013;
-    /// IOVA of the notify area, size and interrupt; then the size that is kept.
-    NOTIFY = 0xc001_c015;
-    /// Flags.
-    OPEN = 0x4101_c017;
-    /// Then: 0 when it is open.
-    OPEN_STATUS = 0x8001_c018;
-    /// The end.
-    CLOSE = 0x0001_c019;
-    /// Receiving begins.
-    ENABLE = 0x4101_c01c;
-    /// The same, with an answer.
-    ENABLE_WAIT = 0x4001_c01c;
-    /// Receiving ends.
-    DISABLE = 0x0001_c01d;
-    /// Then: 0 when done, and an error's number.
-    INIT_STATUS = 0x8001_c01f;
-    /// Flags.
-    INIT = 0x4101_c023;
-    /// A command's word; then 0 where it is there.
-    CAPABILITY = 0xc001_c024;
-    /// A function's index, a command, its arguments; then its status and results.
-    PROXY_BY_INDEX = 0xc001_c02b;
-    /// IOVA of the ring of results, entries.
-    INITIALIZE_DEVCMD2 = 0x4001_c039;
-    /// IOVA of a filter, size; then its number.
-    ADD_FILTER = 0xc000_403a;
-    /// Its number.
-    DEL_FILTER = 0x4000_403b;
-    /// A queue pair, and 0 for both of its queues.
-    QP_ENABLE = 0x4000_403c;
-    /// The same.
-    QP_DISABLE = 0x4000_403d;
-}
-
-impl Command {
-    /// Its number.
-    #[must_use]
-    pub fn number(self) -> u32 {
-        self.word & 0x3fff
-    }
-
-    /// Whether the device is not waited for.
-    #[must_use]
-    pub fn is_nowait(self) -> bool {
-        self.word & NOWAIT != 0
-    }
-
-    /// Whether it has arguments.
-    #[must_use]
-    pub fn writes(self) -> bool {
-        self.word & WRITE != 0
-    }
-
-    /// Whether it has results.
-    #[must_use]
-    pub fn reads(self) -> bool {
-        self.word & READ != 0
-    }
-
-    /// The command with this word.
-    #[must_use]
-    pub fn proxied(self) -> bool {
-        [ADD_FILTER, DEL_FILTER, QP_ENABLE, QP_DISABLE].contains(&self)
-    }
-}
 
 /// Arguments from the first few; the others are zero.
 #[must_use]
@@ -143,65 +52,171 @@ pub fn arguments(first: &[u64]) -> Arguments {
 #[derive(Debug)]
 struct Pending {
     command: Command,
+    since: Instant,
     looks: u32,
     next: Instant,
 }
 
-/// A function's command block.
-#[derive(Debug)]
-pub struct Devcmd {
-    window: Window,
-    pending: Option<Pending>,
-    waits: u32,
+impl Pending {
+    fn is_late(&self, now: Instant) -> bool {
+        self.looks >= LOOKS || self.looks >= LOOKS_LEAST && now >= self.since + PATIENCE
+    }
 }
 
-const STATUS: usize = offset_of!(Commands, status);
-const COMMAND: usize = offset_of!(Commands, command);
-const FIRST: usize = offset_of!(Commands, arguments);
+#[derive(Debug)]
+enum Way {
+    Block(Block),
+    Ring(Ring),
+}
+
+/// A function's way of taking commands.
+#[derive(Debug)]
+pub struct Devcmd {
+    way: Way,
+    /// The device knows where results go; of a block there is nothing to know.
+    is_ready: bool,
+    pending: Option<Pending>,
+    /// A command whose answer did not come in time: it may still come, and until then the device may read what it was given.
+    late: Option<Command>,
+    belated: Option<(Command, Arguments)>,
+}
 
 impl Devcmd {
     /// The block at this place.
-    pub(crate) fn new(window: Window) -> Self {
+    pub(crate) fn block(window: Window) -> Self {
+        Self::over(Way::Block(Block::new(window)), true)
+    }
+
+    /// The ring whose registers are at this place, over [`ring::BYTES`] of memory that the device finds at `bus`.
+    pub(crate) fn ring(window: Window, memory: RegionSlice, bus: u64) -> Self {
+        Self::over(Way::Ring(Ring::new(window, memory, bus)), false)
+    }
+
+    fn over(way: Way, is_ready: bool) -> Self {
         Self {
-            window,
+            way,
+            is_ready,
             pending: None,
-            waits: 0,
+            late: None,
+            belated: None,
         }
+    }
+
+    /// Whether commands go by a ring.
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self.way, Way::Ring(_))
+    }
+
+    /// The function was reset: nothing is under way there, and a ring has to be told again.
+    pub fn forget(&mut self) {
+        (self.pending, self.late) = (None, None);
+        if let Way::Ring(ring) = &mut self.way {
+            ring.forget();
+            self.is_ready = false;
+        }
+    }
+
+    /// Nobody waits any more for what is under way.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(pending) = self.pending.take().filter(|pending| !pending.command.is_nowait()) {
+            self.late = Some(pending.command);
+        }
+    }
+
+    /// Goes on towards being able to take commands, without waiting; true once it is so.
+    ///
+    /// # Errors
+    /// [`Fault`]; the next call begins anew.
+    pub fn ready(&mut self) -> Result<bool, Fault> {
+        if self.is_ready {
+            return Ok(true);
+        }
+        let ready = self.go_on();
+        match ready {
+            Ok(is_ready) => self.is_ready = is_ready,
+            Err(_) => self.forget(),
+        }
+        ready
+    }
+
+    fn go_on(&mut self) -> Result<bool, Fault> {
+        if let Some(ended) = self.poll() {
+            return ended.map(|_| true);
+        }
+        let Way::Ring(ring) = &mut self.way else {
+            return Ok(true);
+        };
+        if self.pending.is_some() || !ring.begin()? {
+            return Ok(false);
+        }
+        let first = arguments(&ring.first());
+        self.late = None;
+        self.send(INITIALIZE_DEVCMD2, &first)?;
+        Ok(false)
+    }
+
+    /// Whether no command is taken now: the device still works on one that nobody waits for, or was not waited for; or the ring is full.
+    ///
+    /// # Errors
+    /// [`Fault::Gone`], or where the registers cannot be reached.
+    pub fn is_busy(&mut self) -> Result<bool, Fault> {
+        if let Some(late) = self.late
+            && let Some(ended) = self.look(late)
+        {
+            self.late = None;
+            self.belated = ended.ok().map(|results| (late, results));
+        }
+        match &self.way {
+            Way::Block(block) => block.is_busy(),
+            Way::Ring(_) if self.late.is_some() => Ok(true),
+            Way::Ring(ring) => ring.is_full(),
+        }
+    }
+
+    /// What came at last of a command that was given up, once: it was done all the same.
+    pub(crate) fn belated(&mut self) -> Option<(Command, Arguments)> {
+        self.belated.take()
     }
 
     /// Starts a command. One without an answer is done with this, but for the device, which is waited for before the next one.
     ///
     /// # Errors
-    /// [`Fault::Busy`] where an earlier one is under way, [`Fault::Gone`], or where the registers cannot be reached.
+    /// [`Fault::Busy`] where an earlier one is under way or the ring is not [`ready`](Self::ready), [`Fault::Gone`], or where the
+    /// registers cannot be reached.
     pub fn begin(&mut self, command: Command, arguments: &Arguments) -> Result<(), Fault> {
-        if self.pending.is_some() {
+        if self.pending.is_some() || !self.is_ready || self.is_busy()? {
             return Err(Fault::Busy);
         }
-        match self.window.read32(STATUS)? {
-            GONE => return Err(Fault::Gone),
-            status if status & BUSY != 0 => return Err(Fault::Busy),
-            _ => {}
+        self.send(command, arguments)
+    }
+
+    fn send(&mut self, command: Command, arguments: &Arguments) -> Result<(), Fault> {
+        match &mut self.way {
+            Way::Block(block) => block.put(command, arguments)?,
+            Way::Ring(ring) => ring.put(command, arguments)?,
         }
-        if command.writes() {
-            for (number, argument) in arguments.iter().enumerate() {
-                self.window.write64(FIRST + 8 * number, *argument)?;
-            }
-            before_doorbell();
-        }
-        self.window.write32(COMMAND, command.word)?;
+        let now = Instant::now();
         self.pending = Some(Pending {
             command,
+            since: now,
             looks: 0,
-            next: Instant::now() + BETWEEN,
+            next: now + BETWEEN,
         });
         Ok(())
     }
 
-    /// Looks whether the command is done: at most every 100 µs, whoever calls, and 1000 times.
+    fn look(&mut self, command: Command) -> Option<Answer> {
+        match &mut self.way {
+            Way::Block(block) => block.look(command),
+            Way::Ring(ring) => ring.look(command),
+        }
+    }
+
+    /// Looks whether the command is done: at most every 100 µs, whoever calls, and 1000 times, or for half a second.
     ///
     /// # Errors
     /// Its end in an error is in the answer.
-    pub fn poll(&mut self) -> Option<Result<Arguments, Fault>> {
+    pub fn poll(&mut self) -> Option<Answer> {
         let pending = self.pending.as_mut()?;
         if pending.command.is_nowait() {
             self.pending = None;
@@ -212,49 +227,25 @@ impl Devcmd {
             return None;
         }
         (pending.looks, pending.next) = (pending.looks + 1, now + BETWEEN);
-        let (command, looks) = (pending.command, pending.looks);
-        let ended = match self.window.read32(STATUS) {
-            Err(error) => Err(error.into()),
-            Ok(GONE) => Err(Fault::Gone),
-            Ok(status) if status & BUSY != 0 => {
-                if looks < LOOKS {
-                    return None;
-                }
+        let (command, is_late) = (pending.command, pending.is_late(now));
+        let ended = match self.look(command) {
+            None if !is_late => return None,
+            None => {
+                self.late = Some(command);
                 Err(Fault::TimedOut(command.name))
             }
-            Ok(status) if status & ERROR != 0 => self.refusal(command),
-            Ok(_) if command.reads() => self.results(),
-            Ok(_) => Ok([0; ARGUMENTS]),
+            Some(ended) => ended,
         };
         self.pending = None;
         Some(ended)
     }
 
-    fn refusal(&self, command: Command) -> Result<Arguments, Fault> {
-        let number = self.window.read64(FIRST)?;
-        Err(Fault::Refused(
-            command.name,
-            Errno(u32::try_from(number).unwrap_or(u32::MAX)),
-        ))
-    }
-
-    fn results(&self) -> Result<Arguments, Fault> {
-        doorbell_vfio::after_completion();
-        let mut results = [0; ARGUMENTS];
-        for (number, result) in results.iter_mut().enumerate() {
-            *result = self.window.read64(FIRST + 8 * number)?;
-        }
-        Ok(results)
-    }
-
-    /// Whether the device still works on a command that nobody waits for, or was not waited for.
-    ///
-    /// # Errors
-    /// As of [`begin`](Self::begin).
-    pub fn is_busy(&self) -> Result<bool, Fault> {
-        match self.window.read32(STATUS)? {
-            GONE => Err(Fault::Gone),
-            status => Ok(status & BUSY != 0),
+    /// What became of a command without an answer, by the status that stands there once the device is done with it: public drivers do
+    /// not look. `None` while it works, and nothing bad where there is no such word.
+    pub(crate) fn aftermath(&mut self, command: Command) -> Option<Result<(), Fault>> {
+        match &self.way {
+            Way::Block(block) => Some(block.look(command)?.map(drop)),
+            Way::Ring(_) => Some(Ok(())),
         }
     }
 
@@ -263,6 +254,9 @@ impl Devcmd {
     /// # Errors
     /// [`Fault`].
     pub fn run(&mut self, command: Command, first: &[u64]) -> Result<Arguments, Fault> {
+        while !self.ready()? {
+            std::thread::sleep(BETWEEN);
+        }
         for look in 0.. {
             if !self.is_busy()? {
                 break;
@@ -277,7 +271,6 @@ impl Devcmd {
             if let Some(ended) = self.poll() {
                 return ended;
             }
-            self.waits += 1;
             std::thread::sleep(BETWEEN);
         }
     }
@@ -329,11 +322,16 @@ impl Devcmd {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn mac(&mut self) -> Result<Option<[u8; 6]>, Fault> {
-        let said = self.run(MAC_ADDR, &[])?[0].to_le_bytes();
-        let mac = [said[0], said[1], said[2], said[3], said[4], said[5]];
-        Ok((mac != [0; 6] && mac[0] & 1 == 0).then_some(mac))
+    pub fn mac(&mut self) -> Result<Option<Mac>, Fault> {
+        Ok(station(&self.run(MAC_ADDR, &[])?))
     }
+}
+
+/// The hardware address in MAC_ADDR's results; `None` where that is none of one station.
+pub(crate) fn station(results: &Arguments) -> Option<Mac> {
+    let [a, b, c, d, e, f, ..] = results[0].to_le_bytes();
+    let mac = [a, b, c, d, e, f];
+    (mac != [0; 6] && a & 1 == 0).then_some(mac)
 }
 
 /// What a proxied command came to: the results of the outer one.
@@ -364,7 +362,7 @@ mod tests {
     use crate::fake::{Answer, Fake};
 
     fn devcmd(fake: &Fake) -> Devcmd {
-        Devcmd::new(Window::new(&fake.space(), 0))
+        Devcmd::block(Window::new(&fake.space(), 0))
     }
 
     #[test]
@@ -438,11 +436,12 @@ mod tests {
             devcmd.run(QP_ENABLE, &[]),
             Err(Fault::TimedOut("QP_ENABLE"))
         ));
-        assert!(begun.elapsed() >= BETWEEN * LOOKS, "{:?}", begun.elapsed());
-        assert_eq!(
-            fake.status_reads(),
-            1000 + 2,
-            "one look before each of two steps, and a thousand after"
+        let waited = begun.elapsed();
+        assert!(waited >= BETWEEN * LOOKS, "{waited:?}");
+        let looks = fake.status_reads();
+        assert!(
+            looks == 1000 + 2 || waited >= PATIENCE && looks >= LOOKS_LEAST + 2,
+            "one look before each of two steps, and a thousand after: {looks}"
         );
         // The next one finds it busy, waits as long, and writes nothing.
         let written = fake.writes();

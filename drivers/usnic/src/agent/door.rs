@@ -1,0 +1,166 @@
+//! Where an agent listens: a socket that only its own user may use, root, and a group where it is told one.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+
+use crate::steer::Trouble;
+
+/// Who may connect to a socket waits here.
+const BACKLOG: i32 = 128;
+/// Most that are let in at one turn.
+const AT_A_TURN: usize = 16;
+
+/// Who has come, by the kernel's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) user: u32,
+    /// 0: of another pid namespace, which has no number here.
+    pub(super) process: u32,
+    /// Root, or the agent's own user: there is room kept for them.
+    pub(super) is_own: bool,
+}
+
+/// See the module. Dropped, its file is removed, where it still is its own.
+pub(super) struct Door {
+    listener: OwnedFd,
+    path: PathBuf,
+    /// The socket's file, by device and number.
+    made: (u64, u64),
+    user: u32,
+    has_group: bool,
+}
+
+impl Door {
+    /// Listens at `path`. A socket that nobody listens at any more is replaced.
+    pub(super) fn new(path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
+        let failed = |errno: Errno| {
+            Trouble::agent(
+                format!("the agent cannot listen at {}: {errno}", path.display()),
+                "name another socket with --socket, in a folder that is yours",
+            )
+        };
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        replace(path, &address, failed)?;
+        let listener = new_socket().map_err(failed)?;
+        // The file gets the socket's own mode: nothing is changed by its name, which somebody else may have taken by then.
+        rustix::fs::fchmod(&listener, Mode::from_raw_mode(0o600))
+            .and_then(|()| bind(&listener, &address))
+            .map_err(failed)?;
+        let there = rustix::fs::lstat(path).map_err(failed)?;
+        let door = Self {
+            listener,
+            path: path.to_owned(),
+            made: (there.st_dev, there.st_ino),
+            user: rustix::process::geteuid().as_raw(),
+            has_group: group.is_some(),
+        };
+        if let Some(group) = group {
+            door.give(group)?;
+        }
+        // Until here nobody could connect.
+        listen(&door.listener, BACKLOG).map_err(failed)?;
+        Ok(door)
+    }
+
+    /// Gives the file to a group, and lets it write. The mask of this process may have kept the group out.
+    fn give(&self, group: u32) -> Result<(), Trouble> {
+        let given = || -> Result<(), Errno> {
+            // By a handle of the file itself: what has its name may be another one by now.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&self.path, flags, Mode::empty())?;
+            let found = rustix::fs::fstat(&file)?;
+            if (found.st_dev, found.st_ino) != self.made {
+                return Err(Errno::STALE);
+            }
+            rustix::fs::chownat(&file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+            let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::chmod(name, Mode::from_raw_mode(0o660))
+        };
+        given().map_err(|errno| {
+            Trouble::agent(
+                format!(
+                    "the agent cannot give its socket {} to group {group}: {errno}",
+                    self.path.display()
+                ),
+                "name a group that this user is in, or start the agent as root",
+            )
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Who has come and may: a few at a time.
+    pub(super) fn accept(&self) -> Vec<(OwnedFd, Peer)> {
+        let mut come = Vec::new();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..AT_A_TURN {
+            let Ok(socket) = accept_with(&self.listener, flags) else {
+                break;
+            };
+            let Ok(peer) = getsockopt(&socket, PeerCredentials) else {
+                continue;
+            };
+            let user = peer.uid();
+            // Of a group's members the file's mode lets in nobody else.
+            let is_own = user == self.user || user == 0;
+            if is_own || self.has_group {
+                let process = peer.pid().unsigned_abs();
+                let peer = Peer {
+                    user,
+                    process,
+                    is_own,
+                };
+                come.push((socket, peer));
+            }
+        }
+        come
+    }
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Only a socket that nobody serves any more is replaced.
+fn replace(path: &Path, address: &SocketAddrUnix, failed: impl Fn(Errno) -> Trouble) -> Result<(), Trouble> {
+    let Ok(there) = rustix::fs::lstat(path) else {
+        return Ok(());
+    };
+    let is_socket = FileType::from_raw_mode(there.st_mode) == FileType::Socket;
+    let refused = rustix::net::connect(new_socket().map_err(&failed)?, address).err();
+    if is_socket && refused == Some(Errno::CONNREFUSED) {
+        return rustix::fs::unlink(path).map_err(failed);
+    }
+    let what = if is_socket {
+        "somebody listens at"
+    } else {
+        "there is a file that is no socket:"
+    };
+    Err(Trouble::agent(
+        format!("{what} {}", path.display()),
+        "end who has it, or name another socket with --socket",
+    ))
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // What stands there by now may be somebody else's.
+        if rustix::fs::lstat(&self.path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.made) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A process at the other end of an agent's line: what it has, what it asked for, and what it has to be told.
+//!
+//! Nothing waits in a queue for a process that does not listen: news and neighbours are told as they are when there is room again, and
+//! one answer waits, for a while.
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::ether::Mac;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::door::Peer;
+use crate::steer::Request;
+use crate::steer::wire::{Owner, PACKET, Said};
+
+/// How long a process may take to say what it wants, and to take an answer.
+const GREETING: Duration = Duration::from_secs(2);
+const TAKING: Duration = Duration::from_secs(5);
+/// So many neighbours are told in so long at most: fewer than a rail that looks every 20 ms takes.
+const NEIGHBOURS: usize = 16;
+const NEIGHBOURS_EVERY: Duration = Duration::from_millis(20);
+/// Most times that a process may say where it is.
+const HERES_MOST: u32 = 64;
+
+/// A neighbour as everybody is told of it, and the count at which it was.
+pub(super) type Neighbour = (u64, Ipv4Addr, Mac);
+
+/// See the module.
+pub(super) struct Line {
+    socket: OwnedFd,
+    pub(super) peer: Peer,
+    since: Instant,
+    /// What it asked for, until it gets it.
+    pub(super) wants: Option<(u32, Ipv4Addr)>,
+    /// What it has.
+    pub(super) own: Option<(u32, Ipv4Addr)>,
+    pub(super) filters: Vec<u64>,
+    pub(super) pairs: Vec<u32>,
+    /// What it says to be, for the others.
+    pub(super) here: Option<Neighbour>,
+    heres: u32,
+    /// A request that waits for its turn, or is under way.
+    pub(super) asked: Option<(u32, Request)>,
+    answer: Option<(Said, Instant)>,
+    /// How much it knows: of neighbours, and of news.
+    met: u64,
+    told: u64,
+    next: Instant,
+    pub(super) is_over: bool,
+    /// How many filters and queue pairs it had at its end.
+    left: usize,
+}
+
+impl Line {
+    pub(super) fn new(socket: OwnedFd, peer: Peer) -> Self {
+        let now = Instant::now();
+        Self {
+            socket,
+            peer,
+            since: now,
+            wants: None,
+            own: None,
+            filters: Vec::new(),
+            pairs: Vec::new(),
+            here: None,
+            heres: 0,
+            asked: None,
+            answer: None,
+            met: 0,
+            told: 0,
+            next: now,
+            is_over: false,
+            left: 0,
+        }
+    }
+
+    /// How many filters and queue pairs it has had since it was over.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// How many filters it has, with the one that it has asked for.
+    pub(super) fn filter_count(&self) -> usize {
+        let asks = matches!(self.asked, Some((_, Request::Steer(..))));
+        self.filters.len() + usize::from(asks)
+    }
+
+    /// Remembers how many they are.
+    pub(super) fn count_left(&mut self) {
+        self.left = self.left.max(self.filters.len() + self.pairs.len());
+    }
+
+    pub(super) fn function(&self) -> Option<u32> {
+        self.own.map(|(function, _)| function)
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        Owner {
+            process: self.peer.process,
+            function: self.function().map_or(u16::MAX, |function| function as u16),
+        }
+    }
+
+    /// Whether the next packet is read by now.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_over && self.asked.is_none() && self.answer.is_none() && self.wants.is_none()
+    }
+
+    /// What is waited for: its packets where one is read next, its end in any case.
+    pub(super) fn wait(&self) -> PollFd<'_> {
+        let flags = if self.is_open() {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        PollFd::new(&self.socket, flags)
+    }
+
+    /// Whether its process has closed it, or ended.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let mut wait = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut wait, Some(&now)).is_ok()
+            && wait[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// The next packet; `Err` at the end, and for what is no packet of a rail's.
+    pub(super) fn hear(&self) -> Result<Option<Said>, ()> {
+        let mut packet = [0; PACKET + 1];
+        match recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Ok((length, _)) if length > 0 => Said::read(&packet[..length.min(packet.len())])
+                .map(Some)
+                .ok_or(()),
+            _ => Err(()),
+        }
+    }
+
+    /// Says something at once; false where there is no room, or nobody.
+    pub(super) fn say(&self, said: Said) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        send(&self.socket, &said.to_bytes(), flags).is_ok()
+    }
+
+    /// Answers, now or as soon as there is room.
+    pub(super) fn answer(&mut self, said: Said) {
+        self.asked = None;
+        if !self.say(said) {
+            self.answer = Some((said, Instant::now() + TAKING));
+        }
+    }
+
+    /// It says where it is; false where that is not its own to say, or is said too often.
+    pub(super) fn place(&mut self, ip: Ipv4Addr, mac: Mac, count: &mut u64) -> bool {
+        if self.own.is_none_or(|(_, own)| own != ip) || self.heres == HERES_MOST {
+            return false;
+        }
+        if self.here.is_none_or(|(_, _, before)| before != mac) {
+            self.heres += 1;
+            *count += 1;
+            self.here = Some((*count, ip, mac));
+        }
+        true
+    }
+
+    /// Whether it has taken longer than it may, to say what it wants or to take an answer.
+    pub(super) fn is_late(&self) -> bool {
+        let is_mute = self.own.is_none() && self.wants.is_none() && self.since.elapsed() > GREETING;
+        is_mute || self.answer.is_some_and(|(_, end)| Instant::now() > end)
+    }
+
+    /// Whether it has waited too long for a function that somebody else has.
+    pub(super) fn has_waited(&self) -> bool {
+        self.since.elapsed() > GREETING
+    }
+
+    /// Tells what it does not know yet, as far as there is room; a process that is to be told later is told what is true then.
+    pub(super) fn tell(&mut self, (count, news): (u64, Said), neighbours: &[Neighbour]) {
+        if let Some((said, _)) = self.answer {
+            if !self.say(said) {
+                return;
+            }
+            self.answer = None;
+        }
+        if self.own.is_none() {
+            return;
+        }
+        if self.told < count {
+            if !self.say(news) {
+                return;
+            }
+            self.told = count;
+        }
+        let newest = neighbours.last().map_or(0, |last| last.0);
+        if self.here.is_none() || self.met >= newest || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + NEIGHBOURS_EVERY;
+        let own = self.own.map(|(_, ip)| ip);
+        let met = self.met;
+        let new = neighbours.iter().filter(|(at, ..)| *at > met);
+        for &(at, ip, mac) in new.take(NEIGHBOURS) {
+            if own != Some(ip) && !self.say(Said::Neighbour(ip, mac)) {
+                return;
+            }
+            self.met = at;
+        }
+    }
+}

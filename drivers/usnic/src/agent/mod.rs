@@ -1,0 +1,392 @@
+//! The agent: a process that has a physical function, and steers frames to virtual ones for other processes.
+//!
+//! Who connects is looked at first: the user of the agent, root, and a group's members where it is told one. Each process has one
+//! function and one address, which nobody else gets while it lives; what it installed is taken away when its line ends, however that
+//! happens. One request is under way at a time, of each line in turn, and nobody is waited for: not for a device that is slow, and not
+//! for a process that does not listen. Lines, filters and what waits to be said are bounded.
+//!
+//! | file | |
+//! |---|---|
+//! | `door` | the socket |
+//! | `line` | a process at the other end |
+//! | `work` | what is asked of the device, one at a time |
+
+mod door;
+mod line;
+mod work;
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::errno::Fault;
+use crate::filter::Match;
+use crate::keep::Keeper;
+use crate::notify::News;
+use crate::pf::{Pf, PfInfo};
+use crate::steer::wire::{Said, Why, mac_word};
+use crate::steer::{Request, Trouble};
+use door::{Door, Peer};
+use line::{Line, Neighbour};
+use work::{Job, Whom};
+
+/// Most processes at a time, of which a group's members get a [share](Agent::has_share).
+const LINES_MOST: usize = 64;
+/// Most filters of one process; a rail has three.
+const FILTERS_MOST: usize = 16;
+/// Most lines, and most filters, of one user that is neither root nor the agent's own; and of all such users together. A firmware is
+/// assumed to have 64 filters: what is left is root's and the agent's own user's.
+const USER_MOST: usize = 36;
+const OTHERS_MOST: usize = 48;
+/// Most queue pairs of one.
+const PAIRS_MOST: usize = 16;
+/// Indices of functions: a device and function number less one.
+const FUNCTIONS_MOST: u32 = 256;
+/// How often the physical function's notify area is looked at, and how often a command that is under way.
+const LOOK: Duration = Duration::from_millis(20);
+const SHORT: Duration = Duration::from_micros(100);
+/// How long it is tried at the end.
+const QUIT: Duration = Duration::from_secs(1);
+/// ARP's ethertype: the only one that is steered for others.
+const ARP: u16 = 0x0806;
+
+/// What a turn did, for those who tell people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A process has a function now.
+    Came(u32),
+    /// It is gone, with this many filters and queue pairs taken away.
+    Went(u32, usize),
+    /// The physical function does not answer as it should, for this reason.
+    Slow(String),
+    /// The physical function was reset, or is gone, for this reason: everything was lost, and it is opened again.
+    Lost(String),
+    /// It is there again.
+    Back,
+    /// Its link came or went.
+    Link(bool),
+}
+
+/// An agent at work.
+pub struct Agent {
+    keeper: Keeper,
+    name: String,
+    door: Door,
+    lines: Vec<Line>,
+    /// Whose turn it is.
+    at: usize,
+    job: Option<Job>,
+    ended: Option<Result<u64, Trouble>>,
+    /// What could not be taken away, and when it is tried again.
+    orphans: VecDeque<(u32, Request)>,
+    later: Instant,
+    /// Count up with each change: news, neighbours.
+    news_count: u64,
+    here_count: u64,
+    news: Option<News>,
+    life: u64,
+    is_here: bool,
+    told: Vec<Told>,
+}
+
+impl Agent {
+    /// Listens at `path`, which only the agent's user may use. A socket that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// Where the physical function cannot steer, or the socket cannot be made.
+    pub fn new(pf: Pf, path: &Path) -> Result<Self, Trouble> {
+        Self::for_group(pf, path, None)
+    }
+
+    /// The same, for the members of the group with this number, too.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new); where the socket cannot be given to the group.
+    pub fn for_group(mut pf: Pf, path: &Path, group: Option<u32>) -> Result<Self, Trouble> {
+        pf.check()?;
+        let door = Door::new(path, group)?;
+        let (news, name) = (pf.news(), pf.name());
+        let keeper = Keeper::new(pf);
+        Ok(Self {
+            life: keeper.life(),
+            keeper,
+            name,
+            door,
+            lines: Vec::new(),
+            at: 0,
+            job: None,
+            ended: None,
+            orphans: VecDeque::new(),
+            later: Instant::now(),
+            news_count: 1,
+            here_count: 0,
+            news,
+            is_here: true,
+            told: Vec::new(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.door.path()
+    }
+
+    /// What the physical function says of itself.
+    #[must_use]
+    pub fn info(&self) -> PfInfo {
+        self.keeper.info()
+    }
+
+    /// What the physical function is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One turn: waits for somebody for `limit` at most, and does what is asked, as far as it can be done at once.
+    ///
+    /// # Errors
+    /// Where the physical function is gone, and cannot come back.
+    pub fn turn(&mut self, limit: Duration) -> Result<Vec<Told>, Fault> {
+        self.wait(limit);
+        for (socket, peer) in self.door.accept() {
+            let line = Line::new(socket, peer);
+            if self.lines.len() == LINES_MOST || !self.has_share(peer, |_| 1) {
+                line.say(Said::Refused(0, Why::Full));
+            } else {
+                self.lines.push(line);
+            }
+        }
+        for at in 0..self.lines.len() {
+            self.serve(at);
+        }
+        self.work();
+        self.look();
+        self.tell();
+        self.forget();
+        if !self.keeper.has_hope() {
+            return Err(Fault::Gone);
+        }
+        Ok(std::mem::take(&mut self.told))
+    }
+
+    /// Waits, and sees who has hung up.
+    fn wait(&mut self, limit: Duration) {
+        let is_busy = self.job.is_some() || self.next().is_some();
+        let limit = limit.min(if is_busy { SHORT } else { LOOK });
+        let mut waits = vec![PollFd::from_borrowed_fd(self.door.fd(), PollFlags::IN)];
+        waits.extend(self.lines.iter().filter(|line| !line.is_over).map(Line::wait));
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // Whatever it says, everybody is looked at.
+        let _ = rustix::event::poll(&mut waits, Some(&limit));
+        let hung_up = |wait: &PollFd<'_>| wait.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let ends: Vec<bool> = waits[1..].iter().map(hung_up).collect();
+        let lines = self.lines.iter_mut().filter(|line| !line.is_over);
+        for (line, ends) in lines.zip(ends) {
+            // What it had asked before is of no use to anybody.
+            line.is_over = ends;
+        }
+    }
+
+    /// Whether its user may have one more, of what is counted: of others than root and the agent's own user not everything, so that no
+    /// member of a group keeps the rest, or root, out.
+    fn has_share(&self, peer: Peer, count: impl Fn(&Line) -> usize) -> bool {
+        let of = |is_meant: &dyn Fn(&Peer) -> bool| {
+            let lines = self.lines.iter().filter(|line| is_meant(&line.peer));
+            lines.map(&count).sum::<usize>()
+        };
+        peer.is_own
+            || of(&|other| other.user == peer.user) < USER_MOST && of(&|other| !other.is_own) < OTHERS_MOST
+    }
+
+    /// One packet of a line.
+    fn serve(&mut self, at: usize) {
+        if self.lines[at].wants.is_some() {
+            self.hello(at);
+        }
+        let line = &mut self.lines[at];
+        if line.is_late() {
+            line.is_over = true;
+        }
+        if !line.is_open() {
+            return;
+        }
+        let said = match line.hear() {
+            Ok(None) => return,
+            Ok(Some(said)) => said,
+            Err(()) => {
+                line.is_over = true;
+                return;
+            }
+        };
+        match (said, line.own) {
+            (Said::Hello(function, ip), None) => {
+                line.wants = Some((function, ip));
+                self.hello(at);
+            }
+            (Said::Request(number, request), Some(_)) => self.request(at, number, request),
+            (Said::Here(ip, mac), Some(_)) => {
+                line.is_over = !line.place(ip, mac, &mut self.here_count);
+            }
+            // No packet of a rail's.
+            _ => line.is_over = true,
+        }
+    }
+
+    /// A request is answered where it needs no device, or else waits for its turn.
+    fn request(&mut self, at: usize, number: u32, request: Request) {
+        let is_more = matches!(request, Request::Steer(..));
+        let is_full = is_more && !self.has_share(self.lines[at].peer, Line::filter_count);
+        let line = &mut self.lines[at];
+        match judge(line, request) {
+            Some(Ok(value)) => line.answer(Said::Done(number, value)),
+            Some(Err(why)) => line.answer(Said::Refused(number, why)),
+            None if is_full => line.answer(Said::Refused(number, Why::Full)),
+            None => line.asked = Some((number, request)),
+        }
+    }
+
+    /// A process wants a function, for an address: it gets them, or hears who has them. One who has just left is waited for.
+    fn hello(&mut self, at: usize) {
+        let Some((function, ip)) = self.lines[at].wants else {
+            return;
+        };
+        let taken = self.holder(at, function, ip);
+        let line = &mut self.lines[at];
+        let why = match taken {
+            _ if function >= FUNCTIONS_MOST => Why::Never,
+            Some((_, true)) if !line.has_waited() => return,
+            Some((why, _)) => why,
+            None => {
+                line.wants = None;
+                let welcome = Said::Welcome {
+                    mac: mac_word(self.keeper.info().mac.unwrap_or_default()),
+                    life: self.life,
+                };
+                if line.say(welcome) {
+                    line.own = Some((function, ip));
+                    self.told.push(Told::Came(function));
+                } else {
+                    line.is_over = true;
+                }
+                return;
+            }
+        };
+        line.say(Said::Refused(0, why));
+        line.is_over = true;
+    }
+
+    /// Who has the function, or the address; and whether it is only still being cleared away.
+    fn holder(&mut self, at: usize, function: u32, ip: Ipv4Addr) -> Option<(Why, bool)> {
+        for (other, line) in self.lines.iter_mut().enumerate() {
+            let Some(own) = line.own.filter(|_| other != at) else {
+                continue;
+            };
+            if own.0 == function || own.1 == ip {
+                line.is_over |= line.has_hung_up();
+                let owner = line.owner();
+                let why = if own.0 == function {
+                    Why::Taken(owner)
+                } else {
+                    Why::AddressTaken(owner)
+                };
+                return Some((why, line.is_over));
+            }
+        }
+        None
+    }
+
+    /// The physical function's own news.
+    fn look(&mut self) {
+        let is_here = self.keeper.is_here();
+        let (news, life) = (self.keeper.news(), self.keeper.life());
+        if (news, life, is_here) == (self.news, self.life, self.is_here) {
+            return;
+        }
+        let link = |news: Option<News>| news.is_some_and(|news| news.link);
+        if link(news) != link(self.news) {
+            self.told.push(Told::Link(link(news)));
+        }
+        (self.news, self.life, self.is_here) = (news, life, is_here);
+        self.news_count += 1;
+    }
+
+    /// Everybody hears what it does not know yet.
+    fn tell(&mut self) {
+        let news = if self.is_here {
+            Said::News {
+                news: self.news,
+                mac: mac_word(self.keeper.info().mac.unwrap_or_default()),
+                life: self.life,
+            }
+        } else {
+            Said::Away
+        };
+        let alive = self.lines.iter().filter(|line| !line.is_over);
+        let mut neighbours: Vec<Neighbour> = alive.filter_map(|line| line.here).collect();
+        neighbours.sort_unstable_by_key(|neighbour| neighbour.0);
+        for line in self.lines.iter_mut().filter(|line| !line.is_over) {
+            line.tell((self.news_count, news), &neighbours);
+        }
+    }
+
+    /// Lets go of lines that are over, once nothing of them is left.
+    fn forget(&mut self) {
+        let busy = self.job.filter(|job| job.for_whom != Whom::Orphan);
+        let told = &mut self.told;
+        self.lines.retain_mut(|line| {
+            let is_left = line.is_over && line.filters.is_empty() && line.pairs.is_empty();
+            let is_busy = busy.is_some_and(|job| line.function() == Some(job.function));
+            if !is_left || is_busy {
+                line.count_left();
+                return true;
+            }
+            if let Some(function) = line.function() {
+                told.push(Told::Went(function, line.left()));
+            }
+            false
+        });
+    }
+}
+
+/// What needs no device: `None` where it does.
+fn judge(line: &Line, request: Request) -> Option<Result<u64, Why>> {
+    let own = line.own.map(|(_, ip)| ip);
+    match request {
+        Request::Steer(Match::Ethertype(kind), _) if kind != ARP => Some(Err(Why::Never)),
+        // Nobody hears what is for another address than its own.
+        Request::Steer(Match::Udp { address, .. }, _) if own != Some(address) => Some(Err(Why::Never)),
+        Request::Steer(..) if line.filters.len() == FILTERS_MOST => Some(Err(Why::Full)),
+        Request::Enable(pair) if line.pairs.len() == PAIRS_MOST && !line.pairs.contains(&pair) => {
+            Some(Err(Why::Full))
+        }
+        // Others' filters are not its own to take away.
+        Request::Unsteer(id) if !line.filters.contains(&id) => Some(Ok(0)),
+        _ => None,
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let end = Instant::now() + QUIT;
+        for line in &self.lines {
+            let Some(function) = line.function() else { continue };
+            let pairs = line.pairs.iter().map(|pair| Request::Disable(*pair));
+            let filters = line.filters.iter().map(|filter| Request::Unsteer(*filter));
+            for request in pairs.chain(filters) {
+                if Instant::now() >= end {
+                    return;
+                }
+                // What the device does not do for us now, its end does.
+                let _ = self.keeper.run(function, request);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What an agent asks of the device: one request at a time, of its lines in turn; then what those who have left had; then what could not
+//! be taken away before.
+
+use std::time::{Duration, Instant};
+
+use super::line::Line;
+use super::{Agent, Told};
+use crate::errno::{Errno, Fault};
+use crate::keep::Change;
+use crate::pf::Pf;
+use crate::steer::wire::{Said, Why};
+use crate::steer::{Request, Trouble};
+
+/// After how long it is tried again to take away what could not be.
+const LATER: Duration = Duration::from_secs(1);
+/// Most of that.
+const ORPHANS_MOST: usize = 1024;
+
+/// The request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) function: u32,
+    request: Request,
+    pub(super) for_whom: Whom,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// The process that has the function.
+    Line,
+    /// Nobody: what one who has left had.
+    Left,
+    /// Nobody: what was left behind.
+    Orphan,
+}
+
+impl Agent {
+    /// The next thing to ask the device for: of lines in turn, of those who have left, of what was left behind.
+    pub(super) fn next(&self) -> Option<(Job, usize)> {
+        let count = self.lines.len();
+        for turn in 0..count {
+            let at = (self.at + turn) % count;
+            let line = &self.lines[at];
+            let Some(function) = line.function() else { continue };
+            let of = |request, for_whom| {
+                let job = Job {
+                    function,
+                    request,
+                    for_whom,
+                };
+                Some((job, at))
+            };
+            if !line.is_over {
+                if let Some((_, request)) = line.asked {
+                    return of(request, Whom::Line);
+                }
+            } else if let Some(pair) = line.pairs.last() {
+                return of(Request::Disable(*pair), Whom::Left);
+            } else if let Some(filter) = line.filters.last() {
+                return of(Request::Unsteer(*filter), Whom::Left);
+            }
+        }
+        let &(function, request) = self.orphans.front().filter(|_| Instant::now() >= self.later)?;
+        let job = Job {
+            function,
+            request,
+            for_whom: Whom::Orphan,
+        };
+        Some((job, self.at))
+    }
+
+    /// Ends what is done, and begins what is next.
+    pub(super) fn work(&mut self) {
+        if let Some(change) = self.keeper.turn(&mut self.ended) {
+            self.told.push(match change {
+                Change::Slow(why) => Told::Slow(why),
+                Change::Lost(why) => Told::Lost(why),
+                Change::Back => Told::Back,
+            });
+        }
+        if !self.keeper.is_here() {
+            return self.give_up();
+        }
+        if let Some(ended) = self.ended.take()
+            && let Some(job) = self.job.take()
+        {
+            self.done(job, ended);
+        }
+        while let Some((function, id)) = self.keeper.pf().and_then(Pf::orphan) {
+            self.leave_behind(function, Request::Unsteer(id));
+        }
+        if let Some(gone) = self.keeper.pf().and_then(Pf::gone)
+            && !self.job.is_some_and(|job| job.for_whom == Whom::Orphan)
+        {
+            self.orphans
+                .retain(|orphan| *orphan != (gone.0, Request::Unsteer(gone.1)));
+        }
+        if self.job.is_some() {
+            return;
+        }
+        let Some((job, at)) = self.next() else { return };
+        let Some(pf) = self.keeper.pf().filter(|pf| pf.is_idle()) else {
+            return;
+        };
+        self.at = at + 1;
+        match pf.begin(job.function, job.request) {
+            Ok(()) => self.job = Some(job),
+            Err(trouble) => self.done(job, Err(trouble)),
+        }
+    }
+
+    /// Nothing can be asked of the device, and all that was installed is gone with it.
+    fn give_up(&mut self) {
+        (self.job, self.ended) = (None, None);
+        self.orphans.clear();
+        for line in &mut self.lines {
+            line.filters.clear();
+            line.pairs.clear();
+            if let Some((number, _)) = line.asked {
+                line.answer(Said::Refused(number, Why::Silent));
+            }
+        }
+    }
+
+    fn line_of(&mut self, function: u32) -> Option<&mut Line> {
+        self.lines
+            .iter_mut()
+            .find(|line| line.function() == Some(function))
+    }
+
+    fn done(&mut self, job: Job, ended: Result<u64, Trouble>) {
+        let Job {
+            function,
+            request,
+            for_whom,
+        } = job;
+        if let Err(Trouble::Fault(fault)) = &ended
+            && (fault.is_gone() || fault.errno().is_some_and(|errno| errno == Errno::STATE))
+        {
+            self.keeper.doubt();
+        }
+        if let (Request::Steer(..), Ok(id)) = (request, &ended) {
+            // A number that was given out just now is not that of an old filter any more.
+            let old = Request::Unsteer(*id);
+            self.orphans.retain(|(_, request)| *request != old);
+        }
+        match (for_whom, self.line_of(function)) {
+            (Whom::Line, Some(line)) => {
+                note(line, request, &ended);
+                if let Some((number, _)) = line.asked {
+                    line.answer(match ended {
+                        Ok(value) => Said::Done(number, value),
+                        Err(trouble) => Said::Refused(number, why(&trouble)),
+                    });
+                }
+            }
+            (Whom::Left, Some(line)) => {
+                match request {
+                    Request::Unsteer(id) => line.filters.retain(|filter| *filter != id),
+                    Request::Disable(pair) => line.pairs.retain(|other| *other != pair),
+                    _ => {}
+                }
+                if is_still_there(&ended) {
+                    self.leave_behind(function, request);
+                }
+            }
+            _ => {
+                self.orphans.pop_front();
+                if is_still_there(&ended) {
+                    self.leave_behind(function, request);
+                    self.later = Instant::now() + LATER;
+                }
+            }
+        }
+    }
+
+    /// What could not be taken away is tried again later. A queue pair that stays on without filters receives nothing, and the next
+    /// process that has the function turns it on anyway.
+    fn leave_behind(&mut self, function: u32, request: Request) {
+        if !matches!(request, Request::Unsteer(_)) {
+            return;
+        }
+        if self.orphans.len() == ORPHANS_MOST {
+            self.orphans.pop_front();
+        }
+        self.orphans.push_back((function, request));
+    }
+}
+
+/// What a process has by now. A queue pair of which no answer came may be on.
+fn note(line: &mut Line, request: Request, ended: &Result<u64, Trouble>) {
+    let is_silent = matches!(ended, Err(Trouble::Fault(Fault::TimedOut(_))));
+    match (request, ended) {
+        (Request::Steer(..), Ok(id)) => line.filters.push(*id),
+        // The rail takes the device's refusal for its end, too.
+        (Request::Unsteer(id), ended) if !is_still_there(ended) => {
+            line.filters.retain(|filter| *filter != id);
+        }
+        (Request::Enable(pair), _) if (ended.is_ok() || is_silent) && !line.pairs.contains(&pair) => {
+            line.pairs.push(pair);
+        }
+        (Request::Disable(pair), Ok(_)) => line.pairs.retain(|other| *other != pair),
+        _ => {}
+    }
+}
+
+/// Whether what was to be taken away may still be there: the device did not answer, or was too busy to.
+fn is_still_there(ended: &Result<u64, Trouble>) -> bool {
+    match ended {
+        Ok(_) => false,
+        Err(trouble) => trouble
+            .errno()
+            .is_none_or(|errno| [Errno::BUSY, Errno::IN_PROGRESS].contains(&errno)),
+    }
+}
+
+fn why(trouble: &Trouble) -> Why {
+    match trouble.errno() {
+        Some(errno) => Why::Device(errno),
+        None => Why::Silent,
+    }
+}

@@ -1,0 +1,305 @@
+//! Keeping a physical function: asked every second whether it is as it was left, opened again after a reset, and claimed again when it
+//! had gone away. What takes time there is done by a thread of its own, so that nobody waits for it; for a modelled one, that is the
+//! question, too.
+//!
+//! ```text
+//!   here ──not a bus master, or NOTIFY refused as not open: somebody has reset it──► opening ──► here, a life later
+//!   here ──reads as ones, or does not answer──► away ──50 ms to 2 s──► opening ──► here, a life later
+//! ```
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::errno::{Errno, Fault};
+use crate::notify::News;
+use crate::pf::{Ended, Opener, Pf, PfInfo};
+use crate::steer::{Request, Trouble};
+
+/// How often it is asked whether it is still open.
+const ASK: Duration = Duration::from_secs(1);
+/// After how long it is opened again; twice as long after each try that fails, up to the second.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_MOST: Duration = Duration::from_secs(2);
+/// So many questions in a row without a good answer, and it is opened again: one may come in the middle of something slow.
+const STRIKES_MOST: u32 = 5;
+
+/// What a turn finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It does not answer as it should, for this reason; it may again.
+    Slow(String),
+    /// It was reset, or is gone, for this reason: everything is lost until it is back.
+    Lost(String),
+    /// It is there again.
+    Back,
+}
+
+type Opening = JoinHandle<Result<Box<Pf>, Trouble>>;
+
+enum State {
+    Here(Box<Pf>),
+    Away(Way),
+    Opening(Opening),
+}
+
+/// The way back.
+enum Way {
+    /// The same one is opened again.
+    Mend(Box<Pf>),
+    /// It is claimed, after an old one was given back.
+    Claim(Option<Box<Pf>>, Opener),
+    /// There is none; what is left of it.
+    None { _old: Option<Box<Pf>> },
+}
+
+impl Way {
+    /// Goes it; takes long.
+    fn go(self) -> Result<Box<Pf>, Trouble> {
+        match self {
+            Self::Mend(mut pf) => pf.begin_anew().map(|()| pf),
+            Self::Claim(old, open) => {
+                drop(old);
+                Pf::by(open).map(Box::new)
+            }
+            Self::None { .. } => Err(Fault::Gone.into()),
+        }
+    }
+}
+
+/// A physical function, there or not.
+pub(crate) struct Keeper {
+    state: State,
+    open: Option<Opener>,
+    info: PfInfo,
+    life: u64,
+    asked: Instant,
+    strikes: u32,
+    next: Instant,
+    patience: Duration,
+}
+
+impl Keeper {
+    pub(crate) fn new(pf: Pf) -> Self {
+        let info = pf.info();
+        Self {
+            open: pf.opener(),
+            state: State::Here(Box::new(pf)),
+            info,
+            life: 1,
+            asked: Instant::now(),
+            strikes: 0,
+            next: Instant::now(),
+            patience: AGAIN,
+        }
+    }
+
+    /// It, where it is there.
+    pub(crate) fn pf(&mut self) -> Option<&mut Pf> {
+        match &mut self.state {
+            State::Here(pf) => Some(pf),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self.state, State::Here(_))
+    }
+
+    /// Whether it may come back.
+    pub(crate) fn has_hope(&self) -> bool {
+        !matches!(self.state, State::Away(Way::None { .. }))
+    }
+
+    /// What it said of itself when it was there last.
+    pub(crate) fn info(&self) -> PfInfo {
+        self.info
+    }
+
+    /// What it tells of its link.
+    pub(crate) fn news(&mut self) -> Option<News> {
+        self.pf()?.news()
+    }
+
+    /// Counts up each time that everything installed is lost.
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Something was refused that was not expected to be: it is asked at once.
+    pub(crate) fn doubt(&mut self) {
+        self.asked = Instant::now().checked_sub(ASK).unwrap_or(self.asked);
+    }
+
+    /// Looks after it; never waits. A request that is under way ends in `ended`.
+    pub(crate) fn turn(&mut self, ended: &mut Option<Result<u64, Trouble>>) -> Option<Change> {
+        match &mut self.state {
+            State::Here(pf) => {
+                let watched = match pf.ended() {
+                    Some(Ended::Request(answer)) => {
+                        if let Err(Trouble::Fault(fault)) = &answer
+                            && fault.is_gone()
+                        {
+                            self.doubt();
+                        }
+                        *ended = Some(answer);
+                        return None;
+                    }
+                    Some(Ended::Watch(answer)) => answer,
+                    None => return self.ask(),
+                };
+                self.judge(watched)
+            }
+            State::Opening(thread) if thread.is_finished() => self.opened(),
+            State::Opening(_) => None,
+            State::Away(_) => {
+                if Instant::now() >= self.next {
+                    self.go();
+                }
+                None
+            }
+        }
+    }
+
+    /// Begins the way back, where there is one and the system has a thread for it; else it is tried again later.
+    fn go(&mut self) {
+        let State::Away(way) = self.take() else { return };
+        if matches!(way, Way::None { .. }) {
+            self.state = State::Away(way);
+            return;
+        }
+        // What takes long stays here until there is somebody who does it.
+        let (give, taken) = mpsc::channel::<Way>();
+        let thread = std::thread::Builder::new().name("usnic-pf".to_owned());
+        let gone = move || taken.recv().unwrap_or(Way::None { _old: None }).go();
+        match thread.spawn(gone) {
+            Ok(thread) => {
+                // It waits for this.
+                let _ = give.send(way);
+                self.state = State::Opening(thread);
+            }
+            Err(_) => {
+                self.state = State::Away(way);
+                self.wait();
+            }
+        }
+    }
+
+    /// The state, in whose place nothing is left.
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Away(Way::None { _old: None }))
+    }
+
+    /// The next try is later.
+    fn wait(&mut self) {
+        self.next = Instant::now() + self.patience;
+        self.patience = (self.patience * 2).min(AGAIN_MOST);
+    }
+
+    /// Asks it, where it is time to and nothing else is under way.
+    fn ask(&mut self) -> Option<Change> {
+        let State::Here(pf) = &mut self.state else {
+            return None;
+        };
+        if self.asked.elapsed() < ASK || !pf.is_idle() {
+            return None;
+        }
+        let was_reset = pf.was_reset()?;
+        self.asked = Instant::now();
+        match was_reset {
+            Ok(false) => {
+                let begun = pf.watch();
+                begun.map_or_else(|fault| self.judge(Err(fault)), |()| None)
+            }
+            Ok(true) => Some(self.mend("the physical function was reset".to_owned())),
+            Err(fault) => self.judge(Err(fault)),
+        }
+    }
+
+    fn judge(&mut self, watched: Result<(), Fault>) -> Option<Change> {
+        let fault = match watched {
+            Ok(()) => {
+                self.strikes = 0;
+                return None;
+            }
+            Err(fault) => fault,
+        };
+        self.strikes += 1;
+        match fault {
+            // One that was reset is not open. Another number is no sign of that.
+            Fault::Refused(_, Errno::STATE) => Some(self.mend(fault.to_string())),
+            _ if fault.is_gone() || self.strikes > STRIKES_MOST => Some(self.lose(fault.to_string())),
+            _ if self.strikes == 1 => Some(Change::Slow(fault.to_string())),
+            _ => None,
+        }
+    }
+
+    /// Opens the same one again.
+    fn mend(&mut self, why: String) -> Change {
+        if let State::Here(pf) = self.take() {
+            self.state = State::Away(Way::Mend(pf));
+            self.go();
+        }
+        Change::Lost(why)
+    }
+
+    /// Gives it back, and claims it again.
+    fn lose(&mut self, why: String) -> Change {
+        let old = match self.take() {
+            State::Here(pf) => Some(pf),
+            _ => None,
+        };
+        self.state = State::Away(self.claim(old));
+        self.go();
+        Change::Lost(why)
+    }
+
+    /// It is claimed, where that can be done more than once.
+    fn claim(&self, old: Option<Box<Pf>>) -> Way {
+        match &self.open {
+            Some(open) => Way::Claim(old, open.clone()),
+            None => Way::None { _old: old },
+        }
+    }
+
+    fn opened(&mut self) -> Option<Change> {
+        let State::Opening(thread) = self.take() else {
+            return None;
+        };
+        // A thread that panicked has opened nothing.
+        match thread.join() {
+            Ok(Ok(pf)) => {
+                self.info = pf.info();
+                self.state = State::Here(pf);
+                self.life += 1;
+                (self.strikes, self.patience, self.asked) = (0, AGAIN, Instant::now());
+                Some(Change::Back)
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.state = State::Away(self.claim(None));
+                self.wait();
+                None
+            }
+        }
+    }
+
+    /// Does a request and waits for it: at the end, when nobody else is served.
+    pub(crate) fn run(&mut self, index: u32, request: Request) -> Result<u64, Trouble> {
+        match self.pf() {
+            Some(pf) => {
+                pf.settle();
+                pf.run(index, request)
+            }
+            None => Err(Fault::Gone.into()),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let State::Opening(thread) = self.take() {
+            // Each of its steps has an end. What it has opened goes with it.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The ranks that share a PMI-1 server: those that a job begins with, or those that it has had started at once. This is one
+//! host's part of them: the server, and its ends of their lines.
+//!
+//! A rank has a number in the job, by which people know it, and by which its output is marked. Within its crew it counts from
+//! 0, and that is its rank to a PMI.
+//!
+//! A crew that was asked for by others is *on trial* until its ranks have met (their first barrier): when it fails before that,
+//! who asked for it is told, and the job goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use doorbell::oob::launch::Program;
+use doorbell::oob::serve::{self, Blocks, Server};
+use doorbell_fabric::error::Exit;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+/// Bytes that are read from a rank at once.
+const PIECE: usize = 16 << 10;
+/// How often, before others are looked at.
+const PIECES: u32 = 4;
+
+/// What a crew's ranks want of the launcher.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// For the other hosts: barrier number, words.
+    Fence(u32, Vec<u8>),
+    /// This rank, by its number in the job, wants these processes.
+    Spawn(u32, Box<Program>),
+    /// Nobody waits any more for those that were asked for under this token.
+    Abandon(String),
+    /// The job cannot go on.
+    Failed(u8, String),
+}
+
+/// How a crew that was asked for stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// Nobody has asked for it: its failures are the job's.
+    None,
+    /// Its ranks have not met yet.
+    Under,
+    /// It has failed, and is being ended.
+    Failed,
+}
+
+#[derive(Debug)]
+pub(super) struct Crew {
+    /// The number of its rank 0 in the job.
+    first: u32,
+    size: u32,
+    /// Which of its ranks are here.
+    here: Range<u32>,
+    server: Server,
+    lines: BTreeMap<u32, OwnedFd>,
+    /// Ranks that have gone from the others without taking leave.
+    missing: BTreeSet<u32>,
+    is_spawned: bool,
+    pub(super) trial: Trial,
+}
+
+impl Crew {
+    /// The crew that the job `name` begins with.
+    pub(super) fn of_job(name: &str, size: u32, here: Range<u32>, blocks: &Blocks) -> Self {
+        Self {
+            first: 0,
+            size,
+            server: Server::new(name, size, here.clone(), blocks),
+            here,
+            lines: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            is_spawned: false,
+            trial: Trial::None,
+        }
+    }
+
+    /// One that was asked for, whose rank 0 is `first` in the job, with the values that it is given.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub(super) fn spawned(
+        name: &str,
+        (first, size): (u32, u32),
+        here: Range<u32>,
+        blocks: &Blocks,
+        values: &[(String, String)],
+    ) -> Result<Self, String> {
+        let mut crew = Self::of_job(name, size, here, blocks);
+        crew.server.preput(values)?;
+        (crew.first, crew.is_spawned, crew.trial) = (first, true, Trial::Under);
+        Ok(crew)
+    }
+
+    /// Its ranks here, by their numbers in the job.
+    pub(super) fn numbers(&self) -> Range<u32> {
+        self.first + self.here.start..self.first + self.here.end
+    }
+
+    /// Makes the line of a rank: the end that it inherits, and the variables that tell it who it is.
+    pub(super) fn line(&mut self, number: u32) -> io::Result<(OwnedFd, Vec<(String, OsString)>)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let rank = number - self.first;
+        self.lines.insert(rank, ours);
+        let mut variables = vec![
+            ("PMI_FD", theirs.as_raw_fd().to_string()),
+            ("PMI_RANK", rank.to_string()),
+            ("PMI_SIZE", self.size.to_string()),
+            ("MPI_LOCALRANKID", (rank - self.here.start).to_string()),
+            ("MPI_LOCALNRANKS", self.here.len().to_string()),
+        ];
+        if self.is_spawned {
+            variables.push(("PMI_SPAWNED", "1".to_owned()));
+        }
+        let variables = variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), OsString::from(value)));
+        Ok((theirs, variables.collect()))
+    }
+
+    /// The lines that may say something, with the numbers of their ranks.
+    pub(super) fn watched(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        self.lines
+            .iter()
+            .map(|(rank, line)| (self.first + rank, line.as_fd()))
+    }
+
+    /// A line says something, or has ended.
+    pub(super) fn hear(&mut self, number: u32) {
+        let rank = number - self.first;
+        let mut buffer = [0; PIECE];
+        for _ in 0..PIECES {
+            let Some(line) = self.lines.get(&rank) else { return };
+            match recv(line, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((count @ 1.., _)) => self.server.heard(rank, &buffer[..count]),
+                Err(Errno::INTR | Errno::AGAIN) => return,
+                Ok(_) | Err(_) => {
+                    self.lines.remove(&rank);
+                    if !self.server.left(rank) {
+                        self.missing.insert(rank);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a rank has said that it ends: with that it is no failure, also of a crew whose ranks never meet.
+    pub(super) fn took_leave(&self, number: u32) -> bool {
+        self.server.took_leave(number - self.first)
+    }
+
+    /// Why the end of a rank that has ended with 0 is none: it has gone without a word, and the others may wait for it. Told
+    /// once.
+    pub(super) fn deserted(&mut self, number: u32) -> Option<String> {
+        self.missing.remove(&(number - self.first)).then(|| {
+            format!(
+                "rank {number} ended without taking leave (MPI_Finalize, or the end of its `World`), and the others may wait for it"
+            )
+        })
+    }
+
+    /// The words of all hosts for a barrier.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn fenced<'a>(
+        &mut self,
+        number: u32,
+        words: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), String> {
+        self.server.fenced(number, words)?;
+        if self.trial == Trial::Under {
+            self.trial = Trial::None;
+        }
+        Ok(())
+    }
+
+    /// What a rank had asked for is there, or not.
+    pub(super) fn answer(&mut self, number: u32, result: Result<(), &str>) {
+        self.server.spawned(number - self.first, result);
+    }
+
+    /// Those that were asked for under `token` will not come.
+    pub(super) fn tell(&mut self, token: &str, why: &str) {
+        self.server.failed(token, why);
+    }
+
+    /// What the ranks want; their answers are given to them.
+    pub(super) fn wishes(&mut self) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        while let Some(output) = self.server.take() {
+            let first = self.first;
+            wishes.push(match output {
+                serve::Output::Say(rank, bytes) => match self.say(rank, &bytes) {
+                    Ok(()) => continue,
+                    Err(why) => Wish::Failed(Exit::System.number(), format!("rank {} {why}", first + rank)),
+                },
+                serve::Output::Fence(number, words) => Wish::Fence(number, words),
+                serve::Output::Spawn(rank, program) => Wish::Spawn(first + rank, program),
+                serve::Output::Abandon(token) => Wish::Abandon(token),
+                serve::Output::Abort { rank, code, text } => {
+                    let why = if text.is_empty() {
+                        text
+                    } else {
+                        format!(": {text}")
+                    };
+                    let rank = first + rank;
+                    Wish::Failed(code, format!("rank {rank} asked for the end of the job{why}"))
+                }
+                serve::Output::Wrong(rank, why) => Wish::Failed(
+                    Exit::System.number(),
+                    format!(
+                        "rank {} speaks no PMI-1 on the descriptor PMI_FD: {why}",
+                        first + rank
+                    ),
+                ),
+            });
+        }
+        wishes
+    }
+
+    /// A rank that is gone is not told anything; that it is shows elsewhere.
+    fn say(&self, rank: u32, bytes: &[u8]) -> Result<(), &'static str> {
+        let Some(line) = self.lines.get(&rank) else {
+            return Ok(());
+        };
+        match send(line, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => Err("does not read what it is answered on the descriptor PMI_FD"),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What an order says beside the program.
+pub(super) fn info<'p>(program: &'p Program, name: &str) -> Option<&'p str> {
+    let found = program.infos.iter().find(|(known, _)| known == name)?;
+    Some(&found.1)
+}

@@ -1,0 +1,469 @@
+//! `doorbell daemon`: what the launcher starts on each host, and what starts and looks after the ranks there.
+//!
+//! It is told who it is by a line on its standard input, which holds the key of the control plane and so is no argument. Then it
+//! calls its parent in the tree, starts its children, says that it is there, and does what it is told. Without the launcher (its
+//! lifeline, or the line that gave birth to it) it ends the ranks and itself.
+
+use std::future::Future as _;
+use std::io::{self, BufRead, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::process::{ChildStdin, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use doorbell::oob::bytes::Bytes;
+use doorbell::oob::event::Event;
+use doorbell::oob::name::{From, Name};
+use doorbell::oob::plane::{Completion, Gathered, Inbox, Oob};
+use doorbell_fabric::error::Exit;
+use rustix::process::Signal;
+
+use super::bell::{Bell, Told};
+use super::input;
+use super::local::{About, Happened, Local};
+use super::plane::{self, LIMIT};
+use super::shell::Shell;
+use super::words::{Birth, INPUT, NEWS, News, ORDERS, OUTPUT, Order, Output, Wanted, read, write};
+use crate::error::ToolError;
+use crate::run::crews::FIRST;
+use crate::run::judge::GRACE;
+use crate::run::watch::{Signals, wait};
+
+/// Longest line of birth.
+const BIRTH: u64 = 4 << 20;
+/// What ranks have written and the launcher has not taken yet, in bytes: more is not read.
+const UNDER_WAY: usize = 1 << 20;
+/// A barrier of a job may come this late.
+const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+/// After the last rank has ended, output that its own children still hold back is waited for this long.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// What happened beyond the ranks.
+#[derive(Debug)]
+enum Heard {
+    Order(Result<Order, String>),
+    /// Something could not be told to the launcher.
+    Deaf,
+}
+
+struct Daemon {
+    birth: Birth,
+    oob: Oob,
+    head: Name,
+    bell: Arc<Bell>,
+    heard: Told<Heard>,
+    events: Inbox<Event>,
+    shells: Vec<Shell>,
+    local: Option<Local>,
+    fence: Option<(u32, Completion<Gathered>)>,
+    under_way: Arc<AtomicUsize>,
+    /// When all ranks had ended, and whether the launcher knows that this was all.
+    over: Option<Instant>,
+    is_told: bool,
+    /// Orders to start more ranks, so far.
+    orders: u32,
+    /// The ranks are to be killed then.
+    kill_at: Option<Instant>,
+    has_failed: bool,
+    end: Option<Exit>,
+}
+
+/// `daemon`.
+pub(crate) fn daemon() -> Result<ExitCode, ToolError> {
+    let born = Instant::now();
+    crate::run::job::raise_descriptor_limit();
+    let system = |what| move |source| ToolError::System { what, source };
+    let signals = Signals::catch_ends().map_err(system("catch signals"))?;
+    let birth = birth()?;
+    let mut daemon = Daemon::begin(birth)?;
+    daemon.tell(&News::Here(born.elapsed().as_micros() as u64));
+    daemon.run(signals).map_err(system("wait for the ranks"))
+}
+
+fn birth() -> Result<Birth, ToolError> {
+    let mut line = Vec::new();
+    let read_line = io::stdin().lock().take(BIRTH).read_until(b'\n', &mut line);
+    read_line.map_err(|source| ToolError::System {
+        what: "read who this daemon is",
+        source,
+    })?;
+    let own = env!("CARGO_PKG_VERSION");
+    let usage = |text: String| ToolError::Usage(text);
+    let version = |birth: &serde_json::Value| birth.get("version")?.as_str().map(str::to_owned);
+    let value: serde_json::Value = read(&line).map_err(|_| {
+        usage(
+            "daemon is what `doorbell run --hosts` starts on other hosts: it has nothing to do by itself"
+                .to_owned(),
+        )
+    })?;
+    match version(&value) {
+        Some(theirs) if theirs != own => Err(usage(format!(
+            "the launcher is doorbell {theirs}, and this host has {own}: install the same on all, or name where it is by --doorbell"
+        ))),
+        _ => serde_json::from_value(value)
+            .map_err(|error| usage(format!("the launcher says what is no birth: {error}"))),
+    }
+}
+
+impl Daemon {
+    fn begin(birth: Birth) -> Result<Self, ToolError> {
+        let system = |what| move |source| ToolError::System { what, source };
+        let bell = Bell::new().map_err(system("make an eventfd"))?;
+        let heard = Told::new(bell.clone());
+        let (oob, own) = plane::start(&birth)?;
+        let head = Name::new(birth.job, 0);
+        let told = heard.clone();
+        let each = move |message: doorbell::oob::plane::Message| told.tell(Heard::Order(read(&message.body)));
+        drop(plane::done(oob.receive_each(From::only(head), ORDERS, each))?);
+        if let Some(parent) = super::words::contact(&birth.parent) {
+            plane::done(oob.learn(vec![parent]))?;
+        }
+        plane::done(oob.begin())?;
+        let mut shells = Vec::new();
+        for child in plane::children(&birth, birth.rank) {
+            let mut parent = Vec::new();
+            own.encode(&mut parent);
+            let birth = Birth {
+                rank: child,
+                parent,
+                ..birth.clone()
+            };
+            shells.push(Shell::start(&birth)?);
+        }
+        Ok(Self {
+            events: oob.events(),
+            birth,
+            oob,
+            head,
+            bell,
+            heard,
+            shells,
+            local: None,
+            fence: None,
+            under_way: Arc::default(),
+            over: None,
+            is_told: false,
+            orders: 0,
+            kill_at: None,
+            has_failed: false,
+            end: None,
+        })
+    }
+
+    fn run(&mut self, mut signals: Signals) -> io::Result<ExitCode> {
+        let waker = Waker::from(self.bell.clone());
+        let mut is_open = true;
+        while self.end.is_none() {
+            self.listen(&waker);
+            self.settle();
+            if self.end.is_some() {
+                break;
+            }
+            let has_room = self.under_way.load(Ordering::Acquire) < UNDER_WAY;
+            let stdin = io::stdin();
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+            descriptors.extend(signals.descriptors());
+            let alive = self.shells.iter().filter(|shell| !shell.is_buried());
+            descriptors.extend(alive.map(Shell::end));
+            let first = descriptors.len();
+            let watched = self
+                .local
+                .as_ref()
+                .map(|local| local.watched(has_room))
+                .unwrap_or_default();
+            let abouts: Vec<About> = watched.iter().map(|(about, _)| *about).collect();
+            descriptors.extend(watched.into_iter().map(|(_, descriptor)| descriptor));
+            if is_open {
+                descriptors.push(stdin.as_fd());
+            }
+            let ready = wait(&descriptors, self.until())?;
+            drop(descriptors);
+            self.bell.hush();
+            for signal in signals.arrived() {
+                // Ctrl-C in a terminal that we share with the launcher is for the launcher, which passes it on.
+                if signal == Signal::TERM || signal == Signal::HUP {
+                    self.lost("a signal");
+                }
+            }
+            for (about, _) in abouts
+                .into_iter()
+                .zip(&ready[first..])
+                .filter(|(_, ready)| **ready)
+            {
+                if let Some(local) = &mut self.local {
+                    local.look(about)?;
+                }
+            }
+            if is_open
+                && ready.last() == Some(&true)
+                && io::stdin()
+                    .lock()
+                    .read(&mut [0; 256])
+                    .is_ok_and(|count| count == 0)
+            {
+                is_open = false;
+                self.lost("the end of the line that started it");
+            }
+        }
+        self.finish();
+        Ok(self.end.unwrap_or(Exit::Done).into())
+    }
+
+    /// When something is due without anything happening.
+    fn until(&self) -> Option<Instant> {
+        let words = self.over.filter(|_| !self.is_told).map(|over| over + LAST_WORDS);
+        [self.kill_at, words].into_iter().flatten().min()
+    }
+
+    /// What the launcher and the other hosts say.
+    fn listen(&mut self, waker: &Waker) {
+        while let Some(heard) = self.heard.take() {
+            match heard {
+                Heard::Order(Ok(order)) => self.obey(order),
+                Heard::Order(Err(why)) => self.fail(Exit::System.number(), &why),
+                Heard::Deaf => self.lost("the control plane"),
+            }
+        }
+        let mut cx = Context::from_waker(waker);
+        while let Some(event) = plane::next(&self.events, &mut cx) {
+            if event == Event::LifelineLost {
+                self.lost("the control plane");
+            }
+        }
+        let gathered = match &mut self.fence {
+            Some((number, gathered)) => match pin!(gathered).poll(&mut cx) {
+                Poll::Ready(gathered) => Some((*number, gathered)),
+                Poll::Pending => None,
+            },
+            None => None,
+        };
+        if let Some((number, gathered)) = gathered {
+            self.fence = None;
+            self.gathered(number, &gathered);
+        }
+    }
+
+    fn gathered(&mut self, number: u32, gathered: &Gathered) {
+        let Some(local) = &mut self.local else { return };
+        let fenced = match &gathered.table {
+            Some(table) if gathered.missing.is_empty() => {
+                local.fenced(FIRST, number, table.iter().map(|(_, words)| &words[..]))
+            }
+            _ => Err(format!("hosts are lost: {:?}", gathered.missing)),
+        };
+        if let Err(why) = fenced {
+            self.fail(
+                Exit::PeerLost.number(),
+                &format!("barrier {number} of the ranks failed: {why}"),
+            );
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(plan) => {
+                let began = Instant::now();
+                match Local::start(&plan, self.birth.rank as usize - 1) {
+                    Ok(mut local) => {
+                        if let Some(to) = local.take_input()
+                            && let Err(why) = self.feed(to)
+                        {
+                            self.fail(
+                                Exit::System.number(),
+                                &format!("rank 0 cannot be given its input: {why}"),
+                            );
+                        }
+                        self.local = Some(local);
+                        self.tell(&News::Started(began.elapsed().as_micros() as u64));
+                    }
+                    Err(error) => self.fail(Exit::System.number(), &error.to_string()),
+                }
+            }
+            Order::Man(muster) => {
+                self.orders += 1;
+                (self.over, self.is_told) = (None, false);
+                let manned = match &mut self.local {
+                    Some(local) => local.man(&muster),
+                    None => Err("nothing runs here yet".to_owned()),
+                };
+                self.tell(&News::Manned(muster.crew, manned));
+            }
+            Order::Answer(crew, rank, token, result) => {
+                if let Some(local) = &mut self.local {
+                    if let (Err(why), Some(token)) = (&result, &token) {
+                        // As one word it is hard to read.
+                        local.tell(crew, token, why);
+                    }
+                    local.answer(crew, rank, result.as_ref().map_err(String::as_str).copied());
+                }
+            }
+            Order::Tell(crew, token, why) => {
+                if let Some(local) = &mut self.local {
+                    local.tell(crew, &token, &why);
+                }
+            }
+            Order::Fenced(crew, number, words) => {
+                let local = self.local.as_mut();
+                let fenced =
+                    local.map(|local| local.fenced(crew, number, words.iter().map(|words| &words[..])));
+                if let Some(Err(why)) = fenced {
+                    self.fail(Exit::PeerLost.number(), &why);
+                }
+            }
+            Order::EndCrew(crew) => {
+                if let Some(local) = &mut self.local {
+                    local.end_crew(crew);
+                }
+            }
+            Order::Signal(number) => {
+                if let (Some(local), Some(signal)) = (&self.local, Signal::from_named_raw(number)) {
+                    local.signal(signal);
+                }
+            }
+            Order::End => self.end = Some(Exit::Done),
+        }
+    }
+
+    /// Rank 0 reads what the launcher does.
+    fn feed(&self, to: ChildStdin) -> Result<(), String> {
+        let inbox = self.oob.inbox(From::only(self.head), INPUT, input::ROOM);
+        let inbox = inbox.map_err(|busy| busy.to_string())?;
+        input::write(inbox, to).map_err(|error| error.to_string())
+    }
+
+    /// What has happened to the daemons below this one, and to the ranks.
+    fn settle(&mut self) {
+        for at in 0..self.shells.len() {
+            let shell = &mut self.shells[at];
+            if !shell.is_buried()
+                && let Some(how) = shell.ended()
+            {
+                let news = News::Shell(shell.rank, how);
+                self.tell(&news);
+            }
+        }
+        let Some(local) = &mut self.local else { return };
+        if self.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
+            local.signal(Signal::KILL);
+        }
+        for happened in local.take() {
+            match happened {
+                Happened::Wrote(rank, stream, bytes) => self.write(Output::Of(rank, stream, &bytes)),
+                Happened::Ended(rank, failure) => {
+                    self.has_failed |= failure.is_some();
+                    self.tell(&News::ended(rank, failure));
+                }
+                Happened::Fence(crew, number, words) if crew != FIRST => {
+                    self.tell(&News::Fence(crew, number, words))
+                }
+                Happened::Wants(crew, rank, program) => {
+                    self.tell(&News::Wants(crew, rank, Box::new(Wanted::of(*program))));
+                }
+                Happened::Abandoned(token) => self.tell(&News::Abandoned(token)),
+                Happened::Lost(crew, how) => self.tell(&News::Lost(crew, how)),
+                Happened::Fence(_, number, words) => {
+                    let gathered = self.oob.gather(number, Bytes::from(words), EVER);
+                    match gathered {
+                        Ok(gathered) => self.fence = Some((number, gathered)),
+                        Err(busy) => self.fail(Exit::System.number(), &busy.to_string()),
+                    }
+                    self.tell(&News::Met(number));
+                    self.bell.ring();
+                }
+                Happened::Failed(code, how) => self.fail(code, &how),
+            }
+        }
+        let Some(local) = &mut self.local else { return };
+        local.tidy();
+        if !local.is_over() || self.is_told {
+            return;
+        }
+        let over = *self.over.get_or_insert_with(Instant::now);
+        if !local.is_silent() && over.elapsed() < LAST_WORDS {
+            return;
+        }
+        local.silence();
+        for happened in local.take() {
+            if let Happened::Wrote(rank, stream, bytes) = happened {
+                self.write(Output::Of(rank, stream, &bytes));
+            }
+        }
+        self.is_told = true;
+        self.write(Output::Done(self.orders));
+    }
+
+    fn fail(&mut self, code: u8, how: &str) {
+        self.has_failed = true;
+        self.tell(&News::Failed(code, how.to_owned()));
+    }
+
+    fn tell(&self, news: &News) {
+        self.send(NEWS, write(news));
+    }
+
+    fn write(&self, output: Output<'_>) {
+        self.send(OUTPUT, output.write());
+    }
+
+    fn send(&self, tag: u32, bytes: Vec<u8>) {
+        let length = bytes.len();
+        self.under_way.fetch_add(length, Ordering::AcqRel);
+        let (under_way, bell, heard) = (self.under_way.clone(), self.bell.clone(), self.heard.clone());
+        let sent = self
+            .oob
+            .send_then(self.head, tag, Bytes::from(bytes), Some(EVER), move |sent| {
+                under_way.fetch_sub(length, Ordering::AcqRel);
+                bell.ring();
+                if !plane::is_delivered(&sent) {
+                    heard.tell(Heard::Deaf);
+                }
+            });
+        if sent.is_err() {
+            self.heard.tell(Heard::Deaf);
+        }
+    }
+
+    /// Nobody is there any more to whom the ranks belong.
+    fn lost(&mut self, what: &str) {
+        if self.end.is_some() {
+            return;
+        }
+        self.has_failed = true;
+        if let Some(local) = &mut self.local {
+            local.signal(Signal::TERM);
+            let until = Instant::now() + GRACE;
+            while !local.is_over() && Instant::now() < until {
+                let watched = local.watched(true);
+                let abouts: Vec<About> = watched.iter().map(|(about, _)| *about).collect();
+                let descriptors: Vec<BorrowedFd<'_>> = watched.into_iter().map(|(_, fd)| fd).collect();
+                let Ok(ready) = wait(&descriptors, Some(until)) else {
+                    break;
+                };
+                for (about, _) in abouts.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+                    let _ = local.look(about);
+                }
+                local.take();
+            }
+        }
+        crate::out::say(&format!(
+            "doorbell: the launcher is lost (by {what}): the ranks of host {} are ended",
+            plane::host(&self.birth)
+        ));
+        self.end = Some(Exit::PeerLost);
+    }
+
+    /// Gives everything back.
+    fn finish(&mut self) {
+        if let Some(local) = &mut self.local
+            && (!local.is_over() || self.has_failed)
+        {
+            local.give_up();
+        }
+        // What was to be said was heard before the order to end.
+        self.oob.finish(LIMIT / 10);
+        plane::wait_for(&mut self.shells, LIMIT);
+    }
+}

@@ -1,0 +1,594 @@
+//! The launcher of a job on several hosts: starts its daemons, tells them what to start, and decides when the job is over.
+
+use std::future::Future as _;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use doorbell::oob::JobKey;
+use doorbell::oob::bytes::Bytes;
+use doorbell::oob::event::Event;
+use doorbell::oob::name::{From, Name};
+use doorbell::oob::plane::{Completion, Gathered, Inbox, Message, Oob};
+use doorbell_fabric::error::Exit;
+use rustix::process::Signal;
+
+use super::bell::{Bell, Told};
+use super::grown::{Asker, Grown, Tell};
+use super::place::{Host, blocks};
+use super::plane::{self, LIMIT};
+use super::shell::Shell;
+use super::timeline::Timeline;
+use super::words::{Birth, NEWS, News, ORDERS, OUTPUT, Order, Plan, Wanted, read, write};
+use super::{Options, input, output, timeline};
+use crate::error::ToolError;
+use crate::out;
+use crate::run::Launch;
+use crate::run::job::raise_descriptor_limit;
+use crate::run::judge::{self, GRACE, Judge, Left};
+use crate::run::rank::Failure;
+use crate::run::watch::{Signals, wait};
+
+/// Bytes of output that wait to be written here.
+const OUTPUT_ROOM: usize = 4 << 20;
+/// A barrier of a job may come this late.
+const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+/// After ranks were killed, their hosts have so long to say that they have ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is told from other threads.
+pub(super) enum Heard {
+    News(u32, Result<News, String>),
+    /// All that this host's ranks have written is written here, as of so many orders to start some.
+    Done(u32, u32),
+    /// The standard output takes nothing any more.
+    Unwritten(io::Error),
+}
+
+/// A host, as far as the launcher knows.
+#[derive(Debug)]
+struct Seen {
+    host: Host,
+    is_here: bool,
+    is_started: bool,
+    /// Ranks that have not ended.
+    alive: u32,
+    is_done: bool,
+    is_lost: bool,
+    /// Orders to start more ranks.
+    orders: u32,
+}
+
+struct Head<'a> {
+    launch: &'a Launch,
+    options: &'a Options,
+    birth: Birth,
+    oob: Oob,
+    bell: Arc<Bell>,
+    heard: Told<Heard>,
+    events: Inbox<Event>,
+    shells: Vec<Shell>,
+    hosts: Vec<Seen>,
+    grown: Grown,
+    judge: Judge,
+    /// When the daemons have to be there.
+    start_by: Option<Instant>,
+    /// When those that do not answer are given up.
+    give_up_at: Option<Instant>,
+    fence: (u32, Completion<Gathered>),
+    timeline: Timeline,
+}
+
+/// Runs a job on these hosts, to its end.
+pub(super) fn launch(launch: &Launch, hosts: Vec<Host>, options: &Options) -> Result<ExitCode, ToolError> {
+    raise_descriptor_limit();
+    let system = |what| move |source| ToolError::System { what, source };
+    let mut signals = Signals::catch_ends().map_err(system("catch signals"))?;
+    let mut head = Head::begin(launch, hosts, options)?;
+    let ended = head.run(&mut signals).map_err(system("wait for the hosts"));
+    head.finish();
+    ended?;
+    if head.judge.was_passed_on() {
+        out::pass("");
+    }
+    if options.timeline {
+        out::say(head.timeline.table().trim_end());
+    }
+    Ok(ExitCode::from(head.judge.verdict().unwrap_or(0)))
+}
+
+/// What the job is called.
+fn name_of(birth: &Birth) -> String {
+    format!("doorbell-{:016x}", birth.job)
+}
+
+impl<'a> Head<'a> {
+    fn begin(launch: &'a Launch, hosts: Vec<Host>, options: &'a Options) -> Result<Self, ToolError> {
+        let now = Instant::now();
+        let system = |what| move |source| ToolError::System { what, source };
+        let mut job = [0; 8];
+        getrandom::fill(&mut job).map_err(|error| system("make a random number")(error.into()))?;
+        let mut birth = Birth {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            job: u64::from_le_bytes(job),
+            rank: 0,
+            key: *JobKey::generate()?.expose(),
+            parent: Vec::new(),
+            nics: options.nics.clone(),
+            ports: options.ports.clone(),
+            shell: options.shell.clone(),
+            doorbell: options.doorbell.clone(),
+            hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+            radix: options.radix,
+        };
+        let bell = Bell::new().map_err(system("make an eventfd"))?;
+        let heard = Told::new(bell.clone());
+        let (oob, own) = plane::start(&birth)?;
+        own.encode(&mut birth.parent);
+        let told = heard.clone();
+        let each = move |message: Message| told.tell(Heard::News(message.from.rank, read(&message.body)));
+        drop(plane::done(oob.receive_each(From::ANYBODY, NEWS, each))?);
+        let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, OUTPUT_ROOM))?;
+        output::write(inbox, heard.clone(), launch).map_err(system("start a thread (check `ulimit -u`)"))?;
+        plane::done(oob.begin())?;
+        let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
+        let mut head = Self {
+            launch,
+            options,
+            events: oob.events(),
+            oob,
+            bell,
+            heard,
+            shells: Vec::new(),
+            timeline: Timeline::new(now, &hosts, launch.ranks),
+            hosts: hosts
+                .into_iter()
+                .map(|host| Seen {
+                    alive: host.ranks,
+                    host,
+                    is_here: false,
+                    is_started: false,
+                    is_done: false,
+                    is_lost: false,
+                    orders: 0,
+                })
+                .collect(),
+            grown: Grown::begin(name_of(&birth), launch.ranks),
+            judge: Judge::new(now, launch.timeout),
+            start_by: Some(now + options.start),
+            give_up_at: None,
+            fence,
+            birth,
+        };
+        for child in plane::children(&head.birth, 0) {
+            let birth = Birth {
+                rank: child,
+                ..head.birth.clone()
+            };
+            match Shell::start(&birth) {
+                Ok(shell) => head.shells.push(shell),
+                Err(error) => {
+                    head.finish();
+                    return Err(error);
+                }
+            }
+            head.timeline.mark(child, timeline::Mark::Shell);
+        }
+        Ok(head)
+    }
+
+    fn run(&mut self, signals: &mut Signals) -> io::Result<()> {
+        let waker = Waker::from(self.bell.clone());
+        loop {
+            self.listen(&waker);
+            self.look_at_shells();
+            self.deadlines();
+            if self.hosts.iter().all(|seen| seen.is_done || seen.is_lost) {
+                return Ok(());
+            }
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+            descriptors.extend(signals.descriptors());
+            let alive = self.shells.iter().filter(|shell| !shell.is_buried());
+            descriptors.extend(alive.map(Shell::end));
+            wait(&descriptors, self.until())?;
+            drop(descriptors);
+            self.bell.hush();
+            for signal in signals.arrived() {
+                let order = self.judge.signal(Instant::now(), signal);
+                self.obey(vec![order]);
+            }
+        }
+    }
+
+    fn until(&self) -> Option<Instant> {
+        let until = [self.judge.until(), self.start_by, self.give_up_at];
+        until.into_iter().flatten().min()
+    }
+
+    fn left(&self) -> Left {
+        let alive = self.hosts.iter().filter(|seen| !seen.is_lost && seen.is_started);
+        Left {
+            alive: alive.map(|seen| seen.alive).sum(),
+            all: self.launch.ranks,
+        }
+    }
+
+    fn listen(&mut self, waker: &Waker) {
+        while let Some(heard) = self.heard.take() {
+            match heard {
+                Heard::News(rank, news) => self.news(rank, news),
+                Heard::Done(rank, orders) => {
+                    // One that was said before the last order reached it is no end.
+                    if let Some(seen) = self.seen(rank).filter(|seen| seen.orders == orders) {
+                        seen.is_done = true;
+                    }
+                }
+                // A reader that went away has what it wanted: the ranks get what they would have had without us.
+                Heard::Unwritten(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.order(&Order::Signal(Signal::PIPE.as_raw()));
+                }
+                Heard::Unwritten(error) => {
+                    let how = format!("could not write to the standard output: {error}");
+                    self.condemn(Exit::System, how);
+                }
+            }
+        }
+        let mut cx = Context::from_waker(waker);
+        while let Some(event) = plane::next(&self.events, &mut cx) {
+            if let Event::PeerLost { peer, .. } = event {
+                self.lost(peer.rank, "no way leads to it any more");
+            }
+        }
+        // What the hosts give each other at a barrier goes through the tree, whose root this is.
+        while pin!(&mut self.fence.1).poll(&mut cx).is_ready() {
+            let next = self.fence.0 + 1;
+            match self.oob.gather(next, Bytes::from(Vec::new()), EVER) {
+                Ok(gathered) => self.fence = (next, gathered),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn seen(&mut self, rank: u32) -> Option<&mut Seen> {
+        self.hosts.get_mut((rank as usize).checked_sub(1)?)
+    }
+
+    fn news(&mut self, rank: u32, news: Result<News, String>) {
+        let Some(seen) = self.seen(rank) else { return };
+        let name = seen.host.name.clone();
+        match news {
+            Ok(News::Here(_)) => {
+                seen.is_here = true;
+                self.timeline.mark(rank, timeline::Mark::Here);
+                if self.hosts.iter().all(|seen| seen.is_here) && self.start_by.take().is_some() {
+                    self.start();
+                }
+            }
+            Ok(News::Started(_)) => {
+                seen.is_started = true;
+                self.timeline.mark(rank, timeline::Mark::Started);
+                // A signal that came before was for nobody here.
+                if self.judge.verdict().is_some() {
+                    self.order(&Order::Signal(Signal::TERM.as_raw()));
+                }
+            }
+            Ok(News::Shell(rank, how)) => self.shell_ended(rank, &how),
+            Ok(News::Met(_)) => self.timeline.mark(rank, timeline::Mark::Met),
+            Ok(News::Wants(crew, number, wanted)) => {
+                let asker = Asker {
+                    host: rank,
+                    crew,
+                    rank: number,
+                };
+                self.spawn(asker, *wanted);
+            }
+            Ok(News::Manned(crew, result)) => {
+                let tell = self.grown.manned(rank, crew, result);
+                self.pass(tell);
+            }
+            Ok(News::Abandoned(token)) => {
+                let tell = self.grown.abandoned(&token);
+                self.pass(tell);
+            }
+            Ok(News::Lost(crew, how)) => {
+                let tell = self.grown.lost(crew, &format!("{how} (host {name})"));
+                self.pass(tell);
+            }
+            Ok(News::Fence(crew, number, words)) => {
+                let tell = self.grown.fence(rank, crew, number, words);
+                self.pass(tell);
+            }
+            Ok(News::Ended {
+                rank: number,
+                failure,
+            }) => {
+                seen.alive = seen.alive.saturating_sub(1);
+                self.grown.ended(number);
+                if let Some((code, how)) = failure {
+                    let how = format!("{how} on host {name}");
+                    let orders = self
+                        .judge
+                        .failed(Instant::now(), Failure { code, how }, self.left());
+                    self.obey(orders);
+                }
+            }
+            Ok(News::Failed(code, how)) => {
+                let started = seen.is_started;
+                if !started {
+                    seen.is_lost = true;
+                }
+                let how = format!("{how} (host {name})");
+                let orders = self.judge.condemn(
+                    Instant::now(),
+                    Failure {
+                        code: code.max(1),
+                        how,
+                    },
+                    self.left(),
+                );
+                self.obey(orders);
+            }
+            Err(why) => self.condemn(Exit::System, format!("host {name}: {why}")),
+        }
+    }
+
+    /// All daemons are there.
+    fn start(&mut self) {
+        use std::os::unix::ffi::OsStrExt as _;
+        let hosts: Vec<Host> = self.hosts.iter().map(|seen| seen.host.clone()).collect();
+        let plan = Plan {
+            size: self.launch.ranks,
+            hosts: Plan::of(&hosts),
+            blocks: blocks(&hosts),
+            name: name_of(&self.birth),
+            program: self.launch.program.as_bytes().to_vec(),
+            args: self
+                .launch
+                .args
+                .iter()
+                .map(|arg| arg.as_bytes().to_vec())
+                .collect(),
+            variables: self.options.variables.clone(),
+            folder: self.options.folder.clone(),
+            bind: self.options.bind,
+            has_input: input::is_there(),
+        };
+        self.order(&Order::Start(Box::new(plan)));
+        self.timeline.all_here();
+        // Rank 0 is on the first host.
+        if input::is_there()
+            && let Err(error) = input::read(self.oob.clone(), Name::new(self.birth.job, 1))
+        {
+            self.condemn(
+                Exit::System,
+                format!("the standard input cannot be read: {error}"),
+            );
+        }
+    }
+
+    /// A rank wants more of them.
+    fn spawn(&mut self, asker: Asker, wanted: Wanted) {
+        let token = wanted.token.clone();
+        let is_open = |seen: &Seen| {
+            let named = wanted.host.as_ref().is_none_or(|host| *host == seen.host.name);
+            named && seen.is_started && !seen.is_lost
+        };
+        let alive: Vec<Option<u32>> = self
+            .hosts
+            .iter()
+            .map(|seen| is_open(seen).then_some(seen.alive))
+            .collect();
+        let placed = match &wanted.host {
+            _ if self.judge.verdict().is_some() || self.judge.was_passed_on() => {
+                Err("the job is being ended".to_owned())
+            }
+            Some(host) if !self.hosts.iter().any(|seen| seen.host.name == *host) => {
+                Err(format!("`{host}` is none of the hosts of this job (--hosts)"))
+            }
+            _ => self.grown.ask(asker, wanted, &alive),
+        };
+        match placed {
+            Ok(musters) => {
+                for (daemon, muster) in musters {
+                    if let Some(seen) = self.seen(daemon) {
+                        seen.alive += muster.part.1;
+                        seen.orders += 1;
+                        seen.is_done = false;
+                    }
+                    self.order_to(daemon, &Order::Man(Box::new(muster)));
+                }
+            }
+            Err(why) => self.pass(vec![Tell::Answer(asker, token, Err(why))]),
+        }
+    }
+
+    fn pass(&mut self, tell: Vec<Tell>) {
+        for tell in tell {
+            match tell {
+                Tell::Answer(asker, token, result) => {
+                    self.order_to(asker.host, &Order::Answer(asker.crew, asker.rank, token, result));
+                }
+                Tell::Fate(asker, token, why) => {
+                    self.order_to(asker.host, &Order::Tell(asker.crew, token, why))
+                }
+                Tell::End(crew, hosts) => {
+                    hosts
+                        .into_iter()
+                        .for_each(|host| self.order_to(host, &Order::EndCrew(crew)));
+                }
+                Tell::Fenced(crew, hosts, number, words) => {
+                    let order = Order::Fenced(crew, number, words);
+                    hosts.into_iter().for_each(|host| self.order_to(host, &order));
+                }
+            }
+        }
+    }
+
+    /// Tells one host.
+    fn order_to(&self, rank: u32, order: &Order) {
+        let to = Name::new(self.birth.job, rank);
+        // One that is lost shows as such.
+        drop(self.oob.send(to, ORDERS, Bytes::from(write(order)), Some(EVER)));
+    }
+
+    /// Tells all hosts that are there.
+    fn order(&self, order: &Order) {
+        let body = Bytes::from(write(order));
+        for (rank, seen) in (1..).zip(&self.hosts) {
+            if seen.is_here && !seen.is_lost {
+                let to = Name::new(self.birth.job, rank);
+                // One that is lost shows as such.
+                drop(self.oob.send(to, ORDERS, body.clone(), Some(EVER)));
+            }
+        }
+    }
+
+    fn lost(&mut self, rank: u32, why: &str) {
+        let Some(seen) = self.seen(rank) else { return };
+        if seen.is_done || seen.is_lost {
+            return;
+        }
+        seen.is_lost = true;
+        let how = format!("host {} is lost: {why}", seen.host.name);
+        self.condemn(Exit::PeerLost, how);
+    }
+
+    fn condemn(&mut self, exit: Exit, how: String) {
+        let failure = Failure {
+            code: exit.number(),
+            how,
+        };
+        let orders = self.judge.condemn(Instant::now(), failure, self.left());
+        self.obey(orders);
+    }
+
+    fn obey(&mut self, orders: Vec<judge::Order>) {
+        for order in orders {
+            match order {
+                judge::Order::Say(text) => {
+                    out::pass("");
+                    out::say(&format!("doorbell: {text}"));
+                }
+                judge::Order::Signal(signal) => {
+                    if self.start_by.take().is_some() {
+                        // Nobody has started anything.
+                        self.hosts.iter_mut().for_each(|seen| seen.is_lost = true);
+                        if self.judge.verdict().is_none() {
+                            let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
+                            let how = "interrupted before the ranks were started".to_owned();
+                            let _ = self
+                                .judge
+                                .condemn(Instant::now(), Failure { code, how }, self.left());
+                        }
+                        return;
+                    }
+                    self.order(&Order::Signal(signal.as_raw()));
+                    let killed = signal == Signal::KILL;
+                    let patience = if killed { PATIENCE } else { GRACE + PATIENCE };
+                    if killed || self.judge.verdict().is_some() {
+                        self.give_up_at.get_or_insert(Instant::now() + patience);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Remote shells of ours that have ended.
+    fn look_at_shells(&mut self) {
+        let alive = self.shells.iter_mut().filter(|shell| !shell.is_buried());
+        let gone: Vec<(u32, String)> = alive
+            .filter_map(|shell| Some((shell.rank, shell.ended()?)))
+            .collect();
+        for (rank, how) in gone {
+            self.shell_ended(rank, &how);
+        }
+    }
+
+    /// The remote shell of a daemon has ended, which is before its time.
+    fn shell_ended(&mut self, rank: u32, how: &str) {
+        let Some(seen) = self.hosts.get((rank as usize).wrapping_sub(1)) else {
+            return;
+        };
+        let why = if seen.is_here {
+            format!("its daemon ended ({how})")
+        } else {
+            let (shell, name, doorbell) = (
+                self.options.shell.join(" "),
+                &seen.host.name,
+                &self.birth.doorbell,
+            );
+            format!(
+                "`{shell} {name} {doorbell} daemon` ended ({how}) before it said that it is there; what it wrote stands above; does \
+                 `{shell} {name} {doorbell} --version` work?"
+            )
+        };
+        self.lost(rank, &why);
+    }
+
+    fn deadlines(&mut self) {
+        let now = Instant::now();
+        let orders = self.judge.tick(now, self.left());
+        self.obey(orders);
+        if self.start_by.is_some_and(|at| now >= at) {
+            let missing: Vec<String> = self
+                .hosts
+                .iter()
+                .filter(|seen| !seen.is_here)
+                .map(|seen| seen.host.name.clone())
+                .collect();
+            let troubles: Vec<String> = self.oob.troubles().iter().map(ToString::to_string).collect();
+            let troubles = match troubles.last() {
+                Some(trouble) => format!("; {trouble}"),
+                None => String::new(),
+            };
+            self.condemn(
+                Exit::TimedOut,
+                format!(
+                    "nothing was heard of {} within {} s{troubles}; can it call this host? --nic names the interface or network to use, \
+                     --ports the ports to let in",
+                    missing.join(", "),
+                    self.options.start.as_secs_f64()
+                ),
+            );
+        }
+        if self.give_up_at.is_some_and(|at| now >= at) {
+            self.give_up_at = None;
+            let silent: Vec<&str> = self
+                .hosts
+                .iter()
+                .filter(|seen| !seen.is_done && !seen.is_lost)
+                .map(|seen| seen.host.name.as_str())
+                .collect();
+            out::say(&format!(
+                "doorbell: {} does not say that its ranks have ended; look there for what is left (`pgrep -af doorbell`)",
+                silent.join(", ")
+            ));
+            self.hosts
+                .iter_mut()
+                .for_each(|seen| seen.is_lost |= !seen.is_done);
+        }
+    }
+
+    /// Gives everything back.
+    fn finish(&mut self) {
+        self.order(&Order::End);
+        // Those that hear it end by themselves; the line of the others is cut.
+        let hears = |shell: &Shell| {
+            let seen = self.hosts.get(shell.rank as usize - 1);
+            seen.is_some_and(|seen| seen.is_here && !seen.is_lost)
+        };
+        let shells = std::mem::take(&mut self.shells).into_iter();
+        let (mut hearing, deaf): (Vec<_>, Vec<_>) = shells.partition(hears);
+        plane::await_end(&mut hearing, LIMIT);
+        self.shells = hearing;
+        self.shells.extend(deaf);
+        // Nothing else is under way but the next barrier, which nobody comes to.
+        self.oob.finish(Duration::ZERO);
+        plane::wait_for(&mut self.shells, LIMIT);
+        self.timeline.end();
+    }
+}

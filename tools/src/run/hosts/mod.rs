@@ -1,0 +1,122 @@
+//! `doorbell run --hosts`: a daemon on each host, a tree of them over the control plane, and the launcher at its root.
+//!
+//! ```text
+//!   doorbell run ──ssh──► daemon on host 1 ──► ranks 0, 1   PMI-1 over an inherited descriptor (`local`, oob::serve)
+//!    head      └──ssh──► daemon on host 2 ──► ranks 2, 3
+//!      ▲ │                    │    └──ssh──► daemons below it in the tree
+//!      │ └── orders ──────────►
+//!      └──── news, output ────┘   over the control plane (oob::plane), encrypted under a key of the job's own
+//! ```
+//!
+//! The key goes to a daemon through the remote shell's standard input, never over an argument or the environment. What the ranks put
+//! for each other (their addresses, and the key of their rails) is gathered over the same tree at their barriers: any program of PMI-1
+//! starts so, doorbell's and MPICH's.
+
+mod bell;
+mod daemon;
+mod grown;
+mod head;
+mod input;
+mod local;
+mod output;
+mod place;
+mod plane;
+mod shell;
+mod timeline;
+mod words;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::Launch;
+use crate::cli::{Bind, RunArgs};
+use crate::error::ToolError;
+
+pub(crate) use daemon::daemon;
+
+/// How a job on several hosts is started.
+#[derive(Debug)]
+struct Options {
+    /// The words of the remote shell.
+    shell: Vec<String>,
+    /// Where doorbell is on the hosts.
+    doorbell: String,
+    /// The NICs of the control plane, and those that are left out.
+    nics: (Vec<String>, Vec<String>),
+    ports: String,
+    variables: Vec<(String, Vec<u8>)>,
+    folder: Vec<u8>,
+    bind: Bind,
+    /// How long the daemons may take to be there.
+    start: Duration,
+    timeline: bool,
+    /// Daemons that one starts.
+    radix: u32,
+}
+
+/// Variables of this process that say something about itself alone.
+const OWN: [&str; 6] = [
+    "DOORBELL_SPAWNED",
+    "DOORBELL_INVITATION",
+    "DOORBELL_RANK",
+    "DOORBELL_SIZE",
+    "DOORBELL_ROOT",
+    "DOORBELL_LAUNCH",
+];
+
+/// Runs `launch` on the hosts that are named.
+pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<ExitCode, ToolError> {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    let hosts = place::place(list, launch.ranks).map_err(ToolError::Usage)?;
+    let system = |what| move |source| ToolError::System { what, source };
+    let doorbell = match &args.doorbell {
+        Some(path) => path.clone(),
+        None => {
+            let own = std::env::current_exe().map_err(system("find this program"))?;
+            own.display().to_string()
+        }
+    };
+    // A remote shell splits what it is given at spaces, and others do not.
+    let is_plain = |one: char| one.is_alphanumeric() || "/._-+@%".contains(one);
+    if !doorbell.chars().all(is_plain) {
+        return Err(ToolError::Usage(format!(
+            "`{doorbell}` cannot be passed through a remote shell: name doorbell on the hosts by --doorbell, without spaces or signs"
+        )));
+    }
+    let shell: Vec<String> = args.rsh.split_whitespace().map(str::to_owned).collect();
+    if shell.is_empty() {
+        return Err(ToolError::Usage(
+            "--rsh names no command: leave it away for ssh".to_owned(),
+        ));
+    }
+    let is_local = hosts.iter().all(|host| shell::is_here(&host.name));
+    let nics = match (args.nics.is_empty(), is_local) {
+        (false, _) => (args.nics.clone(), Vec::new()),
+        (true, true) => (Vec::new(), Vec::new()),
+        (true, false) => (Vec::new(), vec!["lo".to_owned()]),
+    };
+    let given = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let is_ours = name.starts_with("DOORBELL_") && !OWN.contains(&name.as_str());
+        (is_ours || args.env.contains(&name)).then(|| (name, value.into_vec()))
+    });
+    let mut variables: Vec<(String, Vec<u8>)> = given.collect();
+    let set = args.env.iter().filter_map(|text| text.split_once('='));
+    variables.extend(set.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())));
+    let own = launch.variables.iter();
+    variables.extend(own.map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())));
+    let folder = std::env::current_dir().map_err(system("find the folder that this is"))?;
+    let options = Options {
+        shell,
+        doorbell,
+        nics,
+        ports: args.ports.clone(),
+        variables,
+        folder: folder.as_os_str().as_bytes().to_vec(),
+        bind: args.bind,
+        start: Duration::from_secs_f64(args.start_timeout),
+        timeline: args.timeline,
+        radix: args.tree,
+    };
+    head::launch(launch, hosts, &options)
+}

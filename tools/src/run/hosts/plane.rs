@@ -1,0 +1,96 @@
+//! The control plane of a launched job: the launcher is rank 0, its daemons are the others.
+
+use std::future::Future as _;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use doorbell::oob::config::{Config, Transport};
+use doorbell::oob::contact::Contact;
+use doorbell::oob::event::Status;
+use doorbell::oob::name::{Epoch, Name};
+use doorbell::oob::net::{Chosen, Families, Pattern, Settings};
+use doorbell::oob::plane::{Busy, Inbox, Oob, Sent};
+use doorbell::oob::routed::Tree;
+use doorbell::oob::{JobKey, OobError, runner};
+
+use super::shell::Shell;
+use super::words::Birth;
+use crate::error::ToolError;
+
+/// For giving things back at the end.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at daemons that end.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Starts it, and where it can be reached.
+pub(super) fn start(birth: &Birth) -> Result<(Oob, Contact), ToolError> {
+    let ranks = birth.hosts.len() as u32 + 1;
+    let name = Name::new(birth.job, birth.rank);
+    let mut config = Config::new(name, Epoch(1), ranks, vec![Transport::tree("tcp")]);
+    config.radix = birth.radix;
+    let pattern = |texts: &[String]| {
+        texts
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<Vec<Pattern>, OobError>>()
+    };
+    let (include, exclude) = &birth.nics;
+    let settings = Settings {
+        nics: Chosen::new(pattern(include)?, pattern(exclude)?, Families::Both)?,
+        ports: birth.ports.parse()?,
+        ..Settings::default()
+    };
+    let key = JobKey::from_bytes(birth.key);
+    let oob = Oob::start(config, settings, Some(key), runner::Settings::default())?;
+    let contact = done(oob.contact())?.wait(LIMIT).flatten();
+    let contact = contact
+        .ok_or_else(|| ToolError::Stopped("the control plane has ended at its beginning".to_owned()))?;
+    Ok((oob, contact))
+}
+
+/// The children of a daemon, or of the launcher.
+pub(super) fn children(birth: &Birth, rank: u32) -> impl Iterator<Item = u32> + use<> {
+    Tree::new(birth.hosts.len() as u32 + 1, birth.radix).children(rank)
+}
+
+/// The host of this daemon.
+pub(super) fn host(birth: &Birth) -> &str {
+    let at = (birth.rank as usize).checked_sub(1);
+    at.and_then(|at| birth.hosts.get(at)).map_or("?", String::as_str)
+}
+
+pub(super) fn done<T>(asked: Result<T, Busy>) -> Result<T, ToolError> {
+    asked.map_err(|busy| ToolError::Stopped(busy.to_string()))
+}
+
+pub(super) fn is_delivered(sent: &Sent) -> bool {
+    matches!(sent, Ok(Status::Delivered))
+}
+
+/// Waits for daemons that were told to end.
+pub(super) fn await_end(shells: &mut [Shell], limit: Duration) {
+    let until = Instant::now() + limit;
+    while shells.iter_mut().any(|shell| shell.ended().is_none()) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Cuts the lines of daemons, which ends them, and ends those by force that it does not.
+pub(super) fn wait_for(shells: &mut [Shell], limit: Duration) {
+    shells.iter_mut().for_each(Shell::hang_up);
+    await_end(shells, limit);
+    for shell in shells {
+        if shell.ended().is_none() {
+            shell.kill();
+        }
+    }
+}
+
+/// The next thing of an inbox, if there is one; otherwise whoever waits is woken when there is.
+pub(super) fn next<T>(inbox: &Inbox<T>, cx: &mut Context<'_>) -> Option<T> {
+    match pin!(inbox.next()).poll(cx) {
+        Poll::Ready(next) => next,
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,245 @@
+//! When a job is over and with which exit status: decided here, carried out by whoever has the ranks.
+//!
+//! A rank that ends with anything but 0 ends the job. One that ended because it lost another one is not the cause: the cause has
+//! some time to show. A signal that was passed on explains itself; the second one means it.
+
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::error::Exit;
+use rustix::process::Signal;
+
+use super::rank::Failure;
+
+/// Between SIGTERM and SIGKILL.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+/// A rank that ended because it lost another one is not the cause: that one has so long to end by itself and say so.
+const CAUSE: Duration = Duration::from_millis(500);
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Say this.
+    Say(String),
+    /// Send this to all ranks that have not ended.
+    Signal(Signal),
+}
+
+/// How many ranks have not ended, and how many there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    pub(super) alive: u32,
+    pub(super) all: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Judge {
+    /// The exit status of the job, once it is decided.
+    verdict: Option<u8>,
+    /// The first rank that ended because it lost another one, and until when the cause may still show.
+    consequence: Option<(Failure, Instant)>,
+    timeout: Option<(Instant, Duration)>,
+    kill_at: Option<Instant>,
+    /// How many times a signal was passed on: the second time it is SIGKILL.
+    passed_on: u32,
+}
+
+impl Judge {
+    pub(super) fn new(now: Instant, timeout: Option<Duration>) -> Self {
+        Self {
+            verdict: None,
+            consequence: None,
+            timeout: timeout.map(|time| (now + time, time)),
+            kill_at: None,
+            passed_on: 0,
+        }
+    }
+
+    /// The job's exit status, if it has failed.
+    pub(super) fn verdict(&self) -> Option<u8> {
+        self.verdict
+    }
+
+    /// Whether the job was told to end by a signal.
+    pub(super) fn was_passed_on(&self) -> bool {
+        self.passed_on > 0
+    }
+
+    /// When to [`Judge::tick`] next.
+    pub(super) fn until(&self) -> Option<Instant> {
+        let cause = self.consequence.as_ref().map(|(_, until)| *until);
+        let until = [self.kill_at, self.timeout.map(|(at, _)| at), cause];
+        until.into_iter().flatten().min()
+    }
+
+    /// A rank has failed. The first failure is the job's, unless it looks like the consequence of another one.
+    pub(super) fn failed(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
+        if self.verdict.is_some() {
+            return Vec::new();
+        }
+        if failure.code == Exit::PeerLost.number() {
+            self.consequence.get_or_insert((failure, now + CAUSE));
+            return Vec::new();
+        }
+        self.condemn(now, failure, left)
+    }
+
+    /// The job has failed for a reason that is no rank's.
+    pub(super) fn condemn(&mut self, now: Instant, failure: Failure, left: Left) -> Vec<Order> {
+        self.consequence = None;
+        if self.verdict.is_some() {
+            return Vec::new();
+        }
+        self.verdict = Some(failure.code);
+        // A signal that was passed on explains itself.
+        if self.passed_on > 0 {
+            return Vec::new();
+        }
+        self.end(now, &failure.how, left)
+    }
+
+    /// Ends the ranks that are left, and says why.
+    fn end(&mut self, now: Instant, reason: &str, left: Left) -> Vec<Order> {
+        let other = if left.alive < left.all { "other " } else { "" };
+        let rest = match left.alive {
+            0 => String::new(),
+            1 => format!("; ending the {other}rank"),
+            n => format!("; ending the {other}{n} ranks"),
+        };
+        self.kill_at = Some(now + GRACE);
+        vec![Order::Say(format!("{reason}{rest}")), Order::Signal(Signal::TERM)]
+    }
+
+    /// A signal to the launcher is meant for the job; sent again, it means it.
+    pub(super) fn signal(&mut self, now: Instant, signal: Signal) -> Order {
+        self.passed_on += 1;
+        if signal == Signal::HUP {
+            // The terminal is gone: nobody is left to send it again.
+            self.kill_at = Some(now + GRACE);
+        }
+        Order::Signal(if self.passed_on > 1 { Signal::KILL } else { signal })
+    }
+
+    /// The job stood still for this long, by our own doing.
+    pub(super) fn paused(&mut self, time: Duration) {
+        if let Some((at, _)) = &mut self.timeout {
+            *at += time;
+        }
+    }
+
+    /// What is due.
+    pub(super) fn tick(&mut self, now: Instant, left: Left) -> Vec<Order> {
+        let mut orders = Vec::new();
+        if let Some((failure, _)) = self
+            .consequence
+            .take_if(|(_, until)| left.alive == 0 || now >= *until)
+        {
+            orders.extend(self.condemn(now, failure, left));
+        }
+        if self.kill_at.is_some_and(|at| now >= at) {
+            self.kill_at = None;
+            orders.push(Order::Signal(Signal::KILL));
+        }
+        if let Some((at, time)) = self.timeout
+            && now >= at
+        {
+            self.timeout = None;
+            if left.alive > 0 {
+                self.verdict.get_or_insert(Exit::TimedOut.number());
+                let why = format!("the job did not end within {} s", time.as_secs_f64());
+                orders.extend(self.end(now, &why, left));
+            }
+        }
+        orders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Left = Left { alive: 4, all: 4 };
+    const SOME: Left = Left { alive: 2, all: 4 };
+
+    fn failure(code: u8) -> Failure {
+        Failure {
+            code,
+            how: format!("rank 1 ended with exit status {code}"),
+        }
+    }
+
+    fn said(orders: &[Order]) -> Vec<&str> {
+        let mut said = Vec::new();
+        for order in orders {
+            if let Order::Say(text) = order {
+                said.push(text.as_str());
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn the_first_failure_is_the_jobs() {
+        let now = Instant::now();
+        let mut judge = Judge::new(now, None);
+        let orders = judge.failed(now, failure(7), SOME);
+        assert_eq!(
+            said(&orders),
+            ["rank 1 ended with exit status 7; ending the other 2 ranks"]
+        );
+        assert_eq!(orders.last(), Some(&Order::Signal(Signal::TERM)));
+        assert_eq!(judge.failed(now, failure(9), SOME), []);
+        assert_eq!(judge.verdict(), Some(7));
+        assert_eq!(judge.until(), Some(now + GRACE));
+        assert_eq!(judge.tick(now + GRACE, SOME), [Order::Signal(Signal::KILL)]);
+        assert_eq!(judge.tick(now + 2 * GRACE, SOME), []);
+    }
+
+    #[test]
+    fn a_consequence_waits_for_its_cause() {
+        let now = Instant::now();
+        let lost = Exit::PeerLost.number();
+        let mut judge = Judge::new(now, None);
+        assert_eq!(judge.failed(now, failure(lost), SOME), []);
+        assert_eq!(judge.failed(now, failure(3), SOME).len(), 2);
+        assert_eq!(judge.verdict(), Some(3));
+        // No cause shows, in time or any more.
+        for (at, left) in [(now + CAUSE, SOME), (now, Left { alive: 0, all: 4 })] {
+            let mut judge = Judge::new(now, None);
+            assert_eq!(judge.failed(now, failure(lost), SOME), []);
+            assert_eq!(judge.tick(now, SOME), []);
+            assert!(!judge.tick(at, left).is_empty());
+            assert_eq!(judge.verdict(), Some(lost));
+        }
+    }
+
+    #[test]
+    fn a_signal_is_passed_on_and_the_second_one_is_meant() {
+        let now = Instant::now();
+        let mut judge = Judge::new(now, None);
+        assert_eq!(judge.signal(now, Signal::INT), Order::Signal(Signal::INT));
+        assert_eq!(judge.failed(now, failure(130), SOME), [], "it explains itself");
+        assert_eq!(judge.signal(now, Signal::INT), Order::Signal(Signal::KILL));
+        assert_eq!(judge.verdict(), Some(130));
+        assert_eq!(judge.until(), None);
+        judge.signal(now, Signal::HUP);
+        assert_eq!(judge.until(), Some(now + GRACE));
+    }
+
+    #[test]
+    fn a_time_out_ends_those_who_are_left() {
+        let now = Instant::now();
+        let time = Duration::from_secs(3);
+        let mut judge = Judge::new(now, Some(time));
+        judge.paused(time);
+        assert_eq!(judge.tick(now + time, ALL), []);
+        let orders = judge.tick(now + 2 * time, ALL);
+        assert_eq!(
+            said(&orders),
+            ["the job did not end within 3 s; ending the 4 ranks"]
+        );
+        assert_eq!(judge.verdict(), Some(Exit::TimedOut.number()));
+        let mut judge = Judge::new(now, Some(time));
+        assert_eq!(judge.tick(now + time, Left { alive: 0, all: 4 }), []);
+        assert_eq!(judge.verdict(), None);
+    }
+}

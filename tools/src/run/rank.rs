@@ -1,0 +1,197 @@
+//! One rank of this host: its process, from its start to its end.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+
+use crate::error::ToolError;
+
+/// Variables of a launcher around this one that would mislead a rank about its PMI line.
+pub(super) const STRANGE: [&str; 8] = [
+    "DOORBELL_SPAWNED",
+    "DOORBELL_INVITATION",
+    "PMI_SPAWNED",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_JOBID",
+    "PMI2_FD",
+    "HYDI_CONTROL_FD",
+];
+/// The same for ranks that have nothing but that line to tell them who they are.
+pub(super) const STRANGE_TO_SPAWNED: [&str; 13] = [
+    STRANGE[0],
+    STRANGE[1],
+    STRANGE[2],
+    STRANGE[3],
+    STRANGE[4],
+    STRANGE[5],
+    STRANGE[6],
+    STRANGE[7],
+    "DOORBELL_RANK",
+    "DOORBELL_SIZE",
+    "DOORBELL_LAUNCH",
+    "PMIX_RANK",
+    "PMIX_NAMESPACE",
+];
+
+/// What is to be started.
+#[derive(Debug)]
+pub(super) struct Spec<'a> {
+    pub(super) rank: u32,
+    pub(super) program: &'a OsString,
+    pub(super) args: &'a [OsString],
+    /// Variables beside those of this process.
+    pub(super) variables: Vec<(String, OsString)>,
+    /// Variables of this process that it does not have.
+    pub(super) without: &'a [&'a str],
+    /// The core it is bound to.
+    pub(super) core: Option<usize>,
+    /// Where it starts; where this process is, when there is none.
+    pub(super) folder: Option<PathBuf>,
+    pub(super) stdin: Stdio,
+    /// Whether its output comes to us.
+    pub(super) is_piped: bool,
+    /// A descriptor that it inherits, under the same number.
+    pub(super) inherits: Option<OwnedFd>,
+}
+
+/// A rank that was started.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) number: u32,
+    child: Child,
+    pub(super) group: Pid,
+    // Readable when the process has ended.
+    pub(super) end: OwnedFd,
+    /// Where it reads from, when that is a pipe of ours.
+    pub(super) input: Option<ChildStdin>,
+    pub(super) out: Option<ChildStdout>,
+    pub(super) err: Option<ChildStderr>,
+    pub(super) ended: bool,
+}
+
+/// How a rank failed, or the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) code: u8,
+    pub(super) how: String,
+}
+
+impl Rank {
+    pub(super) fn start(spec: Spec<'_>) -> Result<Self, ToolError> {
+        let rank = spec.rank;
+        let failed = |what| move |source| ToolError::Start { rank, what, source };
+        let own = std::env::current_exe().map_err(failed("find this program"))?;
+        let mut command = Command::new(own);
+        command
+            .arg("exec-rank")
+            .args(["--launcher", &std::process::id().to_string()]);
+        if let Some(core) = spec.core {
+            command.args(["--core", &core.to_string()]);
+        }
+        command.arg("--").arg(spec.program).args(spec.args);
+        for name in spec.without {
+            command.env_remove(name);
+        }
+        command.envs(spec.variables).process_group(0).stdin(spec.stdin);
+        if let Some(folder) = spec.folder {
+            command.current_dir(folder);
+        }
+        if spec.is_piped {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        if let Some(inherits) = &spec.inherits {
+            rustix::io::fcntl_setfd(inherits, FdFlags::empty())
+                .map_err(|errno| failed("leave a descriptor open for it")(errno.into()))?;
+        }
+        let mut child = command.spawn().map_err(failed("make a process"))?;
+        // Nobody else inherits it.
+        drop(spec.inherits);
+        let watched = Pid::from_raw(child.id() as i32)
+            .ok_or(io::ErrorKind::NotFound.into())
+            .and_then(|group| Ok((group, rustix::process::pidfd_open(group, PidfdFlags::empty())?)));
+        let (group, end) = match watched {
+            Ok(watched) => watched,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(failed("watch its process")(error));
+            }
+        };
+        Ok(Self {
+            number: rank,
+            input: child.stdin.take(),
+            out: child.stdout.take(),
+            err: child.stderr.take(),
+            child,
+            group,
+            end,
+            ended: false,
+        })
+    }
+
+    /// Takes its end, when it has ended: nothing for one that has ended well.
+    pub(super) fn reap(&mut self) -> io::Result<Option<Failure>> {
+        let peeked = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let ended = match self.ended {
+            true => None,
+            false => rustix::process::waitid(WaitId::Pid(self.group), peeked)?,
+        };
+        let Some(ended) = ended else { return Ok(None) };
+        if ended.exit_status() != Some(0) {
+            // What a failed rank started is ended with it; before the wait, while the number is still its own.
+            let _ = rustix::process::kill_process_group(self.group, Signal::TERM);
+        }
+        let status = self.child.wait()?;
+        self.ended = true;
+        let code = code_of(status);
+        Ok((code != 0).then(|| Failure {
+            code,
+            how: format!("rank {} {}", self.number, how(status)),
+        }))
+    }
+
+    /// Waits for its end, whatever it is.
+    pub(super) fn bury(&mut self) {
+        let _ = self.child.wait();
+        self.ended = true;
+    }
+
+    /// Sends a signal to it and to what it started, if it has not ended.
+    pub(super) fn signal(&self, signal: Signal) {
+        if !self.ended {
+            // Gone in the meantime: just as well.
+            let _ = rustix::process::kill_process_group(self.group, signal);
+        }
+    }
+}
+
+/// The number that the shell would show.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit status {code}"),
+        (None, Some(signal)) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("an unnamed signal");
+            let core = if status.core_dumped() {
+                " and left a core file"
+            } else {
+                ""
+            };
+            format!("was killed by {name} ({signal}){core}")
+        }
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
