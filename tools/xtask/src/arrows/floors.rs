@@ -106,7 +106,7 @@ const FLOORS: &[Place] = &[
     ),
     // the kernel's interfaces and routes are asked about in one place, whoever wants to know
     place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),
-    place(4, "acm", "doorbell-acm", Sees::Only(&["fabric"])),
+    place(4, "acm", "doorbell-acm", Sees::Only(&["fabric", "drivers/inet"])),
     // 5: what composes them
     place(
         5,

@@ -1,0 +1,319 @@
+//! What is resolved: host names, IP addresses, GIDs and LIDs.
+//!
+//! On the wire an address is a type and 64 bytes, padded with zeros; everything in network order.
+//!
+//! reference: acm, section 4.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Bytes of an address on the wire.
+pub const INFO: usize = 64;
+/// Bytes of the longest name: one of [`INFO`] ends it.
+pub const NAME_MAX: usize = INFO - 1;
+
+/// A host's name: 1 to 63 bytes of text, compared without regard to the case of ASCII letters.
+#[derive(Clone, Eq)]
+pub struct Name(Box<str>);
+
+/// What is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAName {
+    /// Nothing was written.
+    #[error("a name has at least one character")]
+    Empty,
+    /// It does not fit.
+    #[error("a name has at most {NAME_MAX} bytes")]
+    TooLong,
+    /// It cannot be shown, or would break a line of what shows it.
+    #[error("a name has neither spaces nor control characters nor commas, and is UTF-8")]
+    NotText,
+}
+
+impl Name {
+    /// A name as people write it.
+    ///
+    /// ```
+    /// use doorbell_acm::address::Name;
+    /// assert_eq!(Name::new("Node1")?, Name::new("node1")?);
+    /// # Ok::<(), doorbell_acm::address::NotAName>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is empty, longer than [`NAME_MAX`] bytes, or has characters that no host's name has.
+    pub fn new(text: &str) -> Result<Self, NotAName> {
+        let unfit = |c: char| c.is_control() || c.is_whitespace() || c == ',';
+        match text.len() {
+            0 => Err(NotAName::Empty),
+            NAME_MAX.. if text.len() > NAME_MAX => Err(NotAName::TooLong),
+            _ if text.contains(unfit) => Err(NotAName::NotText),
+            _ => Ok(Self(text.into())),
+        }
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0
+            .bytes()
+            .for_each(|byte| state.write_u8(byte.to_ascii_lowercase()));
+        state.write_u8(0xff);
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A port's global identifier: 16 bytes, written as an IPv6 address is.
+///
+/// Without InfiniBand (RoCE v2), a GID *is* an address of the interface: an IPv6 address, or an IPv4 address mapped into
+/// IPv6.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// All zeros: none.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// The GID that RoCE v2 gives this address.
+    ///
+    /// ```
+    /// use doorbell_acm::address::Gid;
+    /// assert_eq!(Gid::of_ip([10, 0, 0, 1].into()).to_string(), "::ffff:10.0.0.1");
+    /// ```
+    #[must_use]
+    pub fn of_ip(ip: IpAddr) -> Self {
+        Self(match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        })
+    }
+
+    /// The IP address that it is without InfiniBand.
+    #[must_use]
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+
+    /// Whether it is all zeros.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Gid {
+    type Err = std::net::AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.parse::<Ipv6Addr>()?.octets()))
+    }
+}
+
+/// What kind of address it is: its number on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Kind {
+    /// A host's name.
+    Name = 1,
+    /// An IPv4 address.
+    V4 = 2,
+    /// An IPv6 address.
+    V6 = 3,
+    /// A GID. The original keeps it to itself; clients may use it here.
+    Gid = 4,
+    /// A LID: the place of a port in an InfiniBand subnet.
+    Lid = 5,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Name, Self::V4, Self::V6, Self::Gid, Self::Lid];
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The kind of a number, if it is one.
+    #[must_use]
+    pub fn of(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// An address of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host's name.
+    Name(Name),
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address.
+    V6(Ipv6Addr),
+    /// A GID.
+    Gid(Gid),
+    /// A LID, above 0.
+    Lid(u16),
+}
+
+impl Address {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Name(_) => Kind::Name,
+            Self::V4(_) => Kind::V4,
+            Self::V6(_) => Kind::V6,
+            Self::Gid(_) => Kind::Gid,
+            Self::Lid(_) => Kind::Lid,
+        }
+    }
+
+    /// The IP address, if it is one.
+    #[must_use]
+    pub const fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::V4(ip) => Some(IpAddr::V4(*ip)),
+            Self::V6(ip) => Some(IpAddr::V6(*ip)),
+            _ => None,
+        }
+    }
+
+    /// Its 64 bytes on the wire.
+    #[must_use]
+    pub fn info(&self) -> [u8; INFO] {
+        let mut info = [0; INFO];
+        let mut put = |bytes: &[u8]| info[..bytes.len()].copy_from_slice(bytes);
+        match self {
+            Self::Name(name) => put(name.as_str().as_bytes()),
+            Self::V4(ip) => put(&ip.octets()),
+            Self::V6(ip) => put(&ip.octets()),
+            Self::Gid(gid) => put(&gid.0),
+            Self::Lid(lid) => put(&lid.to_be_bytes()),
+        }
+        info
+    }
+
+    /// The address of 64 bytes from the wire. What stands behind it is not looked at: clients do not always clear it.
+    ///
+    /// ```
+    /// use doorbell_acm::address::{Address, Kind};
+    /// let one = Address::V4([10, 0, 0, 1].into());
+    /// assert_eq!(Address::from_info(Kind::V4, &one.info()), Some(one));
+    /// ```
+    #[must_use]
+    pub fn from_info(kind: Kind, info: &[u8; INFO]) -> Option<Self> {
+        Some(match kind {
+            Kind::Name => {
+                let end = info.iter().position(|byte| *byte == 0)?;
+                Self::Name(Name::new(std::str::from_utf8(&info[..end]).ok()?).ok()?)
+            }
+            Kind::V4 => Self::V4(Ipv4Addr::from(*info.first_chunk::<4>()?)),
+            Kind::V6 => Self::V6(Ipv6Addr::from(*info.first_chunk::<16>()?)),
+            Kind::Gid => Self::Gid(Gid(*info.first_chunk::<16>()?)),
+            Kind::Lid => Self::Lid(u16::from_be_bytes(*info.first_chunk::<2>()?)),
+        })
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self::V4(ip),
+            IpAddr::V6(ip) => Self::V6(ip),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::V4(ip) => ip.fmt(f),
+            Self::V6(ip) => ip.fmt(f),
+            Self::Gid(gid) => gid.fmt(f),
+            Self::Lid(lid) => lid.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_without_case_and_checked() {
+        let hash = |name: &Name| {
+            let mut state = std::hash::DefaultHasher::new();
+            name.hash(&mut state);
+            state.finish()
+        };
+        let (one, other) = (Name::new("Node-1").unwrap(), Name::new("nODE-1").unwrap());
+        assert_eq!(one, other);
+        assert_eq!(hash(&one), hash(&other));
+        assert_ne!(one, Name::new("node-2").unwrap());
+        assert_eq!(Name::new(""), Err(NotAName::Empty));
+        assert_eq!(Name::new(&"a".repeat(64)), Err(NotAName::TooLong));
+        assert!(Name::new(&"a".repeat(63)).is_ok());
+        for bad in ["a b", "a\n", "a,b", "a\u{1b}"] {
+            assert_eq!(Name::new(bad), Err(NotAName::NotText), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_survive_the_wire() {
+        let all = [
+            Address::Name(Name::new("node1").unwrap()),
+            Address::V4([10, 0, 0, 1].into()),
+            Address::V6("fe80::1".parse().unwrap()),
+            Address::Gid("fe80::2".parse().unwrap()),
+            Address::Lid(0x1234),
+        ];
+        for address in all {
+            let back = Address::from_info(address.kind(), &address.info());
+            assert_eq!(back, Some(address));
+        }
+        assert_eq!(Address::Lid(0x1234).info()[..3], [0x12, 0x34, 0]);
+        assert_eq!(Address::from_info(Kind::Name, &[b'a'; INFO]), None, "no end");
+        assert_eq!(Address::from_info(Kind::Name, &[0; INFO]), None, "no name");
+        assert_eq!(Kind::of(0), None);
+        assert_eq!(Kind::of(6), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Where a path of this host can begin: a port of a device in one partition, and the addresses that belong to it.
+//!
+//! Without InfiniBand the device is a network interface: one port, the default partition, and a GID for each address
+//! (RoCE v2).
+
+use std::net::IpAddr;
+
+use crate::address::{Address, Gid, Name};
+use crate::path::{Mtu, Rate};
+
+/// The partition that everybody is in, as a full member.
+pub const DEFAULT_PKEY: u16 = 0xffff;
+
+/// What kind of link is behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// InfiniBand: the port has LIDs and GIDs of its own.
+    InfiniBand,
+    /// Ethernet, or anything that carries IP: GIDs are IP addresses, LIDs are 0.
+    Ethernet,
+    /// The host itself: everything on it is reached at once.
+    Loopback,
+}
+
+/// The addresses of a link: the ones that are reached without a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// An address in it.
+    pub ip: IpAddr,
+    /// How many of its first bits all addresses in it have.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether an address is in it.
+    ///
+    /// ```
+    /// use doorbell_acm::endpoint::Network;
+    /// let network = Network { ip: [10, 0, 0, 1].into(), prefix: 24 };
+    /// assert!(network.has([10, 0, 0, 200].into()));
+    /// assert!(!network.has([10, 0, 1, 1].into()));
+    /// assert!(!network.has(std::net::Ipv6Addr::LOCALHOST.into()));
+    /// ```
+    #[must_use]
+    pub fn has(&self, ip: IpAddr) -> bool {
+        let differs = |own: u128, other: u128, bits: u32| {
+            let kept = u32::from(self.prefix).min(bits);
+            kept > 0 && (own ^ other) >> (bits - kept) != 0
+        };
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                !differs(u32::from(own).into(), u32::from(other).into(), 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => !differs(own.into(), other.into(), 128),
+            _ => false,
+        }
+    }
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The device's name: that of the interface, without InfiniBand.
+    pub device: String,
+    /// The device's GUID: made of the hardware address, without InfiniBand.
+    pub guid: u64,
+    /// The number of the interface that carries its frames; 0 where there is none.
+    pub interface: u32,
+    /// The port, from 1.
+    pub port: u8,
+    /// How many ports the device has.
+    pub ports: u8,
+    /// The partition.
+    pub pkey: u16,
+    /// What is behind the port.
+    pub link: Link,
+    /// The GID that stands for the endpoint, where no address says a better one.
+    pub gid: Gid,
+    /// The LID; 0 without InfiniBand.
+    pub lid: u16,
+    /// Largest payload of a packet.
+    pub mtu: Mtu,
+    /// Speed.
+    pub rate: Rate,
+    /// How long an answer of the subnet takes: 4.096 µs × 2^value.
+    pub subnet_timeout: u8,
+    /// Its addresses: names and IP addresses, in the order in which they are told.
+    pub addresses: Vec<Address>,
+    /// What is reached through it without a router.
+    pub networks: Vec<Network>,
+}
+
+impl Endpoint {
+    /// The GID that a path to or from this address of it has.
+    #[must_use]
+    pub fn gid_of(&self, address: &Address) -> Gid {
+        match (self.link, address) {
+            (_, Address::Gid(gid)) => *gid,
+            (Link::InfiniBand, _) => self.gid,
+            (_, address) => address.ip().map_or(self.gid, Gid::of_ip),
+        }
+    }
+
+    /// Whether this address is one of its own.
+    #[must_use]
+    pub fn has(&self, address: &Address) -> bool {
+        match address {
+            Address::Gid(gid) => {
+                *gid == self.gid || self.addresses.iter().any(|own| self.gid_of(own) == *gid)
+            }
+            Address::Lid(lid) => *lid != 0 && *lid == self.lid,
+            _ => self.addresses.contains(address),
+        }
+    }
+
+    /// Whether this IP address is on its link.
+    #[must_use]
+    pub fn is_near(&self, ip: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.has(ip))
+    }
+
+    /// The first of its names.
+    #[must_use]
+    pub fn name(&self) -> Option<&Name> {
+        self.addresses.iter().find_map(|address| match address {
+            Address::Name(name) => Some(name),
+            _ => None,
+        })
+    }
+}
