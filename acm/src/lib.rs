@@ -6,7 +6,7 @@
 //! * [`endpoint`]: where a path of this host can begin; [`ask`]: questions and answers, whoever asks.
 //!
 //! reference: acm.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod address;
 pub mod ask;

@@ -21,6 +21,15 @@ fn lacking() -> Option<&'static str> {
     found.map(|(_, reason)| reason)
 }
 
+/// A part of the report on one line, without what fills pages.
+fn told(phase: &serde_json::Value) -> String {
+    let mut short = phase.clone();
+    if let Some(members) = short.as_object_mut() {
+        members.retain(|name, _| !matches!(name.as_str(), "changes" | "returns"));
+    }
+    short.to_string()
+}
+
 #[test]
 fn links_break_under_three_rails_and_every_message_arrives() {
     if let Some(reason) = lacking() {
@@ -43,17 +52,22 @@ fn links_break_under_three_rails_and_every_message_arrives() {
     assert!(matches!(out.status.code(), Some(0 | 1)), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{said}"));
     for phase in report["phases"].as_array().unwrap() {
-        assert!(phase["failure"].is_null(), "{report:#}");
+        let told = told(phase);
+        assert!(phase["failure"].is_null(), "{told}");
         for what in ["lost", "duplicated", "misordered", "corrupt"] {
-            assert_eq!(phase[what], 0, "{what}: {report:#}");
+            assert_eq!(phase[what], 0, "{what}: {told}");
         }
-        assert!(phase["messages"].as_u64().unwrap() > 0, "{report:#}");
-        assert!(phase["longest_stall_s"].as_f64().unwrap() < 30.0, "{report:#}");
-        assert!(phase["samples"].as_u64().unwrap() > 10, "{report:#}");
+        assert!(phase["messages"].as_u64().unwrap() > 0, "{told}");
+        assert!(phase["longest_stall_s"].as_f64().unwrap() < 30.0, "{told}");
+        assert!(phase["samples"].as_u64().unwrap() > 10, "{told}");
     }
     let stream = &report["phases"][0];
-    assert!(!stream["troubles"].as_array().unwrap().is_empty(), "{report:#}");
-    assert!(stream["ways_down"].as_u64().unwrap() > 0, "{report:#}");
+    assert!(
+        !stream["troubles"].as_array().unwrap().is_empty(),
+        "{}",
+        told(stream)
+    );
+    assert!(stream["ways_down"].as_u64().unwrap() > 0, "{}", told(stream));
 }
 
 /// A stream of two processes over shared memory, which breaks at both while messages are read, and the loopback.

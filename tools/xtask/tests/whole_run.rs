@@ -99,6 +99,61 @@ fn each_test_is_counted_once_and_listed_with_its_reason_or_its_command() {
     );
 }
 
+/// Two tests that fail the first time; one of them for good.
+const BESIDE_OTHERS: &str = r#"
+#[test]
+fn passes() {}
+
+#[test]
+fn fails_at_first() {
+    let was_here = std::path::Path::new("was-here");
+    assert!(was_here.exists() || std::fs::write(was_here, "").is_err(), "too late");
+}
+
+#[test]
+fn fails() {
+    panic!("on purpose");
+}
+"#;
+
+#[test]
+fn what_fails_is_run_once_more_alone_and_told_if_it_passes() {
+    let root = workspace(BESIDE_OTHERS);
+    let (output, text) = xtask(root.path(), true, &["--only", "test"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(1), Some("2 passed, 1 failed, 0 skipped")),
+        "{text}"
+    );
+    let (alone, failed) = text
+        .split_once("once more alone")
+        .and_then(|(_, lists)| lists.split_once("\nfailed:\n"))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(alone.contains("-- --exact fails_at_first\n"), "{text}");
+    assert!(
+        failed.contains("-- --exact fails\n") && !failed.contains("fails_at_first"),
+        "{text}"
+    );
+    assert!(
+        text.contains("too late") && text.contains("on purpose"),
+        "what both said: {text}"
+    );
+
+    std::fs::remove_file(root.path().join("was-here")).unwrap();
+    let good = BESIDE_OTHERS.replace("panic!(\"on purpose\");", "");
+    std::fs::write(root.path().join("src/lib.rs"), good).unwrap();
+    let (output, text) = xtask(root.path(), true, &["--only", "test"]);
+    assert_eq!(
+        (output.status.code(), text.lines().last()),
+        (Some(0), Some("3 passed, 0 failed, 0 skipped")),
+        "{text}"
+    );
+    assert!(
+        text.contains("1 only alone") && text.contains("once more alone"),
+        "{text}"
+    );
+}
+
 #[test]
 fn passing_is_zero_and_no_tests_or_no_time_is_not() {
     let root = workspace("#[test]\nfn passes() {}\n");

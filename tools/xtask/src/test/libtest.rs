@@ -40,6 +40,19 @@ impl Failed {
     }
 }
 
+impl Failed {
+    /// What follows `cargo test` to run this test and no other; none when it is not known which one that is.
+    pub(super) fn alone(&self) -> Option<Vec<String>> {
+        let test = self.test.as_ref().filter(|test| !test.contains(' '))?;
+        if self.rerun.is_empty() || self.rerun.contains("--doc") {
+            return None;
+        }
+        let program = self.rerun.split_whitespace().map(str::to_owned);
+        let chosen = ["--", "--exact", test].map(str::to_owned);
+        Some(program.chain(chosen).collect())
+    }
+}
+
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.test {

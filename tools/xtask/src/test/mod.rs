@@ -2,8 +2,9 @@
 //!
 //! No step stops the next one, so that one run shows everything that fails. What each part does:
 //! `steps` says what is run, `libtest` reads what the tests printed, `skips` what they could not do,
-//! `packages` what must be installed, `report` what is printed and written.
+//! `packages` what must be installed, `alone` runs once more what failed, `report` what is printed and written.
 
+mod alone;
 mod libtest;
 pub(crate) mod packages;
 mod progress;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use self::libtest::{Failed, Tally};
 use self::report::{Failure, Outcome, Report};
 use self::skips::Skip;
 use self::steps::{Invocation, Step, Work};
@@ -37,6 +39,8 @@ A test that cannot run on this machine appends one line to the file named by DOO
 and returns; it is then counted as skipped. When what is missing is a Debian package, the reason starts with
   package <name>:
 and with CI=true in the environment that is a failure, because CI could have installed it.
+When at most three tests of a step fail, each is run once more by itself; what passes then is told in a list of its own
+and counts as passed.
 Missing packages are installed through apt-get when this runs as root; else the line to type is printed.
 
 Examples:
@@ -200,7 +204,9 @@ impl Runner<'_> {
         let text = read_lossy(&path)?;
         let skips = skips::parse(&read_lossy(&skip_file)?);
         Ok(if tests {
-            count_tests(step, &text, skips, trouble, self.ci)
+            let tally = libtest::parse(&text);
+            let alone = self.again_alone(step, &tally.failed, deadline)?;
+            count_tests(step, &text, tally, &alone, skips, trouble, self.ci)
         } else {
             Outcome::check(trouble, report::telling_lines(&text))
         })
@@ -372,19 +378,34 @@ fn ended_badly(ended: &Ended, step: &Step) -> String {
 }
 
 /// Turns what a step's tests printed into counts.
-fn count_tests(step: &Step, log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, ci: bool) -> Outcome {
-    let tally = libtest::parse(log);
+fn count_tests(
+    step: &Step,
+    log: &str,
+    tally: Tally,
+    alone: &[Failed],
+    skips: Vec<Skip>,
+    mut trouble: Vec<Failure>,
+    ci: bool,
+) -> Outcome {
     let mut outcome = Outcome {
-        passed: tally.passed,
+        passed: tally.passed + alone.len(),
         ..Outcome::default()
     };
-    let (environment, command) = steps::repeat_base(step);
+    let base = steps::repeat_base(step).typed();
     for failed in &tally.failed {
-        let repeat = format!("{environment}{command} {}", failed.repeat_arguments());
-        outcome.failures.push(Failure {
+        let failure = Failure {
             what: failed.to_string(),
-            repeat,
-        });
+            repeat: format!("{base} {}", failed.repeat_arguments()),
+        };
+        if alone.contains(failed) {
+            outcome.alone.push(failure);
+        } else {
+            outcome.failures.push(failure);
+        }
+    }
+    if !outcome.alone.is_empty() && outcome.failures.is_empty() {
+        // Cargo ended badly because of these.
+        trouble.retain(|failure| failure.what.contains("killed"));
     }
     // A test that says it could not run has returned, so libtest has counted it as passed.
     outcome.passed = outcome.passed.saturating_sub(skips.len());
@@ -403,7 +424,7 @@ fn count_tests(step: &Step, log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, 
             repeat: format!("cargo xtask test --only {}", step.name),
         });
     }
-    if !outcome.failures.is_empty() {
+    if !outcome.failures.is_empty() || !outcome.alone.is_empty() {
         outcome.log = report::telling_lines(log);
     }
     outcome

@@ -8,6 +8,8 @@ use crate::error::Error;
 
 /// How many lines of a failed step's output are printed; all of it stays in its log.
 const SHOWN: usize = 300;
+/// How many lines of what one failing test said are printed before them.
+const WORDS: usize = 60;
 
 /// Something that failed, and how to see it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,6 +42,8 @@ pub(super) struct Outcome {
     pub(super) failures: Vec<Failure>,
     /// What did not run.
     pub(super) skips: Vec<Skip>,
+    /// What failed among the others, and passed when it was run once more by itself. It is counted as passed.
+    pub(super) alone: Vec<Failure>,
     /// The lines of the output that explain the failures.
     #[serde(skip)]
     pub(super) log: Vec<String>,
@@ -102,7 +106,12 @@ impl Outcome {
             "{:12} {verdict:7} {:7.1} s  {} passed",
             self.name, self.seconds, self.passed
         );
-        for (count, what) in [(self.failures.len(), "failed"), (self.skips.len(), "skipped")] {
+        let counts = [
+            (self.failures.len(), "failed"),
+            (self.skips.len(), "skipped"),
+            (self.alone.len(), "only alone"),
+        ];
+        for (count, what) in counts {
             if count > 0 {
                 line.push_str(&format!(", {count} {what}"));
             }
@@ -159,19 +168,13 @@ impl Report {
                 text.push_str(&format!("  {}: {}: {}\n", step.name, skip.test, skip.reason));
             }
         }
-        if self.failed() > 0 {
-            text.push_str("\nfailed:\n");
-            for (step, failure) in self
-                .steps
-                .iter()
-                .flat_map(|step| step.failures.iter().map(move |one| (step, one)))
-            {
-                text.push_str(&format!(
-                    "  {}: {}\n      {}\n",
-                    step.name, failure.what, failure.repeat
-                ));
-            }
-        } else if self.passed() == 0 {
+        self.list(
+            &mut text,
+            "failed beside others, and passed when run once more alone (to be mended all the same)",
+            |step| &step.alone,
+        );
+        self.list(&mut text, "failed", |step| &step.failures);
+        if self.failed() == 0 && self.passed() == 0 {
             text.push_str("\nnothing ran, and that is a failure\n");
         }
         text.push_str(&format!(
@@ -181,6 +184,19 @@ impl Report {
             self.skipped()
         ));
         text
+    }
+
+    /// What failed in one way in any step, and the commands to see it again; nothing where nothing did.
+    fn list(&self, text: &mut String, head: &str, which: fn(&Outcome) -> &Vec<Failure>) {
+        if self.steps.iter().all(|step| which(step).is_empty()) {
+            return;
+        }
+        text.push_str(&format!("\n{head}:\n"));
+        for step in &self.steps {
+            for Failure { what, repeat } in which(step) {
+                text.push_str(&format!("  {}: {what}\n      {repeat}\n", step.name));
+            }
+        }
     }
 
     /// The same for programs.
@@ -196,8 +212,35 @@ impl Report {
     }
 }
 
-/// The lines of a log that are worth showing: not what passed, and not what cargo did on the way.
+/// The lines of a log that are worth showing: what failing tests said, and the end; not what passed, and not what cargo did
+/// on the way.
 pub(super) fn telling_lines(log: &str) -> Vec<String> {
+    words_of_failed(log).into_iter().chain(telling_end(log)).collect()
+}
+
+/// What libtest shows of each test that failed: the beginning and the end of it.
+fn words_of_failed(log: &str) -> Vec<String> {
+    let mut shown = Vec::new();
+    let mut lines = log.lines().peekable();
+    while let Some(line) = lines.next() {
+        if !(line.starts_with("---- ") && line.ends_with(" stdout ----")) {
+            continue;
+        }
+        let mut words = vec![line];
+        while let Some(next) = lines.next_if(|next| !next.starts_with("---- ") && *next != "failures:") {
+            words.push(next);
+        }
+        let hidden = words.len().saturating_sub(WORDS);
+        let (first, rest) = words.split_at(words.len().min(WORDS / 2));
+        let note = (hidden > 0).then(|| format!("({hidden} lines between)"));
+        shown.extend(first.iter().map(|word| (*word).to_owned()));
+        shown.extend(note);
+        shown.extend(rest[hidden..].iter().map(|word| (*word).to_owned()));
+    }
+    shown
+}
+
+fn telling_end(log: &str) -> Vec<String> {
     const DULL: &[&str] = &[
         "Compiling ",
         "Checking ",
@@ -244,8 +287,24 @@ mod tests {
                     reason: "no NIC".to_owned(),
                 })
                 .collect(),
-            log: Vec::new(),
+            ..Outcome::default()
         }
+    }
+
+    #[test]
+    fn what_passed_only_alone_is_told_and_is_no_failure() {
+        let mut step = outcome("test", 7, &[], &[]);
+        step.alone = outcome("", 0, &["a"], &[]).failures;
+        assert!(step.line().ends_with("7 passed, 1 only alone"), "{}", step.line());
+        let report = Report { steps: vec![step] };
+        assert!(report.is_good());
+        assert!(report.text().contains("once more alone"), "{}", report.text());
+        assert!(
+            report.text().contains("  test: a\n      cargo test a\n"),
+            "{}",
+            report.text()
+        );
+        assert!(report.to_json().contains("alone"));
     }
 
     #[test]
@@ -321,5 +380,17 @@ mod tests {
         let shown = telling_lines(&long);
         assert_eq!(shown.len(), SHOWN + 1);
         assert!(shown[0].starts_with("(5 lines"), "{}", shown[0]);
+    }
+
+    #[test]
+    fn what_a_failed_test_said_comes_first_however_much_follows() {
+        let said: String = (0..WORDS).map(|line| format!("said {line}\n")).collect();
+        let after: String = (0..SHOWN).map(|line| format!("line {line}\n")).collect();
+        let log = format!("failures:\n\n---- a::b stdout ----\n{said}\nfailures:\n    a::b\n{after}");
+        let shown = telling_lines(&log);
+        assert_eq!(shown[..2], ["---- a::b stdout ----", "said 0"]);
+        assert_eq!(shown[WORDS / 2], "(2 lines between)");
+        assert_eq!(shown[WORDS - 1], format!("said {}", WORDS - 1));
+        assert!(shown.last().unwrap().contains("line 299"), "{shown:?}");
     }
 }

@@ -294,23 +294,26 @@ pub(super) fn list(plan: &[Step]) -> String {
     plan.iter().map(line).collect()
 }
 
-/// What the command to repeat one test of a step starts with: environment, and cargo with its fixed arguments.
-pub(super) fn repeat_base(step: &Step) -> (String, String) {
+/// The call that repeats a part of a step's tests, before what chooses them: environment, target folder, and cargo with the
+/// arguments that decide how it builds.
+pub(super) fn repeat_base(step: &Step) -> Invocation {
+    let mut base = Invocation::new(&["test"]);
     let Work::Cargo { calls, .. } = &step.work else {
-        return (String::new(), "cargo test".to_owned());
+        return base;
     };
     let Some(call) = calls.first() else {
-        return (String::new(), "cargo test".to_owned());
+        return base;
     };
-    let mut command = "cargo test".to_owned();
+    base.environment.clone_from(&call.environment);
+    base.target = call.target;
     let mut arguments = call.arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "--profile" || argument == "--target" {
-            let value = arguments.next().map_or("", String::as_str);
-            let _ = write!(command, " {argument} {value}");
+            base.arguments.push(argument.clone());
+            base.arguments.extend(arguments.next().cloned());
         }
     }
-    (call.typed_environment(), command)
+    base
 }
 
 /// The test files of a package whose names contain one of `parts`, as arguments; empty when there is none.
@@ -496,13 +499,12 @@ mod tests {
     #[test]
     fn a_repeated_test_keeps_mode_target_and_environment() {
         let plan = plan(&workspace(&[("ring", &["loom_spsc"])])).unwrap();
-        let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap());
-        assert_eq!(base("test"), (String::new(), "cargo test".to_owned()));
-        assert_eq!(base("release").1, "cargo test --profile release-test");
-        assert!(
-            base("loom").0.contains("--cfg loom") && base("loom").1 == "cargo test --profile release-test"
-        );
-        assert!(base("asan").1.starts_with("cargo test --target "));
+        let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap()).typed();
+        assert_eq!(base("test"), "cargo test");
+        assert_eq!(base("release"), "cargo test --profile release-test");
+        let loom = base("loom");
+        assert!(loom.contains("--cfg loom") && loom.ends_with("cargo test --profile release-test"));
+        assert!(base("asan").contains(" cargo test --target "));
     }
 
     #[test]

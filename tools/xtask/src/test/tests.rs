@@ -16,6 +16,10 @@ fn step() -> Step {
     }
 }
 
+fn count(log: &str, skips: Vec<Skip>, trouble: Vec<Failure>, ci: bool) -> Outcome {
+    count_tests(&step(), log, libtest::parse(log), &[], skips, trouble, ci)
+}
+
 fn trouble(what: &str) -> Vec<Failure> {
     vec![Failure {
         what: what.to_owned(),
@@ -28,7 +32,7 @@ const PASSED: &str = "     Running tests/a.rs (x/a-0)\ntest result: ok. 3 passed
 #[test]
 fn a_test_that_says_it_could_not_run_moves_from_passed_to_skipped() {
     let skips = skips::parse("a::b: no huge pages\n");
-    let outcome = count_tests(&step(), PASSED, skips, Vec::new(), true);
+    let outcome = count(PASSED, skips, Vec::new(), true);
     assert_eq!(
         (outcome.passed, outcome.failures.len(), outcome.skips.len()),
         (2, 0, 1)
@@ -38,7 +42,7 @@ fn a_test_that_says_it_could_not_run_moves_from_passed_to_skipped() {
 #[test]
 fn a_missing_package_is_a_failure_in_ci_only() {
     let skips = || skips::parse("a::b: package strace: not found\n");
-    let outcome = count_tests(&step(), PASSED, skips(), Vec::new(), true);
+    let outcome = count(PASSED, skips(), Vec::new(), true);
     assert_eq!(
         (outcome.passed, outcome.failures.len(), outcome.skips.len()),
         (2, 1, 0)
@@ -48,7 +52,7 @@ fn a_missing_package_is_a_failure_in_ci_only() {
         "{:?}",
         outcome.failures
     );
-    let outcome = count_tests(&step(), PASSED, skips(), Vec::new(), false);
+    let outcome = count(PASSED, skips(), Vec::new(), false);
     assert_eq!(
         (outcome.passed, outcome.failures.len(), outcome.skips.len()),
         (2, 0, 1)
@@ -59,7 +63,7 @@ fn a_missing_package_is_a_failure_in_ci_only() {
 fn a_step_in_which_no_test_ran_has_failed() {
     let empty = "     Running tests/a.rs (x/a-0)\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
     for log in ["", empty] {
-        let outcome = count_tests(&step(), log, Vec::new(), Vec::new(), false);
+        let outcome = count(log, Vec::new(), Vec::new(), false);
         assert_eq!((outcome.passed, outcome.failures.len()), (0, 1), "{log:?}");
         assert!(outcome.failures[0].what.contains("no test ran"));
     }
@@ -67,13 +71,7 @@ fn a_step_in_which_no_test_ran_has_failed() {
 
 #[test]
 fn what_does_not_compile_is_one_failure_with_its_output() {
-    let outcome = count_tests(
-        &step(),
-        "error: no\n",
-        Vec::new(),
-        trouble("cargo ended with 101"),
-        false,
-    );
+    let outcome = count("error: no\n", Vec::new(), trouble("cargo ended with 101"), false);
     assert_eq!((outcome.passed, outcome.failures.len()), (0, 1));
     assert_eq!(outcome.log, ["error: no"]);
 }
@@ -81,10 +79,47 @@ fn what_does_not_compile_is_one_failure_with_its_output() {
 #[test]
 fn failing_tests_explain_cargos_status_and_a_limit_is_told_beside_them() {
     let log = "     Running tests/a.rs (x/a-0)\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
-    let outcome = count_tests(&step(), log, Vec::new(), trouble("cargo ended with 101"), false);
+    let outcome = count(log, Vec::new(), trouble("cargo ended with 101"), false);
     assert_eq!((outcome.passed, outcome.failures.len()), (1, 1));
-    let outcome = count_tests(&step(), log, Vec::new(), trouble("still running; killed"), false);
+    let outcome = count(log, Vec::new(), trouble("still running; killed"), false);
     assert_eq!((outcome.passed, outcome.failures.len()), (1, 2));
+}
+
+#[test]
+fn a_test_that_passes_alone_is_no_failure_and_is_told() {
+    let log = "     Running tests/a.rs (x/a-0)\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\
+               error: test failed, to rerun pass `-p x --test a`\n";
+    let tally = || libtest::parse(log);
+    let failed = tally().failed;
+    assert_eq!(failed[0].alone().unwrap().join(" "), "-p x --test a -- --exact b");
+    let none = Vec::new;
+    let told = count_tests(
+        &step(),
+        log,
+        tally(),
+        &failed,
+        none(),
+        trouble("cargo ended with 101"),
+        true,
+    );
+    assert_eq!((told.passed, told.failures.len(), told.alone.len()), (2, 0, 1));
+    assert_eq!(told.alone[0].repeat, "cargo test -p x --test a -- --exact b");
+    let killed = count_tests(
+        &step(),
+        log,
+        tally(),
+        &failed,
+        none(),
+        trouble("at its limit; killed"),
+        true,
+    );
+    assert_eq!((killed.failures.len(), killed.alone.len()), (1, 1));
+    let died =
+        "     Running tests/a.rs (x/a-0)\ntest b ... ok\nerror: test failed, to rerun pass `-p x --test a`\n";
+    assert!(
+        libtest::parse(died).failed[0].alone().is_none(),
+        "nobody knows which it was"
+    );
 }
 
 #[test]
