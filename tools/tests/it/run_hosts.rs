@@ -221,7 +221,11 @@ fn a_program_of_mpich_is_started_as_under_its_own_launcher() {
         .args([&program, &source])
         .output()
         .unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
+    let said = text(&built.stderr);
+    if said.contains("mpi.h: No such file") {
+        return skipped(TEST, "package libmpich-dev: mpi.h not found");
+    }
+    assert!(built.status.success(), "{said}");
     let mut command = job(&lab, 4, &["--no-prefix"]);
     command.arg(&program);
     let ended = run(command);
