@@ -13,3 +13,4 @@ pub mod ask;
 pub mod endpoint;
 pub mod path;
 pub mod status;
+pub mod wire;

@@ -1,0 +1,144 @@
+//! A question, as the service reads it: per record, in the order of the original.
+
+use zerocopy::FromBytes;
+use zerocopy::byteorder::native_endian;
+
+use super::QUESTION_MAX;
+use super::layout::{Nonsense, Op, PATH_KIND, RECORD, RawHead, Record, asks};
+use crate::address::{Address, Gid, Kind};
+use crate::ask::{Question, Whose};
+use crate::path::Path;
+use crate::status::Status;
+
+/// What an answer has to repeat of its question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub(super) op: Op,
+    /// The client's own number, which is returned to it.
+    pub(super) tid: u64,
+    pub(super) data: [u8; 3],
+    /// Whether a path was to be verified: its answer says so again.
+    pub(super) verifies: bool,
+}
+
+impl Head {
+    /// What is asked for.
+    #[must_use]
+    pub const fn op(&self) -> Op {
+        self.op
+    }
+
+    /// The client's own number, which is returned to it.
+    #[must_use]
+    pub const fn tid(&self) -> u64 {
+        self.tid
+    }
+}
+
+/// Why a question is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The client is told so, and may ask again.
+    Answer(Head, Status),
+    /// The client is left.
+    Drop(Nonsense),
+}
+
+/// Reads a whole message.
+///
+/// Whether a source can be chosen where none is given, and whether one that is given is an address of this host, is not
+/// decided here: that takes the host.
+///
+/// # Errors
+/// [`Refused`].
+pub fn question(bytes: &[u8]) -> Result<(Head, Question), Refused> {
+    let (raw, op, rest) = RawHead::split(bytes, QUESTION_MAX).map_err(Refused::Drop)?;
+    let first = Record::all(rest).next();
+    let flags = first.map_or(0, |record| record.flags.get());
+    let is_path = kind_of_first(rest) == Some(PATH_KIND);
+    let head = Head {
+        op,
+        tid: raw.tid(),
+        data: raw.data,
+        verifies: op == Op::Resolve && is_path && flags & asks::VERIFY != 0,
+    };
+    let asked = match op {
+        Op::Resolve if is_path => path(rest, head.verifies),
+        Op::Resolve => addresses(rest),
+        Op::Counters => whose(raw.data[1], first).map(Question::Counters),
+        Op::Endpoint => Ok(Question::Endpoint {
+            index: raw.data[0],
+            port: raw.data[1],
+        }),
+    };
+    match asked {
+        Ok(question) => Ok((head, question)),
+        Err(status) => Err(Refused::Answer(head, status)),
+    }
+}
+
+/// The type that decides what kind of question it is; it may be there where the rest of the record is not.
+fn kind_of_first(rest: &[u8]) -> Option<u16> {
+    let (kind, _) = native_endian::U16::read_from_prefix(rest.get(4..)?).ok()?;
+    Some(kind.get())
+}
+
+fn path(rest: &[u8], verifies: bool) -> Result<Question, Status> {
+    if rest.len() < RECORD || verifies && rest.len() != RECORD {
+        return Err(Status::Invalid);
+    }
+    let record = Record::all(rest).next().and_then(|record| record.as_path());
+    let path = Path::from(&record.ok_or(Status::Invalid)?);
+    if path.dlid == 0 && path.dgid.is_none() {
+        return Err(Status::DestinationAddress);
+    }
+    Ok(Question::Path {
+        path,
+        verify: verifies,
+    })
+}
+
+fn addresses(rest: &[u8]) -> Result<Question, Status> {
+    let (mut source, mut destination, mut no_delay) = (None, None, false);
+    for record in Record::all(rest) {
+        let flags = record.flags.get();
+        if flags & asks::SOURCE != 0 {
+            if source.is_some() {
+                return Err(Status::SourceAddress);
+            }
+            let kind = Kind::of(record.kind.get()).ok_or(Status::SourceType)?;
+            source = Some(address(kind, &record).ok_or(Status::SourceAddress)?);
+        }
+        if flags & asks::DESTINATION != 0 {
+            if destination.is_some() {
+                return Err(Status::DestinationAddress);
+            }
+            let kind = Kind::of(record.kind.get()).ok_or(Status::DestinationType)?;
+            destination = Some(address(kind, &record).ok_or(Status::DestinationAddress)?);
+            no_delay = flags & asks::NO_DELAY != 0;
+        }
+    }
+    Ok(Question::Resolve {
+        source,
+        destination: destination.ok_or(Status::DestinationType)?,
+        no_delay,
+    })
+}
+
+/// The address; none where it is empty, or a name that nobody can have.
+fn address(kind: Kind, record: &Record) -> Option<Address> {
+    Address::from_info(kind, &record.info)
+        .filter(|address| !matches!(address, Address::Lid(0) | Address::Gid(Gid::NONE)))
+}
+
+fn whose(index: u8, first: Option<Record>) -> Result<Whose, Status> {
+    match first {
+        _ if index > 0 => Ok(Whose::Index(index)),
+        Some(record) if record.flags.get() & asks::SOURCE != 0 => {
+            let kind = Kind::of(record.kind.get()).ok_or(Status::SourceAddress)?;
+            let owner = address(kind, &record).ok_or(Status::SourceAddress)?;
+            Ok(Whose::Owner(owner))
+        }
+        _ => Ok(Whose::Service),
+    }
+}
