@@ -10,7 +10,10 @@
 
 pub mod address;
 pub mod ask;
+pub mod client;
 pub mod endpoint;
+mod line;
 pub mod path;
+pub mod serve;
 pub mod status;
 pub mod wire;

@@ -1,0 +1,308 @@
+//! Asking a service: this project's or the original `ibacm`, over its Unix socket or TCP.
+//!
+//! * [`Client`] asks one question at a time and waits for the answer, with a deadline.
+//! * [`Asker`] has many questions open on one connection, in any tokio runtime.
+//! * [`Service`] is where the service is, by the rules of the original clients.
+//!
+//! What a service says is as hostile as what a client says: it is bounded, checked and never obeyed.
+//!
+//! reference: acm, sections 2 to 7.
+
+mod asker;
+mod error;
+mod service;
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path as FilePath;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::address::Address;
+use crate::ask::{Counters, Question, Whose};
+use crate::path::Path;
+use crate::status::Status;
+use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Report, Told, request, tid_of, told};
+
+pub use asker::Asker;
+pub use error::ClientError;
+pub use service::Service;
+
+/// Read at once.
+const CHUNK: usize = 4096;
+
+/// A connection to a service, which is asked one question at a time.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use doorbell_acm::address::Address;
+/// use doorbell_acm::client::{Client, Service};
+/// use doorbell_acm::serve::Places;
+/// let service = Service::of(None, &Places::default())?;
+/// let mut client = Client::connect(&service, Duration::from_secs(10))?;
+/// let route = client.resolve(None, Address::V4([10, 0, 0, 2].into()), false)?;
+/// println!("{}", route.path.dgid);
+/// # Ok::<(), doorbell_acm::client::ClientError>(())
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    service: String,
+    limit: Duration,
+    pieces: Pieces,
+    tid: u64,
+}
+
+/// Where an address leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The path.
+    pub path: Path,
+    /// The source, where the service chose it.
+    pub source: Option<Address>,
+}
+
+impl Client {
+    /// Connects. `limit` is how long this may take, and each question after it.
+    ///
+    /// # Errors
+    /// [`ClientError`]: nobody there, no permission, no way to it.
+    pub fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
+        let stream = match service {
+            Service::Unix(path) => connect_unix(path, limit),
+            Service::Tcp { host, port } => connect_tcp(host, *port, limit),
+        };
+        Ok(Self {
+            stream: stream.map_err(|source| ClientError::unconnected(service.to_string(), source))?,
+            service: service.to_string(),
+            limit,
+            pieces: Pieces::new(ANSWER_MAX),
+            tid: 0,
+        })
+    }
+
+    /// The path to an address; from `source` where there is one. With `no_delay`, only what is known already.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn resolve(
+        &mut self,
+        source: Option<Address>,
+        destination: Address,
+        no_delay: bool,
+    ) -> Result<Route, ClientError> {
+        let question = Question::Resolve {
+            source,
+            destination,
+            no_delay,
+        };
+        self.route(&question)
+    }
+
+    /// The whole path of what is known of it: at least the LID or the GID of its end. With `verify`, the service asks
+    /// those who must know.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn path(&mut self, path: &Path, verify: bool) -> Result<Path, ClientError> {
+        let path = path.clone();
+        self.route(&Question::Path { path, verify })
+            .map(|route| route.path)
+    }
+
+    /// Counters.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`Status::SourceAddress`] where there is no such endpoint.
+    pub fn counters(&mut self, whose: Whose) -> Result<Counters, ClientError> {
+        match self.ask(&Question::Counters(whose))? {
+            Told::Counters(counters) => Ok(counters),
+            _ => Err(self.wrong(BadAnswer::Another)),
+        }
+    }
+
+    /// One endpoint: `index` counts from 1 among those with this port.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`Status::Invalid`] where there is no such endpoint.
+    pub fn endpoint(&mut self, port: u8, index: u8) -> Result<Report, ClientError> {
+        self.endpoint_until(port, index, Instant::now() + self.limit)
+    }
+
+    /// All endpoints, port by port. All questions that this takes have one limit together.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn endpoints(&mut self) -> Result<Vec<Report>, ClientError> {
+        let until = Instant::now() + self.limit;
+        let mut all: Vec<Report> = Vec::new();
+        let mut ports = u8::MAX;
+        let mut port = 1;
+        loop {
+            for index in 1..=u8::MAX {
+                match self.endpoint_until(port, index, until) {
+                    Ok(report) => {
+                        ports = report.ports;
+                        all.push(report);
+                    }
+                    Err(error) if error.status() == Some(Status::Invalid) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if port >= ports {
+                return Ok(all);
+            }
+            port += 1;
+        }
+    }
+
+    /// Any question.
+    ///
+    /// # Errors
+    /// [`ClientError`]. After one of [`ClientError::Late`] the next question can still be asked: what comes too late is
+    /// passed over.
+    pub fn ask(&mut self, question: &Question) -> Result<Told, ClientError> {
+        self.ask_until(question, Instant::now() + self.limit)
+    }
+
+    fn route(&mut self, question: &Question) -> Result<Route, ClientError> {
+        match self.ask(question)? {
+            Told::Path { path, source } => Ok(Route { path: *path, source }),
+            _ => Err(self.wrong(BadAnswer::Another)),
+        }
+    }
+
+    fn endpoint_until(&mut self, port: u8, index: u8, until: Instant) -> Result<Report, ClientError> {
+        match self.ask_until(&Question::Endpoint { port, index }, until)? {
+            Told::Endpoint(report) => Ok(*report),
+            _ => Err(self.wrong(BadAnswer::Another)),
+        }
+    }
+
+    fn ask_until(&mut self, question: &Question, until: Instant) -> Result<Told, ClientError> {
+        self.tid += 1;
+        let sent = self.stream.send(&request(question, self.tid), until);
+        sent.map_err(|error| self.failed(error))?;
+        loop {
+            while let Some(answer) = self.pieces.next().map_err(|error| self.wrong(error.into()))? {
+                let tid = tid_of(&answer).map_err(|error| self.wrong(error))?;
+                // That of a question that was given up.
+                if tid < self.tid {
+                    continue;
+                }
+                return match told(question, self.tid, &answer) {
+                    Ok(Ok(told)) => Ok(told),
+                    Ok(Err(status)) => Err(ClientError::Refused {
+                        service: self.service.clone(),
+                        status,
+                    }),
+                    Err(error) => Err(self.wrong(error)),
+                };
+            }
+            let mut chunk = [0; CHUNK];
+            match self.stream.receive(&mut chunk, until) {
+                Ok(0) => {
+                    return Err(ClientError::Closed {
+                        service: self.service.clone(),
+                    });
+                }
+                Ok(got) => self.pieces.take(&chunk[..got]),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    fn wrong(&self, reason: BadAnswer) -> ClientError {
+        ClientError::Wrong {
+            service: self.service.clone(),
+            reason,
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ClientError {
+        let service = self.service.clone();
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late {
+                service,
+                waited: self.limit,
+            },
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Closed { service },
+            _ => ClientError::Broken { service, source },
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Writes all of it.
+    fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let left = Some(left(until)?);
+            let sent = match self {
+                Self::Unix(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+                Self::Tcp(stream) => stream.set_write_timeout(left).and_then(|()| stream.write(bytes)),
+            };
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                sent => bytes = &bytes[sent?..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some; none at the end.
+    fn receive(&mut self, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
+        loop {
+            let left = Some(left(until)?);
+            let got = match self {
+                Self::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(bytes)),
+                Self::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(bytes)),
+            };
+            match got {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                got => return got,
+            }
+        }
+    }
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
+}
+
+/// A service whose queue is full lets a client wait: its limit is that of sending.
+fn connect_unix(path: &FilePath, limit: Duration) -> io::Result<Stream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(Stream::Unix(socket.into()))
+}
+
+fn connect_tcp(host: &str, port: u16, limit: Duration) -> io::Result<Stream> {
+    let until = Instant::now() + limit;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(until)?) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(Stream::Tcp(stream));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,170 @@
+//! Sockets that listen, and connections through them; Unix and TCP alike from here on.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+
+use super::error::ServeError;
+use super::files::{self, Made};
+use super::settings::{Settings, Tcp};
+use crate::line::Line;
+
+/// Connections that the system keeps for us, at most.
+pub(super) const BACKLOG: i32 = 4096;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) enum Door {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// The same, watched by the runtime.
+pub(super) enum Open {
+    Unix(tokio::net::UnixListener),
+    Tcp(tokio::net::TcpListener),
+}
+
+impl Door {
+    pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    pub(super) fn register(self) -> Result<Open, ServeError> {
+        match self {
+            Self::Unix(socket) => socket
+                .set_nonblocking(true)
+                .and_then(|()| tokio::net::UnixListener::from_std(socket))
+                .map(Open::Unix),
+            Self::Tcp(socket) => socket
+                .set_nonblocking(true)
+                .and_then(|()| tokio::net::TcpListener::from_std(socket))
+                .map(Open::Tcp),
+        }
+        .map_err(ServeError::Watch)
+    }
+
+    /// What a descriptor is that was handed over; none for one that the service needs in InfiniBand's kernel only.
+    fn given(fd: OwnedFd) -> Option<Result<Self, OwnedFd>> {
+        let listens = sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
+            && sockopt::socket_acceptconn(&fd) == Ok(true);
+        match sockopt::socket_domain(&fd) {
+            Ok(AddressFamily::NETLINK) => None,
+            Ok(AddressFamily::UNIX) if listens => Some(Ok(Self::Unix(fd.into()))),
+            Ok(AddressFamily::INET | AddressFamily::INET6) if listens => Some(Ok(Self::Tcp(fd.into()))),
+            _ => Some(Err(fd)),
+        }
+    }
+}
+
+/// All that the settings ask for, and the files that go with them.
+pub(super) fn open_all(
+    settings: &Settings,
+    given: Vec<OwnedFd>,
+    made: &mut Made,
+) -> Result<Vec<Door>, ServeError> {
+    let mut doors = Vec::new();
+    for (at, fd) in given.into_iter().enumerate() {
+        match Door::given(fd) {
+            Some(Ok(door)) => doors.push(door),
+            Some(Err(_)) => return Err(ServeError::Given { at }),
+            None => {}
+        }
+    }
+    if settings.unix && !doors.iter().any(|door| matches!(door, Door::Unix(_))) {
+        let socket = files::socket(&settings.places.socket, settings.mode, made)?;
+        doors.push(Door::Unix(socket));
+    }
+    if let Some(tcp) = settings.tcp
+        && !doors.iter().any(|door| matches!(door, Door::Tcp(_)))
+    {
+        doors.push(Door::Tcp(tcp_door(tcp)?));
+    }
+    announce(settings, &doors, made)?;
+    Ok(doors)
+}
+
+fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
+    let ip = if tcp.open {
+        Ipv4Addr::UNSPECIFIED
+    } else {
+        Ipv4Addr::LOCALHOST
+    };
+    let address = SocketAddr::from((ip, tcp.port));
+    let open = || {
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)?;
+        listen(&socket, BACKLOG)?;
+        rustix::io::Result::Ok(socket)
+    };
+    match open() {
+        Ok(socket) => Ok(socket.into()),
+        Err(error) => Err(ServeError::Listen {
+            address,
+            source: error.into(),
+        }),
+    }
+}
+
+/// The files by which the clients find the sockets.
+fn announce(settings: &Settings, doors: &[Door], made: &mut Made) -> Result<(), ServeError> {
+    let places = &settings.places;
+    let mut port = None;
+    for door in doors {
+        match door {
+            Door::Unix(socket) if settings.librdmacm => {
+                let address = socket.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                if let Some(path) = path.filter(|path| *path != places.socket_alias) {
+                    files::alias(&places.socket_alias, path, made)?;
+                }
+            }
+            Door::Unix(_) => {}
+            Door::Tcp(_) => port = port.or(door.tcp_address()),
+        }
+    }
+    match port {
+        Some(address) => announce_port(settings, address.port(), made),
+        // librdmacm believes a port file before it looks at the socket.
+        None => {
+            files::forget_port(&places.port, &places.port_alias);
+            Ok(())
+        }
+    }
+}
+
+fn announce_port(settings: &Settings, port: u16, made: &mut Made) -> Result<(), ServeError> {
+    let file: &Path = &settings.places.port;
+    files::port(file, port, made)?;
+    if settings.librdmacm {
+        files::alias(&settings.places.port_alias, file, made)?;
+    }
+    Ok(())
+}
+
+impl Open {
+    pub(super) async fn accept(&self) -> io::Result<Line> {
+        match self {
+            Self::Unix(socket) => Ok(Line::Unix(socket.accept().await?.0)),
+            Self::Tcp(socket) => {
+                let (stream, _) = socket.accept().await?;
+                // An answer is one write, and waits for nothing.
+                let _ = stream.set_nodelay(true);
+                Ok(Line::Tcp(stream))
+            }
+        }
+    }
+}

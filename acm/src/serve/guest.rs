@@ -1,0 +1,165 @@
+//! One client, from its first byte to its last.
+//!
+//! Two sides that wait for each other nowhere but at the bounds: hearing (bytes, messages, questions) stops while the
+//! client has too many questions open; speaking (answers, as they come) ends the client that does not take them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Backend;
+use super::reply::{Outbox, Outgoing, Reply};
+use super::served::{Count, Served};
+use super::settings::Limits;
+use crate::line::{First, Line, race};
+use crate::wire::{Nonsense, Pieces, QUESTION_MAX, Refused, answer, question};
+
+/// Read at once.
+const CHUNK: usize = 1024;
+
+/// How a side ended.
+enum End {
+    /// As it should: nothing else will be asked, or there is nothing else to answer.
+    Done,
+    /// The client is left, or gone, and this counts it.
+    Left(Count),
+}
+
+/// Serves a client until it goes or has to be left.
+pub(super) async fn attend<B: Backend>(line: &Line, backend: &B, limits: &Limits, served: &Arc<Served>) {
+    let (to, from) = unbounded_channel();
+    let outbox = Outbox {
+        to,
+        bytes: Arc::default(),
+        most: limits.unread,
+    };
+    let bytes = Arc::clone(&outbox.bytes);
+    let room = Arc::new(Semaphore::new(limits.questions.max(1)));
+    let ear = Ear {
+        line,
+        backend,
+        limits,
+        served,
+        room,
+        outbox,
+    };
+    let mut hearing = pin!(ear.hear());
+    let mut speaking = pin!(speak(
+        line,
+        from,
+        |taken| {
+            bytes.fetch_sub(taken, Ordering::Relaxed);
+            served.add(Count::Answers);
+        },
+        limits
+    ));
+    let end = match race(&mut hearing, &mut speaking).await {
+        // It has asked its last: what is still open is answered.
+        First::One(End::Done) => speaking.await,
+        First::One(end) | First::Other(end) => end,
+    };
+    if let End::Left(count) = end {
+        served.add(count);
+    }
+}
+
+struct Ear<'a, B> {
+    line: &'a Line,
+    backend: &'a B,
+    limits: &'a Limits,
+    served: &'a Arc<Served>,
+    /// Questions that it may have open.
+    room: Arc<Semaphore>,
+    outbox: Outbox,
+}
+
+impl<B: Backend> Ear<'_, B> {
+    async fn hear(self) -> End {
+        let mut pieces = Pieces::new(QUESTION_MAX);
+        let mut chunk = [0; CHUNK];
+        let mut begun = None;
+        loop {
+            loop {
+                match pieces.next() {
+                    Ok(Some(message)) => {
+                        begun = None;
+                        if let Err(nonsense) = self.pass_on(&message).await {
+                            return End::Left(count_of(nonsense));
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(nonsense) => return End::Left(count_of(nonsense)),
+                }
+            }
+            let is_half = pieces.is_half();
+            let got = if is_half {
+                let until = *begun.get_or_insert_with(Instant::now) + self.limits.half;
+                match timeout_at(until, self.line.read(&mut chunk)).await {
+                    Ok(got) => got,
+                    Err(_) => return End::Left(Count::Half),
+                }
+            } else {
+                self.line.read(&mut chunk).await
+            };
+            match got {
+                Ok(0) if is_half => return End::Left(Count::Cut),
+                Ok(0) => return End::Done,
+                Ok(got) => pieces.take(&chunk[..got]),
+                Err(_) => return End::Left(Count::Broken),
+            }
+        }
+    }
+
+    /// Waits while the client has too many questions open, then asks this one too.
+    async fn pass_on(&self, message: &[u8]) -> Result<(), Nonsense> {
+        let permit = Arc::clone(&self.room).acquire_owned().await;
+        let permit = permit.expect("it is never closed");
+        match question(message) {
+            Ok((head, question)) => {
+                self.served.add(Count::Questions);
+                let reply = Reply::new(head, self.outbox.clone(), permit, Arc::clone(self.served));
+                self.backend.ask(question, reply);
+            }
+            Err(Refused::Answer(head, status)) => {
+                self.served.add(Count::Refused);
+                self.outbox.put(answer(&head, &Err(status)), permit);
+            }
+            Err(Refused::Drop(nonsense)) => return Err(nonsense),
+        }
+        Ok(())
+    }
+}
+
+const fn count_of(nonsense: Nonsense) -> Count {
+    match nonsense {
+        Nonsense::Version(_) => Count::Version,
+        Nonsense::Opcode(_) | Nonsense::NoAnswer => Count::Opcode,
+        Nonsense::Length { .. } | Nonsense::Cut { .. } => Count::Length,
+    }
+}
+
+/// Writes answers as they come. A whole answer is one write, as long as the client reads: the original clients read
+/// theirs at once.
+async fn speak(
+    line: &Line,
+    mut from: UnboundedReceiver<Outgoing>,
+    taken: impl Fn(usize),
+    limits: &Limits,
+) -> End {
+    while let Some(out) = from.recv().await {
+        let Outgoing::Answer(bytes, permit) = out else {
+            return End::Left(Count::Unread);
+        };
+        match timeout(limits.stuck, line.write_all(&bytes)).await {
+            Ok(Ok(())) => taken(bytes.len()),
+            Ok(Err(_)) => return End::Left(Count::Broken),
+            Err(_) => return End::Left(Count::Stuck),
+        }
+        drop(permit);
+    }
+    End::Done
+}

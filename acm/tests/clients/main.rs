@@ -1,0 +1,4 @@
+//! The service as its clients see it: ours, strangers, and rdma-core's own, against a back-end that is a table.
+
+mod common;
+mod served;

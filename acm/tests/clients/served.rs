@@ -1,0 +1,223 @@
+//! What is served: every question of our own client, over both kinds of socket; files that come and go; who is refused.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+
+use doorbell_acm::address::Address;
+use doorbell_acm::ask::Whose;
+use doorbell_acm::client::{Client, ClientError, Service};
+use doorbell_acm::path::Path;
+use doorbell_acm::serve::{Count, Reply, ServeError, Server, Settings};
+use doorbell_acm::status::Status;
+
+use crate::common::{LONG, Running, at_once, counters, endpoints, name, path_to, settings, v4, with_tcp};
+
+fn all_questions(client: &mut Client) {
+    let route = client.resolve(Some(v4(1)), v4(7), false).unwrap();
+    assert_eq!((route.path, route.source), (path_to(7), None));
+    let route = client.resolve(None, name("node8"), false).unwrap();
+    assert_eq!((route.path, route.source), (path_to(8), Some(name("node1"))));
+    let v6 = Address::V6("fd00::9".parse().unwrap());
+    let route = client.resolve(None, v6, true).unwrap();
+    assert_eq!(route.path, path_to(9));
+    let by_gid = Path {
+        dgid: "fe80::5".parse().unwrap(),
+        ..Path::default()
+    };
+    assert_eq!(client.path(&by_gid, false).unwrap(), path_to(5));
+    assert_eq!(client.path(&by_gid, true).unwrap(), path_to(5));
+    assert_eq!(client.counters(Whose::Service).unwrap(), counters(0));
+    assert_eq!(client.counters(Whose::Index(3)).unwrap(), counters(3));
+    assert_eq!(client.counters(Whose::Owner(v4(1))).unwrap(), counters(1));
+    let told = client.endpoints().unwrap();
+    assert_eq!(told.len(), endpoints().len());
+    for (report, endpoint) in told.iter().zip(endpoints()) {
+        let texts: Vec<String> = endpoint.addresses.iter().map(Address::to_string).collect();
+        assert_eq!((report.guid, report.port), (endpoint.guid, endpoint.port));
+        assert_eq!(report.addresses, texts);
+        assert_eq!(report.provider, "doorbell");
+    }
+    assert_eq!(
+        [1, 2, 1].to_vec(),
+        told.iter().map(|report| report.index).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn every_question_is_answered_over_unix_and_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&with_tcp(folder.path()), at_once);
+    for service in [
+        running.unix(),
+        running.tcp(),
+        Service::of_librdmacm(&running.places),
+    ] {
+        all_questions(&mut Client::connect(&service, LONG).unwrap());
+    }
+}
+
+#[test]
+fn every_status_is_told_as_one_sentence_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&settings(folder.path()), at_once);
+    let mut client = running.client();
+    for status in Status::ALL {
+        let error = client.resolve(None, v4(200 + status.code()), false).unwrap_err();
+        assert_eq!(error.status(), Some(status));
+        let text = error.to_string();
+        assert!(
+            text.contains(&status.to_string()) && text.contains("; "),
+            "{text}"
+        );
+        assert!(!text.contains('\n'));
+    }
+    let statuses = [
+        client.resolve(None, v4(250), true).unwrap_err().status(),
+        client.resolve(Some(v4(99)), v4(7), false).unwrap_err().status(),
+        client.counters(Whose::Index(4)).unwrap_err().status(),
+        client.counters(Whose::Owner(v4(99))).unwrap_err().status(),
+        client.endpoint(1, 3).unwrap_err().status(),
+        client.endpoint(3, 1).unwrap_err().status(),
+        client.endpoint(1, 0).unwrap_err().status(),
+        client.path(&Path::default(), false).unwrap_err().status(),
+    ];
+    let expected = [
+        Status::NoData,
+        Status::SourceAddress,
+        Status::SourceAddress,
+        Status::SourceAddress,
+        Status::Invalid,
+        Status::Invalid,
+        Status::Invalid,
+        Status::DestinationAddress,
+    ];
+    assert_eq!(statuses, expected.map(Some));
+    assert_eq!(client.endpoint(2, 1).unwrap().index, 1, "behind the gap");
+    assert_eq!(
+        running.served.of(Count::Refused),
+        1,
+        "the path that leads nowhere"
+    );
+}
+
+#[test]
+fn a_question_that_is_let_go_is_answered_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&settings(folder.path()), |_, reply: Reply| drop(reply));
+    let error = running.client().resolve(None, v4(7), false).unwrap_err();
+    assert_eq!(error.status(), Some(Status::NotConnected));
+    assert_eq!(running.served.of(Count::Unanswered), 1);
+}
+
+#[test]
+fn the_files_come_and_go_with_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&with_tcp(folder.path()), at_once);
+    let places = running.places.clone();
+    assert_eq!(
+        fs::metadata(&places.socket).unwrap().permissions().mode() & 0o777,
+        0o666
+    );
+    assert_eq!(fs::read_link(&places.socket_alias).unwrap(), places.socket);
+    assert_eq!(fs::read_link(&places.port_alias).unwrap(), places.port);
+    let port = fs::read_to_string(&places.port).unwrap();
+    assert_eq!(port.trim().parse().ok(), running.port);
+    drop(running);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn without_librdmacm_there_are_no_links_and_the_mode_is_a_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = Settings {
+        librdmacm: false,
+        mode: 0o600,
+        ..with_tcp(folder.path())
+    };
+    let running = Running::start(&own, at_once);
+    assert_eq!(
+        fs::metadata(&running.places.socket).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert!(running.places.port.exists());
+    assert!(fs::symlink_metadata(&running.places.socket_alias).is_err());
+    assert!(fs::symlink_metadata(&running.places.port_alias).is_err());
+}
+
+#[test]
+fn a_dead_service_is_replaced_and_a_live_one_never() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = settings(folder.path());
+    drop(UnixListener::bind(&own.places.socket).unwrap());
+    fs::write(&own.places.port, "1\n").unwrap();
+    std::os::unix::fs::symlink(&own.places.port, &own.places.port_alias).unwrap();
+    let running = Running::start(&own, at_once);
+    assert!(running.client().counters(Whose::Service).is_ok());
+    assert!(!own.places.port.exists(), "nobody listens there");
+    assert!(fs::symlink_metadata(&own.places.port_alias).is_err());
+    let error = Server::open(&own, Vec::new()).unwrap_err();
+    assert!(matches!(error, ServeError::InUse { .. }), "{error}");
+    assert!(running.client().counters(Whose::Service).is_ok());
+}
+
+#[test]
+fn what_is_no_socket_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = settings(folder.path());
+    fs::write(&own.places.socket, "mine").unwrap();
+    let error = Server::open(&own, Vec::new()).unwrap_err();
+    assert!(matches!(error, ServeError::InTheWay { .. }), "{error}");
+    assert_eq!(fs::read_to_string(&own.places.socket).unwrap(), "mine");
+    fs::remove_file(&own.places.socket).unwrap();
+    fs::write(&own.places.socket_alias, "mine").unwrap();
+    assert!(Server::open(&own, Vec::new()).is_err());
+    assert!(!own.places.socket.exists(), "what was made by then is removed");
+    assert_eq!(fs::read_to_string(&own.places.socket_alias).unwrap(), "mine");
+}
+
+#[test]
+fn a_file_that_became_somebody_elses_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&settings(folder.path()), at_once);
+    let socket = running.places.socket.clone();
+    fs::rename(&socket, folder.path().join("old")).unwrap();
+    let other = UnixListener::bind(&socket).unwrap();
+    let known = fs::symlink_metadata(&socket).unwrap().ino();
+    drop(running);
+    assert_eq!(fs::symlink_metadata(&socket).unwrap().ino(), known);
+    drop(other);
+}
+
+#[test]
+fn sockets_that_are_handed_over_are_used_and_others_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = settings(folder.path());
+    let unix = UnixListener::bind(&own.places.socket).unwrap();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let server = Server::open(&own, vec![unix.into(), tcp.into()]).unwrap();
+    let running = Running::run(server, own.places.clone(), at_once);
+    assert_eq!(running.port, Some(port));
+    all_questions(&mut running.client());
+    all_questions(&mut Client::connect(&running.tcp(), LONG).unwrap());
+    drop(running);
+    assert!(own.places.socket.exists(), "it belongs to whoever handed it over");
+    let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let error = Server::open(&own, vec![one.into()]).unwrap_err();
+    assert!(matches!(error, ServeError::Given { at: 0 }), "{error}");
+}
+
+#[test]
+fn a_client_says_who_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Service::Unix(folder.path().join("nobody"));
+    let error = Client::connect(&nobody, LONG).unwrap_err();
+    assert!(matches!(error, ClientError::NotRunning { .. }), "{error}");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let host = "127.0.0.1".to_owned();
+    let error = Client::connect(&Service::Tcp { host, port }, LONG).unwrap_err();
+    assert!(matches!(error, ClientError::NotRunning { .. }), "{error}");
+}
