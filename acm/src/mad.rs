@@ -1,0 +1,400 @@
+//! What services say to each other: one datagram of 256 bytes, a question for the owner of an address or his answer.
+//!
+//! ```text
+//!    0      1      2        3       4       6        8                16                                        256
+//!    ┌──────┬──────┬────────┬───────┬───────┬────────┬────────────────┬─────────────────────────────────────────┐
+//!    │ base │ class│ class  │ method│ status│ control│ transaction    │ types, lengths, count of groups (8)     │
+//!    │  1   │ 0x2C │ vers. 1│ 1/0x81│       │ 1 / ACK│                │ destination (64), source (64), groups   │
+//!    └──────┴──────┴────────┴───────┴───────┴────────┴────────────────┴─────────────────────────────────────────┘
+//! ```
+//!
+//! A question goes to a multicast group and lists the groups that its author is in, the best last. The answer goes to him
+//! alone, and names the best one that both are in: a path between the two has at least that group's rate and MTU.
+//!
+//! Everything here may have been written by anybody: [`Resolve::read`] says what is wrong with it, or what it says.
+//!
+//! reference: acm, section 10.
+
+use zerocopy::byteorder::network_endian::{U16, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::address::{Address, Gid, INFO, Kind};
+use crate::path::{Mtu, Rate};
+
+/// Bytes of a message.
+pub const MAD: usize = 256;
+/// The queue key of the services.
+pub const QKEY: u32 = 0x8001_0000;
+/// Most groups that a message lists: so many fit.
+pub const GROUPS: usize = 6;
+/// The only value of a MAD's first byte.
+const BASE_VERSION: u8 = 1;
+/// The services' management class.
+const CLASS: u8 = 0x2c;
+const CLASS_VERSION: u8 = 1;
+const GET: u8 = 0x01;
+const RESPONSE: u8 = 0x81;
+const RESOLVE: u16 = 0x0001;
+const ACK: u16 = 0x8000;
+/// What a group's GID begins with: multicast, transient, of the site; and the services' signature.
+const SIGNATURE: [u8; 4] = [0xff, 0x15, 0x40, 0x01];
+/// Full membership in a partition.
+const FULL: u16 = 0x8000;
+
+/// A message as it lies on the wire.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    base_version: u8,
+    class: u8,
+    class_version: u8,
+    method: u8,
+    status: U16,
+    control: U16,
+    transaction: U64,
+    destination_type: u8,
+    destination_length: u8,
+    source_type: u8,
+    source_length: u8,
+    groups: u8,
+    resources: u8,
+    depth: u8,
+    reserved: u8,
+    destination: [u8; INFO],
+    source: [u8; INFO],
+    group: [[u8; 16]; GROUPS],
+    rest: [u8; 8],
+}
+
+const _: () = assert!(size_of::<Layout>() == MAD);
+
+/// Why a message was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Malformed {
+    /// It is shorter or longer than a MAD.
+    #[error("a message has {MAD} bytes")]
+    Length,
+    /// Another version, or no MAD at all.
+    #[error("the first bytes are not those of this protocol's version")]
+    Version,
+    /// Neither a question nor an answer.
+    #[error("method and control are those of neither a question nor an answer")]
+    Method,
+    /// More groups than fit.
+    #[error("at most {GROUPS} groups fit")]
+    Groups,
+    /// No address to resolve, or none of a known kind.
+    #[error("the destination is no address")]
+    Destination,
+    /// No author, or none of a known kind.
+    #[error("the source is no address")]
+    Source,
+}
+
+impl Malformed {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Length,
+        Self::Version,
+        Self::Method,
+        Self::Groups,
+        Self::Destination,
+        Self::Source,
+    ];
+}
+
+/// The groups that a message lists, the best last; at most [`GROUPS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    list: [Gid; GROUPS],
+    count: u8,
+}
+
+impl Groups {
+    /// The last of these, where they are more than fit: the best ones, and always the first, in which everybody is.
+    #[must_use]
+    pub fn new(all: impl IntoIterator<Item = Gid>) -> Self {
+        let mut groups = Self::default();
+        for gid in all {
+            let count = usize::from(groups.count);
+            if count < GROUPS {
+                groups.list[count] = gid;
+                groups.count += 1;
+            } else {
+                groups.list[1..].rotate_left(1);
+                groups.list[GROUPS - 1] = gid;
+            }
+        }
+        groups
+    }
+
+    /// In the order of the message.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Gid] {
+        &self.list[..usize::from(self.count)]
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Who is the destination? I am the source.
+    Question,
+    /// I am the source; the destination had asked. With a status that is not 0 the two have no group in common.
+    Answer {
+        /// 0 for success.
+        status: u16,
+    },
+}
+
+/// What services say to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolve {
+    /// Question or answer.
+    pub way: Way,
+    /// The answer has that of its question.
+    pub transaction: u64,
+    /// Whom it is for; an answer need not say so.
+    pub destination: Option<Address>,
+    /// Whom it is from; an answer need not say so.
+    pub source: Option<Address>,
+    /// Those of the author, or the one that was chosen.
+    pub groups: Groups,
+}
+
+impl Resolve {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; MAD] {
+        let (method, control, status) = match self.way {
+            Way::Question => (GET, RESOLVE, 0),
+            Way::Answer { status } => (RESPONSE, RESOLVE | ACK, status),
+        };
+        let kind = |address: &Option<Address>| address.as_ref().map_or(0, |a| a.kind().code() as u8);
+        let info = |address: &Option<Address>| address.as_ref().map_or([0; INFO], Address::info);
+        let mut layout = Layout::new_zeroed();
+        layout.base_version = BASE_VERSION;
+        layout.class = CLASS;
+        layout.class_version = CLASS_VERSION;
+        layout.method = method;
+        layout.status = status.into();
+        layout.control = control.into();
+        layout.transaction = self.transaction.into();
+        layout.destination_type = kind(&self.destination);
+        layout.destination_length = INFO as u8;
+        layout.source_type = kind(&self.source);
+        layout.source_length = INFO as u8;
+        layout.groups = self.groups.count;
+        layout.destination = info(&self.destination);
+        layout.source = info(&self.source);
+        layout.group = self.groups.list.map(|gid| gid.0);
+        let mut bytes = [0; MAD];
+        bytes.copy_from_slice(layout.as_bytes());
+        bytes
+    }
+
+    /// What these bytes say.
+    ///
+    /// # Errors
+    /// Why they say nothing.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let layout = Layout::ref_from_bytes(bytes).map_err(|_| Malformed::Length)?;
+        let version = (layout.base_version, layout.class, layout.class_version);
+        if version != (BASE_VERSION, CLASS, CLASS_VERSION) {
+            return Err(Malformed::Version);
+        }
+        let way = match (layout.method, layout.control.get()) {
+            (GET, RESOLVE) => Way::Question,
+            (RESPONSE, control) if control & !ACK == RESOLVE => Way::Answer {
+                status: layout.status.get(),
+            },
+            _ => return Err(Malformed::Method),
+        };
+        if usize::from(layout.groups) > GROUPS {
+            return Err(Malformed::Groups);
+        }
+        let address = |kind: u8, length: u8, info: &[u8; INFO]| {
+            if kind == 0 && way != Way::Question {
+                return Some(None);
+            }
+            let fits = usize::from(length) == INFO;
+            let kind = Kind::of(kind.into()).filter(|_| fits)?;
+            Address::from_info(kind, info).map(Some)
+        };
+        let (kind, length) = (layout.destination_type, layout.destination_length);
+        let destination = address(kind, length, &layout.destination).ok_or(Malformed::Destination)?;
+        let (kind, length) = (layout.source_type, layout.source_length);
+        let source = address(kind, length, &layout.source).ok_or(Malformed::Source)?;
+        let count = usize::from(layout.groups);
+        Ok(Self {
+            way,
+            transaction: layout.transaction.get(),
+            destination,
+            source,
+            groups: Groups::new(layout.group[..count].iter().map(|gid| Gid(*gid))),
+        })
+    }
+}
+
+/// A multicast group of the services: everybody in it can send and receive this fast, packets this large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The partition, as a full member.
+    pub pkey: u16,
+    /// Traffic class.
+    pub tos: u8,
+    /// Speed.
+    pub rate: Rate,
+    /// Largest payload of a packet.
+    pub mtu: Mtu,
+}
+
+impl Group {
+    /// The group of a partition with this rate and MTU.
+    #[must_use]
+    pub const fn new(pkey: u16, rate: Rate, mtu: Mtu) -> Self {
+        Self {
+            pkey: pkey | FULL,
+            tos: 0,
+            rate,
+            mtu,
+        }
+    }
+
+    /// Its GID.
+    ///
+    /// ```
+    /// use doorbell_acm::mad::Group;
+    /// use doorbell_acm::path::{Mtu, Rate};
+    /// let group = Group::new(0x7fff, Rate::within(10_000), Mtu::MAX);
+    /// assert_eq!(group.gid().to_string(), "ff15:4001:ffff:3:500::");
+    /// assert_eq!(Group::of(group.gid()), Some(group));
+    /// ```
+    #[must_use]
+    pub fn gid(self) -> Gid {
+        let mut gid = [0; 16];
+        gid[..4].copy_from_slice(&SIGNATURE);
+        gid[4..6].copy_from_slice(&self.pkey.to_be_bytes());
+        gid[6..9].copy_from_slice(&[self.tos, self.rate.code(), self.mtu.code()]);
+        Gid(gid)
+    }
+
+    /// The group that has this GID, if one of the services has.
+    #[must_use]
+    pub fn of(gid: Gid) -> Option<Self> {
+        let [a, b, c, d, high, low, tos, rate, mtu, rest @ ..] = gid.0;
+        if [a, b, c, d] != SIGNATURE || rest != [0; 7] {
+            return None;
+        }
+        let pkey = u16::from_be_bytes([high, low]);
+        Some(Self {
+            pkey: Some(pkey).filter(|pkey| pkey & FULL != 0)?,
+            tos,
+            rate: Rate::of(rate)?,
+            mtu: Mtu::of(mtu)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::address::Name;
+
+    fn question() -> Resolve {
+        let groups = [
+            Group::new(0xffff, Rate::within(10_000), Mtu::within(2048).unwrap()),
+            Group::new(0xffff, Rate::within(100_000), Mtu::MAX),
+        ];
+        Resolve {
+            way: Way::Question,
+            transaction: 0x0102_0304_0506_0708,
+            destination: Some(Address::V4([10, 0, 0, 2].into())),
+            source: Some(Address::Name(Name::new("n1").unwrap())),
+            groups: Groups::new(groups.map(Group::gid)),
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = question().bytes();
+        let mut golden = vec![1, 0x2c, 1, 1, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8];
+        golden.extend([2, 64, 1, 64, 2, 0, 0, 0]);
+        let padded = |golden: &mut Vec<u8>, bytes: &[u8]| {
+            golden.extend_from_slice(bytes);
+            golden.resize(golden.len() + INFO - bytes.len(), 0);
+        };
+        padded(&mut golden, &[10, 0, 0, 2]);
+        padded(&mut golden, b"n1");
+        golden.extend([0xff, 0x15, 0x40, 1, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0xff, 0x15, 0x40, 1, 0xff, 0xff, 0, 16, 5, 0, 0, 0, 0, 0, 0, 0]);
+        golden.resize(MAD, 0);
+        assert_eq!(bytes.as_slice(), golden);
+        assert_eq!(Resolve::read(&bytes), Ok(question()));
+        let answer = Resolve {
+            way: Way::Answer { status: 3 },
+            ..question()
+        };
+        let bytes = answer.bytes();
+        assert_eq!(bytes[3..8], [0x81, 0, 3, 0x80, 1]);
+        assert_eq!(Resolve::read(&bytes), Ok(answer));
+    }
+
+    #[test]
+    fn what_is_hostile_is_refused_with_its_reason() {
+        let good = question().bytes();
+        assert_eq!(Resolve::read(&good[..255]), Err(Malformed::Length));
+        assert_eq!(Resolve::read(&[0; 257]), Err(Malformed::Length));
+        let cases = [
+            (0, 2, Malformed::Version),
+            (1, 3, Malformed::Version),
+            (2, 9, Malformed::Version),
+            (3, 2, Malformed::Method),
+            (3, 0x81, Malformed::Method),
+            (6, 0x80, Malformed::Method),
+            (7, 2, Malformed::Method),
+            (16, 0, Malformed::Destination),
+            (16, 6, Malformed::Destination),
+            (17, 4, Malformed::Destination),
+            (18, 0, Malformed::Source),
+            (19, 65, Malformed::Source),
+            (20, 7, Malformed::Groups),
+            (20, 255, Malformed::Groups),
+            (88, 0, Malformed::Source),
+        ];
+        for (at, byte, reason) in cases {
+            let mut bad = good;
+            bad[at] = byte;
+            // A response keeps its ACK apart from its method: both are judged together.
+            let read = Resolve::read(&bad);
+            if (at, byte) == (3, 0x81) {
+                assert!(matches!(read.map(|read| read.way), Ok(Way::Answer { status: 0 })));
+                continue;
+            }
+            assert_eq!(read, Err(reason), "byte {at} is {byte}");
+        }
+    }
+
+    #[test]
+    fn too_many_groups_keep_the_first_and_the_best() {
+        let gid = |n: u8| Gid([n; 16]);
+        let groups = Groups::new((0..9).map(gid));
+        assert_eq!(groups.as_slice(), [0, 4, 5, 6, 7, 8].map(gid));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_would_be_written_so(bytes in proptest::collection::vec(any::<u8>(), MAD), fixed in any::<bool>()) {
+            let mut bytes = bytes;
+            if fixed {
+                bytes[..8].copy_from_slice(&[1, 0x2c, 1, 1, 0, 0, 0, 1]);
+                bytes[16..24].copy_from_slice(&[bytes[16] % 6, 64, bytes[18] % 6, 64, bytes[20] % 8, 0, 0, 0]);
+            }
+            if let Ok(read) = Resolve::read(&bytes) {
+                prop_assert_eq!(Resolve::read(&read.bytes()), Ok(read));
+            }
+        }
+    }
+}

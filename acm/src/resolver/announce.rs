@@ -1,0 +1,99 @@
+//! Announcements: a host that started, or whose addresses changed, asks everybody for them. Nobody answers; whoever hears
+//! it learns where they are now.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::act::{Act, EndpointId};
+use super::view::What;
+use super::{Resolver, Timer};
+use crate::address::Address;
+use crate::mad::{Resolve, Way};
+
+/// Pauses before the first, the second and the third; each somewhat longer, by chance, so that hosts that start together
+/// do not speak together.
+const PAUSES: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_millis(600),
+];
+/// How much longer (ns), at most.
+const CHANCE: u64 = 20_000_000;
+/// Most addresses at once, and the pause before the next ones.
+const AT_ONCE: usize = 32;
+const NEXT: Duration = Duration::from_millis(5);
+
+/// What an endpoint still has to say.
+#[derive(Debug, Default)]
+pub(super) struct Announcement {
+    round: usize,
+    left: VecDeque<Address>,
+}
+
+impl Resolver {
+    /// Begins to announce all addresses of an endpoint.
+    pub(super) fn announce(&mut self, endpoint: EndpointId) {
+        let Some(port) = self.port_mut(endpoint) else {
+            return;
+        };
+        let left: VecDeque<Address> = port.endpoint.addresses.iter().cloned().collect();
+        let count = left.len();
+        port.announcement = Announcement { round: 0, left };
+        if port.groups.first().is_none() || count == 0 {
+            return;
+        }
+        self.note(What::Announced(endpoint, count));
+        self.pause(endpoint, PAUSES[0]);
+    }
+
+    fn pause(&mut self, endpoint: EndpointId, pause: Duration) {
+        let chance = Duration::from_nanos((self.random)() % CHANCE);
+        self.timers
+            .set(Timer::Announce(endpoint), self.now + pause + chance);
+    }
+
+    pub(super) fn announce_due(&mut self, endpoint: EndpointId) {
+        for _ in 0..AT_ONCE {
+            let Some(port) = self.port_mut(endpoint) else {
+                return;
+            };
+            let Some(address) = port.announcement.left.pop_front() else {
+                break;
+            };
+            self.say(endpoint, address);
+        }
+        let Some(port) = self.port_mut(endpoint) else {
+            return;
+        };
+        if !port.announcement.left.is_empty() {
+            return self.timers.set(Timer::Announce(endpoint), self.now + NEXT);
+        }
+        port.announcement.round += 1;
+        if let Some(pause) = PAUSES.get(port.announcement.round) {
+            port.announcement.left = port.endpoint.addresses.iter().cloned().collect();
+            self.pause(endpoint, *pause);
+        }
+    }
+
+    fn say(&mut self, endpoint: EndpointId, address: Address) {
+        let transaction = (self.random)();
+        let Some(port) = self.port(endpoint) else { return };
+        let Some(group) = port.groups.first().filter(|_| port.endpoint.has(&address)) else {
+            return;
+        };
+        let mad = Resolve {
+            way: Way::Question,
+            transaction,
+            destination: Some(address.clone()),
+            source: Some(address),
+            groups: port.groups.list(),
+        };
+        self.tally.multicasts += 1;
+        self.tally.announcements += 1;
+        self.acts.push_back(Act::Multicast {
+            endpoint,
+            group,
+            mad: Box::new(mad.bytes()),
+        });
+    }
+}

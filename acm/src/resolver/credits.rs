@@ -1,0 +1,108 @@
+//! Credits: how many messages of a kind an endpoint has under way; further ones wait their turn, as many as there is room
+//! for.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use doorbell_fabric::time::Time;
+
+/// One queue.
+#[derive(Debug)]
+pub(super) struct Credits<T> {
+    depth: usize,
+    lent: BTreeMap<u64, Time>,
+    first: VecDeque<T>,
+    again: VecDeque<T>,
+    room: usize,
+}
+
+/// Whether a message is a repetition: first ones go before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    First,
+    Again,
+}
+
+impl<T> Credits<T> {
+    pub(super) fn new(depth: u32, room: usize) -> Self {
+        Self {
+            depth: depth.max(1) as usize,
+            lent: BTreeMap::new(),
+            first: VecDeque::new(),
+            again: VecDeque::new(),
+            room,
+        }
+    }
+
+    /// Waits for a credit; false where there is no room to.
+    pub(super) fn want(&mut self, what: T, turn: Turn) -> bool {
+        if self.waiting() >= self.room {
+            return false;
+        }
+        match turn {
+            Turn::First => self.first.push_back(what),
+            Turn::Again => self.again.push_back(what),
+        }
+        true
+    }
+
+    /// The next whose turn it is, if there is a credit for it.
+    pub(super) fn next(&mut self) -> Option<T> {
+        if self.lent.len() >= self.depth {
+            return None;
+        }
+        self.first.pop_front().or_else(|| self.again.pop_front())
+    }
+
+    /// Lends a credit, to be back by a time.
+    pub(super) fn lend(&mut self, to: u64, until: Time) {
+        self.lent.insert(to, until);
+    }
+
+    pub(super) fn back(&mut self, from: u64) {
+        self.lent.remove(&from);
+    }
+
+    /// Gives back the one that was lent first.
+    pub(super) fn back_first(&mut self) {
+        self.lent.pop_first();
+    }
+
+    /// Takes back what is due.
+    pub(super) fn collect(&mut self, now: Time) {
+        self.lent.retain(|_, until| *until > now);
+    }
+
+    /// When the next is due.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.lent.values().min().copied()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.first.len() + self.again.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_lent_and_first_ones_first() {
+        let at = Time::from_nanos;
+        let mut credits = Credits::new(2, 3);
+        assert!(credits.want('a', Turn::Again) && credits.want('b', Turn::First));
+        assert!(credits.want('c', Turn::First));
+        assert!(!credits.want('d', Turn::First), "no room");
+        for (name, until) in [('b', 5), ('c', 3)] {
+            assert_eq!(credits.next(), Some(name));
+            credits.lend(until, at(until));
+        }
+        assert_eq!(credits.next(), None, "no credit");
+        assert_eq!(credits.due(), Some(at(3)));
+        credits.collect(at(3));
+        assert_eq!((credits.next(), credits.waiting()), (Some('a'), 0));
+        credits.back(5);
+        assert_eq!(credits.due(), None);
+        assert_eq!(Credits::<u8>::new(0, 1).depth, 1, "none at all would be for ever");
+    }
+}

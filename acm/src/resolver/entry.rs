@@ -1,0 +1,199 @@
+//! What is remembered of a destination.
+//!
+//! ```text
+//!   learned ──────────── confirmed ──┬─ told at once ─┬─ confirm ──► asked again first ─────── expiry: forgotten
+//!                          ▲         └────────────────┘                    │
+//!                          └──────────── the owner answers ────────────────┘
+//! ```
+
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+
+use super::act::{EndpointId, Membership, Peer};
+use crate::address::{Address, Gid};
+use crate::endpoint::{Endpoint, Link};
+use crate::mad::Group;
+use crate::path::{Mtu, Path, Rate};
+
+/// A destination, as seen from an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) endpoint: EndpointId,
+    pub(super) address: Address,
+}
+
+/// Who told a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The owner of the address, asked by multicast.
+    Multicast,
+    /// A table that was loaded.
+    Static,
+    /// The subnet's administration.
+    Sa,
+    /// This host: the address is its own.
+    Loopback,
+    /// The kernel's routes and a probe: the destination is beyond a router.
+    Route,
+}
+
+/// How a destination is reached, without its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Unknown,
+    /// As the members of a group reach each other.
+    Group(Membership),
+    /// As somebody said.
+    Told(Box<Path>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) peer: Peer,
+    pub(super) route: Route,
+    pub(super) origin: Origin,
+    /// Whether it is confirmed in the background.
+    pub(super) watched: bool,
+    /// Somebody says that it is elsewhere now: its owner is asked before it is told again.
+    pub(super) suspect: bool,
+    pub(super) learned: Time,
+    /// When the owner was heard; [`Time::NEVER`] where there is nobody to ask.
+    pub(super) confirmed: Time,
+    pub(super) used: Time,
+    pub(super) address_until: Time,
+    pub(super) route_until: Time,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 96, "an entry is small");
+const _: () = assert!(size_of::<Key>() <= 32, "and so is its name");
+
+impl Entry {
+    pub(super) fn new(peer: Peer, origin: Origin, now: Time, until: Time) -> Self {
+        Self {
+            peer,
+            route: Route::Unknown,
+            origin,
+            watched: false,
+            suspect: false,
+            learned: now,
+            confirmed: now,
+            used: now,
+            address_until: until,
+            route_until: Time::ZERO,
+        }
+    }
+
+    /// Whether anything of it may still be believed.
+    pub(super) fn is_alive(&self, now: Time) -> bool {
+        self.address_until > now
+    }
+
+    pub(super) fn has_route(&self, now: Time) -> bool {
+        self.route != Route::Unknown && self.route_until > now
+    }
+
+    /// Whether its owner was heard lately; `within` zero asks nobody.
+    pub(super) fn is_confirmed(&self, now: Time, within: Duration) -> bool {
+        !self.suspect && (within.is_zero() || now.since(self.confirmed) < within)
+    }
+
+    /// When nothing of it is told any more.
+    pub(super) fn expires(&self) -> Time {
+        self.address_until.min(self.route_until)
+    }
+}
+
+/// The slower of two.
+pub(super) fn slower(one: Rate, other: Rate) -> Rate {
+    std::cmp::min_by_key(one, other, |rate| rate.megabits())
+}
+
+impl Membership {
+    /// What a port can keep up with of it.
+    pub(super) fn within(self, endpoint: &Endpoint) -> Self {
+        Self {
+            mtu: self.mtu.min(endpoint.mtu),
+            rate: slower(self.rate, endpoint.rate),
+            ..self
+        }
+    }
+
+    /// All that a port can do.
+    pub(super) fn of_port(endpoint: &Endpoint) -> Self {
+        Self::of(Group::new(endpoint.pkey, endpoint.rate, endpoint.mtu))
+    }
+}
+
+impl Route {
+    /// No larger than this.
+    pub(super) fn limit(&mut self, most: Mtu) {
+        match self {
+            Self::Unknown => {}
+            Self::Group(like) => like.mtu = like.mtu.min(most),
+            Self::Told(path) => path.mtu = Some(path.mtu.map_or(most, |mtu| mtu.min(most))),
+        }
+    }
+
+    pub(super) fn mtu(&self) -> Option<Mtu> {
+        match self {
+            Self::Unknown => None,
+            Self::Group(like) => Some(like.mtu),
+            Self::Told(path) => path.mtu,
+        }
+    }
+}
+
+/// The GID that a destination has: without InfiniBand an IP address is its own.
+pub(super) fn gid_of(link: Link, destination: &Address, peer: Peer) -> Gid {
+    match (link, destination) {
+        (_, Address::Gid(gid)) => *gid,
+        (Link::InfiniBand, _) => peer.gid,
+        (_, destination) => destination.ip().map_or(peer.gid, Gid::of_ip),
+    }
+}
+
+/// The whole path.
+pub(super) fn path(
+    from: &Endpoint,
+    source: &Address,
+    to: &Address,
+    peer: Peer,
+    route: &Route,
+) -> Option<Path> {
+    let sgid = from.gid_of(source);
+    match route {
+        Route::Unknown => None,
+        Route::Group(like) => {
+            let like = like.within(from);
+            Some(Path {
+                service_id: 0,
+                dgid: gid_of(from.link, to, peer),
+                sgid,
+                dlid: peer.lid,
+                slid: from.lid,
+                flow_label: like.flow_label,
+                hop_limit: like.hop_limit,
+                tclass: like.tclass,
+                reversible: true,
+                num_path: 1,
+                pkey: from.pkey,
+                qos_class: 0,
+                sl: like.sl,
+                mtu: Some(like.mtu),
+                rate: Some(like.rate),
+                packet_lifetime: like.packet_lifetime,
+                preference: 0,
+            })
+        }
+        Route::Told(path) => Some(Path {
+            sgid: if from.link == Link::InfiniBand && !path.sgid.is_none() {
+                path.sgid
+            } else {
+                sgid
+            },
+            slid: if path.slid == 0 { from.lid } else { path.slid },
+            ..Path::clone(path)
+        }),
+    }
+}

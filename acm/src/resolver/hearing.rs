@@ -1,0 +1,168 @@
+//! What others say.
+//!
+//! A question teaches where its author is, if nothing more is demanded; whoever owns the address answers. An answer counts
+//! if its question is open, and it came where the question was asked, about what was asked, from whom it was asked.
+//!
+//! reference: acm, section 10 (exchange).
+
+use std::time::Duration;
+
+use super::Resolver;
+use super::act::{Act, EndpointId, Peer, Sender};
+use super::credits::Turn;
+use super::entry::Key;
+use super::lru::Rank;
+use super::search::Stage;
+use super::view::What;
+use crate::address::Address;
+use crate::endpoint::Link;
+use crate::mad::{Groups, MAD, Resolve, Way};
+use crate::status::Status;
+
+/// When an answer is taken to be gone, if nobody says so.
+const GONE: Duration = Duration::from_millis(5);
+
+impl Resolver {
+    pub(super) fn heard(&mut self, endpoint: EndpointId, from: Sender, mad: &[u8]) {
+        self.tally.heard += 1;
+        if self.options.authenticated && !from.trusted {
+            self.tally.untrusted += 1;
+            return;
+        }
+        let said = match Resolve::read(mad) {
+            Ok(said) => said,
+            Err(why) => {
+                *self.tally.malformed.entry(why).or_default() += 1;
+                return;
+            }
+        };
+        if self.port(endpoint).is_none() {
+            return;
+        }
+        match said.way {
+            Way::Question => self.asked_by(endpoint, from.peer(), said),
+            Way::Answer { status } => self.answered(endpoint, from.peer(), status, &said),
+        }
+    }
+
+    fn asked_by(&mut self, endpoint: EndpointId, from: Peer, said: Resolve) {
+        let (Some(destination), Some(source)) = (said.destination, said.source) else {
+            return;
+        };
+        self.news(endpoint, source.clone(), from, &said.groups);
+        let Some(port) = self.port(endpoint) else { return };
+        if !port.endpoint.has(&destination) {
+            self.tally.not_ours += 1;
+            return;
+        }
+        if source == destination {
+            // He says that it is his. Whoever announces himself waits for no answer.
+            return;
+        }
+        let common = port.groups.common(&port.endpoint, &said.groups);
+        let status = match common {
+            Some(_) => 0,
+            None => Status::DestinationAddress.code().into(),
+        };
+        let answer = Resolve {
+            way: Way::Answer { status },
+            transaction: said.transaction,
+            destination: Some(source),
+            source: Some(destination),
+            groups: Groups::new(common.map(|(gid, _)| gid)),
+        };
+        let answer = (from, Box::new(answer.bytes()));
+        let room = self
+            .port_mut(endpoint)
+            .is_some_and(|port| port.send.want(answer, Turn::First));
+        self.tally.unanswered += u64::from(!room);
+    }
+
+    /// Somebody says that this address is his.
+    fn news(&mut self, endpoint: EndpointId, source: Address, from: Peer, groups: &Groups) {
+        if self.owner(&source).is_some() {
+            if self.owner(&Address::Gid(from.gid)).is_none() {
+                self.note(What::Conflict(endpoint, source, from));
+            }
+            return;
+        }
+        let near = self.port(endpoint).is_some_and(|port| {
+            port.endpoint.link == Link::InfiniBand || source.ip().is_none_or(|ip| port.endpoint.is_near(ip))
+        });
+        if !near {
+            return;
+        }
+        let key = self.key(endpoint, source);
+        let search = self.by_key.get(&key).copied();
+        if self.options.authenticated {
+            return self.suspect(&key, from, search);
+        }
+        let like = self.like(endpoint, groups, false);
+        if !self.uses_sa(endpoint) && like.is_none() {
+            return;
+        }
+        let looked_for = search.filter(|id| {
+            let search = self.searches.get(id);
+            search.is_some_and(|search| matches!(search.stage, Stage::Address { .. } | Stage::Confirm { .. }))
+        });
+        match looked_for {
+            Some(id) => self.address_found(id, from, like),
+            None => self.learn(key, from, like, Rank::Oldest),
+        }
+    }
+
+    /// It may be an old question that somebody kept: the owner is asked before anything is told.
+    fn suspect(&mut self, key: &Key, from: Peer, search: Option<super::search::SearchId>) {
+        self.refusals.forgive(key);
+        if let Some(entry) = self.cache.get_mut(key)
+            && entry.peer != from
+        {
+            entry.suspect = true;
+        }
+        if let Some(id) = search {
+            self.try_at(id, from);
+        }
+    }
+
+    fn answered(&mut self, endpoint: EndpointId, from: Peer, status: u16, said: &Resolve) {
+        let found = self.by_transaction.get(&said.transaction).copied();
+        let Some((id, search)) = found.and_then(|id| Some((id, self.searches.get(&id)?))) else {
+            self.tally.unasked += 1;
+            return;
+        };
+        let about = match (&said.source, &said.destination) {
+            (Some(source), _) if *source == search.key.address => true,
+            // The question's own addresses, sent back as they were.
+            (Some(_), Some(destination)) => *destination == search.key.address,
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        let who = match search.stage {
+            Stage::Confirm { .. } => search.peer.gid == from.gid && search.peer.lid == from.lid,
+            _ => true,
+        };
+        if search.key.endpoint != endpoint || !about || !who {
+            self.tally.mismatched += 1;
+            return;
+        }
+        if status != 0 {
+            return self.fail(id, Status::DestinationAddress);
+        }
+        let like = self.like(endpoint, &said.groups, true);
+        self.address_found(id, from, like);
+    }
+
+    pub(super) fn send_answer(&mut self, endpoint: EndpointId, to: Peer, mad: Box<[u8; MAD]>) {
+        let (number, until) = (self.number(), self.now + GONE);
+        if let Some(port) = self.port_mut(endpoint) {
+            port.send.lend(number, until);
+        }
+        self.tally.answers += 1;
+        self.acts.push_back(Act::Unicast {
+            endpoint,
+            to,
+            mad,
+            answer: true,
+        });
+    }
+}

@@ -1,0 +1,90 @@
+//! What was not found lately: it is remembered for a short time, longer each time, so that a question for a dead host does
+//! not go to all others each time that somebody asks.
+
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+
+use super::entry::Key;
+use super::lru::{Lru, Rank};
+use crate::status::Status;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: Status,
+    pub(super) since: Time,
+    pub(super) until: Time,
+    lasts: Duration,
+}
+
+pub(super) struct Refusals(Lru<Key, Refusal>);
+
+impl Refusals {
+    pub(super) fn new(most: usize) -> Self {
+        Self(Lru::new(most))
+    }
+
+    /// Remembers it once more.
+    pub(super) fn refuse(&mut self, now: Time, key: Key, status: Status, first: Duration, last: Duration) {
+        // Who was not asked about for long begins anew.
+        let before = self.0.get(&key).filter(|old| now.since(old.until) < last);
+        let lasts = before.map_or(first, |old| old.lasts * 2).min(last);
+        let refusal = Refusal {
+            status,
+            since: now,
+            until: now + lasts,
+            lasts,
+        };
+        self.0.insert(key, refusal, Rank::Newest);
+    }
+
+    /// What is remembered, if it still counts.
+    pub(super) fn get(&self, now: Time, key: &Key) -> Option<Refusal> {
+        self.0.get(key).copied().filter(|refusal| refusal.until > now)
+    }
+
+    /// There is news of it.
+    pub(super) fn forgive(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Key) -> bool) {
+        self.0.retain(|key, _| keep(key));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Refusal)> {
+        self.0.iter()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::resolver::EndpointId;
+
+    #[test]
+    fn longer_each_time_and_anew_after_a_while() {
+        let second = Duration::from_secs(1);
+        let at = |seconds: u64| Time::from_nanos(seconds * 1_000_000_000);
+        let key = Key {
+            endpoint: EndpointId(1),
+            address: Address::Lid(1),
+        };
+        let mut refusals = Refusals::new(2);
+        let mut lasts = |now: u64| {
+            refusals.refuse(at(now), key.clone(), Status::TimedOut, second, 4 * second);
+            let refusal = refusals.get(at(now), &key).unwrap();
+            assert_eq!(refusals.get(refusal.until, &key), None);
+            refusal.until.since(at(now)).as_secs()
+        };
+        assert_eq!([lasts(0), lasts(1), lasts(3), lasts(7)], [1, 2, 4, 4]);
+        assert_eq!(lasts(20), 1, "nobody asked for long");
+        refusals.forgive(&key);
+        assert_eq!(refusals.get(at(20), &key), None);
+    }
+}

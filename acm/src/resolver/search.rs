@@ -1,0 +1,578 @@
+//! A search: from what is known of a destination to a path that may be told.
+//!
+//! ```text
+//!             known, not heard of lately          nothing known            beyond a router
+//!                        │                             │                         │
+//!                        ▼          silent             ▼                         │
+//!                     Confirm ───────────────────► Address ──► nobody: refused   │
+//!                        │                             │                         │
+//!                        └──────────────┬──────────────┘                         │
+//!                                       ▼                                        ▼
+//!                        Route (where there is an administration) ───────────► Probe (where it is wanted)
+//!                                       └──────────────────► told ◄──────────────┘
+//! ```
+//!
+//! One search per destination, however many wait for it; it goes on when nobody does.
+
+use super::act::{Act, Membership, Peer, Ticket};
+use super::credits::Turn;
+use super::entry::{self, Entry, Key, Origin, Route};
+use super::lru::Rank;
+use super::routes;
+use super::view::What;
+use super::{EndpointId, Options, Resolver, Timer};
+use crate::address::Address;
+use crate::endpoint::Link;
+use crate::mad::{Groups, Resolve, Way};
+use crate::path::Path;
+use crate::status::Status;
+use doorbell_fabric::time::Time;
+
+/// A search's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SearchId(pub(super) u64);
+
+/// How often somebody known is asked before everybody is.
+const CONFIRMS: u8 = 3;
+/// How often a question is sent in an attempt.
+const ROUNDS: u32 = 3;
+
+/// How far a search is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Confirm { tries: u8 },
+    Address { round: u32 },
+    Route { asked: bool },
+    Probe,
+}
+
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) key: Key,
+    pub(super) stage: Stage,
+    pub(super) started: bool,
+    /// The address that asks.
+    pub(super) source: Address,
+    pub(super) tickets: Vec<Ticket>,
+    /// The path is to be probed.
+    pub(super) verify: bool,
+    /// The path that is to be verified by the administration, and nothing else.
+    pub(super) exact: Option<Box<Path>>,
+    /// What the administration was asked.
+    pub(super) question: Option<Box<Path>>,
+    pub(super) transaction: u64,
+    pub(super) peer: Peer,
+    pub(super) route: Route,
+    pub(super) origin: Origin,
+    /// The owner said that all is as it was.
+    pub(super) confirmed: bool,
+}
+
+impl Resolver {
+    /// Makes a search; [`Resolver::start`] begins it.
+    pub(super) fn begin(&mut self, key: Key, source: Address, verify: bool) -> Result<SearchId, Status> {
+        let (stage, known) = self.first_stage(&key)?;
+        let verify = verify
+            || known
+                .as_ref()
+                .is_some_and(|(_, _, origin)| *origin == Origin::Route);
+        let (peer, route, origin) = known.unwrap_or((Peer::default(), Route::Unknown, Origin::Multicast));
+        let id = self.make_search(Search {
+            key: key.clone(),
+            stage,
+            started: false,
+            source,
+            tickets: Vec::new(),
+            verify,
+            exact: None,
+            question: None,
+            transaction: 0,
+            peer,
+            route,
+            origin,
+            confirmed: false,
+        })?;
+        self.by_key.insert(key, id);
+        Ok(id)
+    }
+
+    pub(super) fn begin_exact(&mut self, key: Key, source: Address, path: Path) -> Result<SearchId, Status> {
+        self.make_search(Search {
+            key,
+            stage: Stage::Route { asked: false },
+            started: false,
+            source,
+            tickets: Vec::new(),
+            verify: false,
+            exact: Some(Box::new(path)),
+            question: None,
+            transaction: 0,
+            peer: Peer::default(),
+            route: Route::Unknown,
+            origin: Origin::Sa,
+            confirmed: false,
+        })
+    }
+
+    fn make_search(&mut self, search: Search) -> Result<SearchId, Status> {
+        if self.searches.len() >= self.options.searches {
+            return Err(Status::NoMemory);
+        }
+        let id = SearchId(self.number());
+        self.searches.insert(id, search);
+        Ok(id)
+    }
+
+    /// Where a search begins, and with what.
+    #[allow(clippy::type_complexity, reason = "three things that are known together")]
+    fn first_stage(&self, key: &Key) -> Result<(Stage, Option<(Peer, Route, Origin)>), Status> {
+        let port = self.port(key.endpoint).ok_or(Status::SourceAddress)?;
+        let asks_sa = routes::asks_sa(&self.options, &port.endpoint);
+        let entry = self.cache.get(key).filter(|entry| entry.is_alive(self.now));
+        let is_static = entry.is_some_and(|entry| entry.origin == Origin::Static);
+        if !is_static && routes::is_far(&port.endpoint, &key.address) {
+            let known = self.beyond(key.endpoint, &key.address);
+            let (peer, route) = known.ok_or(Status::DestinationAddress)?;
+            return Ok((Stage::Probe, Some((peer, route, Origin::Route))));
+        }
+        if let Some(entry) = entry {
+            let known = Some((entry.peer, entry.route.clone(), entry.origin));
+            if entry.confirmed == Time::NEVER || entry.is_confirmed(self.now, self.options.confirm) {
+                let stage = if entry.has_route(self.now) {
+                    Stage::Probe
+                } else {
+                    Stage::Route { asked: false }
+                };
+                return Ok((stage, known));
+            }
+            return Ok((Stage::Confirm { tries: 0 }, known));
+        }
+        let direct = match key.address {
+            Address::Gid(gid) => Some(Peer {
+                gid,
+                ..Peer::default()
+            }),
+            Address::Lid(lid) => Some(Peer {
+                lid,
+                ..Peer::default()
+            }),
+            _ => None,
+        };
+        if let Some(peer) = direct.filter(|_| asks_sa && port.endpoint.link == Link::InfiniBand) {
+            return Ok((
+                Stage::Route { asked: false },
+                Some((peer, Route::Unknown, Origin::Sa)),
+            ));
+        }
+        if port.groups.first().is_none() {
+            return Err(Status::NotConnected);
+        }
+        Ok((Stage::Address { round: 0 }, None))
+    }
+
+    /// Begins a search, if it has not begun.
+    pub(super) fn start(&mut self, id: SearchId) {
+        if let Some(search) = self.searches.get_mut(&id)
+            && !std::mem::replace(&mut search.started, true)
+        {
+            let stage = search.stage;
+            self.enter(id, stage);
+        }
+    }
+
+    pub(super) fn enter(&mut self, id: SearchId, stage: Stage) {
+        let transaction = (self.random)();
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        search.stage = stage;
+        let (old, endpoint) = (search.transaction, search.key.endpoint);
+        self.by_transaction.remove(&old);
+        self.timers.clear(Timer::Search(id));
+        let full = match stage {
+            Stage::Confirm { .. } | Stage::Address { .. } => {
+                search.transaction = transaction;
+                self.by_transaction.insert(transaction, id);
+                match stage {
+                    Stage::Confirm { .. } => {
+                        self.confirm(id);
+                        false
+                    }
+                    _ => !self
+                        .port_mut(endpoint)
+                        .is_some_and(|port| port.resolve.want(id, Turn::First)),
+                }
+            }
+            Stage::Route { .. } => {
+                if search.exact.is_none() && !self.uses_sa(endpoint) {
+                    return self.route_of_group(id);
+                }
+                !self
+                    .port_mut(endpoint)
+                    .is_some_and(|port| port.sa.want(id, Turn::First))
+            }
+            Stage::Probe => {
+                self.probe(id);
+                false
+            }
+        };
+        if full {
+            self.fail(id, Status::NoMemory);
+        }
+    }
+
+    /// A place that was loaded, and nobody to ask for the route: what the port can do is the route.
+    fn route_of_group(&mut self, id: SearchId) {
+        let Some(search) = self.searches.get(&id) else {
+            return;
+        };
+        let Some(port) = self.port(search.key.endpoint) else {
+            return;
+        };
+        let like = Membership::of_port(&port.endpoint);
+        if let Some(search) = self.searches.get_mut(&id) {
+            search.route = Route::Group(like);
+        }
+        self.route_found(id);
+    }
+
+    /// The bytes of a search's question.
+    fn question_of(&self, id: SearchId) -> Option<(Box<[u8; crate::mad::MAD]>, &Search)> {
+        let search = self.searches.get(&id)?;
+        let port = self.port(search.key.endpoint)?;
+        let endpoint = &port.endpoint;
+        let source = Some(&search.source)
+            .filter(|source| endpoint.has(source))
+            .or(endpoint.addresses.first())
+            .cloned()
+            .unwrap_or(Address::Gid(endpoint.gid));
+        let resolve = Resolve {
+            way: Way::Question,
+            transaction: search.transaction,
+            destination: Some(search.key.address.clone()),
+            source: Some(source),
+            groups: port.groups.list(),
+        };
+        Some((Box::new(resolve.bytes()), search))
+    }
+
+    fn subnet_timeout(&self, endpoint: EndpointId) -> u8 {
+        self.port(endpoint).map_or(0, |port| port.endpoint.subnet_timeout)
+    }
+
+    /// Asks who is known whether he still is who he was.
+    fn confirm(&mut self, id: SearchId) {
+        let Some((mad, search)) = self.question_of(id) else {
+            return;
+        };
+        let (endpoint, to) = (search.key.endpoint, search.peer);
+        let background = search.tickets.is_empty();
+        let wait = self.options.lent(self.subnet_timeout(endpoint)) / 2;
+        self.tally.confirmations += 1;
+        self.tally.background += u64::from(background);
+        self.timers.set(Timer::Search(id), self.now + wait);
+        self.acts.push_back(Act::Unicast {
+            endpoint,
+            to,
+            mad,
+            answer: false,
+        });
+    }
+
+    /// Asks somebody who may be the one that is looked for.
+    pub(super) fn try_at(&mut self, id: SearchId, to: Peer) {
+        let looked_for = self
+            .searches
+            .get(&id)
+            .is_some_and(|search| matches!(search.stage, Stage::Address { .. }));
+        if let Some((mad, search)) = self.question_of(id).filter(|_| looked_for) {
+            let endpoint = search.key.endpoint;
+            self.tally.confirmations += 1;
+            self.acts.push_back(Act::Unicast {
+                endpoint,
+                to,
+                mad,
+                answer: false,
+            });
+        }
+    }
+
+    /// The search has a credit for its question to everybody.
+    pub(super) fn ask_all(&mut self, id: SearchId) {
+        let Some((mad, search)) = self.question_of(id) else {
+            return;
+        };
+        let Stage::Address { round } = search.stage else {
+            return;
+        };
+        let (endpoint, transaction) = (search.key.endpoint, search.transaction);
+        let subnet = self.subnet_timeout(endpoint);
+        let (lent, attempt) = (self.options.lent(subnet), self.options.attempt(subnet));
+        let wait = match round % ROUNDS {
+            0 => lent,
+            1 => attempt / 4 - lent,
+            _ => attempt - attempt / 4,
+        };
+        let (soon, until) = (self.now + lent, self.now + wait);
+        let Some(port) = self.port_mut(endpoint) else {
+            return;
+        };
+        let group = port.groups.first();
+        port.resolve.lend(transaction, soon);
+        self.timers.set(Timer::Search(id), until);
+        if round == 0 {
+            self.count(Some(endpoint), |counters| counters.address_queries += 1);
+        }
+        if let Some(group) = group {
+            self.tally.multicasts += 1;
+            self.acts.push_back(Act::Multicast { endpoint, group, mad });
+        }
+    }
+
+    /// Nothing came in time.
+    pub(super) fn search_due(&mut self, id: SearchId) {
+        let rounds = ROUNDS.saturating_mul(self.options.retries.saturating_add(1));
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        match &mut search.stage {
+            Stage::Confirm { tries } if *tries + 1 < CONFIRMS => {
+                *tries += 1;
+                self.confirm(id);
+            }
+            Stage::Confirm { .. } if search.tickets.is_empty() => {
+                let key = search.key.clone();
+                if let Some(entry) = self.cache.get_mut(&key) {
+                    (entry.suspect, entry.watched) = (true, false);
+                }
+                self.drop_search(id);
+            }
+            Stage::Confirm { .. } => self.enter(id, Stage::Address { round: 0 }),
+            Stage::Address { round } if *round + 1 < rounds => {
+                *round += 1;
+                let endpoint = search.key.endpoint;
+                let again = self
+                    .port_mut(endpoint)
+                    .is_some_and(|port| port.resolve.want(id, Turn::Again));
+                if !again {
+                    self.fail(id, Status::NoMemory);
+                }
+            }
+            Stage::Address { .. } | Stage::Route { .. } | Stage::Probe => self.fail(id, Status::TimedOut),
+        }
+    }
+
+    /// The owner of the address is known, and the groups that he named or listed.
+    pub(super) fn address_found(&mut self, id: SearchId, peer: Peer, like: Option<Membership>) {
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        let (key, transaction) = (search.key.clone(), search.transaction);
+        search.confirmed = matches!(search.stage, Stage::Confirm { .. }) && search.peer == peer;
+        search.peer = peer;
+        self.by_transaction.remove(&transaction);
+        if let Some(port) = self.port_mut(key.endpoint) {
+            port.resolve.back(transaction);
+        }
+        let asks_sa = self.uses_sa(key.endpoint);
+        if !asks_sa && like.is_none() {
+            return self.fail(id, Status::DestinationAddress);
+        }
+        self.learn(key.clone(), peer, like, Rank::Newest);
+        let now = self.now;
+        let route = self.cache.get(&key).filter(|entry| entry.has_route(now));
+        let known = route.map(|entry| (entry.route.clone(), entry.origin));
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        match known {
+            Some((route, origin)) => {
+                (search.route, search.origin) = (route, origin);
+                self.route_found(id);
+            }
+            None => self.enter(id, Stage::Route { asked: false }),
+        }
+    }
+
+    /// Remembers where an address is.
+    pub(super) fn learn(&mut self, key: Key, peer: Peer, like: Option<Membership>, rank: Rank) {
+        let now = self.now;
+        let until = Options::until(now, self.options.addr_timeout);
+        let route_until = Options::until(now, self.options.route_timeout);
+        let like = like.filter(|_| !self.uses_sa(key.endpoint));
+        self.refusals.forgive(&key);
+        let set = |entry: &mut Entry| {
+            (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
+            if let Some(like) = like {
+                entry.route_until = route_until;
+                // What a probe has cut stays so, as long as it is the same host.
+                let most = match &entry.route {
+                    Route::Group(before) if before.rate == like.rate => before.mtu.min(like.mtu),
+                    _ => like.mtu,
+                };
+                entry.route = Route::Group(Membership { mtu: most, ..like });
+            }
+        };
+        match self.cache.get_mut(&key) {
+            Some(entry) if matches!(entry.origin, Origin::Static | Origin::Route) => {}
+            Some(entry) if entry.peer == peer => set(entry),
+            old => {
+                let changed = old.is_some();
+                let mut entry = Entry::new(peer, Origin::Multicast, now, until);
+                set(&mut entry);
+                let what = if changed { What::Changed } else { What::Learned };
+                self.tally.changed += u64::from(changed);
+                self.note(what(key.endpoint, key.address.clone(), peer));
+                self.remember(key, entry, rank);
+            }
+        }
+    }
+
+    /// Puts an entry in place.
+    pub(super) fn remember(&mut self, key: Key, entry: Entry, rank: Rank) {
+        if let Some((gone, _)) = self.cache.insert(key, entry, rank) {
+            self.tally.evicted += 1;
+            self.note(What::Evicted(gone.endpoint, gone.address));
+        }
+    }
+
+    /// There is a path: it is remembered, and told to all that wait.
+    pub(super) fn succeed(&mut self, id: SearchId) {
+        let Some(search) = self.searches.get(&id) else {
+            return;
+        };
+        let (now, key) = (self.now, search.key.clone());
+        let (peer, route, origin) = (search.peer, search.route.clone(), search.origin);
+        let (tickets, probed) = (search.tickets.clone(), search.stage == Stage::Probe);
+        self.drop_search(id);
+        let until = Options::until(now, self.options.addr_timeout);
+        let route_until = Options::until(now, self.options.route_timeout);
+        let same = self
+            .cache
+            .get(&key)
+            .is_some_and(|entry| entry.peer.gid == peer.gid && entry.is_alive(now));
+        if !same {
+            let mut entry = Entry::new(peer, origin, now, until);
+            if matches!(origin, Origin::Sa | Origin::Static) && peer.qpn == 0 {
+                // There is nobody to ask: his service was not heard.
+                entry.confirmed = Time::NEVER;
+            }
+            self.remember(key.clone(), entry, Rank::Newest);
+        }
+        let keep_until = matches!(&route, Route::Group(_)) && origin != Origin::Route && !probed;
+        if let Some(entry) = self.cache.touch(&key) {
+            (entry.used, entry.origin) = (now, origin);
+            if origin == Origin::Route {
+                (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
+            }
+            if entry.route != route || !keep_until {
+                entry.route_until = route_until;
+            }
+            (entry.peer, entry.route) = (peer, route.clone());
+        }
+        self.refusals.forgive(&key);
+        for ticket in tickets {
+            let path = self.path_for(ticket, &key, peer, &route);
+            self.end_question(ticket, path);
+        }
+        if let Some(source) = self.first_address(key.endpoint) {
+            self.keep_fresh(&key, &source);
+        }
+    }
+
+    fn first_address(&self, endpoint: EndpointId) -> Option<Address> {
+        let port = self.port(endpoint)?;
+        port.endpoint.addresses.first().cloned()
+    }
+
+    fn path_for(&self, ticket: Ticket, key: &Key, peer: Peer, route: &Route) -> Result<Path, Status> {
+        let waiting = self.questions.get(&ticket).ok_or(Status::Invalid)?;
+        let port = self.port(key.endpoint).ok_or(Status::SourceAddress)?;
+        let path = entry::path(&port.endpoint, &waiting.source, &key.address, peer, route);
+        path.ok_or(Status::NoData)
+    }
+
+    /// There is no path.
+    pub(super) fn fail(&mut self, id: SearchId, status: Status) {
+        let Some(search) = self.searches.get(&id) else {
+            return;
+        };
+        let (key, tickets, stage) = (search.key.clone(), search.tickets.clone(), search.stage);
+        let exact = search.exact.is_some();
+        self.drop_search(id);
+        let lasting = matches!(
+            status,
+            Status::TimedOut | Status::NoData | Status::DestinationAddress
+        );
+        let now = self.now;
+        let still = stage == (Stage::Route { asked: true })
+            && self
+                .cache
+                .get(&key)
+                .is_some_and(|entry| entry.is_alive(now) && entry.has_route(now));
+        if lasting && !exact && !still {
+            let is_static = self
+                .cache
+                .get(&key)
+                .is_some_and(|entry| entry.origin == Origin::Static);
+            if !is_static {
+                self.cache.remove(&key);
+            }
+            let (first, last) = (self.options.refused_first, self.options.refused_last);
+            self.refusals.refuse(now, key.clone(), status, first, last);
+            self.note(What::Refused(key.endpoint, key.address, status));
+        }
+        for ticket in tickets {
+            self.end_question(ticket, Err(status));
+        }
+    }
+
+    /// Ends a search without a word; whoever waits for it is not told.
+    pub(super) fn drop_search(&mut self, id: SearchId) {
+        self.timers.clear(Timer::Search(id));
+        let Some(search) = self.searches.remove(&id) else {
+            return;
+        };
+        self.by_transaction.remove(&search.transaction);
+        if self.by_key.get(&search.key) == Some(&id) {
+            self.by_key.remove(&search.key);
+        }
+        if let Some(port) = self.port_mut(search.key.endpoint) {
+            port.resolve.back(search.transaction);
+            port.sa.back(id.0);
+        }
+    }
+
+    /// Gives credits to those whose turn it is.
+    pub(super) fn pump(&mut self, endpoint: EndpointId) {
+        let now = self.now;
+        let Some(port) = self.port_mut(endpoint) else {
+            return;
+        };
+        port.resolve.collect(now);
+        port.sa.collect(now);
+        port.send.collect(now);
+        while let Some(id) = self.port_mut(endpoint).and_then(|port| port.resolve.next()) {
+            self.ask_all(id);
+        }
+        while let Some(id) = self.port_mut(endpoint).and_then(|port| port.sa.next()) {
+            self.ask_sa(id);
+        }
+        while let Some((to, mad)) = self.port_mut(endpoint).and_then(|port| port.send.next()) {
+            self.send_answer(endpoint, to, mad);
+        }
+        if let Some(port) = self.port(endpoint) {
+            let due = port.credits_due().unwrap_or(Time::NEVER);
+            self.timers.set(Timer::Credits(endpoint), due);
+        }
+    }
+
+    /// The groups that somebody listed or named, as this endpoint sees them.
+    pub(super) fn like(&self, endpoint: EndpointId, groups: &Groups, named: bool) -> Option<Membership> {
+        let port = self.port(endpoint)?;
+        match named {
+            true => port.groups.named(&port.endpoint, groups),
+            false => port.groups.common(&port.endpoint, groups).map(|(_, like)| like),
+        }
+    }
+}
