@@ -7,6 +7,7 @@
 //!   ib_acme, librdmacm ──┐
 //!   client::Client ──────┼─► serve ─► resolver::Resolver ◄─► carrier ◄── multicast, one to one ──► …
 //!   client::Asker ───────┘    wire     ▲     ▲    mad
+//!                                 config     host
 //! ```
 //!
 //! * [`address`]: what is resolved; [`path`]: what it is resolved to; [`status`]: why it was not.
@@ -14,6 +15,7 @@
 //! * [`resolver`]: what resolves, remembers and forgets, without a socket or a clock; [`mad`]: what services say to each
 //!   other; [`sa`]: what a subnet's administration is asked.
 //! * [`wire`]: what clients and the service say; [`serve`]: the service's doors; [`client`]: asking it.
+//! * [`config`]: what is written in files.
 //!
 //! reference: acm.
 #![forbid(unsafe_code)]
@@ -23,6 +25,7 @@ pub mod ask;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod client;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod config;
 pub mod endpoint;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod line;
@@ -33,4 +36,5 @@ pub mod sa;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod serve;
 pub mod status;
+mod waiting;
 pub mod wire;

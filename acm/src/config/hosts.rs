@@ -1,0 +1,101 @@
+//! Addresses that are known from the beginning: a file of lines `address GID`.
+
+use std::io::{self, BufRead};
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::lines::{Warnings, each_line, named, shown};
+use crate::address::{Address, Gid, Name};
+
+/// Entries that are taken, at most.
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// An address, and the GID of the port that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEntry {
+    /// A name or an IP address.
+    pub address: Address,
+    /// The GID.
+    pub gid: Gid,
+}
+
+fn read_entry(line: &str) -> Result<HostEntry, (String, &'static str)> {
+    let mut words = line.split_whitespace();
+    let (Some(address), Some(gid)) = (words.next(), words.next()) else {
+        return Err((
+            "there is no GID and the line is left out".to_owned(),
+            "it takes: address GID",
+        ));
+    };
+    let address = match address.parse::<IpAddr>() {
+        Ok(ip) => ip.into(),
+        Err(_) => Address::Name(Name::new(address).map_err(|error| {
+            let what = format!(
+                "{} is no address ({error}) and the line is left out",
+                shown(address)
+            );
+            (what, "it takes a name or an IP address")
+        })?),
+    };
+    let number = gid
+        .parse::<Gid>()
+        .ok()
+        .filter(|gid| !gid.is_none() && gid.0[0] != 0xff);
+    let gid = number.ok_or_else(|| {
+        let what = format!("{} is no GID of a port and the line is left out", shown(gid));
+        (what, "it takes 16 bytes, written as an IPv6 address is")
+    })?;
+    Ok(HostEntry { address, gid })
+}
+
+/// Reads lines of `address GID`, for as long as there are any. Later lines win.
+///
+/// # Errors
+/// When it cannot be read on.
+pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> io::Result<Vec<HostEntry>> {
+    let (mut entries, file) = (Vec::<HostEntry>::new(), named(file));
+    let mut places = std::collections::HashMap::new();
+    each_line(from, &file, warnings, |number, line, warnings| {
+        match read_entry(line) {
+            Err((what, remedy)) => warnings.push(&file, number, what, remedy),
+            Ok(entry) => match places.get(&entry.address) {
+                Some(&at) => entries[at] = entry,
+                None if entries.len() == ENTRIES_MAX => {
+                    let what =
+                        format!("there are more than {ENTRIES_MAX} addresses and the line is left out");
+                    warnings.push(&file, number, what, "shorten the file");
+                }
+                None => {
+                    places.insert(entry.address.clone(), entries.len());
+                    entries.push(entry);
+                }
+            },
+        }
+    })?;
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ips_have_gids_and_later_lines_win() {
+        let text = "# of a cluster\nnode1 fe80::1\n10.0.0.1 fe80::1\nfd00::1 fe80::1 extra\nNODE1 fe80::2\n";
+        let mut warnings = Warnings::default();
+        let entries = read_hosts(text.as_bytes(), Path::new("hosts"), &mut warnings).unwrap();
+        assert!(warnings.is_empty());
+        assert_eq!(entries.len(), 3);
+        assert_eq!(entries[0].gid.to_string(), "fe80::2");
+        assert_eq!(entries[1].address, Address::V4([10, 0, 0, 1].into()));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_left_out_and_said() {
+        let text = "node1\nnode1 10.0.0.1\nnode1 ::\nnode1 ff15::1\nno,de fe80::1\nnode2 fe80::2\n";
+        let mut warnings = Warnings::default();
+        let entries = read_hosts(text.as_bytes(), Path::new("hosts"), &mut warnings).unwrap();
+        let lines: Vec<u32> = warnings.iter().map(|warning| warning.line).collect();
+        assert_eq!((entries.len(), lines), (1, vec![1, 2, 3, 4, 5]));
+    }
+}

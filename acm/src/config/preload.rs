@@ -1,0 +1,280 @@
+//! What is known before anybody asks, from files: the GIDs of addresses, and the paths to them.
+//!
+//! With routes from the subnet's administration, a resolver has them from here as it would have them by asking.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path;
+
+use super::hosts::{HostEntry, read_hosts};
+use super::lines::Warnings;
+use super::options::Options;
+use super::routes::read_routes;
+use super::values::{AddressPreload, RoutePreload};
+use crate::address::{Address, Gid};
+use crate::endpoint::Endpoint;
+use crate::path::Path;
+
+/// Addresses and paths from files.
+#[derive(Clone, Debug, Default)]
+pub struct Preload {
+    hosts: Vec<HostEntry>,
+    by_address: HashMap<Address, Gid>,
+    paths: Vec<Path>,
+    /// By where it begins and where it ends.
+    by_gid: HashMap<(Gid, Gid), usize>,
+    by_lid: HashMap<(Gid, u16), usize>,
+}
+
+impl Preload {
+    /// A table of these.
+    #[must_use]
+    pub fn new(hosts: Vec<HostEntry>, paths: Vec<Path>) -> Self {
+        let by_address = hosts
+            .iter()
+            .map(|host| (host.address.clone(), host.gid))
+            .collect();
+        let each = || paths.iter().enumerate();
+        let by_gid = each().map(|(at, path)| ((path.sgid, path.dgid), at)).collect();
+        let lids = each().filter(|(_, path)| path.dlid != 0);
+        let by_lid = lids.map(|(at, path)| ((path.sgid, path.dlid), at)).collect();
+        Self {
+            hosts,
+            by_address,
+            paths,
+            by_gid,
+            by_lid,
+        }
+    }
+
+    /// What the options say is to be known from the beginning, as far as it begins at one of these endpoints.
+    ///
+    /// A file that cannot be read is a warning: what else is known is still known.
+    #[must_use]
+    pub fn read(options: &Options, endpoints: &[Endpoint], warnings: &mut Warnings) -> Self {
+        let hosts = match options.addr_preload {
+            AddressPreload::None => Vec::new(),
+            AddressPreload::AcmHosts => open(&options.addr_data_file, warnings, |from, file, warnings| {
+                read_hosts(from, file, warnings)
+            }),
+        };
+        let paths = match options.route_preload {
+            RoutePreload::None => Vec::new(),
+            RoutePreload::OpenSmFullV1 => open(&options.route_data_file, warnings, |from, file, warnings| {
+                read_routes(from, file, endpoints, warnings)
+            }),
+        };
+        Self::new(hosts, paths)
+    }
+
+    /// All addresses, in the order of the file.
+    #[must_use]
+    pub fn hosts(&self) -> &[HostEntry] {
+        &self.hosts
+    }
+
+    /// All paths.
+    #[must_use]
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// The GID of an address.
+    #[must_use]
+    pub fn gid_of(&self, address: &Address) -> Option<Gid> {
+        self.by_address.get(address).copied()
+    }
+
+    /// The path from a GID of this host to an address, by its kind: a GID or a LID as it is, others by their GID.
+    #[must_use]
+    pub fn path_to(&self, sgid: Gid, to: &Address) -> Option<&Path> {
+        let at = match to {
+            Address::Lid(lid) => self.by_lid.get(&(sgid, *lid)),
+            Address::Gid(gid) => self.by_gid.get(&(sgid, *gid)),
+            other => self.by_gid.get(&(sgid, self.gid_of(other)?)),
+        };
+        at.map(|at| &self.paths[*at])
+    }
+
+    /// The path that a question of the subnet's administration asks for: what is zero or none in it is open.
+    ///
+    /// A question without a destination has no answer here.
+    #[must_use]
+    pub fn answer(&self, question: &Path) -> Option<&Path> {
+        let to = match (question.dgid.is_none(), question.dlid) {
+            (false, _) => Address::Gid(question.dgid),
+            (true, 0) => return None,
+            (true, lid) => Address::Lid(lid),
+        };
+        if !question.sgid.is_none() {
+            return self
+                .path_to(question.sgid, &to)
+                .filter(|path| fits(question, path));
+        }
+        self.paths.iter().find(|path| {
+            let ends = match to {
+                Address::Lid(lid) => path.dlid == lid,
+                _ => path.dgid == question.dgid,
+            };
+            ends && fits(question, path)
+        })
+    }
+}
+
+/// Whether a path has all that a question gives.
+fn fits(question: &Path, path: &Path) -> bool {
+    let is = |asked: u16, own: u16| asked == 0 || asked == own;
+    is(question.dlid, path.dlid)
+        && is(question.slid, path.slid)
+        && is(question.pkey & 0x7fff, path.pkey & 0x7fff)
+        && is(question.sl.into(), path.sl.into())
+        && (question.sgid.is_none() || question.sgid == path.sgid)
+        && question.mtu.is_none_or(|mtu| path.mtu == Some(mtu))
+        && question.rate.is_none_or(|rate| path.rate == Some(rate))
+}
+
+fn open<T>(
+    file: &path::Path,
+    warnings: &mut Warnings,
+    read: impl FnOnce(BufReader<File>, &path::Path, &mut Warnings) -> io::Result<Vec<T>>,
+) -> Vec<T> {
+    let plain = File::open(file).and_then(|open| {
+        let plain = open.metadata()?.is_file();
+        plain
+            .then_some(open)
+            .ok_or_else(|| io::Error::other("it is no plain file"))
+    });
+    let done = plain.and_then(|open| read(BufReader::new(open), file, warnings));
+    done.unwrap_or_else(|error| {
+        let what = format!("it cannot be read ({error}) and nothing is known from it");
+        warnings.push(
+            &file.into(),
+            0,
+            what,
+            "name another file, or set its preload to none",
+        );
+        Vec::new()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Name;
+
+    fn gid(last: u8) -> Gid {
+        let mut gid = Gid::NONE;
+        (gid.0[0], gid.0[15]) = (0xfe, last);
+        gid
+    }
+
+    fn table() -> Preload {
+        let path = |to: u8| Path {
+            sgid: gid(1),
+            slid: 1,
+            dgid: gid(to),
+            dlid: to.into(),
+            pkey: 0xffff,
+            ..Path::default()
+        };
+        let name = Address::Name(Name::new("two").unwrap());
+        Preload::new(
+            vec![HostEntry {
+                address: name,
+                gid: gid(2),
+            }],
+            vec![path(2), path(3)],
+        )
+    }
+
+    #[test]
+    fn paths_are_found_by_name_gid_and_lid() {
+        let table = table();
+        let two = Address::Name(Name::new("TWO").unwrap());
+        for to in [two, Address::Gid(gid(2)), Address::Lid(2)] {
+            assert_eq!(table.path_to(gid(1), &to).map(|path| path.dlid), Some(2), "{to}");
+            assert!(table.path_to(gid(9), &to).is_none());
+        }
+        assert!(table.path_to(gid(1), &Address::Lid(4)).is_none());
+    }
+
+    #[test]
+    fn questions_are_answered_by_what_they_give() {
+        let table = table();
+        let ask = |question: Path| table.answer(&question).map(|path| path.dlid);
+        assert_eq!(
+            ask(Path {
+                dgid: gid(3),
+                ..Path::default()
+            }),
+            Some(3)
+        );
+        assert_eq!(
+            ask(Path {
+                dlid: 2,
+                sgid: gid(1),
+                ..Path::default()
+            }),
+            Some(2)
+        );
+        assert_eq!(
+            ask(Path {
+                dlid: 2,
+                slid: 7,
+                ..Path::default()
+            }),
+            None
+        );
+        assert_eq!(
+            ask(Path {
+                dgid: gid(3),
+                dlid: 2,
+                ..Path::default()
+            }),
+            None
+        );
+        assert_eq!(
+            ask(Path {
+                dgid: gid(3),
+                pkey: 0x7fff,
+                ..Path::default()
+            }),
+            Some(3),
+            "members of either kind"
+        );
+        assert_eq!(ask(Path::default()), None, "no destination");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_warning() {
+        let options = Options {
+            addr_preload: AddressPreload::AcmHosts,
+            addr_data_file: "/nowhere/hosts".into(),
+            ..Options::default()
+        };
+        let mut warnings = Warnings::default();
+        let table = Preload::read(&options, &[], &mut warnings);
+        assert!(table.hosts().is_empty());
+        let said = warnings.iter().next().unwrap().to_string();
+        assert!(said.starts_with("/nowhere/hosts: it cannot be read"), "{said}");
+    }
+
+    #[test]
+    fn what_the_options_say_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("hosts");
+        std::fs::write(&file, "one fe80::1\n").unwrap();
+        let options = Options {
+            addr_preload: AddressPreload::AcmHosts,
+            addr_data_file: file,
+            ..Options::default()
+        };
+        let mut warnings = Warnings::default();
+        let table = Preload::read(&options, &[], &mut warnings);
+        assert_eq!(
+            (table.hosts().len(), table.paths().len(), warnings.is_empty()),
+            (1, 0, true)
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! What options are set to: each value with its bounds, read from a word and written as one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::path::{Mtu, Rate};
+
+/// A value that one or two words say.
+pub(super) trait Value: Sized {
+    /// What it would take, for warnings.
+    const TAKES: &'static str;
+
+    /// Reads it.
+    fn read(word: &str) -> Option<Self>;
+
+    /// Writes it, as it is read.
+    fn write(&self) -> String;
+}
+
+/// Makes values of some words each; the first word of each is the one that is written.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident, $takes:literal: $($(#[$what:meta])* $variant:ident = $($word:literal)|+),+) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$what])* $variant),+ }
+
+        impl Value for $name {
+            const TAKES: &'static str = $takes;
+
+            fn read(word: &str) -> Option<Self> {
+                $(if [$($word),+].iter().any(|own| own.eq_ignore_ascii_case(word)) {
+                    return Some(Self::$variant);
+                })+
+                None
+            }
+
+            fn write(&self) -> String {
+                match self { $(Self::$variant => [$($word),+][0]),+ }.to_owned()
+            }
+        }
+    };
+}
+
+words! {
+    /// How addresses of other hosts are found out.
+    AddressProtocol, "acm":
+    /// By asking all of them.
+    Acm = "acm"
+}
+words! {
+    /// How routes to other hosts are found out.
+    RouteProtocol, "sa or acm":
+    /// By asking the subnet's administration.
+    Sa = "sa",
+    /// From the multicast group that both are in.
+    Acm = "acm"
+}
+words! {
+    /// How this host's own addresses are reached from itself.
+    Loopback, "none or local":
+    /// As any other.
+    None = "none",
+    /// They are known from the beginning.
+    Local = "local"
+}
+words! {
+    /// Where clients are listened to.
+    ServerMode, "unix, loop or open":
+    /// At a socket of the file system.
+    Unix = "unix",
+    /// There, and at a TCP port of the loopback.
+    Loop = "loop",
+    /// There, and at a TCP port of all addresses.
+    Open = "open"
+}
+words! {
+    /// What is known of routes before anybody asks.
+    RoutePreload, "none or opensm_full_v1":
+    /// Nothing.
+    None = "none" | "no",
+    /// What OpenSM has written of all paths, version 1.
+    OpenSmFullV1 = "opensm_full_v1"
+}
+words! {
+    /// What is known of addresses before anybody asks.
+    AddressPreload, "none or acm_hosts":
+    /// Nothing.
+    None = "none" | "no",
+    /// A file of addresses and GIDs.
+    AcmHosts = "acm_hosts"
+}
+
+/// A time after which something is forgotten, in minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Minutes(Option<u32>);
+
+impl Minutes {
+    /// It is never forgotten.
+    pub const NEVER: Self = Self(None);
+
+    /// After so many.
+    #[must_use]
+    pub const fn new(minutes: u32) -> Self {
+        Self(Some(minutes))
+    }
+
+    /// As a duration; none for never.
+    ///
+    /// ```
+    /// use doorbell_acm::config::Minutes;
+    /// assert_eq!(Minutes::new(2).duration(), Some(std::time::Duration::from_secs(120)));
+    /// assert_eq!(Minutes::NEVER.duration(), None);
+    /// ```
+    #[must_use]
+    pub fn duration(self) -> Option<Duration> {
+        self.0.map(|minutes| Duration::from_secs(60 * u64::from(minutes)))
+    }
+}
+
+impl Value for Minutes {
+    const TAKES: &'static str = "minutes from 0 to 2147483647, or -1 for never";
+
+    fn read(word: &str) -> Option<Self> {
+        match word.parse::<i32>().ok()? {
+            -1 => Some(Self::NEVER),
+            minutes => u32::try_from(minutes).ok().map(Self::new),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.0
+            .map_or_else(|| "-1".to_owned(), |minutes| minutes.to_string())
+    }
+}
+
+/// How many of something may be under way at a time: 1 to [`Depth::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Depth(u16);
+
+impl Depth {
+    /// The most.
+    pub const MAX: u16 = 16_384;
+
+    /// So many; none when it is 0 or beyond [`Depth::MAX`].
+    #[must_use]
+    pub const fn new(count: u16) -> Option<Self> {
+        if count == 0 || count > Self::MAX {
+            None
+        } else {
+            Some(Self(count))
+        }
+    }
+
+    /// So many, or what of the bounds is nearest.
+    ///
+    /// ```
+    /// use doorbell_acm::config::Depth;
+    /// assert_eq!(Depth::within(0).get(), 1);
+    /// assert_eq!(Depth::within(1 << 30).get(), Depth::MAX);
+    /// ```
+    #[must_use]
+    pub fn within(count: u32) -> Self {
+        Self(count.clamp(1, u32::from(Self::MAX)) as u16)
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Value for Depth {
+    const TAKES: &'static str = "a number from 1 to 16384";
+
+    fn read(word: &str) -> Option<Self> {
+        Self::new(word.parse().ok()?)
+    }
+
+    fn write(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Where what happens is written to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Logging {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Value for Logging {
+    const TAKES: &'static str = "the path of a file, stdout or stderr";
+
+    fn read(word: &str) -> Option<Self> {
+        Some(match word {
+            _ if word.eq_ignore_ascii_case("stdout") => Self::Stdout,
+            _ if word.eq_ignore_ascii_case("stderr") => Self::Stderr,
+            path => Self::File(path.into()),
+        })
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Stdout => "stdout".to_owned(),
+            Self::Stderr => "stderr".to_owned(),
+            Self::File(path) => path.write(),
+        }
+    }
+}
+
+/// Which subnets a back-end serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Prefix {
+    /// Those that no other one does.
+    Default,
+    /// The one with this GID prefix.
+    Of(u64),
+}
+
+impl Value for Prefix {
+    const TAKES: &'static str = "a GID prefix of hexadecimal digits, or default";
+
+    fn read(word: &str) -> Option<Self> {
+        if word.eq_ignore_ascii_case("default") {
+            return Some(Self::Default);
+        }
+        hexadecimal(word).map(Self::Of)
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::Of(prefix) => format!("0x{prefix:016x}"),
+        }
+    }
+}
+
+/// Hexadecimal digits, with or without `0x`.
+pub(super) fn hexadecimal(word: &str) -> Option<u64> {
+    let lower = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
+    let digits = lower.unwrap_or(word);
+    let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// The interfaces by which other hosts are asked and answered. Nothing listens beyond the loopback before others are named.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Interfaces {
+    /// The loopback alone.
+    Loopback,
+    /// All of them.
+    All,
+    /// Those with these names.
+    Named(Vec<String>),
+}
+
+impl Interfaces {
+    /// Whether this one is among them.
+    ///
+    /// ```
+    /// use doorbell_acm::config::Interfaces;
+    /// let two = Interfaces::Named(vec!["eth0".into(), "eth1".into()]);
+    /// assert!(two.has("eth0", false) && !two.has("eth2", false));
+    /// assert!(two.has("lo", true), "this host reaches itself whatever else it reaches");
+    /// ```
+    #[must_use]
+    pub fn has(&self, name: &str, is_loopback: bool) -> bool {
+        is_loopback
+            || match self {
+                Self::Loopback => false,
+                Self::All => true,
+                Self::Named(names) => names.iter().any(|own| own == name),
+            }
+    }
+}
+
+impl Value for Interfaces {
+    const TAKES: &'static str = "lo, all, or names of interfaces with commas between them";
+
+    fn read(word: &str) -> Option<Self> {
+        match word {
+            "lo" => Some(Self::Loopback),
+            _ if word.eq_ignore_ascii_case("all") => Some(Self::All),
+            _ => {
+                let names: Vec<String> = word.split(',').map(str::to_owned).collect();
+                let fits = |name: &String| !name.is_empty() && name.len() < 16 && !name.contains('/');
+                names.iter().all(fits).then_some(Self::Named(names))
+            }
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Loopback => "lo".to_owned(),
+            Self::All => "all".to_owned(),
+            Self::Named(names) => names.join(","),
+        }
+    }
+}
+
+impl Value for bool {
+    const TAKES: &'static str = "yes or no";
+
+    fn read(word: &str) -> Option<Self> {
+        let is = |words: [&str; 3]| words.iter().any(|own| own.eq_ignore_ascii_case(word));
+        if is(["yes", "true", "1"]) {
+            Some(true)
+        } else {
+            is(["no", "false", "0"]).then_some(false)
+        }
+    }
+
+    fn write(&self) -> String {
+        if *self { "yes" } else { "no" }.to_owned()
+    }
+}
+
+impl Value for PathBuf {
+    const TAKES: &'static str = "the path of a file, without spaces";
+
+    fn read(word: &str) -> Option<Self> {
+        Some(word.into())
+    }
+
+    fn write(&self) -> String {
+        self.to_string_lossy().into_owned()
+    }
+}
+
+impl Value for Mtu {
+    const TAKES: &'static str = "256, 512, 1024, 2048 or 4096";
+
+    fn read(word: &str) -> Option<Self> {
+        let bytes = word.parse().ok()?;
+        Self::within(bytes).filter(|mtu| mtu.bytes() == bytes)
+    }
+
+    fn write(&self) -> String {
+        self.bytes().to_string()
+    }
+}
+
+impl Value for Rate {
+    const TAKES: &'static str =
+        "a rate of InfiniBand's in Gb/s (2.5, 5, 10, 14, 20, 25, 28, 30, 40, 50, 56, 60, 80, 100, …)";
+
+    fn read(word: &str) -> Option<Self> {
+        // The original has whole numbers: its 2 is 2.5.
+        let word = if word == "2" { "2.5" } else { word };
+        let all = (0..=u8::MAX).filter_map(Self::of);
+        all.into_iter().find(|rate| rate.write() == word)
+    }
+
+    fn write(&self) -> String {
+        let (whole, rest) = (self.megabits() / 1000, self.megabits() % 1000);
+        if rest == 0 {
+            whole.to_string()
+        } else {
+            format!("{whole}.{}", rest / 100)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_depths_have_bounds() {
+        assert_eq!(Minutes::read("-1"), Some(Minutes::NEVER));
+        assert_eq!(Minutes::read("0"), Some(Minutes::new(0)));
+        for bad in ["-2", "x", "", "3.5", "4294967296"] {
+            assert_eq!(Minutes::read(bad), None, "{bad}");
+        }
+        assert_eq!(Depth::read("16384").map(Depth::get), Some(16384));
+        for bad in ["0", "16385", "-1", "65536"] {
+            assert_eq!(Depth::read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_rates_are_read_by_value() {
+        assert_eq!(Mtu::read("2048").map(Mtu::code), Some(4));
+        assert_eq!(Mtu::read("1500"), None);
+        for (word, code) in [
+            ("2", 2),
+            ("2.5", 2),
+            ("10", 3),
+            ("56", 12),
+            ("100", 16),
+            ("400", 21),
+        ] {
+            assert_eq!(Rate::read(word).map(Rate::code), Some(code), "{word}");
+        }
+        assert_eq!(Rate::read("11"), None);
+        for rate in (0..=u8::MAX).filter_map(Rate::of) {
+            assert_eq!(Rate::read(&rate.write()), Some(rate));
+        }
+    }
+
+    #[test]
+    fn words_are_read_in_any_case_and_written_in_one() {
+        assert_eq!(RoutePreload::read("NO"), Some(RoutePreload::None));
+        assert_eq!(RoutePreload::None.write(), "none");
+        assert_eq!(ServerMode::read("tcp"), None);
+        assert_eq!(bool::read("True"), Some(true));
+        assert_eq!(bool::read("2"), None);
+        assert_eq!(Prefix::read("fe80000000000000"), Some(Prefix::Of(0xfe80 << 48)));
+        assert_eq!(Prefix::read("+1"), None);
+        assert_eq!(Logging::read("STDERR"), Some(Logging::Stderr));
+        assert_eq!(Interfaces::read("eth0,"), None);
+        assert_eq!(Interfaces::read("ALL"), Some(Interfaces::All));
+    }
+}

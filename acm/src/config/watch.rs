@@ -1,0 +1,256 @@
+//! Word of changes to files: inotify(7) on the folders that they are in.
+//!
+//! ```text
+//!   /etc/rdma/ibacm_opts.cfg    an editor writes .ibacm_opts.cfg.swp and renames it  ──►  "look again"
+//!   └ watched                   (a watch on the file itself would be on the old one)
+//! ```
+//!
+//! A file need not be there, nor its folder: then the nearest folder that is there is watched until it is. Whoever waits
+//! with [`Watch::changed`] is told when nothing has happened for [`SETTLE`], so that a file is not read while it is written.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use crate::waiting::registered;
+
+/// For so long nothing has happened when a change is told.
+pub const SETTLE: Duration = Duration::from_millis(50);
+/// How often that is waited for: a file that somebody writes all the time is read all the same.
+const PATIENCE: u32 = 20;
+/// Files that are watched, at most.
+const FILES_MAX: usize = 64;
+/// Events that are taken at a time; what is left makes the descriptor readable at once.
+const EVENTS: u32 = 256;
+
+/// A file, and what of its way there is watched now.
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    /// The folder that is watched: its own, or the nearest above that is there.
+    folder: PathBuf,
+    /// What in it is waited for.
+    name: OsString,
+    number: i32,
+}
+
+/// Hears of changes to files.
+#[derive(Debug)]
+pub struct Watch {
+    descriptor: OwnedFd,
+    files: Vec<Watched>,
+}
+
+impl Watch {
+    /// Watches these files from now on.
+    ///
+    /// # Errors
+    /// When the system refuses, or there are more than 64.
+    pub fn new<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> io::Result<Self> {
+        let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let mut all = Vec::new();
+        for file in files {
+            if all.len() == FILES_MAX {
+                return Err(io::Error::other(format!(
+                    "more than {FILES_MAX} files cannot be watched"
+                )));
+            }
+            all.push(watch(&descriptor, std::path::absolute(file)?)?);
+        }
+        Ok(Self {
+            descriptor,
+            files: all,
+        })
+    }
+
+    /// Takes what came, and tells whether any of the files may have changed; never waits.
+    ///
+    /// # Errors
+    /// When what is there cannot be watched any more.
+    pub fn look(&mut self) -> io::Result<bool> {
+        let (mut any, mut moved) = (false, false);
+        let mut bytes = [std::mem::MaybeUninit::uninit(); 8192];
+        let mut events = Reader::new(&self.descriptor, &mut bytes);
+        for _ in 0..EVENTS {
+            let event = match events.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error.into()),
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                (any, moved) = (true, true);
+                continue;
+            }
+            let gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
+            let own = event.events().intersects(gone);
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            let ours = self.files.iter().filter(|file| file.number == event.wd());
+            for file in ours.filter(|file| own || name == Some(file.name.as_os_str())) {
+                moved |= own || !file.is_there();
+                any = true;
+            }
+        }
+        if moved {
+            self.watch_again()?;
+        }
+        Ok(any)
+    }
+
+    /// Folders have come or gone: the nearest ones are watched now.
+    fn watch_again(&mut self) -> io::Result<()> {
+        for file in &mut self.files {
+            let path = std::mem::take(&mut file.path);
+            *file = watch(&self.descriptor, path)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a file has changed and nothing has happened for [`SETTLE`]; a second at most after the first change.
+    ///
+    /// # Errors
+    /// When what is there cannot be watched any more.
+    pub async fn changed(watch: &mut AsyncFd<Self>) -> io::Result<()> {
+        while !Self::next(watch).await? {}
+        for _ in 0..PATIENCE {
+            match tokio::time::timeout(SETTLE, Self::next(watch)).await {
+                Ok(more) => _ = more?,
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn next(watch: &mut AsyncFd<Self>) -> io::Result<bool> {
+        let mut ready = watch.readable_mut().await?;
+        // First: what comes after the look makes it ready again.
+        ready.clear_ready();
+        let any = ready.get_inner_mut().look()?;
+        // What one look did not take is not told again by itself.
+        Ok(ready.get_inner_mut().look()? || any)
+    }
+
+    /// The same, for tokio to wait for; called in a runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot.
+    pub fn registered(self) -> io::Result<AsyncFd<Self>> {
+        registered(self)
+    }
+}
+
+impl Watched {
+    /// Whether the folder of the file itself is watched.
+    fn is_there(&self) -> bool {
+        self.path.parent() == Some(&self.folder)
+    }
+}
+
+/// Watches the folder of a file, or the nearest one above it that is there.
+fn watch(descriptor: &OwnedFd, path: PathBuf) -> io::Result<Watched> {
+    let what = WatchFlags::CLOSE_WRITE
+        | WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR;
+    let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the name of a file is missing");
+    let mut below = path.as_path();
+    while let (Some(folder), Some(name)) = (below.parent(), below.file_name()) {
+        match inotify::add_watch(descriptor, folder, what) {
+            Ok(number) => {
+                let (folder, name) = (folder.to_owned(), name.to_owned());
+                return Ok(Watched {
+                    path,
+                    folder,
+                    name,
+                    number,
+                });
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => below = folder,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(no_name())
+}
+
+impl AsFd for Watch {
+    /// Readable when there is something to look at.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn writing_renaming_and_removing_are_heard_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("opts");
+        let mut watch = Watch::new([&file]).unwrap();
+        assert!(!watch.look().unwrap());
+        fs::write(folder.path().join("other"), "x").unwrap();
+        assert!(!watch.look().unwrap(), "another file");
+        fs::write(&file, "x").unwrap();
+        assert!(watch.look().unwrap(), "a file that was not there");
+        fs::rename(folder.path().join("other"), &file).unwrap();
+        assert!(watch.look().unwrap(), "an editor's way to write");
+        fs::remove_file(&file).unwrap();
+        assert!(watch.look().unwrap() && !watch.look().unwrap());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_waited_for() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("etc/rdma");
+        let mut watch = Watch::new([folder.join("opts")]).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        assert!(watch.look().unwrap());
+        fs::write(folder.join("opts"), "x").unwrap();
+        assert!(watch.look().unwrap());
+        fs::remove_dir_all(top.path().join("etc")).unwrap();
+        assert!(watch.look().unwrap());
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("opts"), "y").unwrap();
+        assert!(watch.look().unwrap());
+    }
+
+    #[test]
+    fn changes_are_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("opts");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut watch = Watch::new([&file]).unwrap().registered().unwrap();
+            let quiet = tokio::time::timeout(SETTLE, Watch::changed(&mut watch)).await;
+            assert!(quiet.is_err(), "nothing has changed");
+            fs::write(&file, "x").unwrap();
+            let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
+            heard.expect("it is heard").unwrap();
+            let quiet = tokio::time::timeout(SETTLE, Watch::changed(&mut watch)).await;
+            assert!(quiet.is_err(), "it is heard once");
+        });
+    }
+}
