@@ -3,6 +3,7 @@
 mod acme;
 mod common;
 mod hostile;
+mod librdmacm;
 mod many;
 mod original;
 mod served;

@@ -1,14 +1,16 @@
 //! What is served: every question of our own client, over both kinds of socket; files that come and go; who is refused.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
 
 use doorbell_acm::address::Address;
 use doorbell_acm::ask::Whose;
 use doorbell_acm::client::{Client, ClientError, Service};
 use doorbell_acm::path::Path;
-use doorbell_acm::serve::{Count, Reply, ServeError, Server, Settings};
+use doorbell_acm::serve::{Count, Reply, ServeError, Server, Settings, inherited};
 use doorbell_acm::status::Status;
 
 use crate::common::{LONG, Running, at_once, counters, endpoints, name, path_to, settings, v4, with_tcp};
@@ -220,4 +222,49 @@ fn a_client_says_who_is_not_there() {
     let host = "127.0.0.1".to_owned();
     let error = Client::connect(&Service::Tcp { host, port }, LONG).unwrap_err();
     assert!(matches!(error, ClientError::NotRunning { .. }), "{error}");
+}
+
+#[test]
+fn a_service_that_is_started_with_its_socket_serves_through_it() {
+    const NAME: &str = "served::a_service_that_is_started_with_its_socket_serves_through_it";
+    if std::env::var("LISTEN_FDS").is_ok() {
+        return activated();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = settings(folder.path());
+    let socket = UnixListener::bind(&own.places.socket).unwrap();
+    // As systemd does: the socket is descriptor 3, and the process is told that it is meant.
+    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@""#;
+    let child = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .env("ACM_TEST_FOLDER", folder.path())
+        .stdin(OwnedFd::from(socket))
+        .stdout(Stdio::null())
+        .spawn();
+    let mut child = child.unwrap();
+    all_questions(&mut Client::connect(&Service::Unix(own.places.socket.clone()), LONG).unwrap());
+    let alias = Service::of_librdmacm(&own.places);
+    all_questions(&mut Client::connect(&alias, LONG).unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The service of that test: it serves until it is killed, or until it must be too late.
+fn activated() {
+    let variable = |name| std::env::var(name).ok();
+    let pid = variable("LISTEN_PID");
+    assert_eq!(
+        inherited(Some("1"), Some("1")).unwrap().len(),
+        0,
+        "for another process"
+    );
+    assert!(inherited(Some("many"), pid.as_deref()).is_err());
+    let given = inherited(variable("LISTEN_FDS").as_deref(), pid.as_deref()).unwrap();
+    assert_eq!(given.len(), 1);
+    let own = settings(variable("ACM_TEST_FOLDER").unwrap().as_ref());
+    let server = Server::open(&own, given).unwrap();
+    let _running = Running::run(server, own.places, at_once);
+    std::thread::sleep(LONG);
 }

@@ -118,6 +118,17 @@ const PACKAGES: &[Package] = &[
         program: "sshd",
         steps: &["test"],
     },
+    // acm/tests/clients asks as rdma-core's own programs do, and as librdmacm does
+    Package {
+        name: "ibacm",
+        program: "ib_acme",
+        steps: &["test"],
+    },
+    Package {
+        name: "rdmacm-utils",
+        program: "rping",
+        steps: &["test"],
+    },
     Package {
         name: "chromium",
         program: "chromium",
@@ -137,8 +148,8 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Packages whose service listens to everybody from the moment that they are installed, where a systemd runs.
-const LISTENERS: &[&str] = &["openssh-server"];
+/// Packages whose service listens from the moment that they are installed, where a systemd runs.
+const LISTENERS: &[&str] = &["openssh-server", "ibacm"];
 
 /// Whether a package may be installed without being asked for by name.
 fn may_come(name: &str, has_systemd: bool, is_ci: bool) -> bool {
