@@ -4,7 +4,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
@@ -78,12 +77,18 @@ pub(super) fn open_all(
             None => {}
         }
     }
-    if settings.unix && !doors.iter().any(|door| matches!(door, Door::Unix(_))) {
-        let socket = files::socket(&settings.places.socket, settings.mode, made)?;
+    let has = |doors: &[Door], unix| doors.iter().any(|door| matches!(door, Door::Unix(_)) == unix);
+    // Who opened the Unix socket made the link to it, and keeps both when the service ends.
+    if settings.unix && !has(&doors, true) {
+        let places = &settings.places;
+        let socket = files::socket(&places.socket, settings.mode, made)?;
         doors.push(Door::Unix(socket));
+        if settings.librdmacm {
+            files::alias(&places.socket_alias, &places.socket, made)?;
+        }
     }
     if let Some(tcp) = settings.tcp
-        && !doors.iter().any(|door| matches!(door, Door::Tcp(_)))
+        && !has(&doors, false)
     {
         doors.push(Door::Tcp(tcp_door(tcp)?));
     }
@@ -119,38 +124,17 @@ fn tcp_door(tcp: Tcp) -> Result<TcpListener, ServeError> {
     }
 }
 
-/// The files by which the clients find the sockets.
+/// The port file, by which clients find a TCP socket.
 fn announce(settings: &Settings, doors: &[Door], made: &mut Made) -> Result<(), ServeError> {
     let places = &settings.places;
-    let mut port = None;
-    for door in doors {
-        match door {
-            Door::Unix(socket) if settings.librdmacm => {
-                let address = socket.local_addr().ok();
-                let path = address.as_ref().and_then(|address| address.as_pathname());
-                if let Some(path) = path.filter(|path| *path != places.socket_alias) {
-                    files::alias(&places.socket_alias, path, made)?;
-                }
-            }
-            Door::Unix(_) => {}
-            Door::Tcp(_) => port = port.or(door.tcp_address()),
-        }
-    }
-    match port {
-        Some(address) => announce_port(settings, address.port(), made),
+    let Some(address) = doors.iter().find_map(Door::tcp_address) else {
         // librdmacm believes a port file before it looks at the socket.
-        None => {
-            files::forget_port(&places.port, &places.port_alias);
-            Ok(())
-        }
-    }
-}
-
-fn announce_port(settings: &Settings, port: u16, made: &mut Made) -> Result<(), ServeError> {
-    let file: &Path = &settings.places.port;
-    files::port(file, port, made)?;
+        files::forget_port(&places.port, &places.port_alias);
+        return Ok(());
+    };
+    files::port(&places.port, address.port(), made)?;
     if settings.librdmacm {
-        files::alias(&settings.places.port_alias, file, made)?;
+        files::alias(&places.port_alias, &places.port, made)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -66,7 +67,7 @@ pub(super) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
     match bind(&socket, &address) {
         Ok(()) => made.note(path)?,
         // Somebody was quicker.
-        Err(rustix::io::Errno::ADDRINUSE) => {
+        Err(Errno::ADDRINUSE) => {
             return Err(ServeError::InUse {
                 path: path.to_owned(),
             });
@@ -79,9 +80,17 @@ pub(super) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
     Ok(socket.into())
 }
 
-/// A symbolic link to `target`; one that is there, or the socket of a service which is dead, is replaced.
+/// A symbolic link to `target`; one that is there, or the socket of a service which is dead, is replaced. One that leads
+/// to another service which lives is not.
 pub(super) fn alias(link: &Path, target: &Path, made: &mut Made) -> Result<(), ServeError> {
     match fs::symlink_metadata(link) {
+        Ok(found)
+            if found.is_symlink() && fs::read_link(link).is_ok_and(|old| old != target) && !is_dead(link) =>
+        {
+            return Err(ServeError::InUse {
+                path: link.to_owned(),
+            });
+        }
         Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(failed("replace", link))?,
         _ => clear_socket(link, "symbolic link")?,
     }
@@ -142,5 +151,5 @@ fn is_dead(path: &Path) -> bool {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)
     };
-    knock() == Err(rustix::io::Errno::CONNREFUSED)
+    matches!(knock(), Err(Errno::CONNREFUSED | Errno::NOENT))
 }

@@ -82,7 +82,8 @@ struct House<B> {
 
 impl Server {
     /// Opens what the settings say; `given` are sockets that somebody else opened for it ([`inherited`]). A given Unix
-    /// or TCP socket takes the place of that which it would open itself.
+    /// or TCP socket takes the place of that which it would open itself; the files of a given Unix socket, and the link
+    /// to it, belong to whoever opened it.
     ///
     /// As many descriptors as the system allows are made usable, since every client needs one.
     ///

@@ -3,6 +3,7 @@
 //!
 //! | module | who is attacked | what must hold |
 //! |---|---|---|
+//! | [`acm_client`] | clients and the service of address resolution, by each other | messages are the same in any pieces; what is understood is written as it was read |
 //! | [`btl_frames`] | two BTLs whose frames carry MACs, by somebody on the way | each message arrives once, whole, and only if it was sent; in the end all do |
 //! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or told |
 //! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
@@ -21,6 +22,7 @@
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 
+pub mod acm_client;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;

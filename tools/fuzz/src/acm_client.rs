@@ -1,0 +1,153 @@
+//! What a client and a service of address resolution say to each other, by either: whatever the pieces in which it comes,
+//! it is the same messages or the same fault; what is understood is written as it was read; every question that is none
+//! has its status; nothing that a service says can be a terminal's command.
+
+use doorbell_acm::address::Address;
+use doorbell_acm::ask::{Found, Question, Whose};
+use doorbell_acm::path::{Path, PathRecord};
+use doorbell_acm::status::Status;
+use doorbell_acm::wire::{
+    ANSWER_MAX, Nonsense, Pieces, QUESTION_MAX, Refused, Told, answer, question, request, tid_of, told,
+};
+
+/// Reads the input as what a client sends, or as what a service answers.
+pub fn run(input: &[u8]) {
+    let Some((&choice, bytes)) = input.split_first() else {
+        return;
+    };
+    let (most, step) = match choice & 1 {
+        0 => (QUESTION_MAX, usize::from(choice >> 1).max(1)),
+        _ => (ANSWER_MAX, usize::from(choice >> 4).max(1)),
+    };
+    let (messages, fault) = split(bytes, bytes.len().max(1), most);
+    assert_eq!((&messages, fault), (&split(bytes, step, most).0, split(bytes, step, most).1));
+    assert!(messages.iter().all(|message| (16..=most).contains(&message.len())));
+    for message in &messages {
+        match choice & 1 {
+            0 => asked(message),
+            _ => answered(&asks(choice >> 1 & 7), message),
+        }
+    }
+}
+
+/// All messages of a stream that comes in pieces of `step` bytes, and what ended it.
+fn split(bytes: &[u8], step: usize, most: usize) -> (Vec<Vec<u8>>, Option<Nonsense>) {
+    let (mut pieces, mut messages) = (Pieces::new(most), Vec::new());
+    for piece in bytes.chunks(step) {
+        pieces.take(piece);
+        loop {
+            match pieces.next() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(nonsense) => {
+                    assert_eq!(pieces.next(), Err(nonsense), "it goes on after a fault");
+                    return (messages, Some(nonsense));
+                }
+            }
+        }
+    }
+    (messages, None)
+}
+
+/// One message to the service.
+fn asked(message: &[u8]) {
+    match question(message) {
+        Ok((head, asks)) => {
+            let bytes = request(&asks, head.tid());
+            assert!(bytes.len() <= QUESTION_MAX);
+            let (again, same) = question(&bytes).expect("it was understood before");
+            assert_eq!((again.tid(), again.op(), &same), (head.tid(), head.op(), &asks));
+            for status in Status::ALL {
+                let refusal = answer(&head, &Err(status));
+                assert_eq!(told(&asks, head.tid(), &refusal), Ok(Err(status)));
+            }
+            let path = some_path(&asks);
+            let source = source_of(&asks);
+            let found = answer(
+                &head,
+                &Ok(Found::Path {
+                    path: Box::new(path.clone()),
+                    source: source.clone(),
+                }),
+            );
+            let heard = told(&asks, head.tid(), &found);
+            match asks {
+                Question::Resolve { .. } => {
+                    let path = Box::new(path);
+                    assert_eq!(heard, Ok(Ok(Told::Path { path, source })));
+                }
+                Question::Path { .. } => assert!(matches!(heard, Ok(Ok(Told::Path { .. })))),
+                _ => assert_eq!(heard, Ok(Err(Status::Invalid))),
+            }
+        }
+        Err(Refused::Answer(head, status)) => {
+            let refusal = answer(&head, &Err(status));
+            assert_eq!((refusal.len(), refusal[2]), (16, status.code()));
+            assert_eq!(tid_of(&refusal), Ok(head.tid()));
+        }
+        Err(Refused::Drop(nonsense)) => panic!("a whole message, and yet {nonsense}"),
+    }
+}
+
+/// A path that the client itself wrote, where it wrote one.
+fn some_path(question: &Question) -> Path {
+    match question {
+        Question::Path { path, .. } => path.clone(),
+        _ => Path::default(),
+    }
+}
+
+fn source_of(question: &Question) -> Option<Address> {
+    match question {
+        Question::Resolve { source, .. } => source.clone(),
+        _ => None,
+    }
+}
+
+/// What a client may have asked.
+fn asks(choice: u8) -> Question {
+    match choice {
+        0 | 1 => Question::Resolve {
+            source: None,
+            destination: Address::V4([10, 0, 0, 1].into()),
+            no_delay: choice == 1,
+        },
+        2 | 3 => Question::Path {
+            path: Path::default(),
+            verify: choice == 3,
+        },
+        4 => Question::Counters(Whose::Service),
+        5 => Question::Counters(Whose::Index(1)),
+        _ => Question::Endpoint { port: 1, index: 1 },
+    }
+}
+
+/// One message to a client.
+fn answered(asks: &Question, message: &[u8]) {
+    let Ok(tid) = tid_of(message) else {
+        assert!(told(asks, 0, message).is_err(), "it is no answer");
+        return;
+    };
+    assert!(told(asks, tid ^ 1, message).is_err(), "it answers another question");
+    match told(asks, tid, message) {
+        Ok(Ok(Told::Path { path, .. })) => {
+            assert_eq!(Path::from(&PathRecord::from(&*path)), *path);
+        }
+        Ok(Ok(Told::Counters(counters))) => {
+            let bytes: Vec<u8> = counters.in_order().iter().flat_map(|count| count.to_be_bytes()).collect();
+            assert_eq!(message.get(16..72), Some(&bytes[..]));
+        }
+        Ok(Ok(Told::Endpoint(report))) => {
+            assert!(report.addresses.len() <= ANSWER_MAX / 64);
+            let texts = report.addresses.iter().chain([&report.provider]);
+            for text in texts {
+                assert!(text.len() <= 3 * 64 && !text.contains(char::is_control), "{text:?}");
+            }
+        }
+        Ok(Err(status)) => assert_eq!(message[2], status.code()),
+        Err(reason) => {
+            let text = reason.to_string();
+            assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
+        }
+    }
+}
