@@ -352,7 +352,6 @@ mod tests {
             (1, 3, Malformed::Version),
             (2, 9, Malformed::Version),
             (3, 2, Malformed::Method),
-            (3, 0x81, Malformed::Method),
             (6, 0x80, Malformed::Method),
             (7, 2, Malformed::Method),
             (16, 0, Malformed::Destination),
@@ -367,12 +366,7 @@ mod tests {
         for (at, byte, reason) in cases {
             let mut bad = good;
             bad[at] = byte;
-            // A response keeps its ACK apart from its method: both are judged together.
             let read = Resolve::read(&bad);
-            if (at, byte) == (3, 0x81) {
-                assert!(matches!(read.map(|read| read.way), Ok(Way::Answer { status: 0 })));
-                continue;
-            }
             assert_eq!(read, Err(reason), "byte {at} is {byte}");
         }
     }
@@ -390,7 +384,10 @@ mod tests {
             let mut bytes = bytes;
             if fixed {
                 bytes[..8].copy_from_slice(&[1, 0x2c, 1, 1, 0, 0, 0, 1]);
-                bytes[16..24].copy_from_slice(&[bytes[16] % 6, 64, bytes[18] % 6, 64, bytes[20] % 8, 0, 0, 0]);
+                for (at, bound) in [(16, 6), (18, 6), (20, 8)] {
+                    bytes[at] %= bound;
+                }
+                (bytes[17], bytes[19]) = (64, 64);
             }
             if let Ok(read) = Resolve::read(&bytes) {
                 prop_assert_eq!(Resolve::read(&read.bytes()), Ok(read));

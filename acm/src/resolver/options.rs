@@ -86,9 +86,9 @@ pub struct Options {
     pub watched: usize,
     /// How long after its last use an address is confirmed in the background: 30 s.
     pub watch: Duration,
-    /// How long it is remembered that nobody answered: 500 ms at first, and twice as long each time;
+    /// How long it is remembered that nobody answered: 250 ms at first, and twice as long each time;
     pub refused_first: Duration,
-    /// up to this: 1.5 s. Who comes back is so found within two seconds; where that may take longer, a longer time
+    /// up to this: 1 s. Who comes back is so found within two seconds; where that may take longer, a longer time
     /// spares the network some questions.
     pub refused_last: Duration,
     /// How long a probe may take: 1 s.
@@ -129,8 +129,8 @@ impl Default for Options {
             confirm: Duration::from_secs(1),
             watched: 64,
             watch: Duration::from_secs(30),
-            refused_first: Duration::from_millis(500),
-            refused_last: Duration::from_millis(1500),
+            refused_first: Duration::from_millis(250),
+            refused_last: Duration::from_millis(1000),
             probe: Duration::from_secs(1),
             entries: 65_536,
             searches: 4096,
@@ -167,7 +167,7 @@ impl Options {
     }
 
     /// How long a credit is lent for a question that is not answered: a sixteenth of an attempt. The question is
-    /// repeated then, and again after a quarter, so that one loss costs no whole attempt.
+    /// repeated then, and after each quarter, so that a loss costs no whole attempt.
     #[must_use]
     pub fn lent(&self, subnet_timeout: u8) -> Duration {
         self.attempt(subnet_timeout) / 16

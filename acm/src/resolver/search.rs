@@ -35,7 +35,7 @@ pub(super) struct SearchId(pub(super) u64);
 /// How often somebody known is asked before everybody is.
 const CONFIRMS: u8 = 3;
 /// How often a question is sent in an attempt.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
 
 /// How far a search is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,7 +311,7 @@ impl Resolver {
         let wait = match round % ROUNDS {
             0 => lent,
             1 => attempt / 4 - lent,
-            _ => attempt - attempt / 4,
+            _ => attempt / 4,
         };
         let (soon, until) = (self.now + lent, self.now + wait);
         let Some(port) = self.port_mut(endpoint) else {
