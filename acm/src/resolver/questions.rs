@@ -197,9 +197,11 @@ impl Resolver {
         let question = sa::question(&port.endpoint, path);
         let key = self.key(endpoint, asked.destination.clone());
         let room = self.questions.len() < self.options.questions;
-        let begun = room
-            .then(|| self.begin_exact(key, asked.source.clone(), question))
-            .unwrap_or(Err(Status::NoMemory));
+        let begun = if room {
+            self.begin_exact(key, asked.source.clone(), question)
+        } else {
+            Err(Status::NoMemory)
+        };
         match begun {
             Ok(search) => self.wait(ticket, search, asked.clone()),
             Err(status) => self.refused(ticket, Some(endpoint), status),

@@ -260,7 +260,8 @@ impl World {
         let node = &mut self.nodes[at];
         node.resolver.host(now, vec![endpoint]);
         node.id = node.resolver.endpoints().next().expect("it has one").0;
-        self.whole_since = now;
+        let apart = self.nodes.iter().any(|node| node.side != 0);
+        self.whole_since = if apart { Time::NEVER } else { now };
         self.carry(at);
     }
 
@@ -279,7 +280,8 @@ impl World {
     pub(crate) fn cut(&mut self, at: usize) {
         self.nodes[at].side ^= 1;
         self.score.partitions += 1;
-        self.whole_since = Time::NEVER;
+        let apart = self.nodes.iter().any(|node| node.side != 0);
+        self.whole_since = if apart { Time::NEVER } else { self.now };
     }
 
     pub(crate) fn heal(&mut self) {
@@ -555,10 +557,6 @@ impl World {
         memory.max().unwrap_or(0)
     }
 
-    pub(crate) fn resolver_of(&self, at: usize) -> &Resolver {
-        &self.nodes[at].resolver
-    }
-
     pub(crate) fn waiting(&self) -> usize {
         self.open.len()
     }
@@ -598,6 +596,13 @@ pub(crate) fn story(world: &mut World, seed: u64) {
             0 => world.restart(pick(&mut dice)),
             1 => world.renumber(pick(&mut dice)),
             2 => world.cut(pick(&mut dice)),
+            // Nobody hears where he is now.
+            6 => {
+                let alone = pick(&mut dice);
+                world.cut(alone);
+                world.run(Duration::from_millis(50));
+                world.renumber(alone);
+            }
             3..6 => world.heal(),
             _ => {}
         }

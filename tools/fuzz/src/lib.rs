@@ -19,10 +19,12 @@
 //! | [`xdp_receive`] | the receiving half of an xdp rail, by its kernel | no chunk is lost or comes twice; no frame is shown that was not sent |
 //! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; nobody writes what is another's |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
+//! | [`acm_mad`] | a resolver of addresses, by everybody on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 
 pub mod acm_client;
+pub mod acm_mad;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;
