@@ -60,6 +60,7 @@ pub(super) struct Entry {
     pub(super) learned: Time,
     /// When the owner was heard; [`Time::NEVER`] where there is nobody to ask.
     pub(super) confirmed: Time,
+    /// When it was told; [`Time::ZERO`] for never.
     pub(super) used: Time,
     pub(super) address_until: Time,
     pub(super) route_until: Time,
@@ -78,7 +79,7 @@ impl Entry {
             suspect: false,
             learned: now,
             confirmed: now,
-            used: now,
+            used: Time::ZERO,
             address_until: until,
             route_until: Time::ZERO,
         }

@@ -7,10 +7,12 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::time::Time;
+
 use super::Resolver;
 use super::act::{Act, EndpointId, Peer, Sender};
 use super::credits::Turn;
-use super::entry::Key;
+use super::entry::{Key, Origin};
 use super::lru::Rank;
 use super::search::Stage;
 use super::view::What;
@@ -86,6 +88,7 @@ impl Resolver {
             }
             return;
         }
+        self.moved(endpoint, from);
         let near = self.port(endpoint).is_some_and(|port| {
             port.endpoint.link == Link::InfiniBand || source.ip().is_none_or(|ip| port.endpoint.is_near(ip))
         });
@@ -111,11 +114,21 @@ impl Resolver {
         }
     }
 
+    /// A port has another LID than the administration said: it is asked again.
+    fn moved(&mut self, endpoint: EndpointId, from: Peer) {
+        let key = self.key(endpoint, Address::Gid(from.gid));
+        let entry = self.cache.get(&key);
+        if entry.is_some_and(|entry| entry.origin == Origin::Sa && entry.peer.lid != from.lid) {
+            self.cache.remove(&key);
+        }
+    }
+
     /// It may be an old question that somebody kept: the owner is asked before anything is told.
     fn suspect(&mut self, key: &Key, from: Peer, search: Option<super::search::SearchId>) {
         self.refusals.forgive(key);
         if let Some(entry) = self.cache.get_mut(key)
             && entry.peer != from
+            && entry.confirmed != Time::NEVER
         {
             entry.suspect = true;
         }
@@ -137,8 +150,12 @@ impl Resolver {
             (Some(_), None) => false,
             (None, _) => true,
         };
+        let infiniband = self
+            .port(endpoint)
+            .is_some_and(|port| port.endpoint.link == Link::InfiniBand);
         let who = match search.stage {
-            Stage::Confirm { .. } => search.peer.gid == from.gid && search.peer.lid == from.lid,
+            // Without InfiniBand a host may talk from any of its addresses.
+            Stage::Confirm { .. } if infiniband => search.peer.gid == from.gid && search.peer.lid == from.lid,
             _ => true,
         };
         if search.key.endpoint != endpoint || !about || !who {

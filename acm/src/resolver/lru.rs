@@ -52,6 +52,16 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.places.len()
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.most
+    }
+
+    /// What goes next.
+    pub(super) fn oldest(&self) -> Option<&V> {
+        let slot = self.slots.get(self.oldest as usize)?.as_ref()?;
+        Some(&slot.value)
+    }
+
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         let at = *self.places.get(key)?;
         self.slots[at as usize].as_ref().map(|slot| &slot.value)

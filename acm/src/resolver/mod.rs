@@ -201,11 +201,15 @@ impl Resolver {
     /// group is taken to be what its name says.
     pub fn joined(&mut self, now: Time, endpoint: EndpointId, group: Gid, like: Option<Membership>) {
         self.at(now);
+        let first = self.port(endpoint).and_then(|port| port.groups.first());
         if let Some(port) = self.port_mut(endpoint) {
             port.groups.joined(group, like);
         }
-        if like.is_none() {
-            self.note(What::NotJoined(endpoint, group));
+        match like {
+            None => self.note(What::NotJoined(endpoint, group)),
+            // What was said before, nobody heard.
+            Some(_) if first == Some(group) => self.announce(endpoint),
+            Some(_) => {}
         }
         self.settle();
     }

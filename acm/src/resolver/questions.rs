@@ -13,7 +13,7 @@ use super::options::LoopbackProtocol;
 use super::routes;
 use super::search::{SearchId, Stage};
 use super::{Resolver, Timer};
-use crate::address::{Address, Gid};
+use crate::address::Address;
 use crate::ask::{Answer, Counters, Found, Question, Whose};
 use crate::endpoint::{Endpoint, Link};
 use crate::path::Path;
@@ -123,12 +123,13 @@ impl Resolver {
             (true, 0) => return Err(Status::DestinationAddress),
             (true, lid) => Address::Lid(lid),
         };
-        let source = match path.sgid.is_none() {
-            false => Address::Gid(path.sgid),
-            true => Address::Lid(path.slid),
-        };
+        let source = [Address::Gid(path.sgid), Address::Lid(path.slid)];
+        let mut owned = source
+            .into_iter()
+            .filter_map(|own| Some((self.owner(&own)?, own)));
+        let (endpoint, source) = owned.next().ok_or(Status::SourceAddress)?;
         Ok(Asked {
-            endpoint: self.owner(&source).ok_or(Status::SourceAddress)?,
+            endpoint,
             source,
             chosen: false,
             destination,
@@ -173,9 +174,11 @@ impl Resolver {
             return self.answer(ticket, found(path, &asked.source, asked.chosen));
         }
         if asked.no_delay {
-            if !self.by_key.contains_key(&key) {
-                // Without room, it is looked for when somebody asks again.
-                let _ = self.begin(key, asked.source, false);
+            // Without room, it is looked for when somebody asks again.
+            if !self.by_key.contains_key(&key)
+                && let Ok(id) = self.begin(key, asked.source, false)
+            {
+                self.start(id);
             }
             return self.refused(ticket, Some(endpoint), Status::NoData);
         }
@@ -371,7 +374,6 @@ impl Resolver {
 }
 
 fn found(path: Path, source: &Address, chosen: bool) -> Answer {
-    debug_assert!(!path.dgid.is_none() || path.dlid != 0 || path.sgid == Gid::NONE);
     Ok(Found::Path {
         path: Box::new(path),
         source: chosen.then(|| source.clone()),

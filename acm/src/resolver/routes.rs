@@ -120,7 +120,7 @@ impl Resolver {
                     search.origin = Origin::Sa;
                 }
                 search.peer.lid = path.dlid;
-                search.route = Route::Told(Box::new(path));
+                (search.route, search.fresh) = (Route::Told(Box::new(path)), true);
                 self.route_found(id);
             }
             Err(why) => self.fail(
@@ -139,8 +139,8 @@ impl Resolver {
         let Some(search) = self.searches.get(&id) else {
             return;
         };
-        let fresh = self.options.verify && !search.confirmed;
-        if search.verify || fresh {
+        let doubted = self.options.verify && !search.confirmed;
+        if search.verify || doubted {
             self.enter(id, Stage::Probe);
         } else {
             self.succeed(id);

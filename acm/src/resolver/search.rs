@@ -66,6 +66,8 @@ pub(super) struct Search {
     pub(super) origin: Origin,
     /// The owner said that all is as it was.
     pub(super) confirmed: bool,
+    /// The route was told just now.
+    pub(super) fresh: bool,
 }
 
 impl Resolver {
@@ -91,6 +93,7 @@ impl Resolver {
             route,
             origin,
             confirmed: false,
+            fresh: false,
         })?;
         self.by_key.insert(key, id);
         Ok(id)
@@ -111,6 +114,7 @@ impl Resolver {
             route: Route::Unknown,
             origin: Origin::Sa,
             confirmed: false,
+            fresh: false,
         })
     }
 
@@ -231,7 +235,7 @@ impl Resolver {
         };
         let like = Membership::of_port(&port.endpoint);
         if let Some(search) = self.searches.get_mut(&id) {
-            search.route = Route::Group(like);
+            (search.route, search.fresh) = (Route::Group(like), true);
         }
         self.route_found(id);
     }
@@ -430,6 +434,10 @@ impl Resolver {
 
     /// Puts an entry in place.
     pub(super) fn remember(&mut self, key: Key, entry: Entry, rank: Rank) {
+        let used = |entry: &Entry| entry.used > Time::ZERO;
+        if rank == Rank::Oldest && self.cache.is_full() && self.cache.oldest().is_some_and(used) {
+            return;
+        }
         if let Some((gone, _)) = self.cache.insert(key, entry, rank) {
             self.tally.evicted += 1;
             self.note(What::Evicted(gone.endpoint, gone.address));
@@ -443,7 +451,7 @@ impl Resolver {
         };
         let (now, key) = (self.now, search.key.clone());
         let (peer, route, origin) = (search.peer, search.route.clone(), search.origin);
-        let (tickets, probed) = (search.tickets.clone(), search.stage == Stage::Probe);
+        let (tickets, fresh) = (search.tickets.clone(), search.fresh || origin == Origin::Route);
         self.drop_search(id);
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
@@ -459,13 +467,17 @@ impl Resolver {
             }
             self.remember(key.clone(), entry, Rank::Newest);
         }
-        let keep_until = matches!(&route, Route::Group(_)) && origin != Origin::Route && !probed;
-        if let Some(entry) = self.cache.touch(&key) {
-            (entry.used, entry.origin) = (now, origin);
+        // What nobody waited for was not used by that.
+        let wanted = !tickets.is_empty();
+        if wanted && let Some(entry) = self.cache.touch(&key) {
+            entry.used = now;
+        }
+        if let Some(entry) = self.cache.get_mut(&key) {
+            entry.origin = origin;
             if origin == Origin::Route {
                 (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
             }
-            if entry.route != route || !keep_until {
+            if fresh {
                 entry.route_until = route_until;
             }
             (entry.peer, entry.route) = (peer, route.clone());
@@ -475,7 +487,7 @@ impl Resolver {
             let path = self.path_for(ticket, &key, peer, &route);
             self.end_question(ticket, path);
         }
-        if let Some(source) = self.first_address(key.endpoint) {
+        if wanted && let Some(source) = self.first_address(key.endpoint) {
             self.keep_fresh(&key, &source);
         }
     }

@@ -25,3 +25,718 @@ pub(crate) fn endpoint(name: &str, n: u8) -> Endpoint {
         networks: vec![Network { ip, prefix: 24 }],
     }
 }
+
+use std::time::Duration;
+
+use crate::ask::{Answer, Found, Whose};
+use crate::mad::{Group, Groups, Resolve, Way};
+use crate::path::Path;
+use crate::status::Status;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A resolver with its clock.
+struct Host {
+    resolver: Resolver,
+    now: Time,
+    qpn: u32,
+    acts: Vec<Act>,
+}
+
+impl Host {
+    fn new(name: &str, n: u8, options: Options) -> Self {
+        Self::with(vec![endpoint(name, n)], options)
+    }
+
+    fn with(endpoints: Vec<Endpoint>, options: Options) -> Self {
+        let mut number = 0;
+        let random = Box::new(move || {
+            number += 1;
+            number
+        });
+        let mut host = Self {
+            resolver: Resolver::new(options, Time::ZERO, random),
+            now: Time::ZERO,
+            qpn: 7,
+            acts: Vec::new(),
+        };
+        host.resolver.host(Time::ZERO, endpoints);
+        host.pass(Duration::from_secs(2));
+        host.acts.clear();
+        host
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(due) = self.resolver.next_deadline().filter(|due| *due <= end) {
+            self.now = due;
+            self.resolver.tick(due);
+            self.collect();
+        }
+        self.now = end;
+        self.resolver.tick(end);
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        while let Some(act) = self.resolver.pop_act() {
+            self.acts.push(act);
+        }
+    }
+
+    fn ask(&mut self, ticket: Ticket, question: &Question) -> Option<Answer> {
+        self.resolver
+            .ask(self.now, ticket, question, Some([10, 0, 0, 1].into()));
+        self.collect();
+        self.answer(ticket)
+    }
+
+    fn resolve(&mut self, ticket: Ticket, to: &Address) -> Option<Answer> {
+        self.ask(ticket, &to_address(to))
+    }
+
+    /// The answer that was told; it is told once.
+    fn answer(&mut self, wanted: Ticket) -> Option<Answer> {
+        let is_it = |act: &Act| matches!(act, Act::Answer { ticket, .. } if *ticket == wanted);
+        let mut told: Vec<Act> = self.acts.extract_if(.., |act| is_it(act)).collect();
+        assert!(told.len() <= 1);
+        match told.pop() {
+            Some(Act::Answer { answer, .. }) => Some(answer),
+            _ => None,
+        }
+    }
+
+    fn sender(&self) -> Sender {
+        let (_, endpoint) = self.resolver.endpoints().next().expect("one");
+        Sender {
+            gid: endpoint.gid,
+            lid: endpoint.lid,
+            qpn: self.qpn,
+            trusted: true,
+        }
+    }
+
+    fn hear(&mut self, from: Sender, mad: &[u8]) {
+        self.resolver.hear(self.now, EndpointId(1), from, mad);
+        self.collect();
+    }
+
+    /// What it said, to all or to one.
+    fn said(&mut self) -> Vec<Resolve> {
+        let is_said = |act: &mut Act| matches!(act, Act::Multicast { .. } | Act::Unicast { .. });
+        let said: Vec<Act> = self.acts.extract_if(.., is_said).collect();
+        let read = |act| match act {
+            Act::Multicast { mad, .. } | Act::Unicast { mad, .. } => Resolve::read(&mad[..]).expect("valid"),
+            other => panic!("{other:?}"),
+        };
+        said.into_iter().map(read).collect()
+    }
+
+    /// Both say what they have to say, until there is nothing left.
+    fn talk(&mut self, other: &mut Self) {
+        loop {
+            let (one, two) = (self.said(), other.said());
+            for host in [&mut *self, &mut *other] {
+                host.resolver.sent(host.now, EndpointId(1));
+                host.collect();
+            }
+            if one.is_empty() && two.is_empty() {
+                return;
+            }
+            let (me, him) = (self.sender(), other.sender());
+            one.iter().for_each(|said| other.hear(me, &said.bytes()));
+            two.iter().for_each(|said| self.hear(him, &said.bytes()));
+        }
+    }
+
+    fn state(&self, of: &Address) -> Option<State> {
+        let all = self.resolver.snapshot();
+        all.iter()
+            .find(|known| known.destination == *of)
+            .map(|known| known.state)
+    }
+}
+
+fn name(text: &str) -> Address {
+    Address::Name(Name::new(text).expect("a name"))
+}
+
+fn ip(n: u8) -> Address {
+    Address::V4([10, 0, 0, n].into())
+}
+
+fn to_address(to: &Address) -> Question {
+    Question::Resolve {
+        source: Some(ip(1)),
+        destination: to.clone(),
+        no_delay: false,
+    }
+}
+
+fn path_of(answer: Option<Answer>) -> Path {
+    match answer {
+        Some(Ok(Found::Path { path, .. })) => *path,
+        other => panic!("no path: {other:?}"),
+    }
+}
+
+fn pair(options: &Options) -> (Host, Host) {
+    (
+        Host::new("a", 1, options.clone()),
+        Host::new("b", 2, options.clone()),
+    )
+}
+
+#[test]
+fn a_question_an_answer_and_then_the_cache() {
+    let (mut a, mut b) = pair(&Options::default());
+    assert_eq!(a.resolve(1, &name("b")), None);
+    assert_eq!(a.state(&name("b")), Some(State::QueryAddress));
+    a.talk(&mut b);
+    let path = path_of(a.answer(1));
+    assert_eq!(
+        (path.dgid, path.sgid),
+        (Gid::of_ip([10, 0, 0, 2].into()), Gid::of_ip([10, 0, 0, 1].into()))
+    );
+    assert_eq!(
+        (path.mtu, path.pkey, path.hop_limit),
+        (Some(Mtu::MAX), DEFAULT_PKEY, 0)
+    );
+    assert_eq!(
+        path_of(a.resolve(2, &name("B"))),
+        path,
+        "at once, whatever the case"
+    );
+    // b has heard a, and needs to ask nobody else.
+    assert!(matches!(b.state(&ip(1)), Some(State::Ready)));
+    let counters = a.resolver.counters(None).unwrap();
+    assert_eq!((counters.resolves, counters.address_queries), (2, 1));
+    assert_eq!(
+        (counters.address_hits, counters.route_hits, counters.errors),
+        (1, 1, 0)
+    );
+    assert_eq!(a.resolver.counters(Some(EndpointId(1))), Some(counters));
+}
+
+#[test]
+fn nobody_answers_and_it_is_remembered_for_a_while() {
+    let mut a = Host::new("a", 1, Options::default());
+    assert_eq!(a.resolve(1, &ip(9)), None);
+    let bound = a.resolver.options().bound(0);
+    let asked = a.now;
+    while !a.acts.iter().any(|act| matches!(act, Act::Answer { .. })) {
+        a.pass(MILLISECOND);
+    }
+    assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
+    let took = a.now.since(asked);
+    let attempts = a.resolver.options().attempt(0) * 3;
+    assert!(
+        took <= attempts + MILLISECOND && took <= bound && took > attempts - attempts / 10,
+        "{took:?}"
+    );
+    assert_eq!(a.said().len(), 15, "five times in each attempt");
+    assert_eq!(a.resolve(2, &ip(9)), Some(Err(Status::TimedOut)), "remembered");
+    assert_eq!(a.state(&ip(9)), Some(State::Refused(Status::TimedOut)));
+    // New evidence counts more.
+    let mut b = Host::new("b", 9, Options::default());
+    b.resolver.host(b.now, vec![endpoint("c", 9)]);
+    b.pass(Duration::from_secs(1));
+    a.talk(&mut b);
+    path_of(a.resolve(3, &ip(9)));
+    a.pass(Duration::from_secs(1));
+    assert_eq!(a.resolver.counters(None).unwrap().errors, 2);
+}
+
+#[test]
+fn no_delay_waits_for_nothing_and_begins() {
+    let (mut a, mut b) = pair(&Options::default());
+    let question = Question::Resolve {
+        source: Some(ip(1)),
+        destination: ip(2),
+        no_delay: true,
+    };
+    assert_eq!(a.ask(1, &question), Some(Err(Status::NoData)));
+    a.talk(&mut b);
+    path_of(a.ask(2, &question));
+    let counters = a.resolver.counters(None).unwrap();
+    assert_eq!((counters.no_data, counters.errors), (1, 0));
+}
+
+#[test]
+fn who_was_not_heard_lately_is_asked_first() {
+    let options = Options {
+        watched: 0,
+        ..Options::default()
+    };
+    let (mut a, mut b) = pair(&options);
+    a.resolve(1, &name("b"));
+    a.talk(&mut b);
+    path_of(a.answer(1));
+    a.pass(Duration::from_millis(1500));
+    assert_eq!(a.state(&name("b")), Some(State::Unconfirmed));
+    assert_eq!(a.resolve(2, &name("b")), None);
+    assert_eq!(a.state(&name("b")), Some(State::Confirming));
+    let before = a.resolver.tally().multicasts;
+    a.talk(&mut b);
+    path_of(a.answer(2));
+    assert_eq!(a.resolver.tally().multicasts, before, "one to one");
+    // The name is another host's now: the old one says nothing, and all are asked.
+    a.pass(Duration::from_millis(1500));
+    let mut c = Host::new("b", 3, options);
+    assert_eq!(a.resolve(3, &name("b")), None);
+    a.said();
+    a.pass(Duration::from_millis(300));
+    a.talk(&mut c);
+    assert_eq!(path_of(a.answer(3)).dgid, Gid::of_ip([10, 0, 0, 3].into()));
+}
+
+#[test]
+fn what_is_used_is_confirmed_in_the_background_for_a_while() {
+    let (mut a, mut b) = pair(&Options::default());
+    a.resolve(1, &ip(2));
+    a.talk(&mut b);
+    path_of(a.answer(1));
+    let live = |a: &mut Host, b: &mut Host, time: u32| {
+        for _ in 0..time {
+            a.pass(10 * MILLISECOND);
+            a.talk(b);
+        }
+    };
+    for ticket in 2..10 {
+        live(&mut a, &mut b, 80);
+        path_of(a.resolve(ticket, &ip(2)));
+    }
+    live(&mut a, &mut b, 4000);
+    let background = a.resolver.tally().background;
+    a.pass(Duration::from_secs(10));
+    assert_eq!(
+        a.resolver.tally().background,
+        background,
+        "it is not used any more"
+    );
+    assert!(background > 20, "{background}");
+}
+
+#[test]
+fn nothing_is_told_after_it_expired() {
+    let options = Options {
+        addr_timeout: Some(Duration::from_secs(60)),
+        confirm: Duration::ZERO,
+        ..Options::default()
+    };
+    let (mut a, mut b) = pair(&options);
+    a.resolve(1, &ip(2));
+    a.talk(&mut b);
+    path_of(a.answer(1));
+    a.pass(Duration::from_secs(40));
+    path_of(a.resolve(2, &ip(2)));
+    assert_eq!(a.said().len(), 0);
+    a.pass(Duration::from_secs(15));
+    path_of(a.resolve(3, &ip(2)));
+    assert_eq!(
+        a.said().len(),
+        1,
+        "used shortly before its end, it is asked for again"
+    );
+    a.pass(Duration::from_secs(6));
+    assert_eq!(a.resolve(4, &ip(2)), None, "nobody answered");
+}
+
+#[test]
+fn with_a_key_only_answers_teach() {
+    let options = Options {
+        authenticated: true,
+        ..Options::default()
+    };
+    let (mut a, mut b) = pair(&options);
+    let said = Resolve {
+        way: Way::Question,
+        transaction: 1,
+        destination: Some(ip(2)),
+        source: Some(ip(66)),
+        groups: Groups::new([Group::new(DEFAULT_PKEY, Rate::within(10_000), Mtu::MAX).gid()]),
+    };
+    let thief = Sender {
+        gid: Gid::of_ip([10, 0, 0, 66].into()),
+        lid: 0,
+        qpn: 1,
+        trusted: true,
+    };
+    b.hear(thief, &said.bytes());
+    assert_eq!(b.resolver.sizes().0, 0, "a question teaches nothing");
+    assert_eq!(b.said().len(), 1, "but is answered");
+    let stranger = Sender {
+        trusted: false,
+        ..thief
+    };
+    b.hear(stranger, &said.bytes());
+    assert_eq!((b.said().len(), b.resolver.tally().untrusted), (0, 1));
+    a.resolve(1, &ip(2));
+    a.talk(&mut b);
+    path_of(a.answer(1));
+    // An old question played back makes it doubtful, and no more.
+    let replayed = Resolve {
+        source: Some(ip(2)),
+        ..said
+    };
+    a.hear(thief, &replayed.bytes());
+    assert_eq!(a.state(&ip(2)), Some(State::Unconfirmed));
+    assert_eq!(a.resolve(2, &ip(2)), None);
+    a.talk(&mut b);
+    assert_eq!(path_of(a.answer(2)).dgid, Gid::of_ip([10, 0, 0, 2].into()));
+}
+
+#[test]
+fn answers_count_if_they_were_asked_for() {
+    let (mut a, b) = pair(&Options::default());
+    a.resolve(1, &ip(2));
+    let question = a.said().remove(0);
+    let answer = Resolve {
+        way: Way::Answer { status: 0 },
+        transaction: question.transaction,
+        destination: question.source.clone(),
+        source: Some(ip(2)),
+        groups: question.groups,
+    };
+    let wrong = [
+        Resolve {
+            transaction: 99,
+            ..answer.clone()
+        },
+        Resolve {
+            source: Some(ip(3)),
+            ..answer.clone()
+        },
+    ];
+    for wrong in &wrong {
+        a.hear(b.sender(), &wrong.bytes());
+    }
+    a.hear(b.sender(), &[0; 256]);
+    a.hear(b.sender(), &[0; 3]);
+    let tally = a.resolver.tally();
+    assert_eq!((tally.unasked, tally.mismatched), (1, 1));
+    assert_eq!(tally.malformed.values().sum::<u64>(), 2);
+    assert_eq!(a.answer(1), None);
+    a.hear(b.sender(), &answer.bytes());
+    path_of(a.answer(1));
+    a.hear(b.sender(), &answer.bytes());
+    assert_eq!(a.resolver.tally().unasked, 2, "it counts once");
+    // No group in common is an answer, too.
+    a.resolve(2, &ip(5));
+    let question = a.said().remove(0);
+    let no = Resolve {
+        way: Way::Answer { status: 9 },
+        transaction: question.transaction,
+        source: Some(ip(5)),
+        ..answer
+    };
+    a.hear(b.sender(), &no.bytes());
+    assert_eq!(a.answer(2), Some(Err(Status::DestinationAddress)));
+}
+
+#[test]
+fn sources_are_given_or_chosen() {
+    let (mut a, mut b) = pair(&Options::default());
+    let question = |source: Option<Address>, destination: Address| Question::Resolve {
+        source,
+        destination,
+        no_delay: false,
+    };
+    let cases = [
+        (Some(ip(7)), ip(2), Status::SourceAddress),
+        (None, name("b"), Status::DestinationType),
+        (
+            Some(ip(1)),
+            Address::V4([0, 0, 0, 0].into()),
+            Status::DestinationAddress,
+        ),
+        (Some(ip(1)), Address::Lid(3), Status::DestinationAddress),
+    ];
+    for (ticket, (source, destination, status)) in (1..).zip(cases) {
+        assert_eq!(a.ask(ticket, &question(source, destination)), Some(Err(status)));
+    }
+    let open = question(None, ip(2));
+    a.resolver.ask(a.now, 10, &open, None);
+    a.collect();
+    assert_eq!(
+        a.answer(10),
+        Some(Err(Status::SourceAddress)),
+        "the kernel has no route"
+    );
+    a.resolver.ask(a.now, 11, &open, Some([10, 0, 0, 1].into()));
+    a.collect();
+    a.talk(&mut b);
+    let told = a.answer(11);
+    assert!(matches!(told, Some(Ok(Found::Path { source: Some(own), .. })) if own == ip(1)));
+}
+
+#[test]
+fn this_host_is_reached_at_once_or_as_any_other() {
+    let mut a = Host::new("a", 1, Options::default());
+    let path = path_of(a.resolve(1, &name("a")));
+    assert_eq!((path.dgid, path.mtu), (path.sgid, Some(Mtu::MAX)));
+    let mut a = Host::new(
+        "a",
+        1,
+        Options {
+            loopback_prot: LoopbackProtocol::None,
+            ..Options::default()
+        },
+    );
+    assert_eq!(a.resolve(1, &name("a")), None);
+}
+
+#[test]
+fn endpoints_go_and_their_questions_end() {
+    let (mut a, mut b) = pair(&Options::default());
+    a.resolve(1, &ip(2));
+    a.talk(&mut b);
+    path_of(a.answer(1));
+    assert_eq!(a.resolve(2, &ip(9)), None);
+    // The name stays, the address changes: what was learned through the endpoint is forgotten.
+    a.resolver.host(a.now, vec![endpoint("a", 4)]);
+    a.collect();
+    assert_eq!(a.answer(2), Some(Err(Status::SourceAddress)));
+    assert_eq!(a.resolver.sizes().0, 0);
+    a.pass(Duration::from_secs(1));
+    let said = a.said();
+    assert!(
+        said.iter()
+            .any(|said| said.source == Some(ip(4)) && said.destination == Some(ip(4)))
+    );
+    a.resolver.host(a.now, Vec::new());
+    a.collect();
+    let left = a.acts.iter().filter(|act| matches!(act, Act::Leave { .. }));
+    assert_eq!(left.count(), 2);
+    assert_eq!(a.resolve(3, &ip(2)), Some(Err(Status::SourceAddress)));
+    assert_eq!(
+        a.resolver.next_deadline().map(|_| ()),
+        None,
+        "nothing is left to do"
+    );
+}
+
+#[test]
+fn beyond_a_router_a_path_is_probed_before_it_is_told() {
+    let mut a = Host::new("a", 1, Options::default());
+    let far = Address::V4([192, 168, 1, 1].into());
+    assert_eq!(a.resolve(1, &far), None);
+    let Some(Act::Probe {
+        id,
+        large,
+        destination,
+        ..
+    }) = a.acts.pop()
+    else {
+        panic!("no probe")
+    };
+    assert_eq!((large, destination), (4096, Gid::of_ip([192, 168, 1, 1].into())));
+    a.resolver.probed(a.now, id, Ok(Probed { largest: 1400 }));
+    a.collect();
+    let path = path_of(a.answer(1));
+    assert_eq!((path.hop_limit, path.mtu), (64, Mtu::within(1024)));
+    assert_eq!(path_of(a.resolve(2, &far)), path);
+    a.pass(Duration::from_secs(2));
+    assert_eq!(a.resolve(3, &far), None, "probed again");
+    a.pass(Duration::from_secs(2));
+    assert_eq!(a.answer(3), Some(Err(Status::TimedOut)));
+}
+
+#[test]
+fn loaded_addresses_and_the_administration() {
+    let options = Options {
+        has_sa: true,
+        ..Options::default()
+    };
+    let mut a = Host::new("a", 1, options);
+    let gid = Gid::of_ip([10, 0, 0, 8].into());
+    a.resolver.preload(a.now, Table::new([(name("c"), gid)], []));
+    assert_eq!(a.resolve(1, &name("c")), None);
+    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+        panic!("not asked")
+    };
+    assert_eq!((path.dgid, path.num_path), (gid, 1));
+    assert_eq!(a.resolve(2, &name("c")), None);
+    let told = Path {
+        dlid: 0,
+        sl: 3,
+        ..*path
+    };
+    a.resolver.sa(a.now, id, Ok(told));
+    a.collect();
+    assert_eq!((path_of(a.answer(1)).sl, path_of(a.answer(2)).sl), (3, 3));
+    path_of(a.resolve(3, &name("c")));
+    assert_eq!(a.resolver.counters(None).unwrap().route_queries, 1);
+    // Somebody could not use it.
+    a.resolver.failed(a.now, &name("c"));
+    assert_eq!(a.resolve(4, &name("c")), None);
+    let Some(Act::AskSa { id, .. }) = a.acts.pop() else {
+        panic!("not asked")
+    };
+    a.resolver.sa(a.now, id, Err(sa::NoPath::Silent));
+    a.collect();
+    assert_eq!(a.answer(4), Some(Err(Status::TimedOut)));
+    // Verification goes there as it is.
+    let described = Path {
+        sgid: Gid::of_ip([10, 0, 0, 1].into()),
+        dgid: gid,
+        service_id: 5,
+        ..Path::default()
+    };
+    let question = Question::Path {
+        path: described,
+        verify: true,
+    };
+    assert_eq!(a.ask(5, &question), None);
+    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+        panic!("not asked")
+    };
+    assert_eq!(path.service_id, 5);
+    a.resolver.sa(a.now, id, Ok(*path));
+    a.collect();
+    assert_eq!(path_of(a.answer(5)).service_id, 5);
+}
+
+#[test]
+fn where_nobody_administers_verification_is_a_probe() {
+    let (mut a, mut b) = pair(&Options::default());
+    let question = Question::Path {
+        path: Path {
+            sgid: Gid::of_ip([10, 0, 0, 1].into()),
+            dgid: Gid::of_ip([10, 0, 0, 2].into()),
+            ..Path::default()
+        },
+        verify: true,
+    };
+    assert_eq!(a.ask(1, &question), None);
+    a.talk(&mut b);
+    let Some(Act::Probe { id, .. }) = a.acts.pop() else {
+        panic!("no probe")
+    };
+    a.resolver.probed(a.now, id, Ok(Probed { largest: 2048 }));
+    a.collect();
+    assert_eq!(path_of(a.answer(1)).mtu, Mtu::within(2048));
+    assert_eq!(
+        path_of(a.resolve(2, &ip(2))).mtu,
+        Mtu::within(2048),
+        "it is remembered"
+    );
+}
+
+#[test]
+fn a_dead_host_holds_nobody_up() {
+    let (mut a, mut b) = pair(&Options::default());
+    for (ticket, dead) in (10..).zip(20..40) {
+        assert_eq!(a.resolve(ticket, &ip(dead)), None);
+    }
+    let asked = a.now;
+    assert_eq!(a.resolve(1, &ip(2)), None);
+    while a.answer(1).is_none() {
+        a.pass(MILLISECOND);
+        a.talk(&mut b);
+    }
+    let took = a.now.since(asked);
+    assert!(
+        took <= a.resolver.options().lent(0) * 21,
+        "{took:?}: each dead one takes its turn, once"
+    );
+    a.pass(a.resolver.options().bound(0));
+    for ticket in 10..30 {
+        assert_eq!(a.answer(ticket), Some(Err(Status::TimedOut)));
+    }
+}
+
+#[test]
+fn everything_is_bounded() {
+    let options = Options {
+        entries: 4,
+        searches: 3,
+        questions: 5,
+        questions_each: 2,
+        history: 3,
+        ..Options::default()
+    };
+    let mut a = Host::new("a", 1, options);
+    for ticket in 0..3 {
+        let told = a.resolve(ticket, &ip(50));
+        assert_eq!(told.is_some(), ticket == 2, "two wait for one");
+    }
+    for (ticket, n) in (10..).zip(60..64) {
+        let told = a.resolve(ticket, &ip(n));
+        assert_eq!(told.is_some(), n >= 62, "three are looked for");
+    }
+    assert_eq!(a.resolver.waiting(), 4);
+    a.resolver.forget(0);
+    a.resolver.forget(0);
+    assert_eq!((a.resolver.waiting(), a.answer(0)), (3, None));
+    let mut b = Host::new("b", 2, Options::default());
+    a.resolve(30, &ip(50));
+    for n in 2..40 {
+        b.resolver.host(b.now, vec![endpoint("b", n)]);
+        b.pass(Duration::from_secs(1));
+        a.talk(&mut b);
+    }
+    assert!(a.resolver.sizes().0 <= 4);
+    assert!(a.resolver.history().count() <= 3);
+    assert!(a.resolver.tally().evicted > 0);
+}
+
+#[test]
+fn who_was_used_stays_when_many_speak() {
+    let options = Options {
+        entries: 2,
+        ..Options::default()
+    };
+    let (mut a, mut b) = pair(&options);
+    for (ticket, to) in [(1, ip(2)), (2, name("b"))] {
+        a.resolve(ticket, &to);
+        a.talk(&mut b);
+        path_of(a.answer(ticket));
+    }
+    for n in 3..30 {
+        let mut other = Host::new("c", n, Options::default());
+        other.resolver.host(other.now, vec![endpoint("d", n)]);
+        other.pass(Duration::from_secs(1));
+        a.talk(&mut other);
+    }
+    path_of(a.resolve(3, &ip(2)));
+    path_of(a.resolve(4, &name("b")));
+}
+
+#[test]
+fn counters_and_endpoints_are_told() {
+    let mut a = Host::new("a", 1, Options::default());
+    let told = a.ask(1, &Question::Counters(Whose::Owner(name("a"))));
+    assert!(matches!(told, Some(Ok(Found::Counters(_)))));
+    let none = [Whose::Index(0), Whose::Index(2), Whose::Owner(ip(9))];
+    for (ticket, whose) in (2..).zip(none) {
+        let told = a.ask(ticket, &Question::Counters(whose));
+        assert_eq!(told, Some(Err(Status::SourceAddress)));
+    }
+    let told = a.ask(9, &Question::Endpoint { port: 1, index: 1 });
+    assert!(matches!(told, Some(Ok(Found::Endpoint { endpoint, .. })) if endpoint.device == "eth0"));
+    for (ticket, (port, index)) in (10..).zip([(1, 0), (1, 2), (2, 1), (0, 1)]) {
+        let told = a.ask(ticket, &Question::Endpoint { port, index });
+        assert_eq!(told, Some(Err(Status::Invalid)));
+    }
+}
+
+#[test]
+fn answers_to_others_wait_for_their_credit() {
+    let (mut a, mut b) = pair(&Options {
+        waiting: 2,
+        ..Options::default()
+    });
+    a.resolve(1, &ip(2));
+    let question = a.said().remove(0);
+    for _ in 0..5 {
+        b.hear(a.sender(), &question.bytes());
+    }
+    assert_eq!(b.said().len(), 1);
+    assert_eq!(b.resolver.tally().unanswered, 2);
+    b.resolver.sent(b.now, EndpointId(1));
+    b.collect();
+    assert_eq!(b.said().len(), 1);
+    b.pass(Duration::from_secs(1));
+    assert_eq!(b.said().len(), 1, "nobody said that it was gone");
+}

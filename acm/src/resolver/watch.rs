@@ -37,7 +37,8 @@ impl Resolver {
         let ends = |until: Time, life: Option<Duration>| life.is_some_and(|life| until.since(now) < life / 8);
         let address_ends =
             asked && interval.is_zero() && ends(entry.address_until, self.options.addr_timeout);
-        let route_ends = entry.origin != Origin::Static && ends(entry.route_until, route_life);
+        let route_ends =
+            !matches!(entry.origin, Origin::Static | Origin::Route) && ends(entry.route_until, route_life);
         let stage = if address_ends || (route_ends && asked && !self.uses_sa(key.endpoint)) {
             Stage::Confirm { tries: 0 }
         } else if route_ends && self.uses_sa(key.endpoint) {

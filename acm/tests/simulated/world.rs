@@ -160,20 +160,20 @@ impl World {
 
     /// Seeds differ in everything that is a choice.
     pub(crate) fn of_seed(nodes: usize, seed: u64) -> Self {
-        let link = if seed % 2 == 0 {
+        let link = if seed.is_multiple_of(2) {
             Link::InfiniBand
         } else {
             Link::Ethernet
         };
         let options = Options {
-            route_prot: if seed % 3 == 0 {
+            route_prot: if seed.is_multiple_of(3) {
                 RouteProtocol::Sa
             } else {
                 RouteProtocol::Acm
             },
             has_sa: seed % 4 == 1,
             authenticated: seed % 5 < 2,
-            verify: seed % 7 == 0,
+            verify: seed.is_multiple_of(7),
             resolve_depth: [1, 4, 32][seed as usize % 3],
             sa_depth: [1, 8][seed as usize % 2],
             send_depth: [1, 16][seed as usize / 2 % 2],
