@@ -1,0 +1,68 @@
+//! Which of its addresses the kernel would take to reach another one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::status::Status;
+
+/// Any port will do: nothing is sent.
+const PORT: u16 = 9;
+
+/// The source address for a destination, as the kernel's routes have it. It does not wait: to connect a UDP socket is a look
+/// into the routes.
+///
+/// ```
+/// use doorbell_acm::host::source_for;
+/// let lo = std::net::IpAddr::from([127, 0, 0, 1]);
+/// assert_eq!(source_for(lo), Ok(lo));
+/// ```
+///
+/// # Errors
+/// [`Status::DestinationAddress`] for what is nobody's address; [`Status::SourceAddress`] when there is no way to it
+/// (reference: acm, section 5), and [`Status::NoMemory`] when there are no descriptors left.
+pub fn source_for(destination: IpAddr) -> Result<IpAddr, Status> {
+    if destination.is_unspecified() || destination.is_multicast() {
+        return Err(Status::DestinationAddress);
+    }
+    // A mapped address is told by its own family, as the others of this host are.
+    let destination = destination.to_canonical();
+    let socket = doorbell_inet::unbound(destination.is_ipv4()).map_err(|_| Status::NoMemory)?;
+    let lost = |_| Status::SourceAddress;
+    rustix::net::connect(&socket, &SocketAddr::new(destination, PORT)).map_err(lost)?;
+    let own = rustix::net::getsockname(&socket).map_err(lost)?;
+    let own = SocketAddr::try_from(own).map_err(|_| Status::SourceAddress)?.ip();
+    let none = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+    if none.contains(&own) {
+        Err(Status::SourceAddress)
+    } else {
+        Ok(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nobodys_has_no_source() {
+        for nobody in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
+            assert_eq!(
+                source_for(nobody.parse().unwrap()),
+                Err(Status::DestinationAddress),
+                "{nobody}"
+            );
+        }
+        // A class that nobody routes.
+        assert_eq!(
+            source_for([240, 0, 0, 1].into()).err(),
+            Some(Status::SourceAddress).filter(|_| no_way())
+        );
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        assert_eq!(source_for(mapped), Ok([127, 0, 0, 1].into()));
+    }
+
+    /// Whether the system has no route to the same, either.
+    fn no_way() -> bool {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect("240.0.0.1:9").is_err()
+    }
+}
