@@ -62,6 +62,6 @@ pub use peer::KINDS;
 pub use ports::{bind, claim, unbound};
 pub use route::{No, Way, is_own, network, place, way};
 pub use sorter::{NOBODY, Sorted, Sorter};
-pub use sys::{Assigned, Seen, assigned};
+pub use sys::{Assigned, Seen, assigned, bind_to_device};
 pub use wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
 pub use zero_copy::{has_zero_copy, zero_copy_pieces};

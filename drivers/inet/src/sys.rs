@@ -201,7 +201,10 @@ fn inet_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 }
 
 /// Frames of this socket go out by `interface` and no other, and only what comes in by it is for this socket.
-pub(crate) fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
+///
+/// # Errors
+/// When there is no such interface; before Linux 5.7, also for everybody but root.
+pub fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     let (name, length) = (interface.as_ptr().cast(), interface.len() as libc::socklen_t);
     // SAFETY: the kernel reads `length` bytes of the name, which is borrowed for the call.
     let done = unsafe {

@@ -1,0 +1,75 @@
+//! How much each sender may send: so many frames a second, and some at once.
+//!
+//! A sender has a place in a table of fixed size, by a hash that nobody outside can foresee. Two may share one: then they have
+//! together what one would have. Memory does not grow, whatever addresses a flood claims to come from.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+
+/// Places.
+const PLACES: usize = 4096;
+
+/// A place for each sender: when all that it has sent so far was due.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    due: Box<[Time]>,
+    hash: RandomState,
+    /// Time between two frames.
+    apart: Duration,
+    /// How far ahead of its time a sender may be.
+    ahead: Duration,
+}
+
+impl Buckets {
+    /// `rate` frames a second for each sender, and `burst` at once.
+    pub(super) fn new(hash: RandomState, rate: u32, burst: u32) -> Self {
+        let apart = Duration::from_secs(1) / rate.max(1);
+        Self {
+            due: vec![Time::ZERO; PLACES].into(),
+            hash,
+            apart,
+            ahead: apart * burst.max(1),
+        }
+    }
+
+    /// Whether another frame of this sender is taken.
+    pub(super) fn take(&mut self, now: Time, from: IpAddr) -> bool {
+        let place = self.hash.hash_one(from) as usize % PLACES;
+        let due = self.due[place].max(now) + self.apart;
+        let fits = due.since(now) <= self.ahead;
+        if fits {
+            self.due[place] = due;
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate() {
+        let mut buckets = Buckets::new(RandomState::new(), 100, 10);
+        let (from, mut now) = (IpAddr::from([10, 0, 0, 1]), Time::from_nanos(1));
+        let passed = |buckets: &mut Buckets, now| (0..1000).filter(|_| buckets.take(now, from)).count();
+        assert_eq!(passed(&mut buckets, now), 10);
+        now += Duration::from_millis(50);
+        assert_eq!(passed(&mut buckets, now), 5);
+        now += Duration::from_secs(3600);
+        assert_eq!(passed(&mut buckets, now), 10);
+    }
+
+    #[test]
+    fn a_flood_from_everywhere_takes_no_memory() {
+        let mut buckets = Buckets::new(RandomState::new(), 1, 1);
+        let now = Time::from_nanos(1);
+        let passed = (0..100_000u32)
+            .filter(|from| buckets.take(now, IpAddr::from(from.to_be_bytes())))
+            .count();
+        assert!(passed <= PLACES && buckets.due.len() == PLACES, "{passed}");
+    }
+}

@@ -1,0 +1,371 @@
+//! Which datagrams are taken. The others are dropped, and counted by the reason.
+//!
+//! In this order: a sender sends too much; the bytes are no frame, or their tag is not right; the frame is our own, come back;
+//! it is for somebody else; its source is not of the link; it has come before over the other family.
+//!
+//! # The source
+//!
+//! Nothing is taken that did not begin on the link: both the address that the datagram comes from and the GID that it says it
+//! is from have to be in one of the endpoint's networks, or link-local addresses of IPv6. They need not be the same: a
+//! request is sent over both families, and its GID is one address. Without a key, who is on the link can say that it is
+//! another one that is on the link. A host that has its address without a network (`/32`) is reached over link-local
+//! addresses alone.
+
+use std::fmt;
+use std::hash::RandomState;
+use std::net::{IpAddr, SocketAddr};
+
+use doorbell_fabric::time::Time;
+
+use super::buckets::Buckets;
+use super::frame::{Frame, Kind, NoFrame};
+use super::key::Key;
+use super::seen::{Family, Seen};
+use crate::address::{Address, Gid};
+use crate::endpoint::Endpoint;
+
+/// Why a datagram was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// Its sender sends more than it may.
+    Flood,
+    /// Its size is not that of a frame.
+    Size,
+    /// It does not begin as a frame.
+    Magic,
+    /// It is of another version.
+    Version,
+    /// Its kind or its flags are unknown, or it is no frame for where it came.
+    Kind,
+    /// It has no tag, and there is a key.
+    Untagged,
+    /// It has a tag, and there is no key.
+    Tagged,
+    /// Its tag is not right.
+    Tag,
+    /// What is like a queue pair's is not as one writes it.
+    Grh,
+    /// It is our own, come back from the group. Nothing is wrong.
+    Own,
+    /// It is for another group or another GID.
+    NotForUs,
+    /// Its sender, or what it says of itself, is not of the link.
+    Source,
+    /// It has come before over the other family. Nothing is wrong.
+    Again,
+    /// It is the echo of a probe that nobody waits for.
+    Unasked,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Flood,
+        Self::Size,
+        Self::Magic,
+        Self::Version,
+        Self::Kind,
+        Self::Untagged,
+        Self::Tagged,
+        Self::Tag,
+        Self::Grh,
+        Self::Own,
+        Self::NotForUs,
+        Self::Source,
+        Self::Again,
+        Self::Unasked,
+    ];
+}
+
+impl From<NoFrame> for Reason {
+    fn from(why: NoFrame) -> Self {
+        match why {
+            NoFrame::Size => Self::Size,
+            NoFrame::Magic => Self::Magic,
+            NoFrame::Version => Self::Version,
+            NoFrame::Kind => Self::Kind,
+            NoFrame::Untagged => Self::Untagged,
+            NoFrame::Tagged => Self::Tagged,
+            NoFrame::Tag => Self::Tag,
+            NoFrame::Grh => Self::Grh,
+        }
+    }
+}
+
+/// How many datagrams were dropped for which reason.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped([u64; Reason::ALL.len()]);
+
+impl Dropped {
+    /// For this one.
+    #[must_use]
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// For each.
+    pub fn each(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.into_iter().zip(self.0)
+    }
+
+    pub(super) fn count(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+}
+
+impl fmt::Debug for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.each().filter(|(_, count)| *count > 0))
+            .finish()
+    }
+}
+
+/// Where a datagram came in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    /// The group of the socket; none where it is for us alone.
+    pub(super) group: Option<Gid>,
+    pub(super) family: Family,
+    /// Our own queue pair, and the port that our own frames of this family come from.
+    pub(super) qpn: u32,
+    pub(super) port: u16,
+}
+
+/// Looks at datagrams.
+#[derive(Debug)]
+pub(super) struct Guard {
+    key: Option<Key>,
+    buckets: Buckets,
+    seen: Seen,
+    pub(super) dropped: Dropped,
+}
+
+impl Guard {
+    pub(super) fn new(key: Option<Key>, hash: RandomState, rate: u32, burst: u32) -> Self {
+        Self {
+            key,
+            buckets: Buckets::new(hash, rate, burst),
+            seen: Seen::default(),
+            dropped: Dropped::default(),
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// The frame of a datagram, if it is taken.
+    pub(super) fn take<'a>(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        bytes: &'a [u8],
+        place: &Place<'_>,
+    ) -> Option<Frame<'a>> {
+        let judged = self.judge(now, from, bytes, place);
+        judged.map_err(|reason| self.dropped.count(reason)).ok()
+    }
+
+    fn judge<'a>(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        bytes: &'a [u8],
+        place: &Place<'_>,
+    ) -> Result<Frame<'a>, Reason> {
+        let must = |is: bool, reason: Reason| if is { Ok(()) } else { Err(reason) };
+        must(self.buckets.take(now, from.ip()), Reason::Flood)?;
+        let frame = Frame::read(bytes, self.key.as_ref())?;
+        let header = &frame.header;
+        let own = |gid: Gid| place.endpoint.has(&Address::Gid(gid));
+        must(
+            header.qpn != place.qpn || from.port() != place.port || !own(header.sgid),
+            Reason::Own,
+        )?;
+        // Probes and echoes are for one service.
+        must(place.group.is_none() || header.kind == Kind::Mad, Reason::Kind)?;
+        must(
+            place
+                .group
+                .map_or_else(|| own(header.dgid), |group| group == header.dgid),
+            Reason::NotForUs,
+        )?;
+        let near = is_on_link(place.endpoint, from.ip()) && is_on_link(place.endpoint, header.sgid.ip());
+        must(near, Reason::Source)?;
+        if let (Some(mad), Some(_)) = (frame.mad(), place.group) {
+            must(self.seen.is_new(now, header, mad, place.family), Reason::Again)?;
+        }
+        Ok(frame)
+    }
+}
+
+/// Whether an address is one of the link.
+fn is_on_link(endpoint: &Endpoint, ip: IpAddr) -> bool {
+    let local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+    !ip.is_unspecified() && !ip.is_multicast() && (local || endpoint.is_near(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{Header, MAD};
+    use super::*;
+    use crate::endpoint::{DEFAULT_PKEY, Link, Network};
+    use crate::path::{Mtu, Rate};
+
+    fn endpoint() -> Endpoint {
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        Endpoint {
+            device: "eth0".to_owned(),
+            guid: 1,
+            interface: 2,
+            port: 1,
+            ports: 1,
+            pkey: DEFAULT_PKEY,
+            link: Link::Ethernet,
+            gid: Gid::of_ip(ip),
+            lid: 0,
+            mtu: Mtu::MAX,
+            rate: Rate::MIN,
+            subnet_timeout: 14,
+            addresses: vec![ip.into()],
+            networks: vec![Network { ip, prefix: 24 }],
+        }
+    }
+
+    fn group() -> Gid {
+        "ff15:4001:ffff:3:4::".parse().unwrap()
+    }
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Mad,
+            qpn: 5,
+            lid: 0,
+            sgid: Gid::of_ip([10, 0, 0, 2].into()),
+            dgid: group(),
+        }
+    }
+
+    /// What is made of a frame with this header from there, at the group's socket or at our own.
+    fn judged(header: Header, from: &str, at_group: bool) -> Result<(), Reason> {
+        let mut guard = Guard::new(None, RandomState::new(), 1000, 100);
+        let mut bytes = Vec::new();
+        let body = if header.kind == Kind::Mad {
+            &[0; MAD][..]
+        } else {
+            &[0; 16]
+        };
+        header.write(body, 0, None, &mut bytes);
+        let place = Place {
+            endpoint: &endpoint(),
+            group: at_group.then(group),
+            family: Family::V4,
+            qpn: 9,
+            port: 900,
+        };
+        let judged = guard.judge(Time::from_nanos(1), from.parse().unwrap(), &bytes, &place);
+        judged.map(drop)
+    }
+
+    #[test]
+    fn what_is_of_the_link_and_for_us_is_taken() {
+        assert_eq!(judged(header(), "10.0.0.2:7", true), Ok(()));
+        assert_eq!(
+            judged(header(), "[fe80::2%3]:7", true),
+            Ok(()),
+            "its copy over IPv6"
+        );
+        let alone = Header {
+            dgid: endpoint().gid,
+            ..header()
+        };
+        assert_eq!(judged(alone, "10.0.0.2:7", false), Ok(()));
+        assert_eq!(
+            judged(
+                Header {
+                    kind: Kind::Probe,
+                    ..alone
+                },
+                "10.0.0.2:7",
+                false
+            ),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn everything_else_has_its_reason() {
+        let far = Gid::of_ip([10, 0, 1, 2].into());
+        assert_eq!(judged(header(), "10.0.1.2:7", true), Err(Reason::Source));
+        assert_eq!(
+            judged(
+                Header {
+                    sgid: far,
+                    ..header()
+                },
+                "10.0.0.2:7",
+                true
+            ),
+            Err(Reason::Source)
+        );
+        assert_eq!(
+            judged(
+                Header {
+                    sgid: group(),
+                    ..header()
+                },
+                "10.0.0.2:7",
+                true
+            ),
+            Err(Reason::Source)
+        );
+        assert_eq!(
+            judged(
+                Header {
+                    dgid: far,
+                    ..header()
+                },
+                "10.0.0.2:7",
+                true
+            ),
+            Err(Reason::NotForUs)
+        );
+        assert_eq!(judged(header(), "10.0.0.2:7", false), Err(Reason::NotForUs));
+        assert_eq!(
+            judged(
+                Header {
+                    kind: Kind::Probe,
+                    ..header()
+                },
+                "10.0.0.2:7",
+                true
+            ),
+            Err(Reason::Kind)
+        );
+        let own = Header {
+            qpn: 9,
+            sgid: endpoint().gid,
+            ..header()
+        };
+        assert_eq!(judged(own, "10.0.0.1:900", true), Err(Reason::Own));
+        assert_eq!(
+            judged(own, "10.0.0.1:901", true),
+            Ok(()),
+            "another service of this host"
+        );
+    }
+
+    #[test]
+    fn each_reason_has_its_own_count() {
+        let mut dropped = Dropped::default();
+        Reason::ALL.into_iter().for_each(|reason| dropped.count(reason));
+        assert!(
+            dropped
+                .each()
+                .all(|(reason, count)| count == 1 && dropped.of(reason) == 1)
+        );
+    }
+}

@@ -1,0 +1,594 @@
+//! A carrier over UDP sockets.
+//!
+//! ```text
+//!   endpoint eth0 ─┬─ 10.0.0.1:any       sends everything, and hears what is for this service alone
+//!                  ├─ [fe80::1]:any      the same over IPv6
+//!                  ├─ 239.255.x.y:port   hears a group
+//!                  └─ [ff15:4001:…]:port the same over IPv6
+//! ```
+//!
+//! A frame for a group goes out over each family; who hears both takes the first. The address that a frame comes from is
+//! where answers go to. One descriptor tells that there is something to receive on any of the sockets.
+
+mod settings;
+mod sockets;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::RandomState;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use doorbell_fabric::time::Time;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::unix::AsyncFd;
+
+use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
+use super::groups::is_group;
+use super::guard::{Guard, Place, Reason};
+use super::prober::{PROBES_MAX, Prober, Shot};
+use super::seen::Family;
+use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
+use crate::address::Gid;
+use crate::endpoint::{Endpoint, Link};
+use crate::path::Mtu;
+use crate::waiting::registered;
+
+pub use settings::{Counters, Limits, Settings};
+use sockets::{Socket, address, destination};
+
+/// Ports that are tried, from the one that is to send.
+const PORTS: u16 = 64;
+/// Groups that an endpoint may be in.
+const GROUPS_MAX: usize = 8;
+/// Endpoints that are served at a time.
+const ENDS_MAX: usize = 256;
+/// What a packet of RoCE v2 has beside its payload, without IP and UDP over IPv6: a full probe is as long.
+const BESIDE: usize = crate::host::HEADERS as usize - 48;
+
+/// An endpoint that is served.
+#[derive(Debug)]
+struct End {
+    endpoint: Endpoint,
+    /// The interface's name, which is the device's only without InfiniBand.
+    interface: String,
+    sockets: Vec<Socket>,
+    /// It has been told that it carries nothing any more.
+    failed: bool,
+}
+
+/// Carries MADs over UDP.
+#[derive(Debug)]
+pub struct UdpCarrier {
+    settings: Settings,
+    qpn: u32,
+    ready: OwnedFd,
+    ends: BTreeMap<EndpointId, End>,
+    guard: Guard,
+    prober: Prober,
+    events: VecDeque<Event>,
+    counters: Counters,
+    buffer: Box<[u8]>,
+    frame: Vec<u8>,
+}
+
+/// An error of a step on an interface.
+fn system(step: &'static str, interface: &str) -> impl Fn(Errno) -> CarrierError {
+    move |errno| CarrierError::System {
+        step,
+        interface: interface.to_owned(),
+        kind: errno.kind(),
+    }
+}
+
+fn random(to: &mut [u8]) -> Result<(), CarrierError> {
+    getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
+}
+
+impl UdpCarrier {
+    /// A carrier without endpoints: nothing listens yet.
+    ///
+    /// # Errors
+    /// When there is no randomness, or no descriptor left.
+    pub fn new(settings: Settings) -> Result<Self, CarrierError> {
+        let mut qpn = [0; 4];
+        random(&mut qpn[1..])?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for frames", "any"))?;
+        let limits = settings.limits;
+        Ok(Self {
+            guard: Guard::new(
+                settings.key.clone(),
+                RandomState::new(),
+                limits.rate,
+                limits.burst,
+            ),
+            settings,
+            // 0 and 1 are those of managers of subnets.
+            qpn: u32::from_be_bytes(qpn).max(2),
+            ready,
+            ends: BTreeMap::new(),
+            prober: Prober::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            buffer: vec![0; PROBE_MAX + 1].into(),
+            frame: Vec::with_capacity(PROBE_MAX),
+        })
+    }
+
+    /// Serves an endpoint from now on; one that has the number already is ended first.
+    ///
+    /// # Errors
+    /// When the settings do not name its interface, it has no address of a family that is carried, or the system refuses all
+    /// of them. What could be done over one family counts.
+    pub fn serve(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
+        self.end(id);
+        if self.ends.len() >= ENDS_MAX {
+            return Err(CarrierError::Full {
+                what: "endpoints",
+                most: ENDS_MAX,
+            });
+        }
+        if !self
+            .settings
+            .interfaces
+            .has(&endpoint.device, endpoint.link == Link::Loopback)
+        {
+            return Err(CarrierError::NotServed(endpoint.device.clone()));
+        }
+        let interface =
+            doorbell_inet::name_of(endpoint.interface).unwrap_or_else(|_| endpoint.device.clone());
+        let (mut sockets, mut failed) = (Vec::new(), None);
+        for family in self.families() {
+            let Some(ip) = address(endpoint, family) else {
+                continue;
+            };
+            let bound = self.bind(endpoint, &interface, ip);
+            match bound.and_then(|socket| self.hear(&socket).map(|()| socket)) {
+                Ok(socket) => sockets.push(socket),
+                Err(errno) => failed = Some(system("bind a socket", &interface)(errno)),
+            }
+        }
+        if sockets.is_empty() {
+            return Err(failed.unwrap_or_else(|| CarrierError::NoFamily(endpoint.device.clone())));
+        }
+        let end = End {
+            endpoint: endpoint.clone(),
+            interface,
+            sockets,
+            failed: false,
+        };
+        self.ends.insert(id, end);
+        Ok(())
+    }
+
+    /// The endpoint has changed: where its sockets still fit they stay, otherwise it is served anew and joins its groups again.
+    ///
+    /// # Errors
+    /// As [`UdpCarrier::serve`] and [`Carrier::join`].
+    pub fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
+        let families: Vec<Family> = self.families().collect();
+        let Some(end) = self.ends.get_mut(&id) else {
+            return self.serve(id, endpoint);
+        };
+        let bound: Vec<_> = end
+            .sockets
+            .iter()
+            .filter(|socket| socket.group.is_none())
+            .map(|socket| socket.own.ip())
+            .collect();
+        let wanted: Vec<_> = families
+            .iter()
+            .filter_map(|family| address(endpoint, *family))
+            .collect();
+        if !end.failed && end.endpoint.interface == endpoint.interface && bound == wanted {
+            end.endpoint = endpoint.clone();
+            return Ok(());
+        }
+        let mut groups: Vec<Gid> = end.sockets.iter().filter_map(|socket| socket.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        self.serve(id, endpoint)?;
+        groups.into_iter().try_for_each(|group| self.join(id, group))
+    }
+
+    /// Ends an endpoint: its sockets are closed.
+    pub fn end(&mut self, id: EndpointId) {
+        // A socket that is closed leaves what waits for it by itself.
+        self.ends.remove(&id);
+    }
+
+    /// The endpoints that are served.
+    pub fn served(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
+        self.ends.iter().map(|(id, end)| (*id, &end.endpoint))
+    }
+
+    /// Where frames that are for this service alone go to, by an endpoint.
+    pub fn addresses(&self, id: EndpointId) -> impl Iterator<Item = SocketAddr> {
+        let sockets = self.ends.get(&id).into_iter().flat_map(|end| &end.sockets);
+        sockets
+            .filter(|socket| socket.group.is_none())
+            .map(|socket| socket.own)
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            dropped: self.guard.dropped,
+            ..self.counters
+        }
+    }
+
+    /// The same, for tokio to wait for; called in a runtime. Whoever waits calls [`Carrier::turn`] until it has done nothing,
+    /// clears the readiness *before* that, and waits no longer than until [`Carrier::next_deadline`].
+    ///
+    /// # Errors
+    /// When the runtime cannot.
+    pub fn registered(self) -> io::Result<AsyncFd<Self>> {
+        registered(self)
+    }
+
+    fn families(&self) -> impl Iterator<Item = Family> + use<> {
+        let each = [(self.settings.ipv4, Family::V4), (self.settings.ipv6, Family::V6)];
+        each.into_iter()
+            .filter(|(used, _)| *used)
+            .map(|(_, family)| family)
+    }
+
+    fn bind(&self, endpoint: &Endpoint, interface: &str, ip: std::net::IpAddr) -> Result<Socket, Errno> {
+        let first = self.settings.sender_port;
+        let tries = if first == 0 { 1 } else { PORTS };
+        let mut last = Errno::ADDRINUSE;
+        for port in (0..tries).filter_map(|at| first.checked_add(at)) {
+            match Socket::sender(endpoint, interface, ip, port) {
+                Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    fn hear(&self, socket: &Socket) -> Result<(), Errno> {
+        epoll::add(
+            &self.ready,
+            &socket.fd,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )
+    }
+
+    fn known(&self, id: EndpointId) -> Result<&End, CarrierError> {
+        self.ends.get(&id).ok_or(CarrierError::Unknown(id))
+    }
+
+    /// Sends the frame that was written, by the socket of a family.
+    fn post(&mut self, id: EndpointId, family: Family, to: SocketAddr) -> Result<(), Errno> {
+        let end = self.ends.get(&id).ok_or(Errno::NODEV)?;
+        let is_sender = |socket: &&Socket| socket.group.is_none() && socket.family == family;
+        let socket = end.sockets.iter().find(is_sender).ok_or(Errno::AFNOSUPPORT)?;
+        let sent = rustix::net::sendto(&socket.fd, &self.frame, SendFlags::empty(), &to);
+        match sent {
+            Ok(_) => self.counters.sent += 1,
+            Err(_) => self.counters.unsent += 1,
+        }
+        sent.map(drop)
+    }
+
+    /// Writes a frame from an endpoint.
+    fn write(&mut self, id: EndpointId, kind: Kind, from: Gid, to: Gid, body: &[u8], size: usize) {
+        let lid = self.ends.get(&id).map_or(0, |end| end.endpoint.lid);
+        let header = Header {
+            kind,
+            qpn: self.qpn,
+            lid,
+            sgid: from,
+            dgid: to,
+        };
+        header.write(body, size, self.guard.key(), &mut self.frame);
+    }
+
+    /// What the system did not do: an endpoint whose interface or address is gone is told, once.
+    fn trouble(&mut self, id: EndpointId, step: &'static str, errno: Errno) -> CarrierError {
+        let Some(end) = self.ends.get_mut(&id) else {
+            return CarrierError::Unknown(id);
+        };
+        let error = system(step, &end.interface)(errno);
+        let gone = [
+            Errno::NODEV,
+            Errno::NXIO,
+            Errno::NETDOWN,
+            Errno::ADDRNOTAVAIL,
+            Errno::INVAL,
+        ];
+        if gone.contains(&errno) && !std::mem::replace(&mut end.failed, true) {
+            self.events.push_back(Event::Failed {
+                endpoint: id,
+                error: error.clone(),
+            });
+        }
+        error
+    }
+
+    /// Receives by one socket of an endpoint; how many datagrams.
+    fn receive(&mut self, now: Time, id: EndpointId, at: usize) -> usize {
+        for done in 0..self.settings.limits.turn {
+            if self.events.len() >= self.settings.limits.events {
+                return done;
+            }
+            let Some(socket) = self.ends.get(&id).and_then(|end| end.sockets.get(at)) else {
+                return done;
+            };
+            let got = rustix::net::recvfrom(&socket.fd, &mut self.buffer[..], RecvFlags::TRUNC);
+            match got {
+                Ok((_, length, from)) => {
+                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                    if let Some(from) = from {
+                        self.take(now, id, at, from, length);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return done,
+                Err(errno) => {
+                    self.trouble(id, "receive", errno);
+                    return done;
+                }
+            }
+        }
+        self.settings.limits.turn
+    }
+
+    /// Takes a datagram of so many bytes.
+    fn take(&mut self, now: Time, id: EndpointId, at: usize, from: SocketAddr, length: usize) {
+        let Some(end) = self.ends.get(&id) else { return };
+        let socket = &end.sockets[at];
+        let mut senders = end
+            .sockets
+            .iter()
+            .filter(|other| other.group.is_none() && other.family == socket.family);
+        let place = Place {
+            endpoint: &end.endpoint,
+            group: socket.group,
+            family: socket.family,
+            qpn: self.qpn,
+            port: senders.next().map_or(0, |sender| sender.own.port()),
+        };
+        // A longer one is not cut to what fits: it is none.
+        let bytes = std::mem::take(&mut self.buffer);
+        let taken = self
+            .guard
+            .take(now, from, &bytes[..length.min(bytes.len())], &place);
+        let (group, family) = (socket.group, socket.family);
+        if let Some(frame) = taken {
+            self.counters.taken += 1;
+            self.act(now, id, (group, family), from, frame);
+        }
+        self.buffer = bytes;
+    }
+
+    fn act(
+        &mut self,
+        now: Time,
+        id: EndpointId,
+        at: (Option<Gid>, Family),
+        from: SocketAddr,
+        frame: Frame<'_>,
+    ) {
+        let header = frame.header;
+        if let Some(mad) = frame.mad() {
+            let peer = Peer {
+                gid: header.sgid,
+                lid: header.lid,
+                qpn: header.qpn,
+                at: Some(from),
+            };
+            let mad = Box::new(*mad);
+            return self.events.push_back(Event::Mad {
+                endpoint: id,
+                from: peer,
+                group: at.0,
+                mad,
+            });
+        }
+        let Some(token) = frame.token() else { return };
+        let tag = self.guard.key().map_or(0, |_| TAG);
+        // As long as what came, its tag included: an echo is never more than its probe.
+        let size = PROBE - TOKEN + frame.body.len() + tag;
+        if header.kind == Kind::Probe {
+            self.write(id, Kind::Echo, header.dgid, header.sgid, &token, size);
+            match self.post(id, at.1, from) {
+                Ok(()) => self.counters.echoes += 1,
+                Err(errno) => drop(self.trouble(id, "send an echo", errno)),
+            }
+        } else if !self.prober.echo(now, id, from, &token, size) {
+            self.guard.dropped.count(Reason::Unasked);
+        }
+    }
+
+    /// Sends what probes have to send.
+    fn shoot(&mut self, now: Time) -> usize {
+        self.prober.tick(now);
+        let mut done = 0;
+        while let Some(shot) = self.prober.shot() {
+            done += 1;
+            self.shoot_one(&shot);
+        }
+        while let Some((probe, result)) = self.prober.ended() {
+            done += 1;
+            self.events.push_back(Event::Probed { probe, result });
+        }
+        done
+    }
+
+    fn shoot_one(&mut self, shot: &Shot) {
+        let Some(at) = shot.to.at else { return };
+        self.write(
+            shot.endpoint,
+            Kind::Probe,
+            shot.from,
+            shot.to.gid,
+            &shot.token,
+            shot.size,
+        );
+        let trouble = match self.post(shot.endpoint, family_of(at), at) {
+            // What is in the way now may be gone at the next attempt.
+            Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::CONNREFUSED) => {
+                return;
+            }
+            Err(Errno::MSGSIZE) if shot.full => Trouble::FullRefused,
+            Err(errno) => {
+                self.trouble(shot.endpoint, "send a probe", errno);
+                Trouble::NoWay
+            }
+        };
+        self.prober.refused(shot, trouble);
+    }
+}
+
+fn family_of(at: SocketAddr) -> Family {
+    if at.is_ipv4() { Family::V4 } else { Family::V6 }
+}
+
+impl Carrier for UdpCarrier {
+    fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError> {
+        if !is_group(group) {
+            return Err(CarrierError::NoGroup(group));
+        }
+        let end = self.known(endpoint)?;
+        let joined = end.sockets.iter().filter(|socket| socket.group.is_some());
+        if end.sockets.iter().any(|socket| socket.group == Some(group)) {
+            return Ok(());
+        }
+        if joined.count() >= 2 * GROUPS_MAX {
+            return Err(CarrierError::Full {
+                what: "groups of an endpoint",
+                most: GROUPS_MAX,
+            });
+        }
+        let senders = end.sockets.iter().filter(|socket| socket.group.is_none());
+        let families: Vec<Family> = senders.map(|socket| socket.family).collect();
+        let (mut sockets, mut failed) = (Vec::new(), None);
+        for family in families {
+            let made = Socket::group(&end.endpoint, &end.interface, family, group, self.settings.port);
+            match made.and_then(|socket| self.hear(&socket).map(|()| socket)) {
+                Ok(socket) => sockets.push(socket),
+                Err(errno) => failed = Some(errno),
+            }
+        }
+        if let (true, Some(errno)) = (sockets.is_empty(), failed) {
+            return Err(self.trouble(endpoint, "join a group", errno));
+        }
+        if let Some(end) = self.ends.get_mut(&endpoint) {
+            end.sockets.append(&mut sockets);
+        }
+        Ok(())
+    }
+
+    fn multicast(
+        &mut self,
+        endpoint: EndpointId,
+        group: Gid,
+        from: Gid,
+        mad: &Mad,
+    ) -> Result<(), CarrierError> {
+        if !is_group(group) {
+            return Err(CarrierError::NoGroup(group));
+        }
+        let interface = self.known(endpoint)?.endpoint.interface;
+        let senders = self
+            .known(endpoint)?
+            .sockets
+            .iter()
+            .filter(|socket| socket.group.is_none());
+        let families: Vec<Family> = senders.map(|socket| socket.family).collect();
+        self.write(endpoint, Kind::Mad, from, group, mad, 0);
+        let (mut any, mut failed) = (false, None);
+        for family in families {
+            let to = destination(family, group, self.settings.port, interface);
+            match self.post(endpoint, family, to) {
+                Ok(()) => any = true,
+                Err(errno) => failed = Some(errno),
+            }
+        }
+        match failed {
+            Some(errno) if !any => Err(self.trouble(endpoint, "send to a group", errno)),
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError> {
+        self.known(endpoint)?;
+        let at = to.at.ok_or(CarrierError::NoPeer(to.gid))?;
+        self.write(endpoint, Kind::Mad, from, to.gid, mad, 0);
+        let sent = self.post(endpoint, family_of(at), at);
+        sent.map_err(|errno| self.trouble(endpoint, "send to a peer", errno))
+    }
+
+    fn probe(
+        &mut self,
+        now: Time,
+        endpoint: EndpointId,
+        to: &Peer,
+        from: Gid,
+        mtu: Mtu,
+    ) -> Result<ProbeId, CarrierError> {
+        self.known(endpoint)?;
+        to.at.ok_or(CarrierError::NoPeer(to.gid))?;
+        let mut tokens = [[0; TOKEN]; 2];
+        random(tokens.as_flattened_mut())?;
+        let sizes = [
+            PROBE + self.guard.key().map_or(0, |_| TAG),
+            (mtu.bytes() as usize + BESIDE).min(PROBE_MAX),
+        ];
+        let full = CarrierError::Full {
+            what: "probes",
+            most: PROBES_MAX,
+        };
+        let probe = self
+            .prober
+            .start(now, (endpoint, *to, from), sizes, tokens)
+            .ok_or(full)?;
+        self.shoot(now);
+        Ok(probe)
+    }
+
+    fn turn(&mut self, now: Time) -> usize {
+        let mut done = self.shoot(now);
+        let all: Vec<(EndpointId, usize)> = self
+            .ends
+            .iter()
+            .map(|(id, end)| (*id, end.sockets.len()))
+            .collect();
+        for (id, count) in all {
+            done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
+        }
+        // What came may have ended a probe.
+        done + self.shoot(now)
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn next_deadline(&self) -> Time {
+        self.prober.next_deadline()
+    }
+}
+
+impl AsFd for UdpCarrier {
+    /// Readable when something has come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl AsRawFd for UdpCarrier {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+}
