@@ -193,8 +193,10 @@ impl Guard {
                 .map_or_else(|| own(header.dgid), |group| group == header.dgid),
             Reason::NotForUs,
         )?;
-        let near = is_on_link(place.endpoint, from.ip()) && is_on_link(place.endpoint, header.sgid.ip());
-        must(near, Reason::Source)?;
+        let near = |ip| is_on_link(place.endpoint, ip);
+        // Nobody could be answered at port 0.
+        let answerable = from.port() != 0 && near(from.ip());
+        must(answerable && near(header.sgid.ip()), Reason::Source)?;
         if let (Some(mad), Some(_)) = (frame.mad(), place.group) {
             must(self.seen.is_new(now, header, mad, place.family), Reason::Again)?;
         }

@@ -1,0 +1,197 @@
+//! Services of several hosts: network namespaces with links and switches between them.
+
+use doorbell_acm::carrier::{Carrier, CarrierError, Reason, Settings, Trouble};
+use doorbell_acm::endpoint::Link;
+use doorbell_acm::host::{HostWatch, Sources};
+use doorbell_acm::path::Mtu;
+
+use crate::netns::Lab;
+use crate::side::{END, Side, group, mad, settings, settle, until};
+
+fn pair(lab: &Lab, settings: &Settings) -> (Side, Side) {
+    let [a, b] = [0, 1].map(|host| lab.inside(host, || Side::new("v0", settings.clone())));
+    (a, b)
+}
+
+#[test]
+fn a_question_goes_out_over_both_families_and_counts_once() {
+    let Some(lab) = Lab::pair("a_question_goes_out_over_both_families", 1500) else {
+        return;
+    };
+    let (mut a, mut b) = pair(&lab, &settings(16_201, None));
+    assert_eq!(a.carrier.addresses(END).count(), 2, "both families");
+    a.ask(&mad(1));
+    until("both copies come", &mut [&mut a, &mut b], |sides| {
+        !sides[1].mads.is_empty() && sides[1].carrier.counters().dropped.of(Reason::Again) > 0
+    });
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.mads.len(), 1);
+    let counters = b.carrier.counters();
+    assert_eq!(
+        (counters.taken, counters.dropped.of(Reason::Again)),
+        (1, 1),
+        "{counters:?}"
+    );
+    let from = b.mads[0].0;
+    b.carrier.send(END, &from, b.end.gid, &mad(2)).unwrap();
+    until("it is answered", &mut [&mut a, &mut b], |sides| {
+        !sides[0].mads.is_empty()
+    });
+    assert_eq!(a.mads[0].0.gid, b.end.gid);
+}
+
+#[test]
+fn each_family_carries_alone() {
+    let Some(lab) = Lab::pair("each_family_carries_alone", 1500) else {
+        return;
+    };
+    for (port, ipv4) in [(16_202, true), (16_203, false)] {
+        let one = Settings {
+            ipv4,
+            ipv6: !ipv4,
+            ..settings(port, Some(1))
+        };
+        let (mut a, mut b) = pair(&lab, &one);
+        a.ask(&mad(1));
+        until("it is heard", &mut [&mut a, &mut b], |sides| {
+            !sides[1].mads.is_empty()
+        });
+        assert_eq!(b.mads[0].0.at.unwrap().is_ipv4(), ipv4);
+        let (now, to, from) = (a.now(), b.as_peer(), a.end.gid);
+        a.carrier.probe(now, END, &to, from, a.end.mtu).unwrap();
+        until("the probe ends", &mut [&mut a, &mut b], |sides| {
+            !sides[0].probed.is_empty()
+        });
+        assert_eq!((a.probed[0].1.trouble, a.probed[0].1.largest), (None, 1024 + 48));
+    }
+}
+
+#[test]
+fn full_probes_do_not_pass_what_is_narrow_in_the_middle() {
+    let Some(lab) = Lab::switched("full_probes_do_not_pass", 1500, 0) else {
+        return;
+    };
+    let (mut a, mut b) = pair(&lab, &settings(16_204, None));
+    lab.ip(2, "link set r1 mtu 700");
+    lab.ip(2, "link set r0 mtu 700");
+    let (now, to, from) = (a.now(), b.as_peer(), a.end.gid);
+    a.carrier.probe(now, END, &to, from, a.end.mtu).unwrap();
+    until("the probe ends", &mut [&mut a, &mut b], |sides| {
+        !sides[0].probed.is_empty()
+    });
+    let result = a.probed[0].1;
+    assert_eq!(result.trouble, Some(Trouble::FullLost), "{result:?}");
+    assert!(result.round_trip.is_some() && result.largest < 200);
+    // A smaller one does.
+    let now = a.now();
+    a.carrier.probe(now, END, &to, from, Mtu::MIN).unwrap();
+    until("the probe ends", &mut [&mut a, &mut b], |sides| {
+        sides[0].probed.len() == 2
+    });
+    assert_eq!((a.probed[1].1.trouble, a.probed[1].1.largest), (None, 256 + 48));
+    // The own link says so at once.
+    lab.ip(0, "link set v0 mtu 700");
+    let now = a.now();
+    a.carrier
+        .probe(now, END, &to, from, Mtu::within(1024).unwrap())
+        .unwrap();
+    until("the probe ends", &mut [&mut a, &mut b], |sides| {
+        sides[0].probed.len() == 3
+    });
+    assert_eq!(a.probed[2].1.trouble, Some(Trouble::FullRefused));
+}
+
+#[test]
+fn an_interface_that_goes_is_an_event_and_can_come_back() {
+    let Some(lab) = Lab::pair("an_interface_that_goes_is_an_event", 1500) else {
+        return;
+    };
+    let (mut a, b) = pair(&lab, &settings(16_205, None));
+    let mut watch = lab.inside(0, || HostWatch::new(Sources::of_system(Vec::new())).unwrap());
+    let has = |watch: &HostWatch| {
+        watch
+            .found()
+            .endpoints
+            .iter()
+            .any(|end| end.link == Link::Ethernet)
+    };
+    assert!(has(&watch));
+    lab.ip(0, "link del v0");
+    until("it is told", &mut [&mut a], |_| {
+        lab.inside(0, || watch_is(&mut watch, false))
+    });
+    for round in 0..10 {
+        let sent = a.carrier.multicast(END, group(), a.end.gid, &mad(round));
+        assert!(matches!(sent, Err(CarrierError::System { .. })), "{sent:?}");
+        eprintln!("{sent:?}");
+        a.turn();
+    }
+    assert_eq!(a.failed, 1, "told once");
+    let to = b.as_peer();
+    let (now, from) = (a.now(), a.end.gid);
+    a.carrier.probe(now, END, &to, from, Mtu::MIN).unwrap();
+    until("the probe ends", &mut [&mut a], |sides| {
+        !sides[0].probed.is_empty()
+    });
+    assert_eq!(a.probed[0].1.trouble, Some(Trouble::NoWay));
+    let gone = a.end.clone();
+    assert!(lab.inside(0, || a.carrier.update(END, &gone)).is_err());
+    drop(b);
+    // It comes back under its name, with another number.
+    let other = lab.name(1).to_owned();
+    lab.ip(0, &format!("link add v0 type veth peer name v0 netns {other}"));
+    for host in 0..2 {
+        lab.ip(host, &format!("address add 10.77.0.{}/24 dev v0", host + 1));
+        lab.ip(host, "link set v0 up");
+    }
+    (0..2).for_each(|host| lab.wait_until_up(host, "v0"));
+    until("it is told", &mut [], |_| {
+        lab.inside(0, || watch_is(&mut watch, true))
+    });
+    let (mut a, mut b) = pair(&lab, &settings(16_205, None));
+    a.ask(&mad(1));
+    until("it is heard", &mut [&mut a, &mut b], |sides| {
+        !sides[1].mads.is_empty()
+    });
+}
+
+/// Whether the host is seen with or without an interface beyond its loopback.
+fn watch_is(watch: &mut HostWatch, with: bool) -> bool {
+    let _ = watch.look();
+    watch
+        .found()
+        .endpoints
+        .iter()
+        .any(|end| end.link == Link::Ethernet)
+        == with
+}
+
+#[test]
+fn addresses_that_come_are_followed_by_the_sockets() {
+    let Some(lab) = Lab::pair("addresses_that_come_are_followed", 1500) else {
+        return;
+    };
+    let (mut a, mut b) = pair(&lab, &settings(16_206, None));
+    let before: Vec<_> = a.carrier.addresses(END).collect();
+    // What does not concern the sockets leaves them as they are.
+    let mut renamed = a.end.clone();
+    renamed.addresses.reverse();
+    lab.inside(0, || a.carrier.update(END, &renamed)).unwrap();
+    assert_eq!(a.carrier.addresses(END).collect::<Vec<_>>(), before);
+    lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    lab.ip(0, "address add 10.77.0.9/24 dev v0");
+    a.end = lab.inside(0, || crate::side::endpoint("v0"));
+    let end = a.end.clone();
+    lab.inside(0, || a.carrier.update(END, &end)).unwrap();
+    assert_ne!(a.carrier.addresses(END).collect::<Vec<_>>(), before);
+    a.ask(&mad(1));
+    until("it is heard", &mut [&mut a, &mut b], |sides| {
+        !sides[1].mads.is_empty()
+    });
+    assert_eq!(b.mads[0].0.gid.to_string(), "::ffff:10.77.0.9");
+    // Its groups are joined as before.
+    b.ask(&mad(2));
+    until("it is heard", &mut [&mut a, &mut b], |sides| {
+        !sides[0].mads.is_empty()
+    });
+}
