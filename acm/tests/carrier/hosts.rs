@@ -123,7 +123,6 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
     for round in 0..10 {
         let sent = a.carrier.multicast(END, group(), a.end.gid, &mad(round));
         assert!(matches!(sent, Err(CarrierError::System { .. })), "{sent:?}");
-        eprintln!("{sent:?}");
         a.turn();
     }
     assert_eq!(a.failed, 1, "told once");

@@ -295,14 +295,7 @@ impl UdpCarrier {
             return CarrierError::Unknown(id);
         };
         let error = system(step, &end.interface)(errno);
-        let gone = [
-            Errno::NODEV,
-            Errno::NXIO,
-            Errno::NETDOWN,
-            Errno::ADDRNOTAVAIL,
-            Errno::INVAL,
-        ];
-        if gone.contains(&errno) && !std::mem::replace(&mut end.failed, true) {
+        if is_lost(errno) && !std::mem::replace(&mut end.failed, true) {
             self.events.push_back(Event::Failed {
                 endpoint: id,
                 error: error.clone(),
@@ -444,6 +437,18 @@ impl UdpCarrier {
         };
         self.prober.refused(shot, trouble);
     }
+}
+
+/// Whether an interface or its address is gone. Peers cannot bring that about: what they send comes from the link.
+fn is_lost(errno: Errno) -> bool {
+    let lost = [
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::ADDRNOTAVAIL,
+    ];
+    lost.contains(&errno)
 }
 
 fn family_of(at: SocketAddr) -> Family {
