@@ -15,7 +15,8 @@
 //! * [`resolver`]: what resolves, remembers and forgets, without a socket or a clock; [`mad`]: what services say to each
 //!   other; [`sa`]: what a subnet's administration is asked.
 //! * [`wire`]: what clients and the service say; [`serve`]: the service's doors; [`client`]: asking it.
-//! * [`config`]: what is written in files.
+//! * [`config`]: what is written in files; [`host`]: what this host has; [`carrier`]: what takes messages to other services.
+//! * [`service`]: all of it together.
 //!
 //! reference: acm.
 #![forbid(unsafe_code)]
@@ -23,10 +24,14 @@
 pub mod address;
 pub mod ask;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod carrier;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod client;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod config;
 pub mod endpoint;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod host;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod line;
 pub mod mad;
@@ -35,6 +40,8 @@ pub mod resolver;
 pub mod sa;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod serve;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod service;
 pub mod status;
 mod waiting;
 pub mod wire;

@@ -1,13 +1,14 @@
 //! Asking a service: this project's or the original `ibacm`, over its Unix socket or TCP.
 //!
 //! * [`Client`] asks one question at a time and waits for the answer, with a deadline.
-//! * [`Asker`] has many questions open on one connection, in any tokio runtime.
+//! * [`Asker`] has many questions open on one connection, in any tokio runtime; [`ask_all`] brings a runtime with it.
 //! * [`Service`] is where the service is, by the rules of the original clients.
 //!
 //! What a service says is as hostile as what a client says: it is bounded, checked and never obeyed.
 //!
 //! reference: acm, sections 2 to 7.
 
+mod all;
 mod asker;
 mod error;
 mod service;
@@ -27,6 +28,7 @@ use crate::path::Path;
 use crate::status::Status;
 use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Report, Told, request, tid_of, told};
 
+pub use all::ask_all;
 pub use asker::Asker;
 pub use error::ClientError;
 pub use service::Service;

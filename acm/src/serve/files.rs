@@ -22,7 +22,7 @@ const KNOCK: Duration = Duration::from_millis(500);
 
 /// Files that the service made. They go with it, unless something else stands there by then.
 #[derive(Debug, Default)]
-pub(super) struct Made(Vec<(PathBuf, Identity)>);
+pub(crate) struct Made(Vec<(PathBuf, Identity)>);
 
 /// A file, whatever its name.
 type Identity = (u64, u64);
@@ -58,7 +58,7 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServeErr
 /// A Unix socket that listens at `path`; that of a service which is dead is replaced.
 ///
 /// It has its mode before it listens: nobody comes in by the one that the process's mask gives it.
-pub(super) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixListener, ServeError> {
+pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixListener, ServeError> {
     clear_socket(path, "socket")?;
     let address = SocketAddrUnix::new(path).map_err(|error| failed("name a socket", path)(error.into()))?;
     let flags = SocketFlags::CLOEXEC;

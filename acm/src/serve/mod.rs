@@ -43,7 +43,7 @@ pub use served::{Count, Served};
 pub use settings::{Limits, Places, Settings, TCP_PORT, Tcp};
 
 use door::{Door, Open};
-use files::Made;
+pub(crate) use files::{Made, socket};
 use guest::attend;
 
 /// How long the doors stay shut when the system has no descriptor for another client.

@@ -1,0 +1,113 @@
+//! The service's second socket: what it shows of itself, and what it is told.
+//!
+//! ```text
+//!   state\n              ──►  one line of JSON
+//!   failed ADDRESS\n     ──►  done\n             the path to it was of no use: it is resolved anew
+//! ```
+//!
+//! What can be seen here any process of this host could find out by asking; what can be done makes the service ask again,
+//! which costs a message. Clients are few, and each line has a bound.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+
+use super::ServiceError;
+use super::heart::Mail;
+use crate::address::{Address, Name};
+use crate::line::Line;
+use crate::serve::Made;
+
+/// Clients at once.
+const CLIENTS: usize = 32;
+/// Bytes of a line.
+const LINE: usize = 128;
+/// Until a client takes an answer.
+const STUCK: Duration = Duration::from_secs(5);
+/// Between two lines of a client.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Opens the socket at `path`.
+pub(super) fn open(path: &Path, made: &mut Made) -> Result<std::os::unix::net::UnixListener, ServiceError> {
+    let listener = crate::serve::socket(path, 0o666, made)?;
+    listener.set_nonblocking(true).map_err(ServiceError::Runtime)?;
+    Ok(listener)
+}
+
+/// Serves it for ever.
+pub(super) async fn serve(listener: UnixListener, mail: mpsc::UnboundedSender<Mail>) {
+    let clients = Rc::new(Cell::new(0));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) if clients.get() < CLIENTS => {
+                clients.set(clients.get() + 1);
+                let (clients, mail) = (Rc::clone(&clients), mail.clone());
+                spawn_local(async move {
+                    let _ = attend(stream, mail).await;
+                    clients.set(clients.get() - 1);
+                });
+            }
+            // Too many: it is left at once.
+            Ok(_) => {}
+            Err(_) => sleep(STUCK).await,
+        }
+    }
+}
+
+async fn attend(stream: UnixStream, mail: mpsc::UnboundedSender<Mail>) -> std::io::Result<()> {
+    let line = Line::Unix(stream);
+    let mut held = Vec::new();
+    loop {
+        let mut bytes = [0; LINE];
+        let read = line.read(&mut bytes).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        held.extend_from_slice(&bytes[..read]);
+        while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+            let words: Vec<u8> = held.drain(..=end).collect();
+            let answer = answer(words.trim_ascii(), &mail).await;
+            match timeout(STUCK, line.write_all(answer.as_bytes())).await {
+                Ok(written) => written?,
+                Err(_) => return Ok(()),
+            }
+            sleep(PAUSE).await;
+        }
+        if held.len() > LINE {
+            return Ok(());
+        }
+    }
+}
+
+async fn answer(words: &[u8], mail: &mpsc::UnboundedSender<Mail>) -> String {
+    let words = String::from_utf8_lossy(words);
+    match words.split_once(' ').unwrap_or((&words, "")) {
+        ("state", "") => {
+            let (tell, told) = oneshot::channel();
+            let _ = mail.send(Mail::View(tell));
+            told.await.unwrap_or_default()
+        }
+        ("failed", address) => match address_of(address) {
+            Some(address) => {
+                let _ = mail.send(Mail::Failed(address));
+                "done\n".to_owned()
+            }
+            None => "no address; write `failed ADDRESS`\n".to_owned(),
+        },
+        _ => "unknown; write `state` or `failed ADDRESS`\n".to_owned(),
+    }
+}
+
+fn address_of(text: &str) -> Option<Address> {
+    match text.parse::<IpAddr>() {
+        Ok(ip) => Some(ip.into()),
+        Err(_) => Name::new(text).ok().map(Address::Name),
+    }
+}

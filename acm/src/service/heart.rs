@@ -1,0 +1,128 @@
+//! The one task that owns the state: clients' questions, what comes from other services, changes and times, in turn.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+
+use super::ServiceError;
+use super::state::State;
+use super::view::View;
+use super::written::Written;
+use crate::address::Address;
+use crate::ask::Question;
+use crate::endpoint::Endpoint;
+use crate::line::{First, race};
+use crate::serve::{Backend, Reply};
+
+/// What the task is told.
+pub(super) enum Mail {
+    /// A client asks.
+    Ask(Question, Reply),
+    /// What this host has is not what it was.
+    Host(Vec<Endpoint>),
+    /// Files have changed.
+    Written(Box<Written>),
+    /// Somebody wants to see it.
+    View(oneshot::Sender<String>),
+    /// Somebody could not use a path.
+    Failed(Address),
+}
+
+/// Letters that are read before anything else is looked at.
+const LETTERS: usize = 64;
+/// How often questions are looked for whose client is gone.
+const SWEEP: Duration = Duration::from_millis(250);
+/// With nothing to do, something is looked at all the same so often.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Puts questions into the mail.
+pub(super) struct Slot(pub(super) mpsc::UnboundedSender<Mail>);
+
+impl Backend for Slot {
+    /// How many there can be is limited where clients are let in.
+    fn ask(&self, question: Question, reply: Reply) {
+        // Nobody reads any more: the reply says so when it is dropped.
+        let _ = self.0.send(Mail::Ask(question, reply));
+    }
+}
+
+/// Beats until `stop` says so.
+pub(super) async fn beat(
+    mut state: State,
+    mut mail: mpsc::UnboundedReceiver<Mail>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), ServiceError> {
+    let mut sweep = Instant::now() + SWEEP;
+    loop {
+        let more = state.turn();
+        if Instant::now() >= sweep {
+            state.sweep();
+            sweep = Instant::now() + SWEEP;
+        }
+        if more {
+            yield_now().await;
+        }
+        let until = if more {
+            Instant::now()
+        } else {
+            until(&state, sweep)
+        };
+        let first = {
+            let mut letter = Box::pin(mail.recv());
+            let mut stopped = Box::pin(stop.wait_for(|stop| *stop));
+            let mut time = Box::pin(sleep_until(until));
+            let mut readable = Box::pin(async {
+                match state.carrier().readable_mut().await {
+                    Ok(mut ready) => {
+                        // Before it is looked at: what comes after that makes it ready again.
+                        ready.clear_ready();
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            });
+            let mut quiet = Box::pin(race(&mut readable, &mut time));
+            let mut ends = Box::pin(race(&mut stopped, &mut quiet));
+            match race(&mut letter, &mut ends).await {
+                First::One(letter) => Some(letter),
+                First::Other(First::One(_)) => return Ok(()),
+                First::Other(First::Other(First::One(readable))) => {
+                    readable.map_err(ServiceError::Runtime)?;
+                    None
+                }
+                First::Other(First::Other(First::Other(()))) => None,
+            }
+        };
+        if let Some(letter) = first {
+            let Some(letter) = letter else { return Ok(()) };
+            read(&mut state, letter)?;
+            for _ in 1..LETTERS {
+                let Ok(letter) = mail.try_recv() else { break };
+                read(&mut state, letter)?;
+            }
+        }
+    }
+}
+
+/// When there is something to do at the latest.
+fn until(state: &State, sweep: Instant) -> Instant {
+    let now = Instant::now();
+    let idle = if state.is_asked() { sweep } else { now + IDLE };
+    match state.next_deadline() {
+        Some(time) => idle.min(now + time.since(state.now())),
+        None => idle,
+    }
+}
+
+fn read(state: &mut State, letter: Mail) -> Result<(), ServiceError> {
+    match letter {
+        Mail::Ask(question, reply) => state.ask(question, reply),
+        Mail::Host(endpoints) => state.host(endpoints),
+        Mail::Written(written) => state.configure(*written)?,
+        Mail::View(tell) => _ = tell.send(View::of(state).line()),
+        Mail::Failed(address) => state.failed(&address),
+    }
+    Ok(())
+}

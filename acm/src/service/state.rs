@@ -1,0 +1,450 @@
+//! The resolver with everything around it: who asked, what carries its messages, what was loaded.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::time::Time;
+
+use super::ServiceError;
+use super::peers::Peers;
+use super::written::Written;
+use crate::address::{Address, Gid};
+use crate::ask::{Answer, Question};
+use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
+use crate::config::Preload;
+use crate::endpoint::Endpoint;
+use crate::host::source_for;
+use crate::mad::{Group, MAD};
+use crate::path::Mtu;
+use crate::resolver::{
+    Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Resolver, Sender, Ticket,
+};
+use crate::sa::NoPath;
+use crate::serve::{Reply, Served};
+
+/// Turns of the carrier before clients are heard again.
+const TURNS: usize = 16;
+
+/// Who waits for an answer.
+struct Asked {
+    question: Question,
+    chosen: Option<IpAddr>,
+    reply: Reply,
+}
+
+/// Everything but the waiting.
+pub(super) struct State {
+    clock: Clock,
+    written: Written,
+    key: Option<Key>,
+    resolver: Resolver,
+    preload: Preload,
+    endpoints: Vec<Endpoint>,
+    carrier: UdpCarrierSlot,
+    peers: Peers,
+    asked: HashMap<Ticket, Asked>,
+    tickets: Ticket,
+    probes: HashMap<carrier::ProbeId, ProbeId>,
+    /// Why the carrier does not serve an endpoint.
+    unserved: BTreeMap<EndpointId, String>,
+    /// The last thing that went wrong with the carrier.
+    trouble: Option<String>,
+    served: Arc<Served>,
+}
+
+/// The carrier, where tokio waits for it.
+pub(super) type UdpCarrierSlot = tokio::io::unix::AsyncFd<UdpCarrier>;
+
+/// 64 bits that nobody can predict. Without any, transactions cannot be guarded, so none begins: the kernel gave some when
+/// the service opened.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u64::from_ne_bytes(bytes),
+        Err(_) => 0,
+    }
+}
+
+fn resolver(written: &Written, key: Option<&Key>, now: Time) -> Resolver {
+    Resolver::new(written.resolver(key.is_some()), now, Box::new(random))
+}
+
+fn carrier(written: &Written, key: Option<&Key>) -> Result<UdpCarrierSlot, ServiceError> {
+    let carrier = UdpCarrier::new(written.carrier(key.cloned()))?;
+    carrier.registered().map_err(ServiceError::Runtime)
+}
+
+impl State {
+    pub(super) fn new(
+        written: Written,
+        key: Option<Key>,
+        endpoints: Vec<Endpoint>,
+        served: Arc<Served>,
+    ) -> Result<Self, ServiceError> {
+        let clock = Clock::system();
+        let mut state = Self {
+            resolver: resolver(&written, key.as_ref(), clock.now()),
+            carrier: carrier(&written, key.as_ref())?,
+            clock,
+            written,
+            key,
+            preload: Preload::default(),
+            endpoints: Vec::new(),
+            peers: Peers::default(),
+            asked: HashMap::new(),
+            tickets: 0,
+            probes: HashMap::new(),
+            unserved: BTreeMap::new(),
+            trouble: None,
+            served,
+        };
+        state.host(endpoints);
+        state.load();
+        Ok(state)
+    }
+
+    pub(super) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    pub(super) fn served(&self) -> &Served {
+        &self.served
+    }
+
+    pub(super) fn written(&self) -> &Written {
+        &self.written
+    }
+
+    pub(super) fn carried(&self) -> carrier::Counters {
+        self.carrier.get_ref().counters()
+    }
+
+    pub(super) fn unserved(&self) -> &BTreeMap<EndpointId, String> {
+        &self.unserved
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// What tokio waits for.
+    pub(super) fn carrier(&mut self) -> &mut UdpCarrierSlot {
+        &mut self.carrier
+    }
+
+    /// When there is something to do without anything having come.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let carrier = self.carrier.get_ref().next_deadline();
+        let carrier = (carrier != Time::NEVER).then_some(carrier);
+        [self.resolver.next_deadline(), carrier]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// A question of a client.
+    pub(super) fn ask(&mut self, question: Question, reply: Reply) {
+        let chosen = match &question {
+            Question::Resolve {
+                source: None,
+                destination,
+                ..
+            } => destination.ip().and_then(|ip| source_for(ip).ok()),
+            _ => None,
+        };
+        self.take(Asked {
+            question,
+            chosen,
+            reply,
+        });
+        self.act();
+    }
+
+    fn take(&mut self, asked: Asked) {
+        self.tickets += 1;
+        let now = self.now();
+        self.resolver
+            .ask(now, self.tickets, &asked.question, asked.chosen);
+        self.asked.insert(self.tickets, asked);
+    }
+
+    /// Somebody could not use the path to this address.
+    pub(super) fn failed(&mut self, address: &Address) {
+        let now = self.now();
+        self.resolver.failed(now, address);
+        self.act();
+    }
+
+    /// Questions of clients that are gone are not answered.
+    pub(super) fn sweep(&mut self) {
+        let gone = self.asked.iter().filter(|(_, asked)| asked.reply.is_gone());
+        let gone: Vec<Ticket> = gone.map(|(ticket, _)| *ticket).collect();
+        for ticket in gone {
+            self.resolver.forget(ticket);
+            self.asked.remove(&ticket);
+        }
+    }
+
+    /// Whether anybody waits.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// What this host has now.
+    pub(super) fn host(&mut self, endpoints: Vec<Endpoint>) {
+        self.endpoints.clone_from(&endpoints);
+        let now = self.now();
+        self.resolver.host(now, endpoints);
+        self.serve_endpoints();
+        self.act();
+    }
+
+    /// The carrier serves what the resolver has.
+    fn serve_endpoints(&mut self) {
+        let wanted: Vec<(EndpointId, Endpoint)> = self
+            .resolver
+            .endpoints()
+            .map(|(id, endpoint)| (id, endpoint.clone()))
+            .collect();
+        let carrier = self.carrier.get_mut();
+        let served: Vec<EndpointId> = carrier.served().map(|(id, _)| EndpointId(id.0)).collect();
+        for id in served
+            .into_iter()
+            .filter(|id| !wanted.iter().any(|(other, _)| other == id))
+        {
+            carrier.end(carrier::EndpointId(id.0));
+            self.peers.forget(id);
+        }
+        self.unserved.clear();
+        for (id, endpoint) in wanted {
+            if let Err(error) = carrier.update(carrier::EndpointId(id.0), &endpoint) {
+                self.unserved.insert(id, error.to_string());
+            }
+        }
+    }
+
+    /// The files of what is known before anybody asks.
+    pub(super) fn load(&mut self) {
+        let (preload, table) = self.written.preload(&self.endpoints);
+        self.preload = preload;
+        let now = self.now();
+        self.resolver.preload(now, table);
+        self.act();
+    }
+
+    /// The configuration has changed. Where it concerns the resolver, a new one takes its place, and is asked again what is
+    /// open; what the old one knew is resolved anew.
+    pub(super) fn configure(&mut self, written: Written) -> Result<(), ServiceError> {
+        let same = self.written.options == written.options;
+        self.written = written;
+        if !same {
+            let now = self.now();
+            self.carrier = carrier(&self.written, self.key.as_ref())?;
+            self.resolver = resolver(&self.written, self.key.as_ref(), now);
+            self.probes.clear();
+            self.peers = Peers::default();
+            self.host(self.endpoints.clone());
+        }
+        self.load();
+        if !same {
+            let open: Vec<Asked> = std::mem::take(&mut self.asked).into_values().collect();
+            open.into_iter().for_each(|asked| self.take(asked));
+            self.act();
+        }
+        Ok(())
+    }
+
+    /// Time has passed, or something has come. Whether there may be more at once.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut more = true;
+        for _ in 0..TURNS {
+            let now = self.now();
+            let done = self.carrier.get_mut().turn(now);
+            while let Some(event) = self.carrier.get_mut().event() {
+                self.happened(event);
+            }
+            if done == 0 {
+                more = false;
+                break;
+            }
+        }
+        let now = self.now();
+        self.resolver.tick(now);
+        self.act();
+        more
+    }
+
+    fn happened(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Mad {
+                endpoint, from, mad, ..
+            } => {
+                let endpoint = EndpointId(endpoint.0);
+                if let Some(at) = from.at {
+                    self.peers.heard(endpoint, from.gid, from.qpn, at);
+                }
+                let sender = Sender {
+                    gid: from.gid,
+                    lid: from.lid,
+                    qpn: from.qpn,
+                    // Without the tag, the carrier would not have let it pass.
+                    trusted: self.key.is_some(),
+                };
+                self.resolver.hear(now, endpoint, sender, &*mad);
+            }
+            Event::Probed { probe, result } => {
+                if let Some(id) = self.probes.remove(&probe) {
+                    self.resolver.probed(now, id, probed(&result));
+                }
+            }
+            Event::Failed { endpoint, error } => {
+                self.unserved.insert(EndpointId(endpoint.0), error.to_string());
+                self.carrier.get_mut().end(endpoint);
+            }
+        }
+    }
+
+    /// Does what the resolver wants done.
+    fn act(&mut self) {
+        while let Some(act) = self.resolver.pop_act() {
+            match act {
+                Act::Answer { ticket, answer } => self.answer(ticket, &answer),
+                Act::Join { endpoint, group } => self.join(endpoint, group),
+                // A group is left when its endpoint is: an endpoint has the same ones as long as it is there.
+                Act::Leave { .. } => {}
+                Act::Multicast { endpoint, group, mad } => self.multicast(endpoint, group, &mad),
+                Act::Unicast {
+                    endpoint,
+                    to,
+                    mad,
+                    answer,
+                } => self.unicast(endpoint, to, &mad, answer),
+                Act::AskSa { id, path, .. } => {
+                    let found = self.preload.answer(&path).cloned().ok_or(NoPath::Unknown);
+                    let now = self.now();
+                    self.resolver.sa(now, id, found);
+                }
+                Act::Probe {
+                    id,
+                    endpoint,
+                    destination,
+                    large,
+                    ..
+                } => self.probe(id, endpoint, destination, large),
+            }
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: &Answer) {
+        if let Some(asked) = self.asked.remove(&ticket) {
+            asked.reply.send(answer);
+        }
+    }
+
+    fn join(&mut self, endpoint: EndpointId, group: Gid) {
+        let joined = self
+            .carrier
+            .get_mut()
+            .join(carrier::EndpointId(endpoint.0), group);
+        let like = match (joined, self.resolver.endpoint(endpoint)) {
+            (Ok(()), Some(own)) => Group::of(group).map(|group| {
+                let like = Membership::of(group);
+                Membership {
+                    mtu: like.mtu.min(own.mtu),
+                    ..like
+                }
+            }),
+            (Ok(()), None) => None,
+            (Err(error), _) => {
+                self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
+                None
+            }
+        };
+        let now = self.now();
+        self.resolver.joined(now, endpoint, group, like);
+    }
+
+    fn multicast(&mut self, endpoint: EndpointId, group: Gid, mad: &[u8; MAD]) {
+        let Some(from) = self.resolver.endpoint(endpoint).map(|own| own.gid) else {
+            return;
+        };
+        let id = carrier::EndpointId(endpoint.0);
+        let sent = self.carrier.get_mut().multicast(id, group, from, mad);
+        self.note(sent);
+    }
+
+    fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
+        let from = self.resolver.endpoint(endpoint).map(|own| own.gid);
+        let place = self.peers.place(endpoint, to.gid);
+        if let (Some(from), Some((_, at))) = (from, place) {
+            let peer = carrier::Peer {
+                gid: to.gid,
+                lid: to.lid,
+                qpn: to.qpn,
+                at: Some(at),
+            };
+            let id = carrier::EndpointId(endpoint.0);
+            let sent = self.carrier.get_mut().send(id, &peer, from, mad);
+            self.note(sent);
+        }
+        if answer {
+            // It is with the kernel, and its buffer with us again.
+            let now = self.now();
+            self.resolver.sent(now, endpoint);
+        }
+    }
+
+    fn probe(&mut self, id: ProbeId, endpoint: EndpointId, destination: Gid, large: u32) {
+        let now = self.now();
+        let own = self
+            .resolver
+            .endpoint(endpoint)
+            .map(|own| (own.gid, own.is_near(destination.ip())));
+        let mtu = Mtu::within(large);
+        let (Some((from, is_near)), Some(mtu)) = (own, mtu) else {
+            return self.resolver.probed(now, id, Err(NotProbed::Unsent));
+        };
+        let usual = || {
+            let port = self.written.options.doorbell_port.saturating_add(1);
+            is_near.then(|| (0, SocketAddr::new(destination.ip(), port)))
+        };
+        let place = self.peers.place(endpoint, destination).or_else(usual);
+        let peer = carrier::Peer {
+            gid: destination,
+            lid: 0,
+            qpn: place.map_or(0, |(qpn, _)| qpn),
+            at: place.map(|(_, at)| at),
+        };
+        let begun = self
+            .carrier
+            .get_mut()
+            .probe(now, carrier::EndpointId(endpoint.0), &peer, from, mtu);
+        match begun {
+            Ok(probe) => _ = self.probes.insert(probe, id),
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                self.resolver.probed(now, id, Err(NotProbed::Unsent));
+            }
+        }
+    }
+
+    fn note(&mut self, sent: Result<(), carrier::CarrierError>) {
+        if let Err(error) = sent {
+            self.trouble = Some(error.to_string());
+        }
+    }
+}
+
+fn probed(result: &carrier::Probed) -> Result<Probed, NotProbed> {
+    match (result.round_trip, u32::try_from(result.largest)) {
+        (Some(_), Ok(largest)) => Ok(Probed { largest }),
+        _ => Err(NotProbed::Silent),
+    }
+}

@@ -1,0 +1,263 @@
+//! What a service shows of itself: one JSON object, `doorbell.acm-watch/1`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::state::State;
+use crate::ask::Counters;
+use crate::resolver::{EndpointId, Event, Known, Origin, State as Stage, Tally, What};
+use crate::serve::Count;
+
+/// Destinations that are shown, at most: those that were used last stand first.
+const SHOWN: usize = 4096;
+/// Events that are shown, at most.
+const EVENTS: usize = 64;
+
+#[derive(Debug, Serialize)]
+pub(super) struct View {
+    schema: &'static str,
+    version: &'static str,
+    process: u32,
+    endpoints: Vec<EndpointView>,
+    known: Vec<KnownView>,
+    /// Destinations beyond those that are shown.
+    more_known: usize,
+    waiting: usize,
+    memory_bytes: usize,
+    counters: BTreeMap<&'static str, u64>,
+    messages: BTreeMap<&'static str, u64>,
+    clients: BTreeMap<&'static str, u64>,
+    clients_now: u64,
+    carrier: BTreeMap<String, u64>,
+    /// The last thing that could not be sent.
+    trouble: Option<String>,
+    warnings: Vec<String>,
+    events: Vec<EventView>,
+}
+
+#[derive(Debug, Serialize)]
+struct EndpointView {
+    id: u32,
+    device: String,
+    guid: String,
+    port: u8,
+    pkey: u16,
+    link: &'static str,
+    mtu: u32,
+    megabits: u32,
+    addresses: Vec<String>,
+    /// Why other services cannot be asked by it, if that is so.
+    unserved: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct KnownView {
+    endpoint: Option<u32>,
+    destination: String,
+    state: &'static str,
+    gid: Option<String>,
+    lid: Option<u16>,
+    qpn: Option<u32>,
+    mtu: Option<u32>,
+    origin: Option<&'static str>,
+    age_s: f64,
+    /// Since its owner was heard.
+    confirmed_s: Option<f64>,
+    /// Until it is forgotten.
+    expires_s: Option<f64>,
+    waiting: usize,
+    /// Why it was not found.
+    refused: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct EventView {
+    ago_s: f64,
+    what: String,
+}
+
+impl View {
+    pub(super) fn of(state: &State) -> Self {
+        let resolver = state.resolver();
+        let mut known: Vec<Known> = resolver.snapshot();
+        let more_known = known.len().saturating_sub(SHOWN);
+        known.truncate(SHOWN);
+        let now = state.now();
+        let events: Vec<&Event> = resolver.history().collect();
+        let first = events.len().saturating_sub(EVENTS);
+        Self {
+            schema: "doorbell.acm-watch/1",
+            version: env!("CARGO_PKG_VERSION"),
+            process: std::process::id(),
+            endpoints: endpoints(state),
+            known: known.iter().map(KnownView::of).collect(),
+            more_known,
+            waiting: resolver.waiting(),
+            memory_bytes: resolver.memory(),
+            counters: resolver.counters(None).map(counters).unwrap_or_default(),
+            messages: messages(resolver.tally()),
+            clients: Count::ALL
+                .into_iter()
+                .map(|count| (count.name(), state.served().of(count)))
+                .collect(),
+            clients_now: state.served().present(),
+            carrier: carried(state),
+            trouble: state.trouble().map(str::to_owned),
+            warnings: state.written().warnings.iter().map(ToString::to_string).collect(),
+            events: events[first..]
+                .iter()
+                .map(|event| EventView {
+                    ago_s: now.since(event.at).as_secs_f64(),
+                    what: told(&event.what),
+                })
+                .collect(),
+        }
+    }
+
+    /// On one line.
+    pub(super) fn line(&self) -> String {
+        // Strings and numbers only: writing them into memory cannot fail.
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+}
+
+fn endpoints(state: &State) -> Vec<EndpointView> {
+    let each = state.resolver().endpoints();
+    each.map(|(id, endpoint)| EndpointView {
+        id: id.0,
+        device: endpoint.device.clone(),
+        guid: format!("{:#018x}", endpoint.guid),
+        port: endpoint.port,
+        pkey: endpoint.pkey,
+        link: match endpoint.link {
+            crate::endpoint::Link::InfiniBand => "infiniband",
+            crate::endpoint::Link::Ethernet => "ethernet",
+            crate::endpoint::Link::Loopback => "loopback",
+        },
+        mtu: endpoint.mtu.bytes(),
+        megabits: endpoint.rate.megabits(),
+        addresses: endpoint.addresses.iter().map(ToString::to_string).collect(),
+        unserved: state.unserved().get(&id).cloned(),
+    })
+    .collect()
+}
+
+impl KnownView {
+    fn of(known: &Known) -> Self {
+        let refused = match known.state {
+            Stage::Refused(status) => Some(status.to_string()),
+            _ => None,
+        };
+        Self {
+            endpoint: known.endpoint.map(|EndpointId(id)| id),
+            destination: known.destination.to_string(),
+            state: stage(known.state),
+            gid: known.peer.map(|peer| peer.gid.to_string()),
+            lid: known.peer.map(|peer| peer.lid).filter(|lid| *lid != 0),
+            qpn: known.peer.map(|peer| peer.qpn),
+            mtu: known.mtu.map(|mtu| mtu.bytes()),
+            origin: known.origin.map(origin),
+            age_s: known.age.as_secs_f64(),
+            confirmed_s: known.confirmed.map(|time| time.as_secs_f64()),
+            expires_s: known.expires.map(|time| time.as_secs_f64()),
+            waiting: known.waiting,
+            refused,
+        }
+    }
+}
+
+fn stage(state: Stage) -> &'static str {
+    match state {
+        Stage::Ready => "ready",
+        Stage::Unconfirmed => "unconfirmed",
+        Stage::AddressOnly => "address-only",
+        Stage::Confirming => "confirming",
+        Stage::QueryAddress => "query-address",
+        Stage::QueryRoute => "query-route",
+        Stage::Probing => "probing",
+        Stage::Refused(_) => "refused",
+    }
+}
+
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Multicast => "multicast",
+        Origin::Static => "static",
+        Origin::Sa => "sa",
+        Origin::Loopback => "loopback",
+        Origin::Route => "route",
+    }
+}
+
+fn counters(counters: Counters) -> BTreeMap<&'static str, u64> {
+    let names = [
+        "errors",
+        "resolves",
+        "no_data",
+        "address_queries",
+        "address_hits",
+        "route_queries",
+        "route_hits",
+    ];
+    names.into_iter().zip(counters.in_order()).collect()
+}
+
+fn messages(tally: &Tally) -> BTreeMap<&'static str, u64> {
+    BTreeMap::from([
+        ("multicasts", tally.multicasts),
+        ("announcements", tally.announcements),
+        ("confirmations", tally.confirmations),
+        ("confirmations_in_the_background", tally.background),
+        ("answers", tally.answers),
+        ("sa_queries", tally.queries),
+        ("probes", tally.probes),
+        ("heard", tally.heard),
+        ("malformed", tally.malformed.values().sum()),
+        ("untrusted", tally.untrusted),
+        ("unasked", tally.unasked),
+        ("mismatched", tally.mismatched),
+        ("not_ours", tally.not_ours),
+        ("unanswered", tally.unanswered),
+        ("changed", tally.changed),
+        ("refused_hits", tally.refused_hits),
+        ("evicted", tally.evicted),
+        ("no_room", tally.no_room),
+    ])
+}
+
+fn carried(state: &State) -> BTreeMap<String, u64> {
+    let counters = state.carried();
+    let mut all = BTreeMap::from([
+        ("sent".to_owned(), counters.sent),
+        ("unsent".to_owned(), counters.unsent),
+        ("taken".to_owned(), counters.taken),
+        ("echoes".to_owned(), counters.echoes),
+    ]);
+    let dropped = counters.dropped.each();
+    all.extend(
+        dropped.map(|(reason, count)| (format!("dropped_{}", format!("{reason:?}").to_lowercase()), count)),
+    );
+    all
+}
+
+fn told(what: &What) -> String {
+    let at = |gid: &crate::address::Gid, qpn: u32| format!("{gid} (queue pair {qpn:#08x})");
+    match what {
+        What::EndpointCame(_, device) => format!("{device} came"),
+        What::EndpointWent(_, device) => format!("{device} went"),
+        What::Announced(_, count) => format!("{count} addresses announced"),
+        What::Learned(_, address, peer) => format!("{address} is at {}", at(&peer.gid, peer.qpn)),
+        What::Changed(_, address, peer) => format!("{address} is at {} now", at(&peer.gid, peer.qpn)),
+        What::Conflict(_, address, peer) => {
+            format!(
+                "{address} is ours, and {} says that it is his",
+                at(&peer.gid, peer.qpn)
+            )
+        }
+        What::Refused(_, address, status) => format!("{address} was not found: {status}"),
+        What::Failed(address) => format!("the path to {address} was said to be of no use"),
+        What::NotJoined(_, group) => format!("the group {group} could not be joined"),
+        What::Evicted(_, address) => format!("{address} was forgotten to make room"),
+    }
+}

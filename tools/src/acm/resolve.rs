@@ -1,0 +1,218 @@
+//! `doorbell acm resolve`: the paths to names and addresses.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use doorbell_acm::address::Address;
+use doorbell_acm::ask::Question;
+use doorbell_acm::client::{ClientError, ask_all};
+use doorbell_acm::path::Path;
+use doorbell_acm::wire::Told;
+use doorbell_bench::report::printable;
+use doorbell_fabric::error::Exit;
+use serde::Serialize;
+
+use super::args::{Format, ResolveArgs};
+use super::{json, service, written};
+use crate::error::ToolError;
+use crate::out;
+
+/// The JSON of `doorbell acm resolve`.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    version: &'static str,
+    service: String,
+    paths: Vec<Row>,
+}
+
+/// What became of one destination.
+#[derive(Debug, Serialize)]
+struct Row {
+    destination: String,
+    /// The source, as it was asked for or chosen.
+    source: Option<String>,
+    path: Option<Shown>,
+    /// Whether the path was verified; none where that was not asked for.
+    verified: Option<bool>,
+    /// Why there is no path, or why it was not verified.
+    error: Option<String>,
+    /// The status's number, where the service refused.
+    status: Option<u8>,
+}
+
+/// A path, in units that people know.
+#[derive(Debug, Serialize)]
+struct Shown {
+    dgid: String,
+    sgid: String,
+    dlid: u16,
+    slid: u16,
+    flow_label: u32,
+    hop_limit: u8,
+    tclass: u8,
+    reversible: bool,
+    pkey: u16,
+    sl: u8,
+    /// Bytes.
+    mtu: Option<u32>,
+    /// Megabits a second.
+    rate: Option<u32>,
+    /// Microseconds.
+    packet_lifetime_us: f64,
+}
+
+impl From<&Path> for Shown {
+    fn from(path: &Path) -> Self {
+        Self {
+            dgid: path.dgid.to_string(),
+            sgid: path.sgid.to_string(),
+            dlid: path.dlid,
+            slid: path.slid,
+            flow_label: path.flow_label,
+            hop_limit: path.hop_limit,
+            tclass: path.tclass,
+            reversible: path.reversible,
+            pkey: path.pkey,
+            sl: path.sl,
+            mtu: path.mtu.map(|mtu| mtu.bytes()),
+            rate: path.rate.map(|rate| rate.megabits()),
+            packet_lifetime_us: 4.096 * f64::from(path.packet_lifetime).exp2(),
+        }
+    }
+}
+
+/// `doorbell acm resolve`.
+pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
+    let source = args.source.as_deref().map(|word| written::address(word, Format::Any));
+    let source = source.transpose()?;
+    let destinations = written::all(&args.destinations, args.format)?;
+    let service = service(args.service.as_deref())?;
+    let limit = Duration::from_secs_f64(args.timeout);
+    let mut rows = Vec::new();
+    for turn in 0..args.repeat {
+        if turn > 0 && out::is_closed() {
+            break;
+        }
+        let question = |destination: &Address| Question::Resolve {
+            source: source.clone(),
+            destination: destination.clone(),
+            no_delay: args.cached,
+        };
+        let found = ask_all(&service, destinations.iter().map(question).collect(), limit)?;
+        let mut paths = Vec::new();
+        rows = destinations.iter().zip(found).map(|(to, found)| row(to, source.as_ref(), found, &mut paths)).collect();
+        if args.verify {
+            verify(&service, &mut rows, paths, limit)?;
+        }
+        if !args.json {
+            out::print(&table(&rows))?;
+        }
+    }
+    let good = rows.iter().all(|row| row.error.is_none());
+    if args.json {
+        let report = Report {
+            schema: "doorbell.acm-resolve/1",
+            version: env!("CARGO_PKG_VERSION"),
+            service: service.to_string(),
+            paths: rows,
+        };
+        out::print(&json(&report))?;
+    }
+    Ok(if good { Exit::Done } else { Exit::Verdict }.into())
+}
+
+fn row(
+    destination: &Address,
+    source: Option<&Address>,
+    found: Result<Told, ClientError>,
+    paths: &mut Vec<Option<Path>>,
+) -> Row {
+    let mut row = Row {
+        destination: destination.to_string(),
+        source: source.map(Address::to_string),
+        path: None,
+        verified: None,
+        error: None,
+        status: None,
+    };
+    let mut known = None;
+    match found {
+        Ok(Told::Path { path, source: chosen }) => {
+            row.path = Some(Shown::from(&*path));
+            row.source = row.source.or_else(|| chosen.map(|address| address.to_string()));
+            known = Some(*path);
+        }
+        Ok(_) => row.error = Some("the service answered another question".to_owned()),
+        Err(error) => {
+            row.status = error.status().map(|status| status.code());
+            row.error = Some(error.to_string());
+        }
+    }
+    paths.push(known);
+    row
+}
+
+/// Has those paths verified that were found.
+fn verify(
+    service: &doorbell_acm::client::Service,
+    rows: &mut [Row],
+    paths: Vec<Option<Path>>,
+    limit: Duration,
+) -> Result<(), ToolError> {
+    let known = rows.iter_mut().zip(paths);
+    let (rows, questions): (Vec<&mut Row>, Vec<Question>) = known
+        .filter_map(|(row, path)| Some((row, Question::Path { path: path?, verify: true })))
+        .unzip();
+    for (row, told) in rows.into_iter().zip(ask_all(service, questions, limit)?) {
+        row.verified = Some(told.is_ok());
+        if let Err(error) = told {
+            row.status = error.status().map(|status| status.code());
+            row.error = Some(format!("not verified: {error}"));
+        }
+    }
+    Ok(())
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let _ = write!(text, "{}", printable(&row.destination));
+        if let Some(source) = &row.source {
+            let _ = write!(text, " from {}", printable(source));
+        }
+        if let Some(path) = &row.path {
+            let _ = write!(text, ": {}", line(path));
+        }
+        if row.verified == Some(true) {
+            text.push_str(", verified");
+        }
+        if let Some(error) = &row.error {
+            let _ = write!(text, ": {}", printable(error));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn line(path: &Shown) -> String {
+    let mut text = format!("{} -> {}", path.sgid, path.dgid);
+    if path.dlid != 0 {
+        let _ = write!(text, ", LID {} -> {}", path.slid, path.dlid);
+    }
+    if let Some(mtu) = path.mtu {
+        let _ = write!(text, ", MTU {mtu}");
+    }
+    if let Some(rate) = path.rate {
+        let _ = write!(text, ", {} Gb/s", f64::from(rate) / 1000.0);
+    }
+    let _ = write!(text, ", pkey {:#06x}", path.pkey);
+    if path.sl != 0 {
+        let _ = write!(text, ", SL {}", path.sl);
+    }
+    if path.hop_limit != 0 {
+        let _ = write!(text, ", by routers (hop limit {})", path.hop_limit);
+    }
+    text
+}
