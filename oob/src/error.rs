@@ -228,7 +228,7 @@ pub enum OobError {
     /// No interface is chosen.
     #[error(
         "no network interface of this host is `{chosen}`, or it has no address of the wanted family: `ip addr` lists \
-         them; change the setting `nics` of the control plane"
+         them; name others by `control.nics` (DOORBELL_CONTROL_NICS), with `doorbell run --hosts` by `--nic`"
     )]
     NoNic {
         /// The choice.
@@ -236,8 +236,8 @@ pub enum OobError {
     },
     /// None of the ports can be listened on.
     #[error(
-        "could not listen on {address} ({nic}) at any port of the range {ports}: {source}; widen the setting `ports` of \
-         the control plane, and look with `ss -ltnp` at who has them"
+        "could not listen on {address} ({nic}) at any port of the range {ports}: {source}; widen `control.ports` \
+         (DOORBELL_CONTROL_PORTS), with `doorbell run --hosts` `--ports`, and look with `ss -ltnp` at who has them"
     )]
     Ports {
         /// The address.
@@ -252,7 +252,7 @@ pub enum OobError {
     /// A connect that nobody answered at all.
     #[error(
         "{address} did not answer over {nic} within {:.1} s: its host is down, or a firewall there drops it; \
-         `nft add rule inet filter input tcp dport {} accept` lets it in (a fixed range is the setting `ports`)",
+         `nft add rule inet filter input tcp dport {} accept` lets it in (`control.ports`, with `doorbell run --hosts` `--ports`, is a fixed range)",
         waited.as_secs_f64(), address.port()
     )]
     Filtered {

@@ -32,6 +32,21 @@ enum Host {
 }
 
 impl Endpoint {
+    /// The host's name, where it is no address.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.host {
+            Host::Address(_) => None,
+            Host::Name(name) => Some(name),
+        }
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The addresses that it stands for; names are asked about for at most `limit`.
     ///
     /// # Errors
