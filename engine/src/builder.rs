@@ -13,6 +13,7 @@ use doorbell_oob::{Connection, JobKey, Launcher, Terms};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
+use crate::acm;
 use crate::bootstrap::invite::Invited;
 use crate::bootstrap::launched;
 use crate::bootstrap::remote::{Life, RANKS, Remote};
@@ -496,6 +497,8 @@ impl World {
             rail.set_key(&key);
             pml.add_rail(rail)?;
         }
+        let resolutions = acm::consult(&config, &table[rank as usize], &table);
+        acm::tell(rank, &resolutions);
         let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
         let chosen = chosen.and_then(|(selections, ways)| {
             let place = *config.counters.place.get();
@@ -537,7 +540,8 @@ impl World {
             Front::Inline(std::cell::RefCell::new(core))
         };
         let world = Self::assemble(front, rank, config, table, selections, counters, hook);
-        Ok(world.over(met_over).with_hows(hows).with_fates(fates))
+        let world = world.over(met_over).with_hows(hows).with_fates(fates);
+        Ok(world.with_resolutions(resolutions))
     }
 }
 

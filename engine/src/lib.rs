@@ -21,6 +21,7 @@
 //! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
+pub mod acm;
 pub mod bootstrap;
 mod builder;
 mod collect;

@@ -14,6 +14,7 @@ use doorbell_oob::launch::Kind;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
+use crate::acm::Resolution;
 use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::control::{Control, Fates};
@@ -62,6 +63,7 @@ pub struct World {
     counters: Option<PathBuf>,
     met_over: Option<SocketAddr>,
     hows: Vec<(String, String)>,
+    resolutions: Vec<Resolution>,
     ledger: Ledger,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
@@ -125,6 +127,7 @@ impl World {
             counters,
             met_over: None,
             hows: Vec::new(),
+            resolutions: Vec::new(),
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
@@ -197,6 +200,24 @@ impl World {
     pub(crate) fn with_hows(mut self, hows: Vec<(String, String)>) -> Self {
         self.hows = hows;
         self
+    }
+
+    /// The same world, whose peers' addresses were resolved so.
+    pub(crate) fn with_resolutions(mut self, resolutions: Vec<Resolution>) -> Self {
+        self.resolutions = resolutions;
+        self
+    }
+
+    /// How the addresses of peers on other hosts were resolved, where `acm.mode` has the address service asked; empty
+    /// otherwise.
+    ///
+    /// ```
+    /// let world = doorbell::init()?;
+    /// assert!(world.resolutions().is_empty());
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    pub fn resolutions(&self) -> &[Resolution] {
+        &self.resolutions
     }
 
     /// In which of several ways a rail was had, in words, where its kind has several: the mode of an xdp rail, as the kernel

@@ -135,6 +135,11 @@ impl Config {
                 let bounds = Duration::from_millis(10)..=Duration::from_secs(3600);
                 (!bounds.contains(&grace)).then(|| "a time from 10 ms to 1 h".to_owned())
             }
+            "acm.timeout" => {
+                let timeout = *self.acm.timeout.get();
+                let bounds = Duration::from_millis(1)..=Duration::from_secs(600);
+                (!bounds.contains(&timeout)).then(|| "a time from 1 ms to 10 min".to_owned())
+            }
             "pml.unexpected" => {
                 let bytes = self.pml.unexpected.get().0;
                 let refused = !(LEAST_UNEXPECTED..=MOST_UNEXPECTED).contains(&bytes);

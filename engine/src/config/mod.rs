@@ -152,6 +152,15 @@ settings! {
         grace: Duration = Duration::from_secs(2), "DOORBELL_CONTROL_GRACE",
             "How long a rank may be out of reach by all ways before it is lost.";
     }
+    /// The address service, for addresses of peers.
+    acm: AcmSection {
+        mode: bool = false, "DOORBELL_ACM",
+            "Whether addresses of peers on other hosts, and names of hosts, are asked of the address service first.";
+        service: Option<String> = None, "DOORBELL_ACM_SERVICE",
+            "The service: a Unix socket, HOST or HOST:PORT; auto: where `doorbell acm serve` and ibacm listen by default.";
+        timeout: Duration = Duration::from_secs(2), "DOORBELL_ACM_TIMEOUT",
+            "How long an answer of the service is waited for, before the system's own tables are used.";
+    }
     /// Protocols above the rails.
     pml: PmlSection {
         eager: Option<Size> = None, "DOORBELL_EAGER",

@@ -199,6 +199,8 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ),
         ("control.policy", &["end", "tell"], &["", "0"]),
         ("control.grace", &["10 ms", "1 h"], &["", "1 ms", "2 h"]),
+        ("acm.mode", &["on", "off"], &["", "2"]),
+        ("acm.timeout", &["10 ms", "1 min"], &["", "0 s", "1 h"]),
         ("wait.close", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         (
             "pml.eager",
@@ -384,6 +386,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         "igbvf.address",
         "usnic.agent",
         "control.nics",
+        "acm.service",
     ];
     for fact in FACTS.iter().filter(|fact| !free.contains(&fact.name)) {
         let (_, good, bad) = cases
