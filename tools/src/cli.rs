@@ -11,6 +11,7 @@ use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
 use serde::{Deserialize, Serialize};
 
+use crate::acm::args::AcmArgs;
 use crate::model::args::ModelArgs;
 
 /// With which number a command ends: the same words in the help of each.
@@ -81,6 +82,10 @@ pub(crate) enum Command {
     #[command(after_help = concat!(exits!(), "\
 Examples:\n  doorbell model vic\n  doorbell model vic --help\n  doorbell model vic --dir /tmp/vic --vfs 4"))]
     Model(ModelArgs),
+    /// Resolve names and addresses to paths, as a service and as its client
+    #[command(after_help = concat!(exits!(), "\
+Examples:\n  doorbell acm serve --nic eth0\n  doorbell acm resolve node3\n  doorbell acm watch"))]
+    Acm(AcmArgs),
     /// Own a physical function, for the rails over its virtual ones
     #[command(after_help = concat!(exits!(), "\
 Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf model/D/pf"))]

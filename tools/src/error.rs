@@ -24,6 +24,12 @@ pub(crate) enum ToolError {
     /// A key, an address, or the connection to another host.
     #[error(transparent)]
     Oob(#[from] OobError),
+    /// An address service that was asked.
+    #[error(transparent)]
+    Acm(#[from] doorbell_acm::client::ClientError),
+    /// An address service that cannot serve.
+    #[error(transparent)]
+    AcmService(doorbell_acm::service::ServiceError),
     /// A model of a device.
     #[error(transparent)]
     Model(doorbell_vic::Error),
@@ -90,8 +96,10 @@ impl ToolError {
             Self::Oob(error) => error.exit(),
             Self::Rail(error) => error.exit(),
             Self::NoWay { .. } => Exit::Rail,
+            Self::Acm(error) => acm(error),
             Self::Stopped(_) => Exit::TimedOut,
-            Self::Model(_)
+            Self::AcmService(_)
+            | Self::Model(_)
             | Self::Output(_)
             | Self::Write { .. }
             | Self::Start { .. }
@@ -113,5 +121,16 @@ impl ToolError {
                 _ => Exit::System,
             },
         }
+    }
+}
+
+/// The number to end with when an address service did not help.
+fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
+    use doorbell_acm::client::ClientError;
+    match error {
+        ClientError::Service { .. } => Exit::Usage,
+        ClientError::Refused { .. } => Exit::Verdict,
+        ClientError::Late { .. } => Exit::TimedOut,
+        _ => Exit::System,
     }
 }

@@ -1,6 +1,7 @@
 //! The `doorbell` program: starts ranks, shows rails, measures.
 #![forbid(unsafe_code)]
 
+mod acm;
 mod agent;
 mod budgets;
 mod cli;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Counters(args) => counters::counters(&args),
         Command::Links(args) => links::links(&args),
         Command::Model(args) => model::model(&args),
+        Command::Acm(args) => acm::acm(&args),
         Command::Agent { kind } => agent::agent(&kind),
         Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),

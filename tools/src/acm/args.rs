@@ -59,7 +59,7 @@ ibacm_addr.cfg of --config, and takes up changes of files, interfaces and addres
 interrupted, and removes what it made.\n\n", exits!(), "\
 Examples:\n  doorbell acm serve\n  doorbell acm serve --socket /tmp/acm.sock --nic eth0\n  \
 doorbell acm serve --socket /tmp/acm.sock --tcp 0 --seconds 60\n  \
-doorbell acm serve --nic 'eth*' --key-file job.key --config /etc/rdma"))]
+doorbell acm serve --nic eth0 --nic eth1 --key-file job.key --config /etc/rdma"))]
 pub(crate) struct ServeArgs {
     /// The Unix socket; its companions (`PATH.watch`, and with --tcp `PATH.port`) are beside it
     #[arg(long, value_name = "PATH")]
@@ -73,7 +73,7 @@ pub(crate) struct ServeArgs {
     /// The folder of ibacm_opts.cfg and ibacm_addr.cfg
     #[arg(long, value_name = "DIR", default_value = doorbell_acm::config::FOLDER)]
     pub(crate) config: PathBuf,
-    /// An interface (`eth0`, `eth*`) by which other services are asked and answered; again for each further one
+    /// An interface (`eth0`) by which other services are asked and answered; again for each further one
     #[arg(long = "nic", value_name = "NIC")]
     pub(crate) nics: Vec<String>,
     /// The key that all services of the job have: what is not authenticated by it is not believed

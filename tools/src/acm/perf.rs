@@ -96,7 +96,22 @@ fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.of.chars().count()).max().unwrap_or(0);
     let mut text = format!(
         "{:width$}  {:>10} {:>10} {:>10}  {:>9} {:>9}  {:>9} {:>9}\n{:width$}  {:>10} {:>10} {:>10}  {:>9} {:>9}  {:>9} {:>9}\n",
-        "", "resolved", "errors", "no data", "addresses", "", "routes", "", "", "", "", "", "asked", "known", "asked", "known"
+        "",
+        "resolved",
+        "errors",
+        "no data",
+        "addresses",
+        "",
+        "routes",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "asked",
+        "known",
+        "asked",
+        "known"
     );
     for row in rows {
         let _ = writeln!(

@@ -85,7 +85,10 @@ impl From<&Path> for Shown {
 
 /// `doorbell acm resolve`.
 pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
-    let source = args.source.as_deref().map(|word| written::address(word, Format::Any));
+    let source = args
+        .source
+        .as_deref()
+        .map(|word| written::address(word, Format::Any));
     let source = source.transpose()?;
     let destinations = written::all(&args.destinations, args.format)?;
     let service = service(args.service.as_deref())?;
@@ -102,7 +105,11 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
         };
         let found = ask_all(&service, destinations.iter().map(question).collect(), limit)?;
         let mut paths = Vec::new();
-        rows = destinations.iter().zip(found).map(|(to, found)| row(to, source.as_ref(), found, &mut paths)).collect();
+        rows = destinations
+            .iter()
+            .zip(found)
+            .map(|(to, found)| row(to, source.as_ref(), found, &mut paths))
+            .collect();
         if args.verify {
             verify(&service, &mut rows, paths, limit)?;
         }
@@ -163,7 +170,15 @@ fn verify(
 ) -> Result<(), ToolError> {
     let known = rows.iter_mut().zip(paths);
     let (rows, questions): (Vec<&mut Row>, Vec<Question>) = known
-        .filter_map(|(row, path)| Some((row, Question::Path { path: path?, verify: true })))
+        .filter_map(|(row, path)| {
+            Some((
+                row,
+                Question::Path {
+                    path: path?,
+                    verify: true,
+                },
+            ))
+        })
         .unzip();
     for (row, told) in rows.into_iter().zip(ask_all(service, questions, limit)?) {
         row.verified = Some(told.is_ok());

@@ -29,14 +29,27 @@ pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Address>, Tool
 /// # Errors
 /// With the word, and what is wrong with it.
 pub(super) fn address(word: &str, format: Format) -> Result<Address, ToolError> {
-    let ip = || word.parse::<IpAddr>().map(Address::from).map_err(|error| error.to_string());
-    let name = || Name::new(word).map(Address::Name).map_err(|error| error.to_string());
+    let ip = || {
+        word.parse::<IpAddr>()
+            .map(Address::from)
+            .map_err(|error| error.to_string())
+    };
+    let name = || {
+        Name::new(word)
+            .map(Address::Name)
+            .map_err(|error| error.to_string())
+    };
     let found = match format {
         Format::Any => ip().or_else(|_| name()),
         Format::Ip => ip(),
         Format::Name => name(),
-        Format::Gid => word.parse().map(Address::Gid).map_err(|_| "it is no GID".to_owned()),
-        Format::Lid => lid(word).ok_or_else(|| "it is no LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned()),
+        Format::Gid => word
+            .parse()
+            .map(Address::Gid)
+            .map_err(|_| "it is no GID".to_owned()),
+        Format::Lid => {
+            lid(word).ok_or_else(|| "it is no LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned())
+        }
     };
     found.map_err(|why| usage(word, &why))
 }
@@ -65,7 +78,10 @@ fn expand(word: &str) -> Result<Vec<String>, String> {
     let tails = expand(after)?;
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{range}` is no range of numbers"));
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .map_err(|_| format!("`{range}` is no range of numbers"))
+        };
         let (from, to) = (number(first)?, number(last)?);
         if from > to {
             return Err(format!("`{range}` ends before it begins"));
@@ -96,7 +112,15 @@ mod tests {
         assert_eq!(of("node[1-3]"), "node1 node2 node3");
         assert_eq!(of("node[08-10]x"), "node08x node09x node10x");
         assert_eq!(of("10.0.[1,3].[7-8]"), "10.0.1.7 10.0.1.8 10.0.3.7 10.0.3.8");
-        for bad in ["node[", "node[]", "node[3-1]", "node[a-b]", "node[1-]", "a[0-99999]", "a[1-999][1-999]"] {
+        for bad in [
+            "node[",
+            "node[]",
+            "node[3-1]",
+            "node[a-b]",
+            "node[1-]",
+            "a[0-99999]",
+            "a[1-999][1-999]",
+        ] {
             assert!(expand(bad).is_err(), "{bad}");
         }
     }
@@ -110,7 +134,12 @@ mod tests {
         assert!(matches!(of("10.0.0.1", Format::Name), Ok(Address::Name(_))));
         assert!(matches!(of("fe80::1", Format::Gid), Ok(Address::Gid(_))));
         assert_eq!(of("0x10", Format::Lid), Ok(Address::Lid(16)));
-        for (bad, format) in [("", Format::Any), ("a b", Format::Any), ("node1", Format::Ip), ("0", Format::Lid)] {
+        for (bad, format) in [
+            ("", Format::Any),
+            ("a b", Format::Any),
+            ("node1", Format::Ip),
+            ("0", Format::Lid),
+        ] {
             let error = of(bad, format).unwrap_err();
             assert!(error.contains("is no address"), "{error}");
         }

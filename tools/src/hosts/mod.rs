@@ -33,6 +33,7 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
     measure::check_rails(args)?;
     let cores = cores(args, Side::Connects)?;
     let terms = terms(&args.hosts)?;
+    let to = &by_address_service(args, to)?;
     let started = Instant::now();
     let mut told = false;
     let world = loop {
@@ -51,6 +52,24 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
         }
     };
     measure::carry_out(asked, world, cores)
+}
+
+/// The host by its address, where settings have the address service asked for names; as it was, where that does not help.
+fn by_address_service(args: &MeasureArgs, to: &Endpoint) -> Result<Endpoint, ToolError> {
+    let Some(name) = to.name() else {
+        return Ok(to.clone());
+    };
+    let config = measure::builder(args, None).resolve()?;
+    Ok(match doorbell::acm::host(&config, name, to.port()) {
+        Some(Ok(address)) => address.into(),
+        Some(Err(reason)) => {
+            out::say(&format!(
+                "doorbell: the address service does not know `{name}` ({reason}); the system's resolver is asked"
+            ));
+            to.clone()
+        }
+        None => to.clone(),
+    })
 }
 
 /// What to do where no rail reaches the other host.

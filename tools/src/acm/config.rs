@@ -1,0 +1,43 @@
+//! `doorbell acm config`: the service's configuration, for what this host has.
+
+use std::process::ExitCode;
+
+use doorbell_acm::config::{ADDRESSES_FILE, OPTIONS_FILE, generate};
+use doorbell_acm::host::{Sources, look};
+use doorbell_fabric::error::Exit;
+
+use super::args::ConfigArgs;
+use crate::error::ToolError;
+use crate::{out, outputs};
+
+/// `doorbell acm config`.
+pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
+    let found = look(&Sources::of_system(Vec::new()));
+    let found = found.map_err(|error| ToolError::AcmService(error.into()))?;
+    let made = generate(&found.endpoints, args.nodes);
+    let files = [
+        (OPTIONS_FILE, &made.options_text),
+        (ADDRESSES_FILE, &made.addresses_text),
+    ];
+    let Some(folder) = &args.dir else {
+        for (name, text) in files {
+            out::print(&format!("# {name}\n{text}\n"))?;
+        }
+        return Ok(Exit::Done.into());
+    };
+    for (name, _) in files {
+        let file = folder.join(name);
+        if !args.force && file.symlink_metadata().is_ok() {
+            return Err(ToolError::Usage(format!(
+                "`{}` is there already; look at what is in it, and give --force to write it anew",
+                file.display()
+            )));
+        }
+    }
+    for (name, text) in files {
+        let file = folder.join(name);
+        outputs::write(&file, text, &mut std::io::stdout())?;
+        out::print(&format!("wrote {}\n", file.display()))?;
+    }
+    Ok(Exit::Done.into())
+}

@@ -1,0 +1,178 @@
+//! `doorbell acm serve`: the service, until it is interrupted.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use doorbell::oob::JobKey;
+use doorbell_acm::config::{OPTIONS_FILE, Options, Warnings, read_file, read_options};
+use doorbell_acm::serve::{Places, Tcp, inherited};
+use doorbell_acm::service::{Service, Settings};
+use doorbell_fabric::error::Exit;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tokio::sync::watch;
+
+use super::args::ServeArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// How often it is looked whether anybody reads what is written.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Where the service listens.
+#[derive(Debug, Serialize)]
+struct Ready {
+    schema: &'static str,
+    version: &'static str,
+    process: u32,
+    socket: PathBuf,
+    watch: PathBuf,
+    tcp: Option<String>,
+    /// Whether what other services say has to be authenticated.
+    authenticated: bool,
+}
+
+/// `doorbell acm serve`.
+pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
+    let mut settings = Settings::at(places(args.socket.as_deref()));
+    settings.folder.clone_from(&args.config);
+    settings.interfaces.clone_from(&args.nics);
+    settings.tcp = args.tcp.map(|port| Tcp {
+        port,
+        open: args.open,
+    });
+    settings.key = key(args)?;
+    let variable = |name| std::env::var(name).ok();
+    let given = inherited(
+        variable("LISTEN_FDS").as_deref(),
+        variable("LISTEN_PID").as_deref(),
+    );
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|source| {
+            ToolError::System {
+                what: "wait for signals",
+                source,
+            }
+        })?;
+    }
+    let service = Service::open(settings.clone(), given.map_err(acm)?).map_err(acm)?;
+    for warning in service.warnings() {
+        out::say(&format!("doorbell: {warning}"));
+    }
+    let ready = Ready {
+        schema: "doorbell.acm-serve/1",
+        version: env!("CARGO_PKG_VERSION"),
+        process: std::process::id(),
+        socket: settings.places.socket.clone(),
+        watch: settings.watch.clone(),
+        tcp: service.tcp_address().map(|address| address.to_string()),
+        authenticated: settings.key.is_some(),
+    };
+    out::print(&begins(&ready, args.json))?;
+    let (stop, stopped) = watch::channel(false);
+    let until = args
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let waiting = std::thread::Builder::new()
+        .name("doorbell-signals".to_owned())
+        .spawn(move || wait(&interrupted, until, &stop))
+        .map_err(|source| ToolError::System {
+            what: "start a thread that waits for signals",
+            source,
+        })?;
+    tell_system();
+    let ended = service.run(stopped).map_err(acm);
+    // It sees that nobody is left who could be stopped.
+    let _ = waiting.join();
+    ended.map(|()| Exit::Done.into())
+}
+
+/// Until a signal comes, the time is over, or nobody reads what is written.
+fn wait(interrupted: &AtomicBool, until: Option<Instant>, stop: &watch::Sender<bool>) {
+    while !interrupted.load(Ordering::Relaxed)
+        && until.is_none_or(|until| Instant::now() < until)
+        && !out::is_closed()
+        && !stop.is_closed()
+    {
+        let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+        std::thread::sleep(LOOK.min(left));
+    }
+    let _ = stop.send(true);
+}
+
+/// Tells systemd that the service is there (sd_notify(3)), where it asks for that.
+fn tell_system() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let told = UnixDatagram::unbound().and_then(|socket| {
+        let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name),
+            None => SocketAddr::from_pathname(&path),
+        };
+        socket.send_to_addr(b"READY=1", &address?)
+    });
+    if let Err(error) = told {
+        out::say(&format!(
+            "doorbell: systemd could not be told that the service is there ({error}); it will give it up if its unit has Type=notify"
+        ));
+    }
+}
+
+/// A service at a path of its own has all its files beside it.
+fn places(socket: Option<&Path>) -> Places {
+    let Some(socket) = socket else {
+        return Places::default();
+    };
+    let beside = |end: &str| {
+        let mut name = socket.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    Places {
+        socket: socket.to_owned(),
+        socket_alias: beside(".alias"),
+        port: beside(".port"),
+        port_alias: beside(".port.alias"),
+    }
+}
+
+/// The job's key: of the command line, else of the configuration.
+fn key(args: &ServeArgs) -> Result<Option<[u8; 32]>, ToolError> {
+    let file = args.config.join(OPTIONS_FILE);
+    let configured = || {
+        let text = read_file(&file).ok().flatten()?;
+        let options: Options = read_options(&text, &file, &mut Warnings::default());
+        options.doorbell_key_file
+    };
+    let file = args.key_file.clone().or_else(configured);
+    Ok(file
+        .map(|file| JobKey::read(&file))
+        .transpose()?
+        .map(|key| *key.expose()))
+}
+
+fn begins(ready: &Ready, json: bool) -> String {
+    if json {
+        // Strings and numbers only: writing them into memory cannot fail.
+        return serde_json::to_string(ready).expect("a report is plain data") + "\n";
+    }
+    let tcp = ready.tcp.as_ref().map(|tcp| format!(" and {tcp}"));
+    format!(
+        "serving at {}{} (process {}); `doorbell acm watch --socket {}` shows what it knows\n",
+        ready.socket.display(),
+        tcp.unwrap_or_default(),
+        ready.process,
+        ready.watch.display()
+    )
+}
+
+fn acm(error: impl Into<doorbell_acm::service::ServiceError>) -> ToolError {
+    ToolError::AcmService(error.into())
+}

@@ -1,0 +1,285 @@
+//! `doorbell acm watch`: what a service knows and does.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use doorbell_acm::service::Settings;
+use doorbell_bench::report::printable;
+use doorbell_fabric::error::Exit;
+use serde_json::Value;
+
+use super::SOON;
+use super::args::WatchArgs;
+use crate::error::ToolError;
+use crate::out;
+
+/// Between two looks.
+const EACH: Duration = Duration::from_secs(1);
+/// Bytes of a state, at most.
+const LONGEST: u64 = 64 << 20;
+/// Destinations that a screen shows.
+const ROWS: usize = 40;
+
+/// `doorbell acm watch`.
+pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ToolError> {
+    let socket = socket(args.socket.as_deref());
+    let stream = connect(&socket)?;
+    let mut lines = BufReader::new(stream);
+    let clear = !args.once && !args.json && io::stdout().is_terminal();
+    loop {
+        let line = state(&mut lines, &socket)?;
+        let text = if args.json {
+            line
+        } else {
+            screen(&parse(&line, &socket)?, clear)
+        };
+        out::print(&text)?;
+        if args.once {
+            return Ok(Exit::Done.into());
+        }
+        std::thread::sleep(EACH);
+        if out::is_closed() {
+            return Ok(Exit::Done.into());
+        }
+    }
+}
+
+/// The socket that is meant; the service's own is as good.
+fn socket(named: Option<&Path>) -> PathBuf {
+    let Some(named) = named else {
+        return Settings::usual().watch;
+    };
+    if named.extension().is_some_and(|end| end == "watch") {
+        return named.to_owned();
+    }
+    let mut name = named.as_os_str().to_owned();
+    name.push(".watch");
+    name.into()
+}
+
+fn connect(socket: &Path) -> Result<UnixStream, ToolError> {
+    let connected = UnixStream::connect(socket).and_then(|stream| {
+        stream.set_read_timeout(Some(SOON))?;
+        stream.set_write_timeout(Some(SOON))?;
+        Ok(stream)
+    });
+    connected.map_err(|source| {
+        ToolError::Stopped(format!(
+            "no service shows itself at {}: {source}; start one with `doorbell acm serve`, or name its socket with --socket",
+            socket.display()
+        ))
+    })
+}
+
+fn state(lines: &mut BufReader<UnixStream>, socket: &Path) -> Result<String, ToolError> {
+    let mut line = String::new();
+    let asked = lines.get_mut().write_all(b"state\n");
+    let read = asked.and_then(|()| lines.by_ref().take(LONGEST).read_line(&mut line));
+    match read {
+        Ok(1..) if line.ends_with('\n') => Ok(line),
+        Ok(_) => Err(ToolError::Stopped(format!(
+            "the service at {} has ended",
+            socket.display()
+        ))),
+        Err(error) => Err(ToolError::Stopped(format!(
+            "the service at {} does not answer: {error}; look at its output",
+            socket.display()
+        ))),
+    }
+}
+
+fn parse(line: &str, socket: &Path) -> Result<Value, ToolError> {
+    let value: Option<Value> = serde_json::from_str(line).ok();
+    value
+        .filter(|value| value["schema"] == "doorbell.acm-watch/1")
+        .ok_or_else(|| {
+            ToolError::Stopped(format!(
+                "what {} says is no state of a service: it is another program, or another version",
+                socket.display()
+            ))
+        })
+}
+
+/// A word of the state, with nothing in it that a terminal obeys.
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => printable(text),
+        other => other.to_string(),
+    }
+}
+
+fn rows(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn screen(state: &Value, clear: bool) -> String {
+    let mut text = if clear {
+        "\x1b[H\x1b[2J".to_owned()
+    } else {
+        String::new()
+    };
+    let _ = writeln!(
+        text,
+        "process {}, {} clients, {} questions wait, {} KiB",
+        word(&state["process"]),
+        word(&state["clients_now"]),
+        word(&state["waiting"]),
+        state["memory_bytes"].as_u64().unwrap_or(0) / 1024
+    );
+    for (name, of) in [
+        ("counted", "counters"),
+        ("messages", "messages"),
+        ("carried", "carrier"),
+        ("clients", "clients"),
+    ] {
+        let members = state[of].as_object().into_iter().flatten();
+        let some: Vec<String> = members
+            .filter(|(_, count)| count.as_u64() != Some(0))
+            .map(|(name, count)| format!("{} {count}", printable(&name.replace('_', " "))))
+            .collect();
+        if !some.is_empty() {
+            let _ = writeln!(text, "{name}: {}", some.join(", "));
+        }
+    }
+    endpoints(&mut text, rows(&state["endpoints"]));
+    known(&mut text, state);
+    for one in rows(&state["warnings"])
+        .iter()
+        .chain(std::iter::once(&state["trouble"]))
+    {
+        if !one.is_null() {
+            let _ = writeln!(text, "trouble: {}", word(one));
+        }
+    }
+    events(&mut text, rows(&state["events"]));
+    text
+}
+
+fn endpoints(text: &mut String, all: &[Value]) {
+    for one in all {
+        let addresses: Vec<String> = rows(&one["addresses"]).iter().map(word).collect();
+        let _ = write!(
+            text,
+            "\n{} ({}, MTU {}, {} Gb/s): {}",
+            word(&one["device"]),
+            word(&one["link"]),
+            word(&one["mtu"]),
+            one["megabits"].as_f64().unwrap_or(0.0) / 1e3,
+            addresses.join(" ")
+        );
+        if !one["unserved"].is_null() {
+            let _ = write!(text, "\n  not by this one: {}", word(&one["unserved"]));
+        }
+    }
+    text.push('\n');
+}
+
+fn known(text: &mut String, state: &Value) {
+    let all = rows(&state["known"]);
+    if all.is_empty() {
+        text.push_str("\nnothing is known of other hosts yet\n");
+        return;
+    }
+    let seconds = |value: &Value| {
+        value
+            .as_f64()
+            .map_or_else(|| "-".to_owned(), |time| format!("{time:.1} s"))
+    };
+    let table: Vec<[String; 7]> = all
+        .iter()
+        .take(ROWS)
+        .map(|one| {
+            let state = match &one["refused"] {
+                Value::Null => word(&one["state"]),
+                why => format!("refused: {}", word(why)),
+            };
+            [
+                word(&one["destination"]),
+                state,
+                word(&one["gid"]),
+                word(&one["mtu"]),
+                word(&one["origin"]),
+                seconds(&one["confirmed_s"]),
+                seconds(&one["expires_s"]),
+            ]
+        })
+        .collect();
+    let heads = ["destination", "state", "gid", "mtu", "by", "heard", "expires"].map(str::to_owned);
+    let width = |column: usize| {
+        let cells = table.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0).max(heads[column].len())
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    text.push('\n');
+    for row in std::iter::once(&heads).chain(&table) {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    let more = all.len().saturating_sub(ROWS) as u64 + state["more_known"].as_u64().unwrap_or(0);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more");
+    }
+}
+
+fn events(text: &mut String, all: &[Value]) {
+    let first = all.len().saturating_sub(10);
+    for one in &all[first..] {
+        let _ = writeln!(
+            text,
+            "{:8.1} s ago  {}",
+            one["ago_s"].as_f64().unwrap_or(0.0),
+            word(&one["what"])
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_services_socket_stands_for_its_companion() {
+        assert_eq!(socket(None), Path::new("/run/ibacm-unix.sock.watch"));
+        assert_eq!(
+            socket(Some("/tmp/acm.sock".as_ref())),
+            Path::new("/tmp/acm.sock.watch")
+        );
+        assert_eq!(
+            socket(Some("/tmp/acm.sock.watch".as_ref())),
+            Path::new("/tmp/acm.sock.watch")
+        );
+    }
+
+    #[test]
+    fn a_screen_shows_what_is_not_zero_and_obeys_nobody() {
+        let state = serde_json::json!({
+            "process": 7, "clients_now": 1, "waiting": 0, "memory_bytes": 2048,
+            "counters": {"resolves": 3, "errors": 0}, "messages": {}, "carrier": {}, "clients": {},
+            "endpoints": [{"device": "eth0", "link": "ethernet", "mtu": 1024, "megabits": 10000, "addresses": ["10.0.0.1"],
+                "unserved": null}],
+            "known": [{"destination": "node\u{1b}[2J", "state": "ready", "gid": "::1", "mtu": 1024, "origin": "multicast",
+                "confirmed_s": 0.5, "expires_s": null, "refused": null}],
+            "more_known": 2, "warnings": ["opts:3: no"], "trouble": null, "events": [{"ago_s": 1.0, "what": "eth0 came"}],
+        });
+        let text = screen(&state, false);
+        assert!(!text.contains('\u{1b}'), "{text}");
+        for wanted in [
+            "counted: resolves 3\n",
+            "eth0 (ethernet, MTU 1024, 10 Gb/s): 10.0.0.1",
+            "0.5 s",
+            "and 2 more",
+            "opts:3: no",
+            "eth0 came",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+    }
+}
