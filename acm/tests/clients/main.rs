@@ -3,6 +3,7 @@
 mod acme;
 mod common;
 mod hostile;
+mod liar;
 mod librdmacm;
 mod many;
 mod original;

@@ -20,8 +20,15 @@ pub fn run(input: &[u8]) {
         _ => (ANSWER_MAX, usize::from(choice >> 4).max(1)),
     };
     let (messages, fault) = split(bytes, bytes.len().max(1), most);
-    assert_eq!((&messages, fault), (&split(bytes, step, most).0, split(bytes, step, most).1));
-    assert!(messages.iter().all(|message| (16..=most).contains(&message.len())));
+    assert_eq!(
+        (&messages, fault),
+        (&split(bytes, step, most).0, split(bytes, step, most).1)
+    );
+    assert!(
+        messages
+            .iter()
+            .all(|message| (16..=most).contains(&message.len()))
+    );
     for message in &messages {
         match choice & 1 {
             0 => asked(message),
@@ -128,20 +135,30 @@ fn answered(asks: &Question, message: &[u8]) {
         assert!(told(asks, 0, message).is_err(), "it is no answer");
         return;
     };
-    assert!(told(asks, tid ^ 1, message).is_err(), "it answers another question");
+    assert!(
+        told(asks, tid ^ 1, message).is_err(),
+        "it answers another question"
+    );
     match told(asks, tid, message) {
         Ok(Ok(Told::Path { path, .. })) => {
             assert_eq!(Path::from(&PathRecord::from(&*path)), *path);
         }
         Ok(Ok(Told::Counters(counters))) => {
-            let bytes: Vec<u8> = counters.in_order().iter().flat_map(|count| count.to_be_bytes()).collect();
+            let bytes: Vec<u8> = counters
+                .in_order()
+                .iter()
+                .flat_map(|count| count.to_be_bytes())
+                .collect();
             assert_eq!(message.get(16..72), Some(&bytes[..]));
         }
         Ok(Ok(Told::Endpoint(report))) => {
             assert!(report.addresses.len() <= ANSWER_MAX / 64);
             let texts = report.addresses.iter().chain([&report.provider]);
             for text in texts {
-                assert!(text.len() <= 3 * 64 && !text.contains(char::is_control), "{text:?}");
+                assert!(
+                    text.len() <= 3 * 64 && !text.contains(char::is_control),
+                    "{text:?}"
+                );
             }
         }
         Ok(Err(status)) => assert_eq!(message[2], status.code()),

@@ -1,0 +1,102 @@
+//! A service that is none: our clients end with one sentence, whatever it says.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use doorbell_acm::ask::{Question, Whose};
+use doorbell_acm::client::{Asker, Client, ClientError, Service};
+use doorbell_acm::wire::request;
+
+use crate::common::{LONG, v4};
+
+/// Answers everybody's first question with these bytes, and goes.
+fn liar(socket: &Path, says: Vec<u8>) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: UnixStream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(&says);
+        }
+    });
+}
+
+fn question() -> Question {
+    Question::Resolve {
+        source: None,
+        destination: v4(7),
+        no_delay: false,
+    }
+}
+
+/// What both clients make of it.
+fn errors(says: Vec<u8>) -> [ClientError; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("liar");
+    liar(&socket, says);
+    let service = Service::Unix(socket);
+    let mut client = Client::connect(&service, LONG).unwrap();
+    let one = client.ask(&question()).unwrap_err();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let other = runtime.unwrap().block_on(async {
+        let asker = Asker::connect(&service, LONG).await.unwrap();
+        asker.ask(question()).await.unwrap_err()
+    });
+    [one, other]
+}
+
+#[test]
+fn a_service_that_says_what_is_no_answer_is_told_so() {
+    let answer = |status: u8| {
+        let mut bytes = request(&Question::Counters(Whose::Service), 1);
+        let length = 16u16.to_ne_bytes();
+        bytes[1..3].copy_from_slice(&[0x81, status]);
+        bytes[6..8].copy_from_slice(&length);
+        bytes
+    };
+    let mut endless = answer(0);
+    endless[6..8].copy_from_slice(&3u16.to_ne_bytes());
+    let counters = {
+        let mut bytes = answer(0);
+        bytes[1] = 0x82;
+        bytes[6..8].copy_from_slice(&16u16.to_be_bytes());
+        bytes
+    };
+    let lies = [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        request(&question(), 1),
+        answer(0),
+        answer(4),
+        answer(200),
+        endless,
+        counters,
+    ];
+    for says in lies {
+        for error in errors(says.clone()) {
+            assert!(matches!(error, ClientError::Wrong { .. }), "{says:?}: {error}");
+            assert!(!error.to_string().contains(char::is_control));
+        }
+    }
+}
+
+#[test]
+fn a_service_that_goes_in_the_middle_is_told_so() {
+    for says in [Vec::new(), request(&question(), 1)[..5].to_vec()] {
+        for error in errors(says) {
+            assert!(matches!(error, ClientError::Closed { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_service_that_lets_nobody_in_is_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("deaf");
+    let _deaf = UnixListener::bind(&socket).unwrap();
+    let service = Service::Unix(socket);
+    let mut client = Client::connect(&service, Duration::from_millis(50)).unwrap();
+    let error = client.endpoints().unwrap_err();
+    assert!(matches!(error, ClientError::Late { .. }), "{error}");
+}
