@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
@@ -66,7 +67,7 @@ struct Node {
 #[derive(Clone, Debug)]
 enum Will {
     Tick,
-    Hear { from: Sender, bytes: Vec<u8> },
+    Hear { from: Sender, bytes: Rc<[u8]> },
     Sa(QueryId, Box<Path>),
     Probed(ProbeId, Gid, u32),
 }
@@ -400,6 +401,7 @@ impl World {
                 Act::Join { .. } | Act::Leave { .. } => {}
                 Act::Multicast { mad, .. } => {
                     self.score.multicasts += 1;
+                    let mad: Rc<[u8]> = Rc::from(&mad[..]);
                     for other in 0..self.nodes.len() {
                         if other != at {
                             self.send(at, other, &mad, true);
@@ -413,6 +415,7 @@ impl World {
                     answer,
                 } => {
                     self.score.unicasts += 1;
+                    let mad: Rc<[u8]> = Rc::from(&mad[..]);
                     // Whoever has the queue pair now, if he is where it is looked for.
                     let there = self.nodes.iter().position(|node| {
                         let place = node.places.last().expect("each has one");
@@ -460,7 +463,7 @@ impl World {
         self.queue.push(Reverse((self.now + after, number, at, life)));
     }
 
-    fn send(&mut self, at: usize, to: usize, mad: &[u8; MAD], multicast: bool) {
+    fn send(&mut self, at: usize, to: usize, mad: &Rc<[u8]>, multicast: bool) {
         let weather = self.weather;
         if self.nodes[at].side != self.nodes[to].side || self.dice.one_in(weather.loss) {
             return;
@@ -476,13 +479,15 @@ impl World {
         let copies = 1 + u64::from(self.dice.one_in(weather.again));
         for _ in 0..copies {
             self.score.deliveries += u64::from(multicast);
-            let mut bytes = mad.to_vec();
+            let mut bytes = Rc::clone(mad);
             if self.dice.one_in(weather.spoilt) {
                 // What a checksum does not see: a head of something else, or half a message.
+                let mut spoilt = mad.to_vec();
                 match self.dice.below(2) {
-                    0 => bytes[self.dice.below(3) as usize] ^= 0x80,
-                    _ => bytes.truncate(self.dice.below(MAD as u64) as usize),
+                    0 => spoilt[self.dice.below(3) as usize] ^= 0x80,
+                    _ => spoilt.truncate(self.dice.below(MAD as u64) as usize),
                 }
+                bytes = spoilt.into();
             }
             let (least, most) = weather.delay;
             let delay = Duration::from_micros(least + self.dice.below(most - least + 1));
