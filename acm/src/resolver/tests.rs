@@ -740,3 +740,84 @@ fn answers_to_others_wait_for_their_credit() {
     b.pass(Duration::from_secs(1));
     assert_eq!(b.said().len(), 1, "nobody said that it was gone");
 }
+
+mod model {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIFE: Duration = Duration::from_secs(10);
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// This name is at this host now.
+        Hear(u8, u8),
+        Ask(u8),
+        Failed(u8),
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0u8..6, 10u8..14).prop_map(|(name, at)| Step::Hear(name, at)),
+            5 => (0u8..6).prop_map(Step::Ask),
+            1 => (0u8..6).prop_map(Step::Failed),
+            4 => (0u64..4000).prop_map(Step::Pass),
+        ]
+    }
+
+    fn named(n: u8) -> Address {
+        name(&format!("n{n}"))
+    }
+
+    proptest! {
+        /// The model is a map of what was heard last, and when.
+        #[test]
+        fn what_was_heard_is_told_until_it_expires(steps in proptest::collection::vec(step(), 0..60)) {
+            let options = Options { addr_timeout: Some(LIFE), confirm: Duration::ZERO, ..Options::default() };
+            let mut a = Host::new("a", 1, options);
+            let mut model = BTreeMap::<u8, (u8, Time)>::new();
+            for (ticket, step) in (1..).zip(steps) {
+                match step {
+                    Step::Hear(n, at) => {
+                        let gid = Gid::of_ip([10, 0, 0, at].into());
+                        let from = Sender { gid, lid: 0, qpn: 1, trusted: false };
+                        // The group that all are in.
+                        let mtu = Mtu::within(2048).expect("a size");
+                        let group = Group::new(DEFAULT_PKEY, Rate::within(10_000), mtu);
+                        let said = Resolve {
+                            way: Way::Question,
+                            transaction: ticket,
+                            destination: Some(named(n)),
+                            source: Some(named(n)),
+                            groups: Groups::new([group.gid()]),
+                        };
+                        a.hear(from, &said.bytes());
+                        model.insert(n, (at, a.now + LIFE));
+                    }
+                    Step::Ask(n) => {
+                        let known = model.get(&n).filter(|(_, until)| *until > a.now);
+                        // Shortly before its end it is asked for again, which is another story.
+                        if known.is_some_and(|(_, until)| until.since(a.now) < LIFE / 8) {
+                            continue;
+                        }
+                        let told = a.resolve(ticket, &named(n));
+                        a.resolver.forget(ticket);
+                        match known {
+                            Some((at, _)) => prop_assert_eq!(path_of(told).dgid, Gid::of_ip([10, 0, 0, *at].into())),
+                            None => prop_assert!(!matches!(told, Some(Ok(_))), "{:?}", told),
+                        }
+                    }
+                    Step::Failed(n) => {
+                        a.resolver.failed(a.now, &named(n));
+                        model.remove(&n);
+                    }
+                    Step::Pass(millis) => a.pass(Duration::from_millis(millis)),
+                }
+                a.said();
+            }
+        }
+    }
+}
