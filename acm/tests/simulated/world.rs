@@ -550,13 +550,9 @@ impl World {
     pub(crate) fn memory(&self) -> usize {
         for node in &self.nodes {
             let (entries, searches) = node.resolver.sizes();
-            let bounds = (
-                self.options.entries,
-                self.options.searches,
-                self.options.questions,
-            );
-            assert!((entries, searches, node.resolver.waiting()) <= bounds && searches <= bounds.1);
-            assert!(node.resolver.waiting() <= bounds.2);
+            let options = &self.options;
+            assert!(entries <= options.entries && searches <= options.searches);
+            assert!(node.resolver.waiting() <= options.questions);
         }
         let memory = self.nodes.iter().map(|node| node.resolver.memory());
         memory.max().unwrap_or(0)
