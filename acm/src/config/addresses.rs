@@ -85,6 +85,11 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
             let what = format!("{ip} is an IP address and the line is left out");
             return Err((what, "it takes a name, or the option support_ips_in_addr_cfg 1"));
         }
+        // It would be read as a comment where it begins a line.
+        Err(_) if address.starts_with('#') => {
+            let what = format!("{} is no address and the line is left out", shown(address));
+            return Err((what, "begin the line itself with # to comment it"));
+        }
         Err(_) => Address::Name(Name::new(address).map_err(|error| {
             let what = format!(
                 "{} is no address ({error}) and the line is left out",
@@ -195,6 +200,12 @@ mod tests {
         assert_eq!(entries.len(), 1);
         let (entries, said) = read("10.0.0.1 eth0 1 default\nfd00::1 eth0 1 default\n", true);
         assert_eq!((entries.len(), said.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_comment_begins_with_its_line() {
+        let (entries, said) = read(" # eth0 1 default\n", false);
+        assert_eq!((entries.len(), said.len()), (0, 1));
     }
 
     #[test]

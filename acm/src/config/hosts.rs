@@ -29,6 +29,11 @@ fn read_entry(line: &str) -> Result<HostEntry, (String, &'static str)> {
     };
     let address = match address.parse::<IpAddr>() {
         Ok(ip) => ip.into(),
+        // It would be read as a comment where it begins a line.
+        Err(_) if address.starts_with('#') => {
+            let what = format!("{} is no address and the line is left out", shown(address));
+            return Err((what, "begin the line itself with # to comment it"));
+        }
         Err(_) => Address::Name(Name::new(address).map_err(|error| {
             let what = format!(
                 "{} is no address ({error}) and the line is left out",

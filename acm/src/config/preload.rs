@@ -102,23 +102,18 @@ impl Preload {
     /// A question without a destination has no answer here.
     #[must_use]
     pub fn answer(&self, question: &Path) -> Option<&Path> {
-        let to = match (question.dgid.is_none(), question.dlid) {
-            (false, _) => Address::Gid(question.dgid),
-            (true, 0) => return None,
-            (true, lid) => Address::Lid(lid),
+        // Of a port that has several LIDs, the one that is asked for.
+        let to = match (question.dlid, question.dgid.is_none()) {
+            (0, true) => return None,
+            (0, false) => Address::Gid(question.dgid),
+            (lid, _) => Address::Lid(lid),
         };
         if !question.sgid.is_none() {
             return self
                 .path_to(question.sgid, &to)
                 .filter(|path| fits(question, path));
         }
-        self.paths.iter().find(|path| {
-            let ends = match to {
-                Address::Lid(lid) => path.dlid == lid,
-                _ => path.dgid == question.dgid,
-            };
-            ends && fits(question, path)
-        })
+        self.paths.iter().find(|path| fits(question, path))
     }
 }
 
@@ -130,6 +125,7 @@ fn fits(question: &Path, path: &Path) -> bool {
         && is(question.pkey & 0x7fff, path.pkey & 0x7fff)
         && is(question.sl.into(), path.sl.into())
         && (question.sgid.is_none() || question.sgid == path.sgid)
+        && (question.dgid.is_none() || question.dgid == path.dgid)
         && question.mtu.is_none_or(|mtu| path.mtu == Some(mtu))
         && question.rate.is_none_or(|rate| path.rate == Some(rate))
 }

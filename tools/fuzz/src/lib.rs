@@ -12,6 +12,7 @@
 //! | [`oob_node`] | a node of the control plane, by a neighbour that has the job's key | sends end once; memory is bounded; frames and hellos are what was written, or refused |
 //! | [`meeting`] | rank 0 and its ranks, by one of them | frames and tables are what was written, or refused |
 //! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
+//! | [`acm_config`] | the readers of address resolution's files and frames | what is accepted is written as it was read; warnings have a bound and can be shown |
 //! | [`names`] | names and addresses of rails | what is accepted survives text and JSON; refusals can be shown |
 //! | [`pcapng`] | the reader of captures | it ends; what the writer wrote is read |
 //! | [`ether`] | the reader of Ethernet, IP and UDP headers | what it shows lies inside of the packet; what was written is read |
@@ -25,6 +26,7 @@
 
 pub mod acm_client;
 pub mod acm_mad;
+pub mod acm_config;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;
