@@ -111,7 +111,9 @@ const fn remedy(status: Status) -> &'static str {
         Status::NoMemory => "ask again when it has less to do",
         Status::Invalid => "check the question: the index, the port, the path",
         Status::NoData => "ask again, without asking for what is known only",
-        Status::NotConnected => "look at the state of its ports",
+        Status::NotConnected => {
+            "see that the interface that leads there is up, and that the service is to ask by it (--nic)"
+        }
         Status::TimedOut => "check that the destination's service runs and is in the same partition",
         Status::SourceAddress => "name one of this host's addresses, or none",
         Status::SourceType => "name a source by name, IP address, GID or LID",

@@ -1,7 +1,9 @@
 //! The resolver with everything around it: who asked, what carries its messages, what was loaded.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use doorbell_fabric::clock::Clock;
@@ -11,10 +13,10 @@ use super::ServiceError;
 use super::peers::Peers;
 use super::written::Written;
 use crate::address::{Address, Gid};
-use crate::ask::{Answer, Question};
+use crate::ask::{Answer, Found, Question};
 use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
 use crate::config::Preload;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Link};
 use crate::host::source_for;
 use crate::mad::{Group, MAD};
 use crate::path::Mtu;
@@ -23,15 +25,65 @@ use crate::resolver::{
 };
 use crate::sa::NoPath;
 use crate::serve::{Reply, Served};
+use crate::status::Status;
 
+/// Endpoints by which a name is asked for, at most.
+const ENDPOINTS: usize = 16;
 /// Turns of the carrier before clients are heard again.
 const TURNS: usize = 16;
 
-/// Who waits for an answer.
+/// A question that the resolver has.
 struct Asked {
     question: Question,
     chosen: Option<IpAddr>,
-    reply: Reply,
+    waiter: Waiter,
+}
+
+/// Who waits for an answer.
+enum Waiter {
+    /// A client.
+    One(Reply),
+    /// A client whose question went out by several endpoints.
+    Several(Rc<Party>),
+}
+
+/// A client that gave no source for a name: it is asked for by all endpoints, and the first that finds it is told.
+struct Party {
+    reply: RefCell<Option<Reply>>,
+    /// Questions that are not answered yet.
+    open: Cell<usize>,
+}
+
+impl Waiter {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::One(reply) => reply.is_gone(),
+            Self::Several(party) => party.reply.borrow().as_ref().is_none_or(Reply::is_gone),
+        }
+    }
+
+    /// Tells what was found; of several, the first that was found, else why the last was not.
+    fn tell(self, answer: &Answer, source: Option<Address>) {
+        match self {
+            Self::One(reply) => reply.send(answer),
+            Self::Several(party) => {
+                party.open.set(party.open.get() - 1);
+                if answer.is_err() && party.open.get() > 0 {
+                    return;
+                }
+                let Some(reply) = party.reply.borrow_mut().take() else {
+                    return;
+                };
+                match answer {
+                    Ok(Found::Path { path, .. }) => reply.send(&Ok(Found::Path {
+                        path: path.clone(),
+                        source,
+                    })),
+                    other => reply.send(other),
+                }
+            }
+        }
+    }
 }
 
 /// Everything but the waiting.
@@ -158,12 +210,58 @@ impl State {
             } => destination.ip().and_then(|ip| source_for(ip).ok()),
             _ => None,
         };
-        self.take(Asked {
-            question,
-            chosen,
-            reply,
-        });
+        match self.by_all_endpoints(&question) {
+            Some(questions) if questions.is_empty() => reply.send(&Err(Status::NotConnected)),
+            Some(questions) => {
+                let party = Rc::new(Party {
+                    reply: RefCell::new(Some(reply)),
+                    open: Cell::new(questions.len()),
+                });
+                for question in questions {
+                    self.take(Asked {
+                        question,
+                        chosen: None,
+                        waiter: Waiter::Several(Rc::clone(&party)),
+                    });
+                }
+            }
+            None => self.take(Asked {
+                question,
+                chosen,
+                waiter: Waiter::One(reply),
+            }),
+        }
         self.act();
+    }
+
+    /// The same question with each source that it could have, where it has none and no route says which it is. The original
+    /// refuses such a question (reference: acm, section 5), and is asked with a source.
+    fn by_all_endpoints(&self, question: &Question) -> Option<Vec<Question>> {
+        let Question::Resolve {
+            source: None,
+            destination,
+            no_delay,
+        } = question
+        else {
+            return None;
+        };
+        if destination.ip().is_some() {
+            return None;
+        }
+        let own = self.resolver.owner(destination);
+        let fits = |id: EndpointId| own.map_or_else(|| !self.unserved.contains_key(&id), |own| own == id);
+        let each = self.resolver.endpoints().filter(|(id, _)| fits(*id));
+        let beyond = each.filter(|(id, endpoint)| own == Some(*id) || endpoint.link != Link::Loopback);
+        let with = |source: &Address| Question::Resolve {
+            source: Some(source.clone()),
+            destination: destination.clone(),
+            no_delay: *no_delay,
+        };
+        let sources = beyond.filter_map(|(_, endpoint)| {
+            let mut addresses = endpoint.addresses.iter();
+            addresses.find(|address| address.ip().is_some())
+        });
+        Some(sources.map(with).take(ENDPOINTS).collect())
     }
 
     fn take(&mut self, asked: Asked) {
@@ -183,7 +281,7 @@ impl State {
 
     /// Questions of clients that are gone are not answered.
     pub(super) fn sweep(&mut self) {
-        let gone = self.asked.iter().filter(|(_, asked)| asked.reply.is_gone());
+        let gone = self.asked.iter().filter(|(_, asked)| asked.waiter.is_gone());
         let gone: Vec<Ticket> = gone.map(|(ticket, _)| *ticket).collect();
         for ticket in gone {
             self.resolver.forget(ticket);
@@ -344,7 +442,11 @@ impl State {
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) {
         if let Some(asked) = self.asked.remove(&ticket) {
-            asked.reply.send(answer);
+            let source = match asked.question {
+                Question::Resolve { source, .. } => source,
+                _ => None,
+            };
+            asked.waiter.tell(answer, source);
         }
     }
 
@@ -429,7 +531,9 @@ impl State {
         match begun {
             Ok(probe) => _ = self.probes.insert(probe, id),
             Err(error) => {
-                self.trouble = Some(error.to_string());
+                if !self.unserved.contains_key(&endpoint) {
+                    self.trouble = Some(error.to_string());
+                }
                 self.resolver.probed(now, id, Err(NotProbed::Unsent));
             }
         }
