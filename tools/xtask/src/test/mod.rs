@@ -353,6 +353,8 @@ impl Runner<'_> {
         if self.ci {
             // What changes between two builds is kept for the next one, and there is none.
             command.env("CARGO_INCREMENTAL", "0");
+            // A panic says its line without them, nobody debugs here, and it is built and linked sooner.
+            command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         }
         if !call.target.is_empty() {
             command.env("CARGO_TARGET_DIR", self.workspace.target.join(call.target));
