@@ -1,7 +1,7 @@
 //! What a subnet's administration is asked about paths, and what it says.
 //!
 //! The resolver only names its questions ([`Act::AskSa`](crate::resolver::Act::AskSa)); who answers them, an
-//! InfiniBand subnet's administrator or a file of routes, is not its business.
+//! InfiniBand subnet's administrator or a file of routes, is not its business: whoever is an [`Administration`].
 //!
 //! reference: acm, section 10 (SA Get PathRecord).
 
@@ -24,6 +24,15 @@ pub enum NoPath {
     /// There is nobody to ask.
     #[error("no subnet's administration can be asked from this endpoint")]
     Nobody,
+}
+
+/// Who is asked for paths. It answers at once: one that has to be waited for keeps the number, and tells the resolver later.
+pub trait Administration {
+    /// The path that fits a question: what is zero in it is open.
+    ///
+    /// # Errors
+    /// [`NoPath`].
+    fn path(&self, question: &Path) -> Answer;
 }
 
 /// An answer.

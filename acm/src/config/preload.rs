@@ -15,6 +15,7 @@ use super::values::{AddressPreload, RoutePreload};
 use crate::address::{Address, Gid};
 use crate::endpoint::Endpoint;
 use crate::path::Path;
+use crate::sa::{Administration, Answer, NoPath};
 
 /// Addresses and paths from files.
 #[derive(Clone, Debug, Default)]
@@ -152,6 +153,16 @@ fn open<T>(
         );
         Vec::new()
     })
+}
+
+/// The administration of a subnet whose paths stand in a file.
+impl Administration for Preload {
+    fn path(&self, question: &Path) -> Answer {
+        if self.paths.is_empty() {
+            return Err(NoPath::Nobody);
+        }
+        self.answer(question).cloned().ok_or(NoPath::Unknown)
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::path::Mtu;
 use crate::resolver::{
     Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Resolver, Sender, Ticket,
 };
-use crate::sa::NoPath;
+use crate::sa::Administration;
 use crate::serve::{Reply, Served};
 use crate::status::Status;
 
@@ -425,7 +425,7 @@ impl State {
                     answer,
                 } => self.unicast(endpoint, to, &mad, answer),
                 Act::AskSa { id, path, .. } => {
-                    let found = self.preload.answer(&path).cloned().ok_or(NoPath::Unknown);
+                    let found = self.preload.path(&path);
                     let now = self.now();
                     self.resolver.sa(now, id, found);
                 }
