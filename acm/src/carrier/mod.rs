@@ -25,6 +25,7 @@
 //! | `guard` | which frames are taken; the others are counted by reason |
 //! | `seen`, `buckets` | what came before; who sends too much: bounded memory |
 //! | `prober` | probes under way |
+//! | `ping` | the same for hosts beyond a router |
 //! | `udp` | sockets |
 //!
 //! reference: acm, section 10.
@@ -34,6 +35,7 @@ mod frame;
 mod groups;
 mod guard;
 mod key;
+mod ping;
 mod prober;
 mod seen;
 mod udp;
@@ -52,6 +54,9 @@ pub use groups::ipv4_group;
 pub use guard::{Dropped, Reason};
 pub use key::Key;
 pub use udp::{Counters, Limits, Settings, UdpCarrier};
+
+/// What a packet of RoCE v2 has beside its payload, without IPv6 and the header behind it: a full probe is as long.
+const BESIDE: usize = crate::host::HEADERS as usize - 48;
 
 /// A management datagram.
 pub type Mad = [u8; MAD];
@@ -179,6 +184,12 @@ pub enum CarrierError {
         /// How many there may be.
         most: usize,
     },
+    /// Pings are not allowed.
+    #[error(
+        "pings are not allowed here, so that no host beyond a router can be tried; let the service's group have ping sockets \
+         (sysctl net.ipv4.ping_group_range), or give it CAP_NET_RAW"
+    )]
+    NoPing,
     /// There is no randomness.
     #[error("the kernel gives no random numbers ({0})")]
     Random(String),

@@ -21,11 +21,13 @@ use crate::mad::{Group, Groups};
 pub(super) struct Joined {
     pub(super) gid: Gid,
     pub(super) like: Membership,
+    /// Its place among them, from the one that everybody is in.
+    place: usize,
 }
 
-/// All of them, the one that everybody is in first.
+/// All of them, the one that everybody is in first; and those that could not be joined, which may be joined later.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memberships(Vec<Joined>);
+pub(super) struct Memberships(Vec<Joined>, Vec<Joined>);
 
 /// Whether a port keeps up with a group.
 fn can(endpoint: &Endpoint, group: Group) -> bool {
@@ -60,11 +62,13 @@ impl Memberships {
             Groups::new(kept.into_iter().map(Group::gid))
                 .as_slice()
                 .iter()
-                .filter_map(|&gid| {
+                .enumerate()
+                .filter_map(|(place, &gid)| {
                     let like = Membership::of(Group::of(gid)?).within(endpoint);
-                    Some(Joined { gid, like })
+                    Some(Joined { gid, like, place })
                 })
                 .collect(),
+            Vec::new(),
         )
     }
 
@@ -83,14 +87,15 @@ impl Memberships {
 
     /// What was learned of a group; without anything, that the endpoint is not in it.
     pub(super) fn joined(&mut self, group: Gid, like: Option<Membership>) {
-        match like {
-            Some(like) => {
-                let mut all = self.0.iter_mut();
-                if let Some(joined) = all.find(|joined| joined.gid == group) {
-                    joined.like = like;
-                }
-            }
-            None => self.0.retain(|joined| joined.gid != group),
+        let (from, to) = match like {
+            Some(_) => (&mut self.1, &mut self.0),
+            None => (&mut self.0, &mut self.1),
+        };
+        to.extend(from.extract_if(.., |joined| joined.gid == group));
+        to.sort_by_key(|joined| joined.place);
+        let mut all = self.0.iter_mut();
+        if let (Some(like), Some(joined)) = (like, all.find(|joined| joined.gid == group)) {
+            joined.like = like;
         }
     }
 
@@ -210,9 +215,12 @@ mod tests {
         let (endpoint, _) = port(Link::InfiniBand, 100_000, 4096);
         let mut groups = Memberships::of(&endpoint, &options);
         assert_eq!(groups.0.len(), 3, "the port is not that fast");
-        let (middle, first) = (groups.0[1].gid, groups.first());
+        let (middle, like, first) = (groups.0[1].gid, groups.0[1].like, groups.first());
+        let before: Vec<_> = groups.gids().collect();
         groups.joined(middle, None);
         assert_eq!((groups.0.len(), groups.first()), (2, first));
+        groups.joined(middle, Some(like));
+        assert_eq!(groups.gids().collect::<Vec<_>>(), before, "joined at last");
         let sa = Memberships::of(&endpoint, &Options::default());
         assert_eq!(sa.0.len(), 1, "the administration knows better");
     }

@@ -28,6 +28,8 @@ pub(super) enum Mail {
     View(oneshot::Sender<String>),
     /// Somebody could not use a path.
     Failed(Address),
+    /// Something around the state does not work, and is shown.
+    Trouble(String),
 }
 
 /// Letters that are read before anything else is looked at.
@@ -97,10 +99,10 @@ pub(super) async fn beat(
         };
         if let Some(letter) = first {
             let Some(letter) = letter else { return Ok(()) };
-            read(&mut state, letter)?;
+            read(&mut state, letter);
             for _ in 1..LETTERS {
                 let Ok(letter) = mail.try_recv() else { break };
-                read(&mut state, letter)?;
+                read(&mut state, letter);
             }
         }
     }
@@ -116,13 +118,13 @@ fn until(state: &State, sweep: Instant) -> Instant {
     }
 }
 
-fn read(state: &mut State, letter: Mail) -> Result<(), ServiceError> {
+fn read(state: &mut State, letter: Mail) {
     match letter {
         Mail::Ask(question, reply) => state.ask(question, reply),
         Mail::Host(endpoints) => state.host(endpoints),
-        Mail::Written(written) => state.configure(*written)?,
+        Mail::Written(written) => state.configure(*written),
         Mail::View(tell) => _ = tell.send(View::of(state).line()),
         Mail::Failed(address) => state.failed(&address),
+        Mail::Trouble(what) => state.say(what),
     }
-    Ok(())
 }

@@ -13,12 +13,16 @@
 //! |---|---|
 //! | `heart` | waiting, and what is done next |
 //! | `state` | the resolver with everything around it |
+//! | `links` | what the carrier serves, and what goes out |
+//! | `follow` | hearing of changes of files and of this host |
 //! | `peers` | where other services were heard from |
 //! | `written` | files, and what follows from them |
 //! | `door`, `view` | what is shown of it |
 
 mod door;
+mod follow;
 mod heart;
+mod links;
 mod peers;
 mod state;
 mod view;
@@ -32,13 +36,15 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{JoinError, LocalSet, spawn_local};
 
 use crate::carrier::{CarrierError, Key};
-use crate::config::{ServerMode, Watch};
+use crate::config::ServerMode;
 use crate::host::{HostError, HostWatch, Sources};
+use crate::line::{First, race};
 use crate::serve::{self, Made, Places, ServeError, Served, Server, Tcp};
-use heart::{Mail, Slot, beat};
+use follow::Files;
+use heart::{Slot, beat};
 use state::State;
 use written::Written;
 
@@ -162,26 +168,46 @@ impl Service {
             server,
             door,
             made,
-            written,
+            written: _,
         } = self;
         let (post, mail) = mpsc::unbounded_channel();
+        let files = Files::new(settings.folder, settings.interfaces);
+        // First the watch: what changes after the files are read is heard.
+        let (watching, written) = files.watched();
         let host = HostWatch::new(Sources::of_system(written.entries.clone()))?;
         let endpoints = host.found().endpoints.clone();
         let (renamed, renames) = watch::channel(written.entries.clone());
         let key = settings.key.as_ref().map(Key::of_job);
-        let files = written.files(&settings.folder);
         let state = State::new(written, key, endpoints, server.served())?;
-        spawn_local(follow_host(host, renames, post.clone()));
-        spawn_local(follow_files(settings, files, renamed, post.clone()));
+        spawn_local(follow::host(host, renames, post.clone()));
+        spawn_local(follow::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
         spawn_local(door::serve(door, post.clone()));
-        let serving = spawn_local(server.run(Slot(post), stop.clone()));
-        let ended = beat(state, mail, stop).await;
-        drop(made);
-        let served = serving.await;
-        ended?;
-        // What panics there is a fault that is shown where it happens.
-        served.unwrap_or(Ok(())).map_err(ServiceError::from)
+        let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
+        let mut beating = Box::pin(beat(state, mail, stop));
+        // Both end when they are told to. Where one ends by itself the other is of no use.
+        match race(&mut beating, &mut serving).await {
+            First::One(Ok(())) => {
+                drop(made);
+                served(serving.await)
+            }
+            First::One(Err(error)) => {
+                serving.abort();
+                Err(error)
+            }
+            First::Other(ended) => match served(ended) {
+                Ok(()) => beating.await,
+                error => error,
+            },
+        }
+    }
+}
+
+fn served(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServiceError> {
+    match ended {
+        Ok(ended) => ended.map_err(ServiceError::from),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Ok(()),
     }
 }
 
@@ -204,71 +230,5 @@ fn doors(settings: &Settings, written: &Written) -> serve::Settings {
         tcp: settings.tcp.or(by_mode),
         librdmacm: !options.acme_plus_kernel_only,
         ..serve::Settings::default()
-    }
-}
-
-/// Tells what this host has whenever it is not what it was.
-async fn follow_host(
-    host: HostWatch,
-    mut renames: watch::Receiver<Vec<crate::config::AddressEntry>>,
-    post: mpsc::UnboundedSender<Mail>,
-) {
-    let Ok(mut host) = host.registered() else { return };
-    loop {
-        let renamed = {
-            let mut change = Box::pin(HostWatch::changed(&mut host));
-            let mut rename = Box::pin(renames.changed());
-            match crate::line::race(&mut change, &mut rename).await {
-                crate::line::First::One(Ok(())) => false,
-                crate::line::First::Other(Ok(())) => true,
-                _ => return,
-            }
-        };
-        if renamed {
-            let entries = renames.borrow_and_update().clone();
-            host.get_mut().rename(Sources::of_system(entries));
-            if !matches!(host.get_mut().look(), Ok(Some(_))) {
-                continue;
-            }
-        }
-        if post
-            .send(Mail::Host(host.get_ref().found().endpoints.clone()))
-            .is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// Reads the configuration again whenever its files change.
-async fn follow_files(
-    settings: Settings,
-    mut files: Vec<PathBuf>,
-    renamed: watch::Sender<Vec<crate::config::AddressEntry>>,
-    post: mpsc::UnboundedSender<Mail>,
-) {
-    loop {
-        let Ok(mut watching) = Watch::new(&files).and_then(Watch::registered) else {
-            return;
-        };
-        loop {
-            if Watch::changed(&mut watching).await.is_err() {
-                return;
-            }
-            let written = Written::read(&settings.folder).with_interfaces(&settings.interfaces);
-            let now = written.files(&settings.folder);
-            renamed.send_if_modified(|entries| {
-                let differs = *entries != written.entries;
-                entries.clone_from(&written.entries);
-                differs
-            });
-            if post.send(Mail::Written(Box::new(written))).is_err() {
-                return;
-            }
-            if now != files {
-                files = now;
-                break;
-            }
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! The resolver with everything around it: who asked, what carries its messages, what was loaded.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,19 +10,16 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
 
 use super::ServiceError;
+use super::links::{self, Again};
 use super::peers::Peers;
 use super::written::Written;
 use crate::address::{Address, Gid};
 use crate::ask::{Answer, Found, Question};
 use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
-use crate::config::Preload;
+use crate::config::{Options, Preload};
 use crate::endpoint::{Endpoint, Link};
 use crate::host::source_for;
-use crate::mad::{Group, MAD};
-use crate::path::Mtu;
-use crate::resolver::{
-    Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed, Resolver, Sender, Ticket,
-};
+use crate::resolver::{Act, EndpointId, ProbeId, Resolver, Sender, Ticket};
 use crate::sa::Administration;
 use crate::serve::{Reply, Served};
 use crate::status::Status;
@@ -89,20 +86,26 @@ impl Waiter {
 /// Everything but the waiting.
 pub(super) struct State {
     clock: Clock,
-    written: Written,
+    pub(super) written: Written,
+    /// The options with which it began.
+    began: Options,
     key: Option<Key>,
-    resolver: Resolver,
+    pub(super) resolver: Resolver,
     preload: Preload,
     endpoints: Vec<Endpoint>,
-    carrier: UdpCarrierSlot,
-    peers: Peers,
+    pub(super) carrier: UdpCarrierSlot,
+    pub(super) peers: Peers,
     asked: HashMap<Ticket, Asked>,
     tickets: Ticket,
-    probes: HashMap<carrier::ProbeId, ProbeId>,
+    pub(super) probes: HashMap<carrier::ProbeId, ProbeId>,
+    /// Groups that endpoints are to be in.
+    pub(super) groups: BTreeMap<EndpointId, BTreeSet<Gid>>,
     /// Why the carrier does not serve an endpoint.
-    unserved: BTreeMap<EndpointId, String>,
+    pub(super) unserved: BTreeMap<EndpointId, String>,
+    /// When the endpoints that it does not serve are tried again.
+    pub(super) again: Again,
     /// The last thing that went wrong with the carrier.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
     served: Arc<Served>,
 }
 
@@ -140,6 +143,7 @@ impl State {
             resolver: resolver(&written, key.as_ref(), clock.now()),
             carrier: carrier(&written, key.as_ref())?,
             clock,
+            began: written.options.clone(),
             written,
             key,
             preload: Preload::default(),
@@ -148,7 +152,9 @@ impl State {
             asked: HashMap::new(),
             tickets: 0,
             probes: HashMap::new(),
+            groups: BTreeMap::new(),
             unserved: BTreeMap::new(),
+            again: Again::default(),
             trouble: None,
             served,
         };
@@ -181,6 +187,11 @@ impl State {
         self.trouble.as_deref()
     }
 
+    /// Something went wrong, and is shown.
+    pub(super) fn say(&mut self, what: String) {
+        self.trouble = Some(what);
+    }
+
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
@@ -194,7 +205,7 @@ impl State {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let carrier = self.carrier.get_ref().next_deadline();
         let carrier = (carrier != Time::NEVER).then_some(carrier);
-        [self.resolver.next_deadline(), carrier]
+        [self.resolver.next_deadline(), carrier, self.again.at()]
             .into_iter()
             .flatten()
             .min()
@@ -303,30 +314,6 @@ impl State {
         self.act();
     }
 
-    /// The carrier serves what the resolver has.
-    fn serve_endpoints(&mut self) {
-        let wanted: Vec<(EndpointId, Endpoint)> = self
-            .resolver
-            .endpoints()
-            .map(|(id, endpoint)| (id, endpoint.clone()))
-            .collect();
-        let carrier = self.carrier.get_mut();
-        let served: Vec<EndpointId> = carrier.served().map(|(id, _)| EndpointId(id.0)).collect();
-        for id in served
-            .into_iter()
-            .filter(|id| !wanted.iter().any(|(other, _)| other == id))
-        {
-            carrier.end(carrier::EndpointId(id.0));
-            self.peers.forget(id);
-        }
-        self.unserved.clear();
-        for (id, endpoint) in wanted {
-            if let Err(error) = carrier.update(carrier::EndpointId(id.0), &endpoint) {
-                self.unserved.insert(id, error.to_string());
-            }
-        }
-    }
-
     /// The files of what is known before anybody asks.
     pub(super) fn load(&mut self) {
         let (preload, table) = self.written.preload(&self.endpoints);
@@ -337,15 +324,22 @@ impl State {
     }
 
     /// The configuration has changed. Where it concerns the resolver, a new one takes its place, and is asked again what is
-    /// open; what the old one knew is resolved anew.
-    pub(super) fn configure(&mut self, written: Written) -> Result<(), ServiceError> {
+    /// open; what the old one knew is resolved anew. Where the system has nothing for a new carrier, all stays as it was.
+    pub(super) fn configure(&mut self, mut written: Written) {
         let same = self.written.options == written.options;
+        written.warn_of_lasting(&self.began);
+        if !same {
+            match carrier(&written, self.key.as_ref()) {
+                Ok(carrier) => self.carrier = carrier,
+                Err(error) => return self.say(format!("the new configuration is not used: {error}")),
+            }
+        }
         self.written = written;
         if !same {
             let now = self.now();
-            self.carrier = carrier(&self.written, self.key.as_ref())?;
             self.resolver = resolver(&self.written, self.key.as_ref(), now);
             self.probes.clear();
+            self.groups.clear();
             self.peers = Peers::default();
             self.host(self.endpoints.clone());
         }
@@ -355,7 +349,6 @@ impl State {
             open.into_iter().for_each(|asked| self.take(asked));
             self.act();
         }
-        Ok(())
     }
 
     /// Time has passed, or something has come. Whether there may be more at once.
@@ -373,6 +366,9 @@ impl State {
             }
         }
         let now = self.now();
+        if self.again.is_due(now) {
+            self.serve_endpoints();
+        }
         self.resolver.tick(now);
         self.act();
         more
@@ -399,12 +395,12 @@ impl State {
             }
             Event::Probed { probe, result } => {
                 if let Some(id) = self.probes.remove(&probe) {
-                    self.resolver.probed(now, id, probed(&result));
+                    self.resolver.probed(now, id, links::probed(&result));
                 }
             }
             Event::Failed { endpoint, error } => {
-                self.unserved.insert(EndpointId(endpoint.0), error.to_string());
                 self.carrier.get_mut().end(endpoint);
+                self.lost(EndpointId(endpoint.0), error.to_string());
             }
         }
     }
@@ -414,9 +410,8 @@ impl State {
         while let Some(act) = self.resolver.pop_act() {
             match act {
                 Act::Answer { ticket, answer } => self.answer(ticket, &answer),
-                Act::Join { endpoint, group } => self.join(endpoint, group),
-                // A group is left when its endpoint is: an endpoint has the same ones as long as it is there.
-                Act::Leave { .. } => {}
+                Act::Join { endpoint, group } => _ = self.join(endpoint, group),
+                Act::Leave { endpoint, group } => self.leave(endpoint, group),
                 Act::Multicast { endpoint, group, mad } => self.multicast(endpoint, group, &mad),
                 Act::Unicast {
                     endpoint,
@@ -448,107 +443,5 @@ impl State {
             };
             asked.waiter.tell(answer, source);
         }
-    }
-
-    fn join(&mut self, endpoint: EndpointId, group: Gid) {
-        let joined = self
-            .carrier
-            .get_mut()
-            .join(carrier::EndpointId(endpoint.0), group);
-        let like = match (joined, self.resolver.endpoint(endpoint)) {
-            (Ok(()), Some(own)) => Group::of(group).map(|group| {
-                let like = Membership::of(group);
-                Membership {
-                    mtu: like.mtu.min(own.mtu),
-                    ..like
-                }
-            }),
-            (Ok(()), None) => None,
-            (Err(error), _) => {
-                self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
-                None
-            }
-        };
-        let now = self.now();
-        self.resolver.joined(now, endpoint, group, like);
-    }
-
-    fn multicast(&mut self, endpoint: EndpointId, group: Gid, mad: &[u8; MAD]) {
-        let Some(from) = self.resolver.endpoint(endpoint).map(|own| own.gid) else {
-            return;
-        };
-        let id = carrier::EndpointId(endpoint.0);
-        let sent = self.carrier.get_mut().multicast(id, group, from, mad);
-        self.note(sent);
-    }
-
-    fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
-        let from = self.resolver.endpoint(endpoint).map(|own| own.gid);
-        let place = self.peers.place(endpoint, to.gid);
-        if let (Some(from), Some((_, at))) = (from, place) {
-            let peer = carrier::Peer {
-                gid: to.gid,
-                lid: to.lid,
-                qpn: to.qpn,
-                at: Some(at),
-            };
-            let id = carrier::EndpointId(endpoint.0);
-            let sent = self.carrier.get_mut().send(id, &peer, from, mad);
-            self.note(sent);
-        }
-        if answer {
-            // It is with the kernel, and its buffer with us again.
-            let now = self.now();
-            self.resolver.sent(now, endpoint);
-        }
-    }
-
-    fn probe(&mut self, id: ProbeId, endpoint: EndpointId, destination: Gid, large: u32) {
-        let now = self.now();
-        let own = self
-            .resolver
-            .endpoint(endpoint)
-            .map(|own| (own.gid, own.is_near(destination.ip())));
-        let mtu = Mtu::within(large);
-        let (Some((from, is_near)), Some(mtu)) = (own, mtu) else {
-            return self.resolver.probed(now, id, Err(NotProbed::Unsent));
-        };
-        let usual = || {
-            let port = self.written.options.doorbell_port.saturating_add(1);
-            is_near.then(|| (0, SocketAddr::new(destination.ip(), port)))
-        };
-        let place = self.peers.place(endpoint, destination).or_else(usual);
-        let peer = carrier::Peer {
-            gid: destination,
-            lid: 0,
-            qpn: place.map_or(0, |(qpn, _)| qpn),
-            at: place.map(|(_, at)| at),
-        };
-        let begun = self
-            .carrier
-            .get_mut()
-            .probe(now, carrier::EndpointId(endpoint.0), &peer, from, mtu);
-        match begun {
-            Ok(probe) => _ = self.probes.insert(probe, id),
-            Err(error) => {
-                if !self.unserved.contains_key(&endpoint) {
-                    self.trouble = Some(error.to_string());
-                }
-                self.resolver.probed(now, id, Err(NotProbed::Unsent));
-            }
-        }
-    }
-
-    fn note(&mut self, sent: Result<(), carrier::CarrierError>) {
-        if let Err(error) = sent {
-            self.trouble = Some(error.to_string());
-        }
-    }
-}
-
-fn probed(result: &carrier::Probed) -> Result<Probed, NotProbed> {
-    match (result.round_trip, u32::try_from(result.largest)) {
-        (Some(_), Ok(largest)) => Ok(Probed { largest }),
-        _ => Err(NotProbed::Silent),
     }
 }

@@ -68,6 +68,27 @@ impl Written {
         self
     }
 
+    /// Warns of options that are others than in the beginning, and are read when the service starts only.
+    pub(super) fn warn_of_lasting(&mut self, began: &Options) {
+        let (own, file) = (&self.options, Path::new(OPTIONS_FILE).into());
+        let lasting = [
+            ("server_mode", own.server_mode != began.server_mode),
+            ("server_port", own.server_port != began.server_port),
+            (
+                "acme_plus_kernel_only",
+                own.acme_plus_kernel_only != began.acme_plus_kernel_only,
+            ),
+            (
+                "doorbell_key_file",
+                own.doorbell_key_file != began.doorbell_key_file,
+            ),
+        ];
+        for (name, _) in lasting.into_iter().filter(|(_, differs)| *differs) {
+            let what = format!("{name} is another one than when the service started, and keeps what it was");
+            self.warnings.push(&file, 0, what, "start the service again");
+        }
+    }
+
     /// How the resolver is to behave.
     pub(super) fn resolver(&self, authenticated: bool) -> resolver::Options {
         let own = &self.options;

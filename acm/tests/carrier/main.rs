@@ -1,6 +1,8 @@
 //! Carriers over UDP: on the loopback, and between hosts in network namespaces.
 
 #![allow(unreachable_pub)] // modules of one test
+// Real sockets and real time are what is tried here.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../../../drivers/udp/tests/netns/mod.rs"]
 mod netns;

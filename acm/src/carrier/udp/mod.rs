@@ -10,6 +10,7 @@
 //! A frame for a group goes out over each family; who hears both takes the first. The address that a frame comes from is
 //! where answers go to. One descriptor tells that there is something to receive on any of the sockets.
 
+mod reach;
 mod settings;
 mod sockets;
 
@@ -28,9 +29,10 @@ use tokio::io::unix::AsyncFd;
 use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
 use super::groups::is_group;
 use super::guard::{Guard, Place, Reason};
+use super::ping::Pinger;
 use super::prober::{PROBES_MAX, Prober, Shot};
 use super::seen::Family;
-use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
+use super::{BESIDE, Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
 use crate::address::Gid;
 use crate::endpoint::{Endpoint, Link};
 use crate::path::Mtu;
@@ -45,8 +47,6 @@ const PORTS: u16 = 64;
 const GROUPS_MAX: usize = 8;
 /// Endpoints that are served at a time.
 const ENDS_MAX: usize = 256;
-/// What a packet of RoCE v2 has beside its payload, without IP and UDP over IPv6: a full probe is as long.
-const BESIDE: usize = crate::host::HEADERS as usize - 48;
 
 /// An endpoint that is served.
 #[derive(Debug)]
@@ -68,6 +68,7 @@ pub struct UdpCarrier {
     ends: BTreeMap<EndpointId, End>,
     guard: Guard,
     prober: Prober,
+    pinger: Pinger,
     events: VecDeque<Event>,
     counters: Counters,
     buffer: Box<[u8]>,
@@ -85,6 +86,11 @@ fn system(step: &'static str, interface: &str) -> impl Fn(Errno) -> CarrierError
 
 fn random(to: &mut [u8]) -> Result<(), CarrierError> {
     getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
+}
+
+/// Has a socket waited for; one that is closed is not any more.
+fn hear(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    epoll::add(ready, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
 impl UdpCarrier {
@@ -110,6 +116,7 @@ impl UdpCarrier {
             ready,
             ends: BTreeMap::new(),
             prober: Prober::default(),
+            pinger: Pinger::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             buffer: vec![0; PROBE_MAX + 1].into(),
@@ -251,12 +258,7 @@ impl UdpCarrier {
     }
 
     fn hear(&self, socket: &Socket) -> Result<(), Errno> {
-        epoll::add(
-            &self.ready,
-            &socket.fd,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )
+        hear(&self.ready, socket.fd.as_fd())
     }
 
     fn known(&self, id: EndpointId) -> Result<&End, CarrierError> {
@@ -573,7 +575,7 @@ impl Carrier for UdpCarrier {
             done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
         }
         // What came may have ended a probe.
-        done + self.shoot(now)
+        done + self.shoot(now) + self.pinged(now)
     }
 
     fn event(&mut self) -> Option<Event> {
@@ -581,7 +583,7 @@ impl Carrier for UdpCarrier {
     }
 
     fn next_deadline(&self) -> Time {
-        self.prober.next_deadline()
+        self.prober.next_deadline().min(self.pinger.next_deadline())
     }
 }
 

@@ -1,0 +1,243 @@
+//! Between resolver and carrier: which endpoints are served and in which groups, and what goes out by them.
+//!
+//! ```text
+//!   host changes ──► serve_endpoints ──► served, in its groups
+//!                          ▲     └─────► unserved: the reason is shown ──┐
+//!                          └── 0.5, 1, 2, 4, … 30 s later, where the system refused it
+//! ```
+//!
+//! An interface that goes and comes back before anybody has looked is no change of this host; what was lost with it is
+//! had again by trying.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+
+use super::state::State;
+use crate::address::Gid;
+use crate::carrier::{self, Carrier, CarrierError};
+use crate::endpoint::Endpoint;
+use crate::mad::{Group, MAD};
+use crate::path::Mtu;
+use crate::resolver::{EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
+
+/// Until the system is asked again for what it refused, for the first time; each further time is twice as long.
+const FIRST: Duration = Duration::from_millis(500);
+/// As long at most.
+const LAST: Duration = Duration::from_secs(30);
+
+/// When what the system refused is tried again.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    at: Option<Time>,
+    /// The last pause; none when nothing had to be tried again.
+    pause: Option<Duration>,
+}
+
+impl Again {
+    pub(super) fn at(&self) -> Option<Time> {
+        self.at
+    }
+
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+
+    /// Something is to be tried again, or nothing is.
+    fn set(&mut self, now: Time, needed: bool) {
+        if !needed {
+            *self = Self::default();
+        } else if self.at.is_none_or(|at| at <= now) {
+            let pause = self.pause.map_or(FIRST, |pause| (2 * pause).min(LAST));
+            (self.at, self.pause) = (Some(now + pause), Some(pause));
+        }
+    }
+}
+
+/// Whether trying again may help without anything of the configuration or of this host having changed.
+fn may_pass(error: &CarrierError) -> bool {
+    matches!(error, CarrierError::System { .. } | CarrierError::Random(_))
+}
+
+impl State {
+    /// The carrier serves what the resolver has, and is in its groups.
+    pub(super) fn serve_endpoints(&mut self) {
+        let each = self.resolver.endpoints();
+        let wanted: Vec<(EndpointId, Endpoint)> = each.map(|(id, endpoint)| (id, endpoint.clone())).collect();
+        let carrier = self.carrier.get_mut();
+        let served: Vec<EndpointId> = carrier.served().map(|(id, _)| EndpointId(id.0)).collect();
+        let is_wanted = |id: &EndpointId| wanted.iter().any(|(other, _)| other == id);
+        for id in served.iter().filter(|id| !is_wanted(id)) {
+            carrier.end(carrier::EndpointId(id.0));
+            self.peers.forget(*id);
+        }
+        self.groups.retain(|id, _| is_wanted(id));
+        self.unserved.clear();
+        let mut needed = false;
+        for (id, endpoint) in wanted {
+            let carrier = self.carrier.get_mut();
+            if let Err(error) = carrier.update(carrier::EndpointId(id.0), &endpoint) {
+                needed |= may_pass(&error);
+                self.unserved.insert(id, error.to_string());
+            } else if !served.contains(&id) {
+                let groups = self.groups.get(&id).cloned().unwrap_or_default();
+                needed |= groups.into_iter().any(|group| !self.join(id, group));
+            }
+        }
+        let now = self.now();
+        self.again.set(now, needed);
+    }
+
+    /// The carrier serves an endpoint no more.
+    pub(super) fn lost(&mut self, id: EndpointId, why: String) {
+        self.unserved.insert(id, why);
+        let now = self.now();
+        self.again.set(now, true);
+    }
+
+    /// An endpoint is to be in a group; whether it is.
+    pub(super) fn join(&mut self, endpoint: EndpointId, group: Gid) -> bool {
+        self.groups.entry(endpoint).or_default().insert(group);
+        let id = carrier::EndpointId(endpoint.0);
+        let joined = self.carrier.get_mut().join(id, group);
+        let now = self.now();
+        if let Err(error) = &joined {
+            if may_pass(error) {
+                self.carrier.get_mut().end(id);
+                self.again.set(now, true);
+            }
+            self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
+        }
+        let own = self.resolver.endpoint(endpoint).filter(|_| joined.is_ok());
+        let like = own.and_then(|own| {
+            let like = Membership::of(Group::of(group)?);
+            Some(Membership {
+                mtu: like.mtu.min(own.mtu),
+                ..like
+            })
+        });
+        self.resolver.joined(now, endpoint, group, like);
+        like.is_some()
+    }
+
+    /// An endpoint need not be in a group any more. Its socket is closed with the endpoint's others.
+    pub(super) fn leave(&mut self, endpoint: EndpointId, group: Gid) {
+        if let Some(groups) = self.groups.get_mut(&endpoint) {
+            groups.remove(&group);
+        }
+    }
+
+    pub(super) fn multicast(&mut self, endpoint: EndpointId, group: Gid, mad: &[u8; MAD]) {
+        let Some(from) = self.resolver.endpoint(endpoint).map(|own| own.gid) else {
+            return;
+        };
+        let id = carrier::EndpointId(endpoint.0);
+        let sent = self.carrier.get_mut().multicast(id, group, from, mad);
+        self.note(endpoint, sent);
+    }
+
+    pub(super) fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
+        let from = self.resolver.endpoint(endpoint).map(|own| own.gid);
+        if let (Some(from), Some((_, at))) = (from, self.place(endpoint, to.gid)) {
+            let peer = carrier::Peer {
+                gid: to.gid,
+                lid: to.lid,
+                qpn: to.qpn,
+                at: Some(at),
+            };
+            let id = carrier::EndpointId(endpoint.0);
+            let sent = self.carrier.get_mut().send(id, &peer, from, mad);
+            self.note(endpoint, sent);
+        }
+        if answer {
+            // It is with the kernel, and its buffer with us again.
+            let now = self.now();
+            self.resolver.sent(now, endpoint);
+        }
+    }
+
+    /// Where a service of the link is: where it was heard from, else where services usually are.
+    fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<(u32, SocketAddr)> {
+        let heard = self.peers.place(endpoint, gid);
+        heard.or_else(|| {
+            let own = self.resolver.endpoint(endpoint)?;
+            let port = self.written.options.doorbell_port.saturating_add(1);
+            let at = doorbell_inet::scoped(SocketAddr::new(gid.ip(), port), own.interface);
+            own.is_near(gid.ip()).then_some((0, at))
+        })
+    }
+
+    /// Frames try what is on the link; they do not get beyond it, and pings do.
+    pub(super) fn probe(&mut self, id: ProbeId, endpoint: EndpointId, destination: Gid, large: u32) {
+        let now = self.now();
+        let by = carrier::EndpointId(endpoint.0);
+        let own = self.resolver.endpoint(endpoint).map(|own| own.gid);
+        let (Some(from), Some(mtu)) = (own, Mtu::within(large)) else {
+            return self.resolver.probed(now, id, Err(NotProbed::Unsent));
+        };
+        let place = self.place(endpoint, destination);
+        let carrier = self.carrier.get_mut();
+        let begun = match place {
+            Some((qpn, at)) => {
+                let peer = carrier::Peer {
+                    gid: destination,
+                    lid: 0,
+                    qpn,
+                    at: Some(at),
+                };
+                carrier.probe(now, by, &peer, from, mtu)
+            }
+            None => carrier.reach(now, by, destination, mtu),
+        };
+        match begun {
+            Ok(probe) => _ = self.probes.insert(probe, id),
+            Err(error) => {
+                self.note(endpoint, Err(error));
+                self.resolver.probed(now, id, Err(NotProbed::Unsent));
+            }
+        }
+    }
+
+    /// Shows what could not be sent; of an endpoint that is not served it is known already.
+    fn note(&mut self, endpoint: EndpointId, sent: Result<(), CarrierError>) {
+        if let (Err(error), false) = (sent, self.unserved.contains_key(&endpoint)) {
+            self.say(error.to_string());
+        }
+    }
+}
+
+/// What the resolver is told of a probe.
+pub(super) fn probed(result: &carrier::Probed) -> Result<Probed, NotProbed> {
+    match (result.round_trip, u32::try_from(result.largest)) {
+        (Some(_), Ok(largest)) => Ok(Probed { largest }),
+        _ => Err(NotProbed::Silent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_become_longer_and_begin_anew_when_all_is_well() {
+        let mut again = Again::default();
+        let start = Time::from_nanos(1);
+        assert!(!again.is_due(start) && again.at().is_none());
+        again.set(start, true);
+        assert_eq!(again.at(), Some(start + FIRST));
+        again.set(start, true);
+        assert_eq!(again.at(), Some(start + FIRST), "it is waited for already");
+        let mut now = start;
+        for _ in 0..20 {
+            now = again.at().unwrap();
+            assert!(again.is_due(now));
+            again.set(now, true);
+        }
+        assert_eq!(again.at(), Some(now + LAST));
+        again.set(now, false);
+        assert_eq!(again.at(), None);
+        again.set(now, true);
+        assert_eq!(again.at(), Some(now + FIRST));
+    }
+}
