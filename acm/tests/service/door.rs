@@ -1,0 +1,60 @@
+//! The second socket, and those who would hold others up.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::common::{LONG, Running};
+
+fn connect(service: &Running) -> UnixStream {
+    let door = UnixStream::connect(&service.watch).unwrap();
+    door.set_read_timeout(Some(LONG)).unwrap();
+    door
+}
+
+#[test]
+fn every_line_is_answered_and_endless_ones_are_not_kept() {
+    let service = Running::start("", None);
+    let mut door = connect(&service);
+    door.write_all(b"nonsense\nfailed\nfailed 10.0.0.1\nfailed no one\nsta")
+        .unwrap();
+    door.write_all(b"te\n").unwrap();
+    let mut lines = BufReader::new(door.try_clone().unwrap()).lines();
+    for wanted in ["unknown", "no address", "done", "no address", "{\"schema\""] {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.starts_with(wanted), "{wanted}: {line}");
+    }
+    let mut endless = connect(&service);
+    // It is left while it writes, or once it has.
+    let _ = endless.write_all(&[b'x'; 100_000]);
+    let mut rest = Vec::new();
+    let _ = endless.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "no answer");
+    let mut garbage = connect(&service);
+    garbage.write_all(&[0xff, 0, b'\n']).unwrap();
+    let mut line = String::new();
+    BufReader::new(garbage).read_line(&mut line).unwrap();
+    assert!(line.starts_with("unknown"), "{line}");
+    assert_eq!(service.state()["schema"], "doorbell.acm-watch/1");
+}
+
+#[test]
+fn too_many_are_left_at_once_and_those_who_ask_are_served_beside_those_who_flood() {
+    let service = Running::start("", None);
+    let mut flood: Vec<UnixStream> = (0..20).map(|_| connect(&service)).collect();
+    for door in &mut flood {
+        // Nobody reads the answers: the service must not wait for that.
+        door.write_all(&b"state\n".repeat(500)).unwrap();
+    }
+    assert!(service.resolve("127.0.0.1").is_ok());
+    assert!(!service.state()["endpoints"].is_null());
+    let more: Vec<UnixStream> = (0..40).map(|_| connect(&service)).collect();
+    let left = more.into_iter().filter_map(|mut door| {
+        door.set_nonblocking(false).unwrap();
+        door.set_read_timeout(Some(std::time::Duration::from_secs(2)))
+            .unwrap();
+        door.read(&mut [0; 1]).ok()
+    });
+    assert!(left.filter(|read| *read == 0).count() > 0, "some are too many");
+    drop(flood);
+    service.until("there is room again", |state| !state.is_null());
+}

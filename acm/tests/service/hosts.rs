@@ -1,0 +1,101 @@
+//! Services of several hosts, and hosts without one behind a router.
+
+use std::sync::Arc;
+
+use doorbell_acm::path::Mtu;
+use doorbell_acm::status::Status;
+use serde_json::Value;
+
+use crate::common::Running;
+use crate::netns::Lab;
+
+const OPTIONS: &str = "doorbell_interfaces all\nroute_prot acm\ntimeout 100\nretries 4\n";
+
+fn serves(state: &Value) -> bool {
+    let ends = state["endpoints"].as_array();
+    ends.is_some_and(|ends| {
+        ends.iter()
+            .any(|end| end["device"] == "v0" && end["unserved"].is_null())
+    })
+}
+
+#[test]
+fn two_services_find_each_other_also_after_the_link_was_away() {
+    let Some(lab) = Lab::pair("two_services_find_each_other", 1500) else {
+        return;
+    };
+    let lab = Arc::new(lab);
+    let [a, b] = [0, 1].map(|host| Running::start(OPTIONS, Some((&lab, host))));
+    let path = a.until_resolved("10.77.0.2").path;
+    assert_eq!(path.dgid.to_string(), "::ffff:10.77.0.2");
+    assert_eq!((path.mtu, path.hop_limit), (Mtu::within(1024), 0));
+    assert_eq!(
+        b.until_resolved("10.77.0.1").path.dgid.to_string(),
+        "::ffff:10.77.0.1"
+    );
+    // Too short for anybody to look at, several times.
+    for _ in 0..5 {
+        lab.ip(0, "link set v0 down");
+        lab.ip(0, "link set v0 up");
+    }
+    (0..2).for_each(|host| lab.wait_until_up(host, "v0"));
+    a.until("it serves v0 again", serves);
+    assert_eq!(
+        a.until_resolved("10.77.0.2").path.dgid.to_string(),
+        "::ffff:10.77.0.2"
+    );
+    // And it answers: b forgets what it knows.
+    drop(b);
+    let b = Running::start(OPTIONS, Some((&lab, 1)));
+    b.until_resolved("10.77.0.1");
+}
+
+/// What a path to the host behind the router is, once with ping sockets and once with raw ones.
+fn beyond(test: &str, narrow: usize, wanted: u32) {
+    for (kind, group) in [("ping", "0 0"), ("raw", "1 0")] {
+        let Some(lab) = Lab::routed(&format!("{test}_{kind}"), 1500, narrow) else {
+            return;
+        };
+        let lab = Arc::new(lab);
+        lab.inside(0, || {
+            std::fs::write("/proc/sys/net/ipv4/ping_group_range", group).expect("a sysctl of its own");
+        });
+        let a = Running::start(OPTIONS, Some((&lab, 0)));
+        a.until("it serves v0", serves);
+        for to in ["10.77.2.1", "fd77:2::1"] {
+            let path = a.until_resolved(to).path;
+            assert_eq!(path.mtu.map(|mtu| mtu.bytes()), Some(wanted), "{kind} {to}");
+            assert!(path.hop_limit > 1, "by routers");
+        }
+        // Nobody is there.
+        let error = a.resolve("10.77.2.99").expect_err("no such host");
+        assert_eq!(error.status(), Some(Status::TimedOut), "{error}");
+        assert_eq!(a.state()["waiting"], 0);
+    }
+}
+
+#[test]
+fn a_host_behind_a_router_is_found_by_pings() {
+    beyond("a_host_behind_a_router", 1500, 1024);
+}
+
+#[test]
+fn what_is_narrow_behind_the_router_cuts_the_path() {
+    // Only the router knows that the other link takes packets of 1,500 bytes.
+    let Some(lab) = Lab::routed("what_is_narrow_behind_the_router", 9000, 1500) else {
+        return;
+    };
+    let lab = Arc::new(lab);
+    let a = Running::start(OPTIONS, Some((&lab, 0)));
+    let state = a.until("it serves v0", serves);
+    let v0 = state["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|end| end["device"] == "v0");
+    assert_eq!(v0.unwrap()["mtu"], 4096);
+    for to in ["10.77.2.1", "fd77:2::1"] {
+        let path = a.until_resolved(to).path;
+        assert_eq!(path.mtu.map(|mtu| mtu.bytes()), Some(1024), "{to}");
+    }
+}
