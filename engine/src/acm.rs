@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
 use doorbell_acm::ask::Question;
-use doorbell_acm::client::{ClientError, Service, ask_all};
+use doorbell_acm::client::{ClientError, Service, ask_all_within};
 use doorbell_acm::path::Path;
 use doorbell_acm::serve::Places;
 use doorbell_acm::wire::Told;
@@ -103,7 +103,7 @@ pub(crate) fn consult(config: &Config, own: &Hello, table: &[Hello]) -> Vec<Reso
         no_delay: false,
     };
     let asked = service(config)
-        .and_then(|service| ask_all(&service, pairs.keys().map(question).collect(), limit(config)));
+        .and_then(|service| ask_all_within(&service, pairs.keys().map(question).collect(), limit(config)));
     let mut found: Vec<Resolution> = match asked {
         Ok(answers) => pairs
             .into_iter()
@@ -225,7 +225,8 @@ fn ask_for(config: &Config, name: Name) -> Result<IpAddr, String> {
         no_delay: false,
     };
     let service = service(config).map_err(|error| error.to_string())?;
-    let answers = ask_all(&service, vec![question], limit(config)).map_err(|error| error.to_string())?;
+    let answers =
+        ask_all_within(&service, vec![question], limit(config)).map_err(|error| error.to_string())?;
     match answers.into_iter().next() {
         Some(Ok(Told::Path { path, .. })) => ip_of(&path),
         Some(Err(error)) => Err(error.to_string()),

@@ -28,7 +28,7 @@ use crate::path::Path;
 use crate::status::Status;
 use crate::wire::{ANSWER_MAX, BadAnswer, Pieces, Report, Told, request, tid_of, told};
 
-pub use all::ask_all;
+pub use all::{ask_all, ask_all_within};
 pub use asker::Asker;
 pub use error::ClientError;
 pub use service::Service;
