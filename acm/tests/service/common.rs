@@ -73,16 +73,18 @@ impl Running {
         self.client().resolve(None, ip.into(), false)
     }
 
-    /// What it shows of itself; null while there is no socket.
+    /// What it shows of itself; null while there is no socket, or no room.
     pub fn state(&self) -> Value {
         let Ok(mut door) = UnixStream::connect(&self.watch) else {
             return Value::Null;
         };
         door.set_read_timeout(Some(LONG)).unwrap();
-        door.write_all(b"state\n").unwrap();
         let mut line = String::new();
-        BufReader::new(door).read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or(Value::Null)
+        // Where there are too many clients it is left, before or after it has asked.
+        let asked = door.write_all(b"state\n");
+        let read = asked.and_then(|()| BufReader::new(door).read_line(&mut line));
+        let state = read.ok().and_then(|_| serde_json::from_str(&line).ok());
+        state.unwrap_or(Value::Null)
     }
 
     /// Waits until it shows that.
