@@ -25,8 +25,8 @@
 #![forbid(unsafe_code)]
 
 pub mod acm_client;
-pub mod acm_mad;
 pub mod acm_config;
+pub mod acm_mad;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;
