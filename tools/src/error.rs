@@ -30,6 +30,9 @@ pub(crate) enum ToolError {
     /// An address service that cannot serve.
     #[error(transparent)]
     AcmService(doorbell_acm::service::ServiceError),
+    /// An address service that shows nothing of itself.
+    #[error("{0}")]
+    AcmWatch(String),
     /// A model of a device.
     #[error(transparent)]
     Model(doorbell_vic::Error),
@@ -99,6 +102,7 @@ impl ToolError {
             Self::Acm(error) => acm(error),
             Self::Stopped(_) => Exit::TimedOut,
             Self::AcmService(_)
+            | Self::AcmWatch(_)
             | Self::Model(_)
             | Self::Output(_)
             | Self::Write { .. }
@@ -125,7 +129,7 @@ impl ToolError {
 }
 
 /// The number to end with when an address service did not help.
-fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
+pub(crate) fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
     use doorbell_acm::client::ClientError;
     match error {
         ClientError::Service { .. } => Exit::Usage,

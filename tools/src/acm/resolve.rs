@@ -40,6 +40,16 @@ struct Row {
     error: Option<String>,
     /// The status's number, where the service refused.
     status: Option<u8>,
+    #[serde(skip)]
+    exit: Exit,
+}
+
+impl Row {
+    fn fail(&mut self, error: &ClientError, before: &str) {
+        self.status = error.status().map(|status| status.code());
+        self.error = Some(format!("{before}{error}"));
+        self.exit = crate::error::acm(error);
+    }
 }
 
 /// A path, in units that people know.
@@ -117,7 +127,7 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
             out::print(&table(&rows))?;
         }
     }
-    let good = rows.iter().all(|row| row.error.is_none());
+    let exit = exit(&rows);
     if args.json {
         let report = Report {
             schema: "doorbell.acm-resolve/1",
@@ -127,7 +137,17 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
         };
         out::print(&json(&report))?;
     }
-    Ok(if good { Exit::Done } else { Exit::Verdict }.into())
+    Ok(exit.into())
+}
+
+/// That of the first row for which the service was of no use; else of the first that it refused.
+fn exit(rows: &[Row]) -> Exit {
+    let mut bad = rows.iter().map(|row| row.exit).filter(|exit| *exit != Exit::Done);
+    let first = bad.next().unwrap_or(Exit::Done);
+    std::iter::once(first)
+        .chain(bad)
+        .find(|exit| *exit != Exit::Verdict)
+        .unwrap_or(first)
 }
 
 fn row(
@@ -143,6 +163,7 @@ fn row(
         verified: None,
         error: None,
         status: None,
+        exit: Exit::Done,
     };
     let mut known = None;
     match found {
@@ -151,11 +172,11 @@ fn row(
             row.source = row.source.or_else(|| chosen.map(|address| address.to_string()));
             known = Some(*path);
         }
-        Ok(_) => row.error = Some("the service answered another question".to_owned()),
-        Err(error) => {
-            row.status = error.status().map(|status| status.code());
-            row.error = Some(error.to_string());
+        Ok(_) => {
+            row.error = Some("the service answered another question".to_owned());
+            row.exit = Exit::System;
         }
+        Err(error) => row.fail(&error, ""),
     }
     paths.push(known);
     row
@@ -183,8 +204,7 @@ fn verify(
     for (row, told) in rows.into_iter().zip(ask_all(service, questions, limit)?) {
         row.verified = Some(told.is_ok());
         if let Err(error) = told {
-            row.status = error.status().map(|status| status.code());
-            row.error = Some(format!("not verified: {error}"));
+            row.fail(&error, "not verified: ");
         }
     }
     Ok(())

@@ -68,7 +68,7 @@ fn connect(socket: &Path) -> Result<UnixStream, ToolError> {
         Ok(stream)
     });
     connected.map_err(|source| {
-        ToolError::Stopped(format!(
+        ToolError::AcmWatch(format!(
             "no service shows itself at {}: {source}; start one with `doorbell acm serve`, or name its socket with --socket",
             socket.display()
         ))
@@ -76,17 +76,20 @@ fn connect(socket: &Path) -> Result<UnixStream, ToolError> {
 }
 
 fn state(lines: &mut BufReader<UnixStream>, socket: &Path) -> Result<String, ToolError> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
     let mut line = String::new();
     let asked = lines.get_mut().write_all(b"state\n");
     let read = asked.and_then(|()| lines.by_ref().take(LONGEST).read_line(&mut line));
     match read {
         Ok(1..) if line.ends_with('\n') => Ok(line),
-        Ok(_) => Err(ToolError::Stopped(format!(
-            "the service at {} has ended",
-            socket.display()
-        ))),
-        Err(error) => Err(ToolError::Stopped(format!(
-            "the service at {} does not answer: {error}; look at its output",
+        Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
+            Err(ToolError::AcmWatch(format!(
+                "the service at {} does not answer: {error}; look at its output",
+                socket.display()
+            )))
+        }
+        _ => Err(ToolError::AcmWatch(format!(
+            "the service at {} has ended; start it again",
             socket.display()
         ))),
     }
@@ -97,7 +100,7 @@ fn parse(line: &str, socket: &Path) -> Result<Value, ToolError> {
     value
         .filter(|value| value["schema"] == "doorbell.acm-watch/1")
         .ok_or_else(|| {
-            ToolError::Stopped(format!(
+            ToolError::AcmWatch(format!(
                 "what {} says is no state of a service: it is another program, or another version",
                 socket.display()
             ))

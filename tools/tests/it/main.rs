@@ -1,5 +1,6 @@
 //! The program from outside: every command, its output, its exit statuses, and what it leaves behind.
 
+mod acm;
 mod budgets;
 mod commands;
 mod common;

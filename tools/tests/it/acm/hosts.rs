@@ -1,0 +1,294 @@
+//! Three hosts on one switch, a service in each: names and addresses by multicast, also after what happens to hosts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{Service, addresses};
+use crate::hosts::key_in;
+use crate::netns::Lab;
+
+/// Within this time after an event answers are right again.
+const BOUND: Duration = Duration::from_secs(2);
+/// The hosts' switch, in the lab.
+const SWITCH: usize = 4;
+
+/// A clock that stands still while this machine gives its threads no core, so that [`BOUND`] is one of the services' and
+/// not of the machine's: what a sleep of 5 ms takes beyond 10 ms is not counted. On a machine with cores to spare it goes
+/// like any other.
+struct Meter {
+    begun: Instant,
+    lost_us: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Meter {
+    fn new() -> Self {
+        let (lost_us, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (lost, stopped) = (Arc::clone(&lost_us), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let slept = Instant::now();
+                std::thread::sleep(Duration::from_millis(5));
+                let beyond = slept.elapsed().saturating_sub(Duration::from_millis(10));
+                lost.fetch_add(u64::try_from(beyond.as_micros()).unwrap(), Ordering::Relaxed);
+            }
+        });
+        Self {
+            begun: Instant::now(),
+            lost_us,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        let lost = Duration::from_micros(self.lost_us.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(lost)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Three hosts and what runs in them.
+struct Hosts {
+    services: Vec<Option<Service>>,
+    folders: Vec<tempfile::TempDir>,
+    lab: Lab,
+}
+
+impl Hosts {
+    /// With `words` for the service of each host.
+    fn new(test: &str, words: &dyn Fn(&Path, usize) -> Vec<String>) -> Option<Self> {
+        let lab = Lab::four(&format!("doorbell::it::acm::hosts::{test}"), 1500)?;
+        let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let mut hosts = Self {
+            services: (0..3).map(|_| None).collect(),
+            folders,
+            lab,
+        };
+        for host in 0..3 {
+            hosts
+                .lab
+                .ip(host, &format!("address add fd77::{}/64 dev v0 nodad", host + 1));
+            hosts.named(host, &format!("host{}", host + 1));
+            let options = "timeout 500\nretries 0\n";
+            std::fs::write(hosts.folders[host].path().join("ibacm_opts.cfg"), options).unwrap();
+        }
+        for host in 0..3 {
+            let words = words(hosts.folders[host].path(), host);
+            hosts.begin(host, &words);
+        }
+        Some(hosts)
+    }
+
+    fn plain(test: &str) -> Option<Self> {
+        Self::new(test, &|_, _| Vec::new())
+    }
+
+    fn begin(&mut self, host: usize, words: &[String]) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let words = [&["--nic", "v0"], &words[..]].concat();
+        let service = Service::start(Some(self.lab.name(host)), self.folders[host].path(), &words);
+        self.services[host] = Some(service);
+    }
+
+    fn at(&self, host: usize) -> &Service {
+        self.services[host].as_ref().unwrap()
+    }
+
+    /// Its names, all of `v0`.
+    fn named(&self, host: usize, name: &str) {
+        let file = self.folders[host].path().join("ibacm_addr.cfg");
+        std::fs::write(file, format!("{name} v0 1 default\n")).unwrap();
+    }
+
+    /// Where `to` is, as the service of `host` has it; null where it does not know.
+    fn place(&self, host: usize, to: &str) -> Value {
+        let source = format!("10.77.0.{}", host + 1);
+        self.at(host).path(to, &["--source", &source])["dgid"].clone()
+    }
+
+    /// It becomes so within the bound from now, by the meter.
+    fn soon(&self, what: &str, is_so: impl Fn() -> bool) {
+        let meter = Meter::new();
+        // What holds when it is asked in time, however long the answer takes.
+        while !is_so() {
+            let elapsed = meter.elapsed();
+            assert!(
+                elapsed < BOUND,
+                "not within {BOUND:?}: {what}; {:#}",
+                self.at(0).state()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let elapsed = meter.elapsed();
+        assert!(elapsed < BOUND, "{what}: after {elapsed:?}");
+        eprintln!("{what}: after {elapsed:?}");
+    }
+
+    /// It is not so, at any of the looks of more than two seconds.
+    fn never(&self, what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..22 {
+            assert!(!is_so(), "{what}; {:#}", self.at(0).state());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn v4(last: usize) -> String {
+    format!("::ffff:10.77.0.{last}")
+}
+
+#[test]
+fn each_host_finds_each_other_by_name_ipv4_and_ipv6() {
+    let Some(hosts) = Hosts::plain("each_host_finds_each_other_by_name_ipv4_and_ipv6") else {
+        return;
+    };
+    for host in 0..3 {
+        for other in 1..=3 {
+            for (to, gid) in [
+                (format!("host{other}"), v4(other)),
+                (format!("10.77.0.{other}"), v4(other)),
+                (format!("fd77::{other}"), format!("fd77::{other}")),
+            ] {
+                hosts.soon(&format!("{host} finds {to}"), || hosts.place(host, &to) == gid);
+            }
+        }
+        assert!(hosts.place(host, "10.77.0.99").is_null(), "nobody has it");
+        assert!(hosts.place(host, "host9").is_null(), "nobody has it");
+        let state = hosts.at(host).state();
+        assert!(state["carrier"]["taken"].as_u64() > Some(0), "{state:#}");
+    }
+}
+
+#[test]
+fn a_renumbered_host_is_found_where_it_is() {
+    let Some(hosts) = Hosts::plain("a_renumbered_host_is_found_where_it_is") else {
+        return;
+    };
+    let is_at = |last| move |hosts: &Hosts| hosts.place(0, "host2") == v4(last);
+    hosts.soon("host2 is found", || is_at(2)(&hosts));
+    hosts.soon("10.77.0.2 is found", || hosts.place(0, "10.77.0.2") == v4(2));
+    hosts.lab.ip(1, "address add 10.77.0.22/24 dev v0");
+    hosts.lab.ip(1, "address del 10.77.0.2/24 dev v0");
+    // Deleting the first of a network deletes the others of it, unless the system promotes them.
+    hosts.lab.can(1, "address add 10.77.0.22/24 dev v0");
+    hosts.soon("host2 is at its new address", || {
+        hosts.place(0, "host2") == v4(22) && hosts.place(0, "10.77.0.22") == v4(22)
+    });
+    hosts.soon("its old address leads nowhere", || {
+        hosts.place(0, "10.77.0.2").is_null()
+    });
+    hosts.never("a path to an address that was given up", || {
+        !hosts.place(0, "10.77.0.2").is_null() || !is_at(22)(&hosts)
+    });
+    // A name that another host has now.
+    hosts.named(1, "other");
+    hosts.named(2, "host2");
+    hosts
+        .at(2)
+        .until("it has the name", |state| addresses(state).contains(&"host2"));
+    hosts
+        .at(1)
+        .until("it has it not", |state| !addresses(state).contains(&"host2"));
+    hosts.soon("host2 is the third host", || is_at(3)(&hosts));
+    hosts.never("the second host by the name that it gave up", || {
+        !is_at(3)(&hosts)
+    });
+}
+
+#[test]
+fn a_killed_service_is_found_again_when_it_is_back() {
+    let Some(mut hosts) = Hosts::plain("a_killed_service_is_found_again_when_it_is_back") else {
+        return;
+    };
+    hosts.soon("host2 is found", || hosts.place(0, "host2") == v4(2));
+    hosts.at(1).process.signal(Signal::KILL);
+    hosts.soon("host2 is not found", || hosts.place(0, "host2").is_null());
+    hosts.never("a path to a host without a service", || {
+        !hosts.place(0, "host2").is_null()
+    });
+    hosts.begin(1, &[]);
+    hosts.soon("host2 is found again, and finds others", || {
+        hosts.place(0, "host2") == v4(2) && hosts.place(1, "host3") == v4(3)
+    });
+}
+
+#[test]
+fn a_host_that_was_cut_off_is_found_again() {
+    let Some(hosts) = Hosts::plain("a_host_that_was_cut_off_is_found_again") else {
+        return;
+    };
+    let switch = hosts.lab.name(SWITCH).to_owned();
+    // Its cable is out; its cable leads nowhere.
+    for (cut, heal) in [
+        ("link set r2 down", "link set r2 up"),
+        ("link set r2 nomaster", "link set r2 master bridge"),
+    ] {
+        hosts.soon("host3 is found", || hosts.place(0, "host3") == v4(3));
+        hosts.lab.ip(SWITCH, cut);
+        hosts.soon("host3 is not found", || hosts.place(0, "host3").is_null());
+        hosts.never("a path to a host that is cut off", || {
+            !hosts.place(0, "host3").is_null() || !hosts.place(2, "host1").is_null()
+        });
+        hosts.lab.ip(SWITCH, heal);
+        hosts.soon(&format!("{switch} {heal}: both find each other"), || {
+            hosts.place(0, "host3") == v4(3) && hosts.place(2, "host1") == v4(1)
+        });
+    }
+}
+
+#[test]
+fn without_the_key_nothing_is_poisoned_and_nothing_is_learnt() {
+    let keys = tempfile::tempdir().unwrap();
+    let [key, other] = ["key", "other"].map(|name| key_in(keys.path(), name));
+    for stranger in [None, Some(&other)] {
+        let words = |_: &Path, host: usize| -> Vec<String> {
+            let key = if host == 2 { stranger } else { Some(&key) };
+            key.map_or_else(Vec::new, |key| vec!["--key-file".to_owned(), key.clone()])
+        };
+        let test = "without_the_key_nothing_is_poisoned_and_nothing_is_learnt";
+        let Some(hosts) = Hosts::new(test, &words) else {
+            return;
+        };
+        hosts.soon("those with the key find each other", || {
+            hosts.place(0, "host2") == v4(2) && hosts.place(1, "host1") == v4(1)
+        });
+        // The stranger says that he is somebody else.
+        hosts.named(2, "host2");
+        hosts
+            .at(2)
+            .until("he has the name", |state| addresses(state).contains(&"host2"));
+        hosts.never("the stranger is believed, or told", || {
+            hosts.place(0, "host2") != v4(2)
+                || !hosts.place(2, "host1").is_null()
+                || !hosts.place(0, "10.77.0.3").is_null()
+        });
+        for host in 0..3 {
+            let state = hosts.at(host).state();
+            let found = state["known"].as_array().unwrap().iter();
+            let strange = found.filter(|one| {
+                let gid = one["gid"].as_str().unwrap_or("");
+                gid == v4(3) || host == 2 && (gid == v4(1) || gid == v4(2))
+            });
+            let strange: Vec<_> = strange.collect();
+            assert!(strange.is_empty(), "{host}: {strange:#?}");
+            let dropped = state["carrier"].as_object().unwrap().iter();
+            let dropped = dropped.filter(|(name, _)| name.starts_with("dropped_") && name.contains("tag"));
+            let dropped: u64 = dropped.filter_map(|(_, count)| count.as_u64()).sum();
+            assert!(dropped > 0, "{host}: {state:#}");
+        }
+    }
+}

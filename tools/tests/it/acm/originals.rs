@@ -1,0 +1,134 @@
+//! Debian's `ib_acme` asks our service as it runs, on a host of its own: in every form, over its socket and over TCP.
+//!
+//! reference: acm, sections 11 and 12.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Service;
+use crate::common::skipped;
+use crate::hosts::{at, finish};
+use crate::launchers::on_path;
+use crate::netns::Lab;
+
+const DONE: &str = "return status 0x0\n";
+const COUNTERS: &str = "svc,Error Count,Resolve Count,No Data,Addr Query Count,Addr Cache Count,Route Query Count,\
+                        Route Cache Count\n";
+
+/// A program on a host whose `/run` is this folder: the machine's is not touched.
+fn with_run(host: &str, folder: &Path, program: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command
+        .args(["netns", "exec", host, "unshare", "--mount", "sh", "-c"])
+        .arg(r#"mount --bind "$0" /run && exec "$@""#)
+        .args([folder, program])
+        .args(words)
+        .stdin(std::process::Stdio::null());
+    command
+}
+
+/// A host, its `/run`, and the service that is there by default.
+fn service(test: &str) -> Option<(Service, tempfile::TempDir, Lab)> {
+    let test = format!("doorbell::it::acm::originals::{test}");
+    if !on_path("ib_acme") || !on_path("unshare") {
+        skipped(&test, "package ibacm: ib_acme is not installed");
+        return None;
+    }
+    let lab = Lab::pair(&test, 1500)?;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ibacm_addr.cfg"), "myself v0 1 default\n").unwrap();
+    let plain = at(
+        None,
+        &[
+            "acm", "serve", "--json", "--config", "/run", "--tcp", "--nic", "v0",
+        ],
+    );
+    let words: Vec<&str> = plain.get_args().map(|word| word.to_str().unwrap()).collect();
+    let program = Path::new(plain.get_program());
+    let mut service = Service::of(with_run(lab.name(0), folder.path(), program, &words));
+    assert_eq!(service.ready["socket"], "/run/ibacm-unix.sock");
+    // As it is seen from outside.
+    service.socket = folder.path().join("ibacm-unix.sock").display().to_string();
+    Some((service, folder, lab))
+}
+
+/// What it printed, and how it ended.
+fn ib_acme(lab: &Lab, folder: &tempfile::TempDir, line: &str) -> (Option<i32>, String) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let out = finish(with_run(lab.name(0), folder.path(), Path::new("ib_acme"), &words));
+    let text = [out.stdout, out.stderr].concat();
+    (out.status.code(), String::from_utf8(text).unwrap())
+}
+
+/// A path to this host itself, as it is shown.
+fn shown(service: &str, to: &str, from: Option<&str>, gids: [&str; 2], verified: &str) -> String {
+    let from = from.map_or(String::new(), |from| format!("Source: {from}\n"));
+    let [dgid, sgid] = gids;
+    format!(
+        "Service: {service}\nDestination: {to}\n{from}Path information\n  dgid: {dgid}\n  sgid: {sgid}\n  dlid: 0\n  slid: 0\n  \
+         flow label: 0x0\n  hop limit: 0\n  tclass: 0\n  reversible: 1\n  pkey: 0xffff\n  sl: 0\n  mtu: 3\n  rate: 3\n  \
+         packet lifetime: 18\n{verified}\n{DONE}"
+    )
+}
+
+#[test]
+fn ib_acme_is_answered_in_every_form() {
+    let Some((service, folder, lab)) = service("ib_acme_is_answered_in_every_form") else {
+        return;
+    };
+    let own = "::ffff:10.77.0.1";
+    for (options, name) in [("", "/run/ibacm-unix.sock"), (" -S 127.0.0.1", "127.0.0.1")] {
+        let resolves = |line: &str, to, from, gids, verified| {
+            let wanted = (Some(0), shown(name, to, from, gids, verified));
+            assert_eq!(
+                ib_acme(&lab, &folder, &format!("{line} -d {to}{options}")),
+                wanted,
+                "{line}"
+            );
+        };
+        let v4 = [own, own];
+        resolves("-f i -s 10.77.0.1", "10.77.0.1", Some("10.77.0.1"), v4, "");
+        resolves("-f i", "10.77.0.1", Some("10.77.0.1"), v4, "");
+        resolves("-f n -s myself", "myself", Some("myself"), v4, "");
+        resolves("-c", "10.77.0.1", Some("10.77.0.1"), v4, "");
+        let good = "SA verification: success\n";
+        resolves("-v", "10.77.0.1", Some("10.77.0.1"), v4, good);
+        let (code, text) = ib_acme(&lab, &folder, &format!("-e{options}"));
+        assert_eq!(code, Some(0), "{text}");
+        assert!(
+            text.starts_with("svc,guid,port,pkey,ep_index,prov,addr_0,addresses\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(",1,0xffff,2,doorbell,myself,10.77.0.1,fd77::1,"),
+            "{text}"
+        );
+        assert!(text.ends_with(DONE), "{text}");
+        let (code, text) = ib_acme(&lab, &folder, &format!("-e9{options}"));
+        assert_eq!(
+            (code, text),
+            (Some(0), format!(" Endpoint 9 is not available\n{DONE}"))
+        );
+        let (code, text) = ib_acme(&lab, &folder, &format!("-P{options}"));
+        assert_eq!(code, Some(0));
+        assert!(text.starts_with(&format!("{COUNTERS}{name},0,")), "{text}");
+        let (code, text) = ib_acme(&lab, &folder, &format!("-P all{options}"));
+        assert_eq!((code, text.lines().count()), (Some(0), 4), "{text}");
+        let (code, text) = ib_acme(&lab, &folder, &format!("-P s -s 10.77.0.1{options}"));
+        assert_eq!((code, text.lines().count()), (Some(0), 3), "{text}");
+        let (code, text) = ib_acme(&lab, &folder, &format!("-P col{options}"));
+        assert_eq!(code, Some(0));
+        assert!(text.contains("\nError Count : 0\n"), "{text}");
+    }
+    // Nobody of that name, and no address of ours.
+    let (code, text) = ib_acme(&lab, &folder, "-f i -s 10.77.0.99 -d 10.77.0.1");
+    assert_eq!(code, Some(255), "{text}");
+    assert!(
+        text.contains("ib_acm_resolve_ip failed: Cannot assign requested address"),
+        "{text}"
+    );
+    assert!(text.ends_with("return status 0xffffffff\n"), "{text}");
+    drop(service);
+    let (code, text) = ib_acme(&lab, &folder, "-P -S /run/none");
+    assert_eq!(code, Some(2), "{text}");
+}
