@@ -2,7 +2,7 @@
 //!
 //! reference: acm, sections 11 and 12.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Service;
@@ -100,7 +100,7 @@ fn ib_acme_is_answered_in_every_form() {
             "{text}"
         );
         assert!(
-            text.contains(",1,0xffff,2,doorbell,myself,10.77.0.1,fd77::1,"),
+            text.contains(",1,0xffff,2,doorbell,myself,10.77.0.1,fd77::1"),
             "{text}"
         );
         assert!(text.ends_with(DONE), "{text}");
@@ -131,4 +131,61 @@ fn ib_acme_is_answered_in_every_form() {
     drop(service);
     let (code, text) = ib_acme(&lab, &folder, "-P -S /run/none");
     assert_eq!(code, Some(2), "{text}");
+}
+
+/// A program of `acm/tests/shim`, built into `folder`.
+fn built(source: &str, folder: &Path, options: &[&str]) -> PathBuf {
+    let to = folder.join(source.replace(".c", ".built"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../acm/tests/shim")
+        .join(source);
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-o"]).args([&to, &source]).args(options);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    to
+}
+
+#[test]
+fn rdma_getaddrinfo_is_answered() {
+    const TEST: &str = "doorbell::it::acm::originals::rdma_getaddrinfo_is_answered";
+    if !on_path("cc") {
+        return skipped(TEST, "package gcc: cc is not installed");
+    }
+    let Some((_service, folder, lab)) = service("rdma_getaddrinfo_is_answered") else {
+        return;
+    };
+    let programs = tempfile::tempdir().unwrap();
+    let shim = built("verbs.c", programs.path(), &["-shared", "-fPIC"]);
+    let lookup = built("lookup.c", programs.path(), &["-ldl"]);
+    let preload = format!("LD_PRELOAD={}", shim.display());
+    let look_up = |words: &[&str]| {
+        let words = [&[&preload, lookup.to_str().unwrap()], words].concat();
+        let out = finish(with_run(lab.name(0), folder.path(), Path::new("env"), &words));
+        let text = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8(text).unwrap())
+    };
+    let wanted = |source| {
+        format!(
+            "route length 72\nroute flags 0x2b\nroute dgid ::ffff:10.77.0.1\nroute dlid 0\nsource {source}\n\
+             destination 10.77.0.1\n"
+        )
+    };
+    match look_up(&["10.77.0.1"]) {
+        (Some(3), text) => {
+            return skipped(
+                TEST,
+                &format!("package rdmacm-utils: no librdmacm: {}", text.trim()),
+            );
+        }
+        told => assert_eq!(told, (Some(0), wanted("10.77.0.1"))),
+    }
+    assert_eq!(
+        look_up(&["10.77.0.1", "10.77.0.1"]),
+        (Some(0), wanted("10.77.0.1"))
+    );
+    // Its route is of no use to it; it goes on.
+    let (code, text) = look_up(&["10.77.0.99", "-", "2"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("route length 0\n"), "{text}");
 }
