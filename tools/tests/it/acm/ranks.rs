@@ -58,6 +58,9 @@ fn a_job_finds_its_peers_by_the_service() {
     let said = measured(&lab, &key, Path::new(&services[1].socket), None);
     assert!(!said.contains("address service"), "{said}");
     assert!(asked() > before, "it was asked");
+    // No name service knows this one: only the host's own service does.
+    let said = measured(&lab, &key, Path::new(&services[1].socket), Some("host1"));
+    assert!(!said.contains("address service"), "{said}");
 }
 
 #[test]
