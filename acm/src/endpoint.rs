@@ -101,6 +101,24 @@ impl Endpoint {
         }
     }
 
+    /// The GID that a path from this address of it to a GID begins at: its own, unless the two are of different families of
+    /// IP and the endpoint has an address of the destination's.
+    #[must_use]
+    pub fn gid_towards(&self, source: &Address, dgid: Gid) -> Gid {
+        let own = self.gid_of(source);
+        let is_v4 = |gid: Gid| gid.ip().is_ipv4();
+        if self.link == Link::InfiniBand || is_v4(own) == is_v4(dgid) {
+            return own;
+        }
+        let of_link = |ip: IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+        let fitting = || {
+            let ips = self.addresses.iter().filter_map(Address::ip);
+            ips.filter(|ip| ip.is_ipv4() == is_v4(dgid))
+        };
+        let best = fitting().find(|ip| of_link(*ip) == of_link(dgid.ip()));
+        best.or_else(|| fitting().next()).map_or(own, Gid::of_ip)
+    }
+
     /// Whether this address is one of its own.
     #[must_use]
     pub fn has(&self, address: &Address) -> bool {
@@ -126,5 +144,41 @@ impl Endpoint {
             Address::Name(name) => Some(name),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_begins_and_ends_in_one_family() {
+        let ip = |text: &str| -> Address { text.parse::<IpAddr>().unwrap().into() };
+        let gid = |text: &str| Gid::of_ip(text.parse().unwrap());
+        let mut endpoint = Endpoint {
+            device: "eth0".to_owned(),
+            guid: 1,
+            interface: 2,
+            port: 1,
+            ports: 1,
+            pkey: DEFAULT_PKEY,
+            link: Link::Ethernet,
+            gid: gid("10.0.0.1"),
+            lid: 0,
+            mtu: Mtu::MAX,
+            rate: Rate::MIN,
+            subnet_timeout: 18,
+            addresses: vec![ip("10.0.0.1"), ip("fe80::1"), ip("fd00::1")],
+            networks: Vec::new(),
+        };
+        let from = |endpoint: &Endpoint, source: &str, to: &str| endpoint.gid_towards(&ip(source), gid(to));
+        assert_eq!(from(&endpoint, "10.0.0.1", "10.0.0.2"), gid("10.0.0.1"));
+        assert_eq!(from(&endpoint, "10.0.0.1", "fd00::2"), gid("fd00::1"));
+        assert_eq!(from(&endpoint, "10.0.0.1", "fe80::2"), gid("fe80::1"));
+        assert_eq!(from(&endpoint, "fd00::1", "10.0.0.2"), gid("10.0.0.1"));
+        let name = Address::Name(Name::new("node1").unwrap());
+        assert_eq!(endpoint.gid_towards(&name, gid("fd00::2")), gid("fd00::1"));
+        endpoint.addresses.truncate(1);
+        assert_eq!(from(&endpoint, "10.0.0.1", "fd00::2"), gid("10.0.0.1"), "there is no other");
     }
 }

@@ -162,14 +162,18 @@ pub(super) fn path(
     peer: Peer,
     route: &Route,
 ) -> Option<Path> {
-    let sgid = from.gid_of(source);
+    let dgid = match route {
+        Route::Told(path) => path.dgid,
+        _ => gid_of(from.link, to, peer),
+    };
+    let sgid = from.gid_towards(source, dgid);
     match route {
         Route::Unknown => None,
         Route::Group(like) => {
             let like = like.within(from);
             Some(Path {
                 service_id: 0,
-                dgid: gid_of(from.link, to, peer),
+                dgid,
                 sgid,
                 dlid: peer.lid,
                 slid: from.lid,

@@ -73,7 +73,7 @@ impl Resolver {
         } else {
             entry::gid_of(port.endpoint.link, &link_key, peer)
         };
-        open.sgid = port.endpoint.gid_of(&source);
+        open.sgid = port.endpoint.gid_towards(&source, open.dgid);
         let question = exact.map_or_else(|| sa::question(&port.endpoint, &open), |exact| *exact);
         let subnet = port.endpoint.subnet_timeout;
         let wait = self.options.attempt(subnet) * self.options.retries.saturating_add(1).min(1000);

@@ -112,8 +112,8 @@ pub(super) struct State {
 /// The carrier, where tokio waits for it.
 pub(super) type UdpCarrierSlot = tokio::io::unix::AsyncFd<UdpCarrier>;
 
-/// 64 bits that nobody can predict. Without any, transactions cannot be guarded, so none begins: the kernel gave some when
-/// the service opened.
+/// 64 bits that nobody can predict: the kernel gave some when the carrier was made, and where it once could, it always can
+/// (getrandom(2)).
 fn random() -> u64 {
     let mut bytes = [0; 8];
     match getrandom::fill(&mut bytes) {

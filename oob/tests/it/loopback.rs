@@ -289,7 +289,7 @@ fn what_cannot_be_listened_on_is_an_error_that_names_the_setting() {
     let said = started(settings, who(0)).unwrap_err().to_string();
     let wanted = format!("port of the range {port}");
     assert!(
-        said.contains(&wanted) && said.contains("`ports`") && said.contains("127.0.0.1"),
+        said.contains(&wanted) && said.contains("`control.ports`") && said.contains("127.0.0.1"),
         "{said}"
     );
 
