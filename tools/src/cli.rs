@@ -1001,6 +1001,7 @@ mod tests {
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(exits!())), "{}", command.get_name());
             let alone = [
+                "acm",
                 "agent",
                 "model",
                 "counters",

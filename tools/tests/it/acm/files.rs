@@ -53,7 +53,6 @@ fn what_cannot_be_used_is_told_with_its_line() {
     let mut running = Running::start(serve(None, folder.path(), &[]));
     assert!(running.says("ibacm_opts.cfg:2:").contains("retries"));
     assert!(running.says("ibacm_opts.cfg:3:").contains("no_such_option"));
-    running.says("doorbell.acm-serve/1");
     drop(running);
     let service = Service::start(None, folder.path(), &[]);
     let all = service.state();
