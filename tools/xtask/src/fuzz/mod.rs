@@ -178,6 +178,8 @@ impl Fuzzers {
         let mut build = self.cargo("build", &["--release", "--quiet"]);
         if options.seconds <= SHORT {
             build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+            // What is found is found again by a longer run, with its lines; a panic says its own in any case.
+            build.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
         }
         targets
             .iter()

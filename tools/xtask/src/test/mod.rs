@@ -64,7 +64,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The most that the whole run may take; what is then still running is killed and counts as failed
-    #[arg(long, value_name = "MINUTES", default_value_t = 38)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 39)]
     limit: u64,
 }
 
