@@ -179,6 +179,10 @@ mod tests {
         let name = Address::Name(Name::new("node1").unwrap());
         assert_eq!(endpoint.gid_towards(&name, gid("fd00::2")), gid("fd00::1"));
         endpoint.addresses.truncate(1);
-        assert_eq!(from(&endpoint, "10.0.0.1", "fd00::2"), gid("10.0.0.1"), "there is no other");
+        assert_eq!(
+            from(&endpoint, "10.0.0.1", "fd00::2"),
+            gid("10.0.0.1"),
+            "there is no other"
+        );
     }
 }

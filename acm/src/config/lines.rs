@@ -1,8 +1,9 @@
 //! Text to numbered lines and fields; and what is to be said of those that cannot be used.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -161,19 +162,28 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
 /// # Errors
 /// When it is there and cannot be read, is no plain file, or has more than 16 MiB.
 pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+    let file = match open_plain(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
-    }
     let mut bytes = Vec::new();
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(io::Error::other("it has more than 16 MiB"));
     }
     Ok(Some(bytes))
+}
+
+/// Opens a plain file, and nothing else. It does not wait: to open a pipe that nobody writes to would take for ever.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no plain file"))
+    }
 }
 
 /// A name for a file in warnings.
@@ -183,6 +193,23 @@ pub(super) fn named(file: &Path) -> Arc<Path> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_pipe_is_no_file_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let error = read_file(&pipe).unwrap_err().to_string();
+        assert_eq!(error, "it is no plain file");
+        assert!(read_file(&folder.path().join("none")).unwrap().is_none());
+    }
+
     use super::*;
 
     fn lines(text: &[u8]) -> (Vec<(u32, String)>, Warnings) {

@@ -8,7 +8,7 @@ use std::io::{self, BufReader};
 use std::path;
 
 use super::hosts::{HostEntry, read_hosts};
-use super::lines::Warnings;
+use super::lines::{Warnings, open_plain};
 use super::options::Options;
 use super::routes::read_routes;
 use super::values::{AddressPreload, RoutePreload};
@@ -136,13 +136,7 @@ fn open<T>(
     warnings: &mut Warnings,
     read: impl FnOnce(BufReader<File>, &path::Path, &mut Warnings) -> io::Result<Vec<T>>,
 ) -> Vec<T> {
-    let plain = File::open(file).and_then(|open| {
-        let plain = open.metadata()?.is_file();
-        plain
-            .then_some(open)
-            .ok_or_else(|| io::Error::other("it is no plain file"))
-    });
-    let done = plain.and_then(|open| read(BufReader::new(open), file, warnings));
+    let done = open_plain(file).and_then(|open| read(BufReader::new(open), file, warnings));
     done.unwrap_or_else(|error| {
         let what = format!("it cannot be read ({error}) and nothing is known from it");
         warnings.push(

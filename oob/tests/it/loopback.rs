@@ -303,7 +303,10 @@ fn what_cannot_be_listened_on_is_an_error_that_names_the_setting() {
         ..Settings::default()
     };
     let said = started(nic("nosuch0"), who(0)).unwrap_err().to_string();
-    assert!(said.contains("nosuch0") && said.contains("`control.nics`"), "{said}");
+    assert!(
+        said.contains("nosuch0") && said.contains("`control.nics`"),
+        "{said}"
+    );
     assert!(
         Tcp::start(nic("lo"), who(0), Clock::start()).is_err(),
         "without a runtime"
