@@ -182,7 +182,7 @@ impl Receive for Mute {
     }
 }
 
-super::still::stands_still!(Deaf, |_| RailAddress::native("sim", [0; 4]));
+doorbell_pair::stands_still!(Deaf, |_| RailAddress::native("sim", [0; 4]));
 
 impl Datagram for Deaf {
     type Tx = Mute;

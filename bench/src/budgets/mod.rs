@@ -12,7 +12,6 @@ mod null;
 mod overlap;
 mod raw_udp;
 mod stack;
-mod still;
 mod threads;
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +26,7 @@ pub use overlap::{Computation, Overlap, overlap, overlap_serve, overlap_share};
 pub use raw_udp::{
     Answered, Line, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket, raw_xdp_queues,
 };
-pub use stack::{Among, Pair, Stack, Way, among, stack_nanos};
+pub use stack::{Among, Stack, Way, among, stack_nanos};
 pub use threads::{HandOver, hand_over};
 
 /// The name and version of the JSON.

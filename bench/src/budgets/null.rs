@@ -60,7 +60,7 @@ impl NullRail {
     }
 }
 
-super::still::stands_still!(NullRail, |_| RailAddress::native("sim", [0]));
+doorbell_pair::stands_still!(NullRail, |_| RailAddress::native("sim", [0]));
 
 impl Message for NullRail {
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {

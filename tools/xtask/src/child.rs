@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
@@ -30,15 +30,15 @@ pub enum Ended {
     TimedOut,
 }
 
-/// Starts children, one at a time, and one that runs beside them.
+/// Starts children, one at a time, and some that run beside them.
 ///
-/// At the end of each child, all other children of this process are ended too, but for that one: a process has one
+/// At the end of each child, all other children of this process are ended too, but for those: a process has one
 /// nursery, and starts nothing beside it.
 #[derive(Debug)]
 pub struct Nursery {
     interrupted: Arc<AtomicBool>,
     /// Who is not swept away with others.
-    spared: Mutex<Option<Pid>>,
+    spared: Mutex<Vec<Pid>>,
 }
 
 /// A child that runs beside others, until it is waited for or dropped.
@@ -61,14 +61,14 @@ impl Nursery {
         let _ = process::set_child_subreaper(Some(process::getpid()));
         Ok(Self {
             interrupted,
-            spared: Mutex::new(None),
+            spared: Mutex::new(Vec::new()),
         })
     }
 
-    /// Starts `command` as [`Nursery::run`] does, and does not wait for it. One at a time.
+    /// Starts `command` as [`Nursery::run`] does, and does not wait for it.
     pub fn beside(&self, command: &mut Command, log: &File, bound: Duration) -> Result<Beside<'_>, Error> {
         let child = start(command, log)?;
-        self.spare(Some(Pid::from_child(&child)));
+        self.list().push(Pid::from_child(&child));
         Ok(Beside {
             nursery: self,
             child,
@@ -77,12 +77,18 @@ impl Nursery {
         })
     }
 
-    fn spare(&self, child: Option<Pid>) {
-        *self.spared.lock().unwrap_or_else(PoisonError::into_inner) = child;
+    fn list(&self) -> MutexGuard<'_, Vec<Pid>> {
+        self.spared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spared(&self) -> Option<Pid> {
-        *self.spared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spared(&self) -> Vec<Pid> {
+        self.list().clone()
+    }
+
+    /// This one is not spared any more.
+    fn claim(&self, child: &Child) {
+        let pid = Pid::from_child(child);
+        self.list().retain(|spared| *spared != pid);
     }
 
     /// Runs `command` with no input and with both outputs in `log`, for at most `bound`.
@@ -115,13 +121,13 @@ impl Nursery {
                 break true;
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                sweep(child, group, self.spared());
+                sweep(child, group, &self.spared());
                 return Err(Error::Interrupted(began.elapsed()));
             }
             watch(began.elapsed());
             std::thread::sleep(LOOK);
         };
-        let status = sweep(child, group, self.spared());
+        let status = sweep(child, group, &self.spared());
         match status {
             Some(status) if !timed_out => Ok(Ended::Exit(status)),
             _ => Ok(Ended::TimedOut),
@@ -132,7 +138,7 @@ impl Nursery {
 impl Beside<'_> {
     /// Waits for it, as [`Nursery::run`] does; its time counts from its start.
     pub fn wait(mut self, watch: &mut dyn FnMut(Duration)) -> Result<Ended, Error> {
-        self.nursery.spare(None);
+        self.nursery.claim(&self.child);
         self.nursery
             .wait(&mut self.child, (self.began, self.bound), watch)
     }
@@ -140,7 +146,7 @@ impl Beside<'_> {
 
 impl Drop for Beside<'_> {
     fn drop(&mut self) {
-        self.nursery.spare(None);
+        self.nursery.claim(&self.child);
         // Once it was waited for, nothing is left, and its number may be another's.
         if matches!(self.child.try_wait(), Ok(None)) {
             let group = Pid::from_child(&self.child);
@@ -150,7 +156,7 @@ impl Drop for Beside<'_> {
             while !has_ended(group) && asked.elapsed() < LEAVE {
                 std::thread::sleep(LOOK);
             }
-            sweep(&mut self.child, group, None);
+            sweep(&mut self.child, group, &self.nursery.spared());
         }
     }
 }
@@ -178,15 +184,15 @@ fn has_ended(child: Pid) -> bool {
     !matches!(process::waitid(WaitId::Pid(child), options), Ok(None))
 }
 
-/// Kills the child's whole group, reaps the child, then kills whatever it left to us, but for one.
-fn sweep(child: &mut Child, group: Pid, spared: Option<Pid>) -> Option<ExitStatus> {
+/// Kills the child's whole group, reaps the child, then kills whatever it left to us, but for those.
+fn sweep(child: &mut Child, group: Pid, spared: &[Pid]) -> Option<ExitStatus> {
     // Failing means that the group is empty already.
     let _ = process::kill_process_group(group, Signal::KILL);
     let status = child.wait().ok();
     // Each killed orphan may hand us its own children: a few rounds, never without end.
     for _ in 0..20 {
         let mut orphans = children();
-        orphans.retain(|orphan| Some(*orphan) != spared);
+        orphans.retain(|orphan| !spared.contains(orphan));
         if orphans.is_empty() {
             break;
         }

@@ -92,7 +92,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(report.met)
 }
 
-/// `stack` of the benchmarks, as users' programs are built.
+/// `stack`, as users' programs are built.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
@@ -101,7 +101,7 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
         "--quiet",
         "--locked",
         "--package",
-        "doorbell-bench",
+        "doorbell-pair",
     ]);
     command.args(["--bin", "stack", "--message-format", "json"]);
     command.stderr(std::process::Stdio::inherit());

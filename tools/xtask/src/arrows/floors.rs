@@ -117,6 +117,13 @@ const FLOORS: &[Place] = &[
     place(5, "engine", "doorbell", Sees::Below),
     // 6: programs, benchmarks, and libraries for foreign front ends
     place(6, "tools", "doorbell-tools", Sees::Everything),
+    // what the benchmarks and the count of instructions exercise, in a program of nothing else
+    place(
+        5,
+        "bench/pair",
+        "doorbell-pair",
+        Sees::Only(&["btl", "fabric", "pml"]),
+    ),
     place(6, "bench", "doorbell-bench", Sees::Everything),
     place(6, "tools/xtask", "xtask", Sees::Everything),
     place(6, "tools/simulate", "doorbell-simulate", Sees::Everything),

@@ -61,6 +61,9 @@ pub(crate) struct Options {
     /// Run this input once, and nothing else; names one target
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
+    /// Build them for a run of so many seconds, and run none
+    #[arg(long)]
+    build: bool,
     /// Also write the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -191,6 +194,9 @@ impl Fuzzers {
                 "the fuzzers do not build".to_owned(),
                 repeat,
             )]));
+        }
+        if options.build {
+            return Ok(Report::of(Vec::new()));
         }
         if let Some(input) = &options.replay {
             return self.replay(targets, input);

@@ -2,8 +2,9 @@
 //!
 //! No step stops the next one, so that one run shows everything that fails. What each part does:
 //! `steps` says what is run, `libtest` reads what the tests printed, `skips` what they could not do,
-//! `packages` what must be installed, `alone` runs once more what failed, `report` what is printed and written.
+//! `packages` what must be installed, `ahead` builds for later steps, `alone` runs once more what failed, `report` what is printed and written.
 
+mod ahead;
 mod alone;
 mod libtest;
 pub(crate) mod packages;
@@ -66,6 +67,9 @@ pub(crate) struct Options {
     /// The most that the whole run may take; what is then still running is killed and counts as failed
     #[arg(long, value_name = "MINUTES", default_value_t = 39)]
     limit: u64,
+    /// Only build what later steps run, when nobody else wants the processors
+    #[arg(long, hide = true)]
+    ahead: bool,
 }
 
 /// The command; true when nothing failed.
@@ -78,7 +82,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     let chosen = choose(plan, &options.only)?;
     let logs = workspace.target.join("xtask");
     fs::create_dir_all(&logs).map_err(Error::file("create", &logs))?;
-    packages::install(&chosen)?;
+    if !options.ahead {
+        packages::install(&chosen)?;
+    }
     let runner = Runner {
         workspace,
         nursery: Nursery::new()?,
@@ -87,6 +93,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         ci: std::env::var_os("CI").is_some_and(|value| value == "true"),
         whole: options.only.is_empty(),
     };
+    if options.ahead {
+        return runner.ahead(&chosen).map(|()| true);
+    }
     let report = runner.steps(&chosen, options.fast);
     report.print();
     if let Some(file) = &options.json {
@@ -140,8 +149,15 @@ impl Runner<'_> {
                     Ok(child) => aside = Some(child),
                     Err(error) => report.add(Outcome::could_not_run(step.name, &error)),
                 }
-            } else if self.is_interrupted_in(&mut report, step, self.step(step)) {
-                return report;
+            } else {
+                // What it needs is only ever missing for speed.
+                let ahead = (self.whole && !fast && step.name == "test")
+                    .then(|| self.begin_ahead(step).ok().flatten());
+                let result = self.step(step);
+                drop(ahead);
+                if self.is_interrupted_in(&mut report, step, result) {
+                    return report;
+                }
             }
         }
         if let Some(Aside { step, began, child }) = aside {

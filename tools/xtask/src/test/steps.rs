@@ -251,8 +251,8 @@ pub(super) fn plan(workspace: &Workspace) -> Result<Vec<Step>, Error> {
             bound: minutes(8),
             ..own(
                 "fuzz",
-                "ten seconds of each fuzzer, from its seeds",
-                Work::Fuzz(10),
+                "five seconds of each fuzzer, from its seeds",
+                Work::Fuzz(5),
             )
         },
         Step {

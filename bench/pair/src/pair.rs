@@ -1,5 +1,6 @@
 //! Two ranks of one thread, with PML and BTL each, over one or several copying rails.
 
+use std::fmt;
 use std::hint::black_box;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
@@ -9,15 +10,26 @@ use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, PmlConfig, Rank, Sent};
 
-use super::wire::{End, Shape};
-use crate::error::BenchError;
+use crate::wire::{End, Shape};
 
 const TAG: u64 = 7;
-pub(super) const PAYLOAD: usize = 8;
+const PAYLOAD: usize = 8;
 /// Time goes on by so much with each message, in nanoseconds, as it would on a busy rail.
 const STEP: u64 = 100;
 /// Housekeeping after so many messages.
 const EVERY: u64 = 64;
+
+/// PML or BTL refused what it must not refuse, or a message did not arrive: in its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed(String);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PML and BTL without a driver: {}", self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
 
 /// Two ranks that exchange messages of eight bytes.
 #[derive(Debug)]
@@ -34,7 +46,7 @@ impl Pair {
     ///
     /// # Errors
     /// When PML or BTL refuses what it must not refuse; for more than 64 rails.
-    pub fn over(latencies_ns: &[u64]) -> Result<Self, BenchError> {
+    pub fn over(latencies_ns: &[u64]) -> Result<Self, Failed> {
         Self::among(latencies_ns, 0)
     }
 
@@ -42,7 +54,7 @@ impl Pair {
     ///
     /// # Errors
     /// As [`Pair::over`].
-    pub fn among(latencies_ns: &[u64], idle: u32) -> Result<Self, BenchError> {
+    pub fn among(latencies_ns: &[u64], idle: u32) -> Result<Self, Failed> {
         let mut sides = [Vec::new(), Vec::new()];
         for (number, latency) in latencies_ns.iter().enumerate() {
             let ends = End::pair(number, *latency).map_err(failed)?;
@@ -66,7 +78,7 @@ impl Pair {
     /// # Errors
     /// When it does not arrive.
     #[inline]
-    pub fn exchange(&mut self) -> Result<(), BenchError> {
+    pub fn exchange(&mut self) -> Result<(), Failed> {
         let [near, far] = &mut self.ends;
         let request = far
             .recv_loan(Rank(0).into(), 0, TAG, 0, black_box(self.into))
@@ -107,7 +119,7 @@ impl Pair {
     /// # Errors
     /// When either does not arrive.
     #[inline]
-    pub fn there_and_back(&mut self) -> Result<(), BenchError> {
+    pub fn there_and_back(&mut self) -> Result<(), Failed> {
         let [near, far] = &mut self.ends;
         hand_over((near, 0), (far, 1), self.from, self.into)?;
         hand_over((far, 1), (near, 0), self.from, self.into)?;
@@ -133,10 +145,13 @@ impl Pair {
     }
 
     /// The frames of an exchange, one by one and of both ends, over as many messages as are exchanged by `exchange`.
-    pub(super) fn shapes(
+    ///
+    /// # Errors
+    /// Those of `exchange`.
+    pub fn shapes(
         &mut self,
-        exchange: impl FnOnce(&mut Self) -> Result<(), BenchError>,
-    ) -> Result<Vec<Shape>, BenchError> {
+        exchange: impl FnOnce(&mut Self) -> Result<(), Failed>,
+    ) -> Result<Vec<Shape>, Failed> {
         let rails = |pair: &mut Self, each: &mut dyn FnMut(&mut End)| {
             let rails = pair.ends.iter_mut().flat_map(|end| end.rails_mut());
             rails.for_each(|(_, rail)| each(rail.driver_mut()));
@@ -158,15 +173,12 @@ impl Pair {
     }
 }
 
-pub(super) fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Thread {
-        what: "PML and BTL without a driver",
-        reason: error.to_string(),
-    }
+fn failed(error: impl fmt::Display) -> Failed {
+    Failed(error.to_string())
 }
 
 /// A rank, connected to the other one and then to the idle ones.
-fn rank(number: u32, drivers: Vec<End>, idle: u32) -> Result<Pml<Btl<End>>, BenchError> {
+fn rank(number: u32, drivers: Vec<End>, idle: u32) -> Result<Pml<Btl<End>>, Failed> {
     let mut pml = Pml::new(PmlConfig::new(Rank(number), 2 + idle, 0x5eed)).map_err(failed)?;
     for driver in drivers {
         let usual = BtlConfig::default();
@@ -194,7 +206,7 @@ fn hand_over(
     (far, of_far): (&mut Pml<Btl<End>>, u32),
     from: ConstLoan,
     into: MutLoan,
-) -> Result<(), BenchError> {
+) -> Result<(), Failed> {
     if !near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) {
         // Something of another kind waits before it, such as a question about a way.
         let sent = near.send_loan(Rank(of_far), 0, TAG, from).map_err(failed)?;

@@ -47,14 +47,18 @@ const fn index(channel: Channel) -> usize {
 
 /// Frames of one kind: where they went, and how long they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) channel: Channel,
-    pub(super) head: usize,
-    pub(super) body: usize,
+pub struct Shape {
+    /// The channel.
+    pub channel: Channel,
+    /// Bytes before the body.
+    pub head: usize,
+    /// Bytes of the body.
+    pub body: usize,
 }
 
+/// What an end posts with.
 #[derive(Debug)]
-pub(super) struct Tx {
+pub struct Tx {
     wire: Wire,
     posted: [u64; 2],
     /// The frames posted, one by one, while somebody wants to know.
@@ -116,8 +120,9 @@ impl Transmit for Tx {
     }
 }
 
+/// What an end looks for frames with.
 #[derive(Debug)]
-pub(super) struct Rx {
+pub struct Rx {
     wire: Wire,
     own: [Batch; 2],
     at: [usize; 2],
@@ -160,7 +165,7 @@ impl Receive for Rx {
 
 /// One end of the wire.
 #[derive(Debug)]
-pub(super) struct End {
+pub struct End {
     name: RailName,
     can: Capabilities,
     address: RailAddress,
@@ -172,7 +177,7 @@ pub(super) struct End {
 
 impl End {
     /// Both ends of a wire, and what its latency is said to be.
-    pub(super) fn pair(number: usize, latency_ns: u64) -> Result<[Self; 2], RailError> {
+    pub fn pair(number: usize, latency_ns: u64) -> Result<[Self; 2], RailError> {
         let name: RailName = format!("sim:{number}").parse()?;
         let (there, back) = (wire(), wire());
         let end = |number: u8, out: &Wire, into: &Wire| Self {
@@ -216,22 +221,22 @@ impl End {
     }
 
     /// From now on what is posted is remembered.
-    pub(super) fn remember(&mut self) {
+    pub fn remember(&mut self) {
         self.tx.seen = Some(Vec::new());
     }
 
     /// What was posted since then; no more is remembered.
-    pub(super) fn remembered(&mut self) -> Vec<Shape> {
+    pub fn remembered(&mut self) -> Vec<Shape> {
         self.tx.seen.take().unwrap_or_default()
     }
 
     /// Frames posted so far.
-    pub(super) fn posted(&self) -> u64 {
+    pub fn posted(&self) -> u64 {
         self.tx.posted.iter().sum()
     }
 }
 
-crate::budgets::still::stands_still!(End, |end| end.address.clone());
+crate::stands_still!(End, |end| end.address.clone());
 
 impl Datagram for End {
     type Tx = Tx;

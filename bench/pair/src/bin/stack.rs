@@ -7,7 +7,7 @@
 use std::env;
 use std::process::ExitCode;
 
-use doorbell_bench::budgets::Pair;
+use doorbell_pair::Pair;
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();

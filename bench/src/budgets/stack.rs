@@ -7,21 +7,15 @@
 //!
 //! `cargo xtask instructions` counts the same over several rails.
 
-mod pair;
-mod wire;
-
 use std::hint::black_box;
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{Body, PeerIndex};
+use doorbell_pair::{End, Failed, Pair, Shape};
 
 use crate::error::BenchError;
-use pair::failed;
-use wire::{End, Shape};
-
-pub use pair::Pair;
 
 /// Messages for one look at the clock: two to four milliseconds.
 const MESSAGES: u64 = 20_000;
@@ -57,15 +51,15 @@ pub enum Way {
 /// # Errors
 /// When either refuses what it must not refuse.
 pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
-    let mut pair = Pair::over(&[LATENCY])?;
+    let mut pair = Pair::over(&[LATENCY]).map_err(failed)?;
     // What is posted for these is what is posted for all that follow: nothing depends on the time that passes outside.
-    messages(&mut pair, way)?;
-    let shapes = pair.shapes(|pair| messages(pair, way))?;
+    messages(&mut pair, way).map_err(failed)?;
+    let shapes = pair.shapes(|pair| messages(pair, way)).map_err(failed)?;
     let (mut all, mut driver) = (f64::INFINITY, f64::INFINITY);
     let before = pair.frames()[0];
     for _ in 0..LOOKS {
         let start = clock.ticks();
-        messages(&mut pair, way)?;
+        messages(&mut pair, way).map_err(failed)?;
         all = all.min(clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) / MESSAGES as f64);
         driver = driver.min(driver_nanos(clock, &shapes).map_err(failed)?);
     }
@@ -79,8 +73,15 @@ pub fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> {
     })
 }
 
+fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Thread {
+        what: "PML and BTL without a driver",
+        reason: error.to_string(),
+    }
+}
+
 /// As many as for one look.
-fn messages(pair: &mut Pair, way: Way) -> Result<(), BenchError> {
+fn messages(pair: &mut Pair, way: Way) -> Result<(), Failed> {
     match way {
         Way::Waiting => (0..MESSAGES / 2).try_for_each(|_| pair.there_and_back()),
         Way::Posted => (0..MESSAGES).try_for_each(|_| pair.exchange()),
@@ -105,7 +106,7 @@ pub struct Among {
 /// When PML or BTL refuses what it must not refuse.
 pub fn among(clock: &Clock, idle: u32) -> Result<Among, BenchError> {
     let before = resident_bytes();
-    let mut pair = Pair::among(&[LATENCY], idle)?;
+    let mut pair = Pair::among(&[LATENCY], idle).map_err(failed)?;
     let resident = before
         .zip(resident_bytes())
         .map(|(before, after)| (after - before) / 2.0);
@@ -113,7 +114,7 @@ pub fn among(clock: &Clock, idle: u32) -> Result<Among, BenchError> {
     for _ in 0..LOOKS_AMONG {
         let start = clock.ticks();
         for _ in 0..MESSAGES / 2 {
-            pair.there_and_back()?;
+            pair.there_and_back().map_err(failed)?;
         }
         let between = clock.ticks();
         (0..MESSAGES).for_each(|_| pair.look());
