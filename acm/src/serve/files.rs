@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,11 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
+
 use super::door::BACKLOG;
-use super::error::ServeError;
+use super::error::{Holder, SOCKET_MAX, ServeError};
 
 /// How long a port that a file names may take to say that it is there: it is one of this host.
 const KNOCK: Duration = Duration::from_millis(500);
@@ -59,8 +63,13 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServeErr
 ///
 /// It has its mode before it listens: nobody comes in by the one that the process's mask gives it.
 pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixListener, ServeError> {
-    clear_socket(path, "socket")?;
+    if path.as_os_str().len() > SOCKET_MAX {
+        return Err(ServeError::TooLong {
+            path: path.to_owned(),
+        });
+    }
     let address = SocketAddrUnix::new(path).map_err(|error| failed("name a socket", path)(error.into()))?;
+    clear_socket(path, "socket")?;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|error| failed("open a socket for", path)(error.into()))?;
@@ -68,9 +77,7 @@ pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
         Ok(()) => made.note(path)?,
         // Somebody was quicker.
         Err(Errno::ADDRINUSE) => {
-            return Err(ServeError::InUse {
-                path: path.to_owned(),
-            });
+            return Err(in_use(path));
         }
         Err(error) => return Err(failed("make the socket", path)(error.into())),
     }
@@ -83,19 +90,30 @@ pub(crate) fn socket(path: &Path, mode: u32, made: &mut Made) -> Result<UnixList
 /// A symbolic link to `target`; one that is there, or the socket of a service which is dead, is replaced. One that leads
 /// to another service which lives is not.
 pub(super) fn alias(link: &Path, target: &Path, made: &mut Made) -> Result<(), ServeError> {
+    let target = &seen_from(link, target).map_err(failed("find the target of", link))?;
     match fs::symlink_metadata(link) {
         Ok(found)
-            if found.is_symlink() && fs::read_link(link).is_ok_and(|old| old != target) && !is_dead(link) =>
+            if found.is_symlink()
+                && fs::read_link(link).is_ok_and(|old| old != *target)
+                && !is_dead(link) =>
         {
-            return Err(ServeError::InUse {
-                path: link.to_owned(),
-            });
+            return Err(in_use(link));
         }
         Ok(found) if found.is_symlink() => fs::remove_file(link).map_err(failed("replace", link))?,
         _ => clear_socket(link, "symbolic link")?,
     }
     symlink(target, link).map_err(failed("make the symbolic link", link))?;
     made.note(link)
+}
+
+/// What leads to `target` from the folder of `link`, where a link is read: a path from the root does from everywhere, one from
+/// this process's folder from nowhere else.
+fn seen_from(link: &Path, target: &Path) -> io::Result<PathBuf> {
+    match target.file_name() {
+        _ if target.is_absolute() => Ok(target.to_owned()),
+        Some(name) if link.parent() == target.parent() => Ok(name.into()),
+        _ => std::path::absolute(target),
+    }
 }
 
 /// A file with the port in it, which is there as a whole or not at all.
@@ -140,16 +158,47 @@ fn clear_socket(path: &Path, what: &'static str) -> Result<(), ServeError> {
         Err(error) => Err(failed("look at", &path)(error)),
         Ok(found) if !found.file_type().is_socket() => Err(ServeError::InTheWay { path, what }),
         Ok(_) if is_dead(&path) => fs::remove_file(&path).map_err(failed("replace", &path)),
-        Ok(_) => Err(ServeError::InUse { path }),
+        Ok(_) => Err(in_use(&path)),
     }
 }
 
-/// Whether surely nobody listens. Waits for nothing: a service whose queue is full is not dead.
+/// Whether surely nobody listens.
 fn is_dead(path: &Path) -> bool {
+    matches!(knock(path), Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
+/// Connects to a socket. Waits for nothing: a service whose queue is full is not dead.
+fn knock(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let knock = || {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn in_use(path: &Path) -> ServeError {
+    let socket = knock(path).ok();
+    ServeError::InUse {
+        path: path.to_owned(),
+        holder: socket.and_then(holder),
+    }
+}
+
+/// Who listened at the other end of a socket (unix(7): `SO_PEERCRED`); none where it cannot be seen from here.
+fn holder(socket: OwnedFd) -> Option<Holder> {
+    // A process that our namespace does not have is told as 0, which tokio takes and rustix does not.
+    let runtime = Builder::new_current_thread().enable_io().build().ok()?;
+    let within = runtime.enter();
+    let stream = UnixStream::from_std(socket.into()).ok()?;
+    let pid = stream.peer_cred().ok()?.pid().filter(|pid| *pid > 0)?;
+    drop((stream, within));
+    let name = |pid: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some(text.trim_end().to_owned())
     };
-    matches!(knock(), Err(Errno::CONNREFUSED | Errno::NOENT))
+    let known = name(&pid.to_string());
+    Some(Holder {
+        pid,
+        is_like_us: known.is_some() && known == name("self"),
+        name: known,
+    })
 }

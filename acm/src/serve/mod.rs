@@ -37,7 +37,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use crate::ask::Question;
 
 pub use activated::inherited;
-pub use error::ServeError;
+pub use error::{Holder, SOCKET_MAX, ServeError};
 pub use reply::Reply;
 pub use served::{Count, Served};
 pub use settings::{Limits, Places, Settings, TCP_PORT, Tcp};
