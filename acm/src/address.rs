@@ -87,6 +87,67 @@ impl fmt::Debug for Name {
     }
 }
 
+/// An IP address as people write it, with the interface where that is what it means something on: `fe80::1%eth0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zoned {
+    /// The address.
+    pub ip: IpAddr,
+    /// The name or the number of the interface.
+    pub zone: Option<String>,
+}
+
+/// An IP address with something behind it that is no interface of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAZone {
+    /// It means the same on every interface.
+    #[error("only a link's own address (fe80::…) has an interface behind it")]
+    NotOfALink,
+    /// It is the name of no interface.
+    #[error("what stands behind its % is no name of an interface: {0}")]
+    NotAnInterface(&'static str),
+}
+
+impl Zoned {
+    /// The address that a text is; none where it is no IP address, and may be a name.
+    ///
+    /// ```
+    /// use doorbell_acm::address::Zoned;
+    /// let found = Zoned::read("fe80::1%eth0")?.ok_or("no address")?;
+    /// assert_eq!((found.ip, found.zone.as_deref()), ("fe80::1".parse()?, Some("eth0")));
+    /// assert_eq!(Zoned::read("node1")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is an address with something behind it that cannot be.
+    pub fn read(text: &str) -> Result<Option<Self>, NotAZone> {
+        let (ip, zone) = match text.split_once('%') {
+            Some((ip, zone)) => (ip, Some(zone)),
+            None => (text, None),
+        };
+        let Ok(ip) = ip.parse::<IpAddr>() else {
+            return Ok(None);
+        };
+        if let Some(zone) = zone {
+            if !is_of_a_link(ip) {
+                return Err(NotAZone::NotOfALink);
+            }
+            crate::config::interface_name(zone).map_err(NotAZone::NotAnInterface)?;
+        }
+        let zone = zone.map(str::to_owned);
+        Ok(Some(Self { ip, zone }))
+    }
+}
+
+/// Whether an address means something on one interface only.
+#[must_use]
+pub const fn is_of_a_link(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    }
+}
+
 /// A port's global identifier: 16 bytes, written as an IPv6 address is.
 ///
 /// Without InfiniBand (RoCE v2), a GID *is* an address of the interface: an IPv6 address, or an IPv4 address mapped into
@@ -294,6 +355,31 @@ mod tests {
         assert!(Name::new(&"a".repeat(63)).is_ok());
         for bad in ["a b", "a\n", "a,b", "a\u{1b}"] {
             assert_eq!(Name::new(bad), Err(NotAName::NotText), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_link_may_have_its_interface_behind_it() {
+        let read =
+            |text| Zoned::read(text).map(|found| found.map(|found| (found.ip.to_string(), found.zone)));
+        let of = |ip: &str, zone: Option<&str>| Ok(Some((ip.to_owned(), zone.map(str::to_owned))));
+        assert_eq!(read("fe80::1%eth0"), of("fe80::1", Some("eth0")));
+        assert_eq!(read("fe80::1%2"), of("fe80::1", Some("2")));
+        assert_eq!(read("fe80::1"), of("fe80::1", None));
+        assert_eq!(read("10.0.0.1"), of("10.0.0.1", None));
+        for name in ["node1", "node%1", "", "%eth0"] {
+            assert_eq!(read(name), Ok(None), "{name}");
+        }
+        for bad in ["10.0.0.1%eth0", "fd00::1%eth0", "::1%lo"] {
+            assert_eq!(read(bad), Err(NotAZone::NotOfALink), "{bad}");
+        }
+        for bad in [
+            "fe80::1%",
+            "fe80::1%a b",
+            "fe80::1%1234567890123456",
+            "fe80::1%a%b/c",
+        ] {
+            assert!(matches!(read(bad), Err(NotAZone::NotAnInterface(_))), "{bad}");
         }
     }
 

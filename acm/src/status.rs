@@ -62,9 +62,11 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Status {
+    /// What it says, in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
             Self::NoMemory => "no room for it",
             Self::Invalid => "not a valid question",
             Self::NoData => "not known yet",
@@ -74,7 +76,13 @@ impl fmt::Display for Status {
             Self::SourceType => "the source's type is unknown",
             Self::DestinationAddress => "the destination cannot be reached",
             Self::DestinationType => "no destination of a known type",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
     }
 }
 

@@ -55,7 +55,7 @@ impl Asker {
     pub async fn connect(service: &Service, limit: Duration) -> Result<Self, ClientError> {
         let name = service.to_string();
         let line = match timeout(limit, line_to(service)).await {
-            Ok(line) => line.map_err(|source| ClientError::unconnected(name.clone(), source))?,
+            Ok(line) => line.map_err(|source| ClientError::unconnected(service, source))?,
             Err(_) => {
                 return Err(ClientError::Late {
                     service: name,
@@ -101,15 +101,12 @@ impl Asker {
         let service = || String::from(&*self.service);
         let heard = async {
             let (waiting, answer) = oneshot::channel();
-            self.questions.send((question, waiting)).await.ok()?;
+            self.questions.send((question.clone(), waiting)).await.ok()?;
             answer.await.ok()
         };
         match timeout(self.limit, heard).await {
             Ok(Some(Ok(Ok(told)))) => Ok(told),
-            Ok(Some(Ok(Err(status)))) => Err(ClientError::Refused {
-                service: service(),
-                status,
-            }),
+            Ok(Some(Ok(Err(status)))) => Err(ClientError::refused(service(), status, &question)),
             Ok(Some(Err(reason))) => Err(self.wrong(reason)),
             Ok(None) => Err(ClientError::Closed { service: service() }),
             Err(_) => Err(ClientError::Late {

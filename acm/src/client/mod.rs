@@ -78,7 +78,7 @@ impl Client {
             Service::Tcp { host, port } => connect_tcp(host, *port, limit),
         };
         Ok(Self {
-            stream: stream.map_err(|source| ClientError::unconnected(service.to_string(), source))?,
+            stream: stream.map_err(|source| ClientError::unconnected(service, source))?,
             service: service.to_string(),
             limit,
             pieces: Pieces::new(ANSWER_MAX),
@@ -197,10 +197,7 @@ impl Client {
                 }
                 return match told(question, self.tid, &answer) {
                     Ok(Ok(told)) => Ok(told),
-                    Ok(Err(status)) => Err(ClientError::Refused {
-                        service: self.service.clone(),
-                        status,
-                    }),
+                    Ok(Err(status)) => Err(ClientError::refused(self.service.clone(), status, question)),
                     Err(error) => Err(self.wrong(error)),
                 };
             }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
@@ -24,7 +25,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// The service that is meant by what somebody wrote: a path, `HOST` or `HOST:PORT`; nothing, for the usual Unix
+    /// The service that is meant by what somebody wrote: a path (with a `/`, or the name of a socket in the folder of this
+    /// process), `HOST` or `HOST:PORT`; nothing, for the usual Unix
     /// socket. Without a port it is the one in the port file, else [`TCP_PORT`].
     ///
     /// ```
@@ -33,6 +35,7 @@ impl Service {
     /// let of = |text| Service::of(text, &Places::default()).map(|service| service.to_string());
     /// assert_eq!(of(None)?, "/run/ibacm-unix.sock");
     /// assert_eq!(of(Some("/tmp/acm.sock"))?, "/tmp/acm.sock");
+    /// assert_eq!(of(Some("./acm.sock"))?, "./acm.sock");
     /// assert_eq!(of(Some("node1:7000"))?, "node1:7000");
     /// assert_eq!(of(Some("[fe80::1]:7000"))?, "[fe80::1]:7000");
     /// # Ok::<(), doorbell_acm::client::ClientError>(())
@@ -44,7 +47,8 @@ impl Service {
         let Some(text) = text else {
             return Ok(Self::Unix(places.socket.clone()));
         };
-        if text.starts_with('/') {
+        // What has a `/` in it is no host; what is a socket in this folder was meant as one.
+        if text.contains('/') || is_socket(text) {
             return Ok(Self::Unix(text.into()));
         }
         let (host, port) = split(text);
@@ -84,6 +88,10 @@ impl fmt::Display for Service {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
         }
     }
+}
+
+fn is_socket(name: &str) -> bool {
+    fs::metadata(name).is_ok_and(|found| found.file_type().is_socket())
 }
 
 /// Host and port. More than one colon without brackets is an IPv6 address.

@@ -7,12 +7,11 @@
 //! ```
 
 use std::fmt::{self, Write as _};
-use std::net::IpAddr;
 use std::path::Path;
 
 use super::lines::{Warnings, each_line, named, shown};
 use super::values::hexadecimal;
-use crate::address::{Address, Name};
+use crate::address::{Address, Name, Zoned};
 
 /// Entries that are taken, at most.
 const ENTRIES_MAX: usize = 1 << 16;
@@ -56,7 +55,7 @@ impl fmt::Display for Pkey {
 }
 
 /// A line of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub struct AddressEntry {
     /// The address: a name, or an IP address where the options allow it.
     pub address: Address,
@@ -66,6 +65,16 @@ pub struct AddressEntry {
     pub port: u8,
     /// The partition.
     pub pkey: Pkey,
+    /// Where it stands, from 1; 0 where it was not read.
+    pub line: u32,
+}
+
+impl PartialEq for AddressEntry {
+    /// Where it stands is no part of what it says.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.address, &self.device, self.port, self.pkey)
+            == (&other.address, &other.device, other.port, other.pkey)
+    }
 }
 
 impl fmt::Display for AddressEntry {
@@ -79,18 +88,34 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
         let what = format!("there are {} of 4 fields and the line is left out", words.len());
         return Err((what, "it takes: address device port pkey"));
     };
-    let address = match address.parse::<IpAddr>() {
-        Ok(ip) if ips => ip.into(),
-        Ok(ip) => {
+    let address = match Zoned::read(address) {
+        Ok(Some(Zoned { ip, zone })) if ips => {
+            if zone.is_some_and(|zone| zone != *device) {
+                let what = format!("{} is of another interface than the line", shown(address));
+                return Err((
+                    what + " and the line is left out",
+                    "write the address without its %",
+                ));
+            }
+            ip.into()
+        }
+        Ok(Some(Zoned { ip, .. })) => {
             let what = format!("{ip} is an IP address and the line is left out");
             return Err((what, "it takes a name, or the option support_ips_in_addr_cfg 1"));
         }
+        Err(error) => {
+            let what = format!(
+                "{} is no address ({error}) and the line is left out",
+                shown(address)
+            );
+            return Err((what, "it takes the name of a host"));
+        }
         // It would be read as a comment where it begins a line.
-        Err(_) if address.starts_with('#') => {
+        Ok(None) if address.starts_with('#') => {
             let what = format!("{} is no address and the line is left out", shown(address));
             return Err((what, "begin the line itself with # to comment it"));
         }
-        Err(_) => Address::Name(Name::new(address).map_err(|error| {
+        Ok(None) => Address::Name(Name::new(address).map_err(|error| {
             let what = format!(
                 "{} is no address ({error}) and the line is left out",
                 shown(address)
@@ -130,6 +155,7 @@ fn read_entry(words: &[&str], ips: bool) -> Result<AddressEntry, (String, &'stat
         device: (*device).to_owned(),
         port,
         pkey,
+        line: 0,
     })
 }
 
@@ -153,7 +179,10 @@ pub fn read_addresses(text: &[u8], file: &Path, ips: bool, warnings: &mut Warnin
                     warnings.push(&file, number, what, "begin a line with # to comment it");
                 }
                 if known.insert(entry.to_string().to_ascii_lowercase()) {
-                    entries.push(entry);
+                    entries.push(AddressEntry {
+                        line: number,
+                        ..entry
+                    });
                 }
             }
         }
@@ -183,11 +212,21 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_a_link_may_name_the_interface_of_its_line() {
+        let text = "fe80::1%eth0 eth0 1 default\nfe80::2%eth1 eth0 1 default\n10.0.0.1%eth0 eth0 1 default\n";
+        let (entries, said) = read(text, true);
+        assert_eq!((entries.len(), said), (1, vec![2, 3]));
+        assert_eq!(entries[0].address, Address::V6("fe80::1".parse().unwrap()));
+        assert_eq!(read("fe80::1%eth0 eth0 1 default\n", false).1, [1]);
+    }
+
+    #[test]
     fn lines_are_read_and_written_as_they_are() {
         let text = "node1 mlx5_0 1 default\nnode1-b mlx5_0 2 0x8001\n";
         let (entries, said) = read(text, false);
         assert_eq!((entries.len(), said.len()), (2, 0));
         assert_eq!(entries[1].pkey, Pkey::Is(0x8001));
+        assert_eq!((entries[0].line, entries[1].line), (1, 2));
         assert_eq!(write_addresses(&entries), text);
     }
 

@@ -162,6 +162,7 @@ fn addresses_of(endpoints: &[Endpoint]) -> Vec<AddressEntry> {
             } else {
                 Pkey::Is(end.pkey)
             },
+            line: 0,
         }));
     }
     entries

@@ -1,11 +1,10 @@
 //! Addresses that are known from the beginning: a file of lines `address GID`.
 
 use std::io::{self, BufRead};
-use std::net::IpAddr;
 use std::path::Path;
 
 use super::lines::{Warnings, each_line, named, shown};
-use crate::address::{Address, Gid, Name};
+use crate::address::{Address, Gid, Name, Zoned};
 
 /// Entries that are taken, at most.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -19,7 +18,8 @@ pub struct HostEntry {
     pub gid: Gid,
 }
 
-fn read_entry(line: &str) -> Result<HostEntry, (String, &'static str)> {
+/// The entry of a line, and the interface that stands behind its address.
+fn read_entry(line: &str) -> Result<(HostEntry, Option<String>), (String, &'static str)> {
     let mut words = line.split_whitespace();
     let (Some(address), Some(gid)) = (words.next(), words.next()) else {
         return Err((
@@ -27,20 +27,25 @@ fn read_entry(line: &str) -> Result<HostEntry, (String, &'static str)> {
             "it takes: address GID",
         ));
     };
-    let address = match address.parse::<IpAddr>() {
-        Ok(ip) => ip.into(),
+    let (address, zone) = match Zoned::read(address) {
+        Ok(Some(Zoned { ip, zone })) => (Address::from(ip), zone),
         // It would be read as a comment where it begins a line.
-        Err(_) if address.starts_with('#') => {
+        Ok(None) if address.starts_with('#') => {
             let what = format!("{} is no address and the line is left out", shown(address));
             return Err((what, "begin the line itself with # to comment it"));
         }
-        Err(_) => Address::Name(Name::new(address).map_err(|error| {
-            let what = format!(
-                "{} is no address ({error}) and the line is left out",
-                shown(address)
-            );
-            (what, "it takes a name or an IP address")
-        })?),
+        other => {
+            let unfit = |error: &dyn std::fmt::Display| {
+                let what = format!(
+                    "{} is no address ({error}) and the line is left out",
+                    shown(address)
+                );
+                (what, "it takes a name or an IP address")
+            };
+            other.map_err(|error| unfit(&error))?;
+            let name = Name::new(address).map_err(|error| unfit(&error))?;
+            (Address::Name(name), None)
+        }
     };
     let number = gid
         .parse::<Gid>()
@@ -50,7 +55,7 @@ fn read_entry(line: &str) -> Result<HostEntry, (String, &'static str)> {
         let what = format!("{} is no GID of a port and the line is left out", shown(gid));
         (what, "it takes 16 bytes, written as an IPv6 address is")
     })?;
-    Ok(HostEntry { address, gid })
+    Ok((HostEntry { address, gid }, zone))
 }
 
 /// Reads lines of `address GID`, for as long as there are any. Later lines win.
@@ -63,7 +68,14 @@ pub fn read_hosts(from: impl BufRead, file: &Path, warnings: &mut Warnings) -> i
     each_line(from, &file, warnings, |number, line, warnings| {
         match read_entry(line) {
             Err((what, remedy)) => warnings.push(&file, number, what, remedy),
-            Ok(entry) => match places.get(&entry.address) {
+            Ok((_, Some(zone))) => {
+                let what = format!(
+                    "what is written here holds on all interfaces, not on {} alone, and the line is left out",
+                    shown(&zone)
+                );
+                warnings.push(&file, number, what, "write the address without its %");
+            }
+            Ok((entry, None)) => match places.get(&entry.address) {
                 Some(&at) => entries[at] = entry,
                 None if entries.len() == ENTRIES_MAX => {
                     let what =
@@ -97,10 +109,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_left_out_and_said() {
-        let text = "node1\nnode1 10.0.0.1\nnode1 ::\nnode1 ff15::1\nno,de fe80::1\nnode2 fe80::2\n";
+        let text = "node1\nnode1 10.0.0.1\nnode1 ::\nnode1 ff15::1\nno,de fe80::1\nnode2 fe80::2\nfe80::3%eth0 fe80::3\n1.1.1.1%lo ::9\n";
         let mut warnings = Warnings::default();
         let entries = read_hosts(text.as_bytes(), Path::new("hosts"), &mut warnings).unwrap();
         let lines: Vec<u32> = warnings.iter().map(|warning| warning.line).collect();
-        assert_eq!((entries.len(), lines), (1, vec![1, 2, 3, 4, 5]));
+        assert_eq!((entries.len(), lines), (1, vec![1, 2, 3, 4, 5, 7, 8]));
     }
 }

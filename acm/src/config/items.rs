@@ -46,6 +46,12 @@ fn put<V: Value>(to: &mut V, words: &[&str]) -> bool {
     }
 }
 
+fn put_some<V: Value>(to: &mut Option<V>, words: &[&str]) -> bool {
+    let word = words.first().filter(|word| word.len() <= VALUE_MAX);
+    let value = word.and_then(|word| V::read(word));
+    value.map(|value| *to = Some(value)).is_some()
+}
+
 /// A number between two.
 fn put_number(to: &mut u8, words: &[&str], most: u8) -> bool {
     let number = words.first().and_then(|word| word.parse().ok());
@@ -108,7 +114,7 @@ macro_rules! row {
 
 /// A row with a function that reads it.
 macro_rules! own {
-    ($name:ident, $about:literal, $takes:literal, $set:expr, $get:expr) => {
+    ($name:ident, $about:literal, $takes:expr, $set:expr, $get:expr) => {
         Item {
             name: stringify!($name),
             about: $about,
@@ -122,10 +128,16 @@ macro_rules! own {
 
 /// All options, the original's first.
 pub(super) const ITEMS: &[Item] = &[
-    row!(log_file: Logging, "where what happens is written to."),
+    own!(
+        log_file,
+        "where what happens is written to; standard error when none is set.",
+        <Logging as Value>::TAKES,
+        |o, w| put_some(&mut o.log_file, w),
+        |o| vec![o.log_file.as_ref().map(Value::write)]
+    ),
     own!(
         log_level,
-        "how much is written: errors, or also what happens.",
+        "how much is written: warnings and errors (0), also changes (1), also each question (2).",
         "0, 1 or 2",
         |o, w| put_number(&mut o.log_level, w, 2),
         |o| one(o.log_level)
@@ -137,7 +149,13 @@ pub(super) const ITEMS: &[Item] = &[
         |o, w| put_number(&mut o.umad_debug_level, w, 9),
         |o| one(o.umad_debug_level)
     ),
-    row!(lock_file: std::path::PathBuf, "the file that keeps a second service from starting."),
+    own!(
+        lock_file,
+        "the file that keeps a second service from starting; its socket does so when none is set.",
+        <std::path::PathBuf as Value>::TAKES,
+        |o, w| put_some(&mut o.lock_file, w),
+        |o| vec![o.lock_file.as_ref().map(Value::write)]
+    ),
     row!(addr_prot: AddressProtocol, "how addresses are resolved."),
     row!(addr_timeout: Minutes, "when a resolved address is forgotten."),
     row!(route_prot: RouteProtocol, "how routes are resolved: by the subnet's administration or from the group."),

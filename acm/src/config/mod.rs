@@ -43,7 +43,7 @@ pub use preload::Preload;
 pub use routes::read_routes;
 pub use values::{
     AddressPreload, AddressProtocol, Depth, Interfaces, Logging, Loopback, Minutes, Prefix, RoutePreload,
-    RouteProtocol, ServerMode,
+    RouteProtocol, ServerMode, interface_name,
 };
 pub use watch::{SETTLE, Watch};
 

@@ -18,14 +18,14 @@ pub(super) const PROVIDERS_MAX: usize = 64;
 /// All options. Fields have the names that stand in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where what happens is written to.
-    pub log_file: Logging,
+    /// Where what happens is written to; standard error where nothing is named.
+    pub log_file: Option<Logging>,
     /// How much of it: from 0 (errors) to 2 (everything).
     pub log_level: u8,
     /// The same for the user MADs of InfiniBand, which are not used here.
     pub umad_debug_level: u8,
-    /// The file that a second service finds locked.
-    pub lock_file: PathBuf,
+    /// The file that a second service finds locked; none where none is named: it finds the socket.
+    pub lock_file: Option<PathBuf>,
     /// How addresses are found out.
     pub addr_prot: AddressProtocol,
     /// When an address is forgotten.
@@ -90,13 +90,14 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// What holds where nothing is written: the original's defaults, and the loopback alone.
+    /// What holds where nothing is written: the original's defaults but for the files that it writes by itself, and the
+    /// loopback alone.
     fn default() -> Self {
         Self {
-            log_file: Logging::File("/var/log/ibacm.log".into()),
+            log_file: None,
             log_level: 0,
             umad_debug_level: 0,
-            lock_file: "/run/ibacm.pid".into(),
+            lock_file: None,
             addr_prot: AddressProtocol::Acm,
             addr_timeout: Minutes::new(1440),
             route_prot: RouteProtocol::Sa,
@@ -173,6 +174,10 @@ pub fn read_options(text: &[u8], file: &Path, warnings: &mut Warnings) -> Option
             let what = format!("the option {} cannot be {given} and keeps what it had", item.name);
             return warnings.push(&file, number, what, format!("it takes {}", item.takes));
         }
+        if item.name == "umad_debug_level" && options.umad_debug_level > 0 {
+            let what = "umad_debug_level has no effect: no user MADs of InfiniBand are sent here".to_owned();
+            warnings.push(&file, number, what, "log_level 2 shows each question");
+        }
         if let Some(more) = values.get(item.words) {
             let what = format!("{} behind the value of {} is not read", shown(more), item.name);
             warnings.push(&file, number, what, "begin a line with # to comment it");
@@ -241,10 +246,8 @@ mod tests {
         let (options, said) = read("");
         assert!(said.is_empty());
         let stated = [
-            ("log_file", "/var/log/ibacm.log"),
             ("log_level", "0"),
             ("umad_debug_level", "0"),
-            ("lock_file", "/run/ibacm.pid"),
             ("addr_prot", "acm"),
             ("addr_timeout", "1440"),
             ("route_prot", "sa"),
@@ -272,12 +275,15 @@ mod tests {
             let item = Item::of(name).unwrap();
             assert_eq!((item.get)(&options), [Some(value.to_owned())], "{name}");
         }
-        let lib = Item::of("provider_lib_path").unwrap();
-        assert_eq!((lib.get)(&options), [None]);
+        // What the original writes without being asked, and what is not used here.
+        let unset = ["log_file", "lock_file", "provider_lib_path"];
+        for name in unset {
+            assert_eq!((Item::of(name).unwrap().get)(&options), [None], "{name}");
+        }
         let original = ITEMS.iter().filter(|item| !item.name.starts_with("doorbell_"));
         assert_eq!(
             original.count(),
-            stated.len() + 1,
+            stated.len() + unset.len(),
             "every one of them was looked at"
         );
     }
@@ -325,7 +331,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_and_fits_the_original() {
         let options = Options {
-            log_file: Logging::Stderr,
+            log_file: Some(Logging::Stderr),
+            lock_file: Some("/run/lock".into()),
             addr_timeout: Minutes::NEVER,
             min_rate: Rate::MIN,
             provider_lib_path: Some("/usr/lib/ibacm".into()),

@@ -189,17 +189,20 @@ pub enum Logging {
     Stdout,
     /// Standard error.
     Stderr,
+    /// The system's log.
+    Syslog,
     /// A file.
     File(PathBuf),
 }
 
 impl Value for Logging {
-    const TAKES: &'static str = "the path of a file, stdout or stderr";
+    const TAKES: &'static str = "the path of a file, stdout, stderr or syslog";
 
     fn read(word: &str) -> Option<Self> {
         Some(match word {
             _ if word.eq_ignore_ascii_case("stdout") => Self::Stdout,
             _ if word.eq_ignore_ascii_case("stderr") => Self::Stderr,
+            _ if word.eq_ignore_ascii_case("syslog") => Self::Syslog,
             path => Self::File(path.into()),
         })
     }
@@ -208,6 +211,7 @@ impl Value for Logging {
         match self {
             Self::Stdout => "stdout".to_owned(),
             Self::Stderr => "stderr".to_owned(),
+            Self::Syslog => "syslog".to_owned(),
             Self::File(path) => path.write(),
         }
     }
@@ -246,6 +250,30 @@ pub(super) fn hexadecimal(word: &str) -> Option<u64> {
     let digits = lower.unwrap_or(word);
     let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     all.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Bytes of an interface's name, at most (`IFNAMSIZ` of linux/if.h has one more, which ends it).
+const INTERFACE_MAX: usize = 15;
+
+/// Whether an interface can have this name, by the kernel's rules; it need not be there.
+///
+/// ```
+/// use doorbell_acm::config::interface_name;
+/// assert!(interface_name("eth0.100").is_ok());
+/// assert!(interface_name("eth 0").is_err());
+/// ```
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn interface_name(name: &str) -> Result<(), &'static str> {
+    let unfit = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    match name {
+        "" => Err("it is empty"),
+        "." | ".." => Err("it is the name of a folder"),
+        _ if name.len() > INTERFACE_MAX => Err("an interface's name has at most 15 bytes"),
+        _ if name.contains(unfit) => Err("an interface's name has neither spaces nor `/` nor `:`"),
+        _ => Ok(()),
+    }
 }
 
 /// The interfaces by which other hosts are asked and answered. Nothing listens beyond the loopback before others are named.
@@ -288,7 +316,7 @@ impl Value for Interfaces {
             _ if word.eq_ignore_ascii_case("all") => Some(Self::All),
             _ => {
                 let names: Vec<String> = word.split(',').map(str::to_owned).collect();
-                let fits = |name: &String| !name.is_empty() && name.len() < 16 && !name.contains('/');
+                let fits = |name: &String| interface_name(name).is_ok();
                 names.iter().all(fits).then_some(Self::Named(names))
             }
         }
@@ -415,5 +443,16 @@ mod tests {
         assert_eq!(Logging::read("STDERR"), Some(Logging::Stderr));
         assert_eq!(Interfaces::read("eth0,"), None);
         assert_eq!(Interfaces::read("ALL"), Some(Interfaces::All));
+    }
+
+    #[test]
+    fn names_of_interfaces_are_those_that_the_kernel_allows() {
+        for good in ["eth0", "eth0.100", "a", "123456789012345", "br-lan"] {
+            assert_eq!(interface_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "a b", "eth0:1", "1234567890123456", "a\n"] {
+            assert!(interface_name(bad).is_err(), "{bad:?}");
+            assert_eq!(Interfaces::read(&format!("eth0,{bad}")), None, "{bad:?}");
+        }
     }
 }

@@ -70,6 +70,8 @@ pub struct Found {
     pub endpoints: Vec<Endpoint>,
     /// What of `ibacm_addr.cfg` belongs to none of them.
     pub unmatched: Vec<AddressEntry>,
+    /// The names of all interfaces, those among them that are no endpoints.
+    pub interfaces: Vec<String>,
 }
 
 /// Why it cannot be found out what this host has.
@@ -139,7 +141,11 @@ fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) 
     } else {
         names::by_entries(&sources.entries, &mut endpoints)
     };
-    Found { endpoints, unmatched }
+    Found {
+        endpoints,
+        unmatched,
+        interfaces: all.iter().map(|nic| nic.name.clone()).collect(),
+    }
 }
 
 /// The host's own names are those of the endpoint that leads out of it, or of the first one that leads anywhere.

@@ -17,22 +17,25 @@ const PORT: u16 = 9;
 /// ```
 ///
 /// # Errors
-/// [`Status::DestinationAddress`] for what is nobody's address; [`Status::SourceAddress`] when there is no way to it
-/// (reference: acm, section 5), and [`Status::NoMemory`] when there are no descriptors left.
+/// [`Status::DestinationType`] for what is no host's address; [`Status::DestinationAddress`] when there is no way to it, and
+/// [`Status::NoMemory`] when there are no descriptors left. (The original tells the system's number: reference: acm,
+/// section 5.)
 pub fn source_for(destination: IpAddr) -> Result<IpAddr, Status> {
     if destination.is_unspecified() || destination.is_multicast() {
-        return Err(Status::DestinationAddress);
+        return Err(Status::DestinationType);
     }
     // A mapped address is told by its own family, as the others of this host are.
     let destination = destination.to_canonical();
     let socket = doorbell_inet::unbound(destination.is_ipv4()).map_err(|_| Status::NoMemory)?;
-    let lost = |_| Status::SourceAddress;
+    let lost = |_| Status::DestinationAddress;
     rustix::net::connect(&socket, &SocketAddr::new(destination, PORT)).map_err(lost)?;
     let own = rustix::net::getsockname(&socket).map_err(lost)?;
-    let own = SocketAddr::try_from(own).map_err(|_| Status::SourceAddress)?.ip();
+    let own = SocketAddr::try_from(own)
+        .map_err(|_| Status::DestinationAddress)?
+        .ip();
     let none = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
     if none.contains(&own) {
-        Err(Status::SourceAddress)
+        Err(Status::DestinationAddress)
     } else {
         Ok(own)
     }
@@ -47,14 +50,14 @@ mod tests {
         for nobody in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
             assert_eq!(
                 source_for(nobody.parse().unwrap()),
-                Err(Status::DestinationAddress),
+                Err(Status::DestinationType),
                 "{nobody}"
             );
         }
         // A class that nobody routes.
         assert_eq!(
             source_for([240, 0, 0, 1].into()).err(),
-            Some(Status::SourceAddress).filter(|_| no_way())
+            Some(Status::DestinationAddress).filter(|_| no_way())
         );
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         assert_eq!(source_for(mapped), Ok([127, 0, 0, 1].into()));

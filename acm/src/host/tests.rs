@@ -146,6 +146,7 @@ fn what_the_file_of_addresses_says_is_taken_and_nothing_else() {
         device: device.to_owned(),
         port: 1,
         pkey,
+        line: 0,
     };
     let entries = vec![
         entry("a", "mlx5_0", Pkey::Default),

@@ -9,7 +9,6 @@
 //! which costs a message. Clients are few, each line has a bound, and all clients together are served a hundred lines a second.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::ServiceError;
 use super::heart::Mail;
-use crate::address::{Address, Name};
+use crate::address::{Address, Name, Zoned};
 use crate::line::Line;
 use crate::serve::Made;
 
@@ -120,8 +119,9 @@ async fn answer(words: &[u8], mail: &mpsc::UnboundedSender<Mail>) -> String {
 }
 
 fn address_of(text: &str) -> Option<Address> {
-    match text.parse::<IpAddr>() {
-        Ok(ip) => Some(ip.into()),
-        Err(_) => Name::new(text).ok().map(Address::Name),
+    // Whichever interface it is on: all of them are looked at.
+    match Zoned::read(text).ok()? {
+        Some(found) => Some(found.ip.into()),
+        None => Name::new(text).ok().map(Address::Name),
     }
 }

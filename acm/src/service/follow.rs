@@ -90,8 +90,8 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
             // Nobody is left who could name anything: the service ends.
             First::Other(Err(_)) => return,
         }
-        let endpoints = host.get_ref().found().endpoints.clone();
-        if post.send(Mail::Host(endpoints)).is_err() {
+        let found = Box::new(host.get_ref().found().clone());
+        if post.send(Mail::Host(found)).is_err() {
             return;
         }
     }
@@ -129,7 +129,7 @@ pub(super) async fn files(
             entries.clone_from(&written.entries);
             differs
         });
-        if post.send(Mail::Written(Box::new(written))).is_err() {
+        if post.send(Mail::Written(Box::new(written), !failed)).is_err() {
             return;
         }
     }

@@ -12,7 +12,7 @@ use super::view::View;
 use super::written::Written;
 use crate::address::Address;
 use crate::ask::Question;
-use crate::endpoint::Endpoint;
+use crate::host::Found;
 use crate::line::{First, race};
 use crate::serve::{Backend, Reply};
 
@@ -21,9 +21,9 @@ pub(super) enum Mail {
     /// A client asks.
     Ask(Question, Reply),
     /// What this host has is not what it was.
-    Host(Vec<Endpoint>),
-    /// Files have changed.
-    Written(Box<Written>),
+    Host(Box<Found>),
+    /// What is written; whether files have surely changed.
+    Written(Box<Written>, bool),
     /// Somebody wants to see it.
     View(oneshot::Sender<String>),
     /// Somebody could not use a path.
@@ -121,8 +121,8 @@ fn until(state: &State, sweep: Instant) -> Instant {
 fn read(state: &mut State, letter: Mail) {
     match letter {
         Mail::Ask(question, reply) => state.ask(question, reply),
-        Mail::Host(endpoints) => state.host(endpoints),
-        Mail::Written(written) => state.configure(*written),
+        Mail::Host(found) => state.host(*found),
+        Mail::Written(written, changed) => state.configure(*written, changed),
         Mail::View(tell) => _ = tell.send(View::of(state).line()),
         Mail::Failed(address) => state.failed(&address),
         Mail::Trouble(what) => state.say(what),

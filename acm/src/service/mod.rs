@@ -14,17 +14,23 @@
 //! | `heart` | waiting, and what is done next |
 //! | `state` | the resolver with everything around it |
 //! | `links` | what the carrier serves, and what goes out |
+//! | `lock` | the file that keeps a second service from starting |
+//! | `misfits` | what is written, and does not fit this host |
 //! | `follow` | hearing of changes of files and of this host |
 //! | `peers` | where other services were heard from |
 //! | `written` | files, and what follows from them |
+//! | `telling` | what is said of it, and to whom |
 //! | `door`, `view` | what is shown of it |
 
 mod door;
 mod follow;
 mod heart;
 mod links;
+mod lock;
+mod misfits;
 mod peers;
 mod state;
+mod telling;
 mod view;
 mod written;
 
@@ -39,13 +45,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, LocalSet, spawn_local};
 
 use crate::carrier::{CarrierError, Key};
-use crate::config::ServerMode;
-use crate::host::{HostError, HostWatch, Sources};
+use crate::config::{Logging, ServerMode, Warnings};
+use crate::host::{HostError, HostWatch, Sources, look};
 use crate::line::{First, race};
 use crate::serve::{self, Made, Places, ServeError, Served, Server, Tcp};
 use follow::Files;
 use heart::{Slot, beat};
+use lock::Lock;
 use state::State;
+use telling::Telling;
 use written::Written;
 
 /// What a service is told by whoever starts it, beside its files.
@@ -104,7 +112,37 @@ pub enum ServiceError {
     /// The runtime below it.
     #[error("the system lets nothing be waited for ({0}); check `ulimit -n`")]
     Runtime(#[source] io::Error),
+    /// Another service has the lock file.
+    #[error(
+        "another service has the lock file `{}`{}: stop it first, or name another lock_file in ibacm_opts.cfg",
+        path.display(), by(*holder)
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// The process that is written in it.
+        holder: Option<u32>,
+    },
+    /// The lock file cannot be had.
+    #[error(
+        "could not take the lock file `{}`: {source}; check that its folder is there and that this user may write to it, or \
+         name another lock_file in ibacm_opts.cfg",
+        path.display()
+    )]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
+
+fn by(holder: Option<u32>) -> String {
+    holder.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+/// Whoever hears what the service says of itself, line by line.
+pub type Tell = Box<dyn Fn(&str) + Send>;
 
 /// A service that has its sockets, and is not running yet.
 pub struct Service {
@@ -113,6 +151,9 @@ pub struct Service {
     door: std::os::unix::net::UnixListener,
     made: Made,
     written: Written,
+    warnings: Vec<String>,
+    lock: Option<Lock>,
+    tell: Tell,
 }
 
 impl Service {
@@ -123,6 +164,10 @@ impl Service {
     /// [`ServiceError`]. What was made by then is removed again.
     pub fn open(settings: Settings, given: Vec<OwnedFd>) -> Result<Self, ServiceError> {
         let written = Written::read(&settings.folder).with_interfaces(&settings.interfaces);
+        let lock = written.options.lock_file.as_deref().map(Lock::take).transpose()?;
+        let found = look(&Sources::of_system(written.entries.clone()))?;
+        let misfits = misfits::misfits(&written, &found);
+        let warnings = lines(&[&written.warnings, &misfits]);
         let server = Server::open(&doors(&settings, &written), given)?;
         let mut made = Made::default();
         let door = door::open(&settings.watch, &mut made)?;
@@ -132,6 +177,9 @@ impl Service {
             door,
             made,
             written,
+            warnings,
+            lock,
+            tell: Box::new(|_| {}),
         })
     }
 
@@ -147,9 +195,24 @@ impl Service {
         self.server.tcp_address()
     }
 
-    /// What of the configuration could not be used as it stands.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.written.warnings.iter().map(ToString::to_string)
+    /// What of the configuration could not be used as it stands, or does not fit this host. What is loaded by it is looked
+    /// at when the service runs.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.warnings.iter().map(String::as_str)
+    }
+
+    /// Where `log_file` says that lines are to be written; none where it says nothing.
+    #[must_use]
+    pub fn log_file(&self) -> Option<&Logging> {
+        self.written.options.log_file.as_ref()
+    }
+
+    /// While it runs, `tell` hears what the service says of itself: warnings that are new since [`Service::warnings`], all of
+    /// them again when the files have changed, and what `log_level` asks for besides. It must not wait for the service.
+    #[must_use]
+    pub fn telling(mut self, tell: Tell) -> Self {
+        self.tell = tell;
+        self
     }
 
     /// Runs until `stop` says so, or its sender is gone, in a runtime of its own; then what it made is removed.
@@ -169,16 +232,20 @@ impl Service {
             door,
             made,
             written: _,
+            warnings,
+            lock,
+            tell,
         } = self;
         let (post, mail) = mpsc::unbounded_channel();
         let files = Files::new(settings.folder, settings.interfaces);
         // First the watch: what changes after the files are read is heard.
         let (watching, written) = files.watched();
         let host = HostWatch::new(Sources::of_system(written.entries.clone()))?;
-        let endpoints = host.found().endpoints.clone();
+        let found = host.found().clone();
         let (renamed, renames) = watch::channel(written.entries.clone());
         let key = settings.key.as_ref().map(Key::of_job);
-        let state = State::new(written, key, endpoints, server.served())?;
+        let telling = Telling::new(tell, warnings);
+        let state = State::new(written, key, found, server.served(), telling)?;
         spawn_local(follow::host(host, renames, post.clone()));
         spawn_local(follow::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
@@ -186,7 +253,7 @@ impl Service {
         let mut serving = spawn_local(server.run(Slot(post), stop.clone()));
         let mut beating = Box::pin(beat(state, mail, stop));
         // Both end when they are told to. Where one ends by itself the other is of no use.
-        match race(&mut beating, &mut serving).await {
+        let ended = match race(&mut beating, &mut serving).await {
             First::One(Ok(())) => {
                 drop(made);
                 served(serving.await)
@@ -199,8 +266,24 @@ impl Service {
                 Ok(()) => beating.await,
                 error => error,
             },
-        }
+        };
+        // Whoever waits for it finds nothing else of this one.
+        drop(lock);
+        ended
     }
+}
+
+/// Warnings as lines, and how many more there were.
+fn lines(all: &[&Warnings]) -> Vec<String> {
+    let each = all.iter().flat_map(|warnings| warnings.iter());
+    let mut lines: Vec<String> = each.map(ToString::to_string).collect();
+    let more: u64 = all.iter().map(|warnings| warnings.more()).sum();
+    if more > 0 {
+        lines.push(format!(
+            "and {more} more warnings; mend the first ones, and look again"
+        ));
+    }
+    lines
 }
 
 fn served(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServiceError> {

@@ -11,14 +11,16 @@ use doorbell_fabric::time::Time;
 
 use super::ServiceError;
 use super::links::{self, Again};
+use super::misfits::misfits;
 use super::peers::Peers;
+use super::telling::Telling;
 use super::written::Written;
-use crate::address::{Address, Gid};
+use crate::address::{Address, Gid, is_of_a_link};
 use crate::ask::{Answer, Found, Question};
 use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
-use crate::config::{Options, Preload};
-use crate::endpoint::{Endpoint, Link};
-use crate::host::source_for;
+use crate::config::{Options, Preload, Warnings};
+use crate::endpoint::Link;
+use crate::host::{Found as Host, source_for};
 use crate::resolver::{Act, EndpointId, ProbeId, Resolver, Sender, Ticket};
 use crate::sa::Administration;
 use crate::serve::{Reply, Served};
@@ -26,6 +28,9 @@ use crate::status::Status;
 
 /// Endpoints by which a name is asked for, at most.
 const ENDPOINTS: usize = 16;
+/// Levels of `log_level` beyond that of what goes wrong: changes, and each question.
+const CHANGES: u8 = 1;
+const QUESTIONS: u8 = 2;
 /// Turns of the carrier before clients are heard again.
 const TURNS: usize = 16;
 
@@ -33,6 +38,8 @@ const TURNS: usize = 16;
 struct Asked {
     question: Question,
     chosen: Option<IpAddr>,
+    /// Why nothing could be chosen.
+    unchosen: Option<Status>,
     waiter: Waiter,
 }
 
@@ -92,7 +99,11 @@ pub(super) struct State {
     key: Option<Key>,
     pub(super) resolver: Resolver,
     preload: Preload,
-    endpoints: Vec<Endpoint>,
+    /// What this host has.
+    here: Host,
+    /// What of the configuration does not fit it.
+    misfits: Warnings,
+    telling: Telling,
     pub(super) carrier: UdpCarrierSlot,
     pub(super) peers: Peers,
     asked: HashMap<Ticket, Asked>,
@@ -135,8 +146,9 @@ impl State {
     pub(super) fn new(
         written: Written,
         key: Option<Key>,
-        endpoints: Vec<Endpoint>,
+        here: Host,
         served: Arc<Served>,
+        telling: Telling,
     ) -> Result<Self, ServiceError> {
         let clock = Clock::system();
         let mut state = Self {
@@ -147,7 +159,9 @@ impl State {
             written,
             key,
             preload: Preload::default(),
-            endpoints: Vec::new(),
+            here: Host::default(),
+            misfits: Warnings::default(),
+            telling,
             peers: Peers::default(),
             asked: HashMap::new(),
             tickets: 0,
@@ -158,8 +172,9 @@ impl State {
             trouble: None,
             served,
         };
-        state.host(endpoints);
+        state.host_is(here);
         state.load();
+        state.warn(false);
         Ok(state)
     }
 
@@ -187,8 +202,28 @@ impl State {
         self.trouble.as_deref()
     }
 
+    /// All that is to be mended in files and on the command line.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        super::lines(&[&self.written.warnings, &self.misfits])
+    }
+
+    fn warn(&mut self, again: bool) {
+        let warnings = self.warnings();
+        self.telling.warn(warnings, again);
+    }
+
+    /// Says what `log_level` asks for.
+    fn log(&self, level: u8, line: impl FnOnce() -> String) {
+        if level <= self.written.options.log_level {
+            self.telling.say(&line());
+        }
+    }
+
     /// Something went wrong, and is shown.
     pub(super) fn say(&mut self, what: String) {
+        if self.trouble.as_ref() != Some(&what) {
+            self.telling.say(&what);
+        }
         self.trouble = Some(what);
     }
 
@@ -218,9 +253,11 @@ impl State {
                 source: None,
                 destination,
                 ..
-            } => destination.ip().and_then(|ip| source_for(ip).ok()),
+            } => destination.ip().map(|ip| self.source_for(ip)),
             _ => None,
         };
+        let unchosen = chosen.and_then(Result::err);
+        let chosen = chosen.and_then(Result::ok);
         match self.by_all_endpoints(&question) {
             Some(questions) if questions.is_empty() => reply.send(&Err(Status::NotConnected)),
             Some(questions) => {
@@ -232,6 +269,7 @@ impl State {
                     self.take(Asked {
                         question,
                         chosen: None,
+                        unchosen: None,
                         waiter: Waiter::Several(Rc::clone(&party)),
                     });
                 }
@@ -239,10 +277,34 @@ impl State {
             None => self.take(Asked {
                 question,
                 chosen,
+                unchosen,
                 waiter: Waiter::One(reply),
             }),
         }
         self.act();
+    }
+
+    /// The source for a destination that came without one. An address of a link says nothing of the link: where several could
+    /// be meant, somebody has to say which.
+    fn source_for(&self, destination: IpAddr) -> Result<IpAddr, Status> {
+        if !is_of_a_link(destination) {
+            return source_for(destination);
+        }
+        if self.resolver.owner(&destination.into()).is_some() {
+            return Ok(destination);
+        }
+        let endpoints = self.resolver.endpoints();
+        let served =
+            endpoints.filter(|(id, end)| end.link != Link::Loopback && !self.unserved.contains_key(id));
+        let mut sources = served.filter_map(|(_, end)| {
+            let mut own = end.addresses.iter().filter_map(Address::ip);
+            own.find(|ip| is_of_a_link(*ip))
+        });
+        match (sources.next(), sources.next()) {
+            (Some(source), None) => Ok(source),
+            (Some(_), Some(_)) => Err(Status::SourceAddress),
+            (None, _) => Err(Status::NotConnected),
+        }
     }
 
     /// The same question with each source that it could have, where it has none and no route says which it is. The original
@@ -306,17 +368,27 @@ impl State {
     }
 
     /// What this host has now.
-    pub(super) fn host(&mut self, endpoints: Vec<Endpoint>) {
-        self.endpoints.clone_from(&endpoints);
+    pub(super) fn host(&mut self, here: Host) {
+        self.host_is(here);
+        self.warn(false);
+        self.log(CHANGES, || {
+            let devices = self.here.endpoints.iter().map(|end| end.device.as_str());
+            format!("this host has now: {}", devices.collect::<Vec<_>>().join(" "))
+        });
+    }
+
+    fn host_is(&mut self, here: Host) {
+        self.misfits = misfits(&self.written, &here);
         let now = self.now();
-        self.resolver.host(now, endpoints);
+        self.resolver.host(now, here.endpoints.clone());
+        self.here = here;
         self.serve_endpoints();
         self.act();
     }
 
     /// The files of what is known before anybody asks.
     pub(super) fn load(&mut self) {
-        let (preload, table) = self.written.preload(&self.endpoints);
+        let (preload, table) = self.written.preload(&self.here.endpoints);
         self.preload = preload;
         let now = self.now();
         self.resolver.preload(now, table);
@@ -325,7 +397,7 @@ impl State {
 
     /// The configuration has changed. Where it concerns the resolver, a new one takes its place, and is asked again what is
     /// open; what the old one knew is resolved anew. Where the system has nothing for a new carrier, all stays as it was.
-    pub(super) fn configure(&mut self, mut written: Written) {
+    pub(super) fn configure(&mut self, mut written: Written, changed: bool) {
         let same = self.written.options == written.options;
         written.warn_of_lasting(&self.began);
         if !same {
@@ -341,9 +413,14 @@ impl State {
             self.probes.clear();
             self.groups.clear();
             self.peers = Peers::default();
-            self.host(self.endpoints.clone());
+            self.host_is(self.here.clone());
         }
+        self.misfits = misfits(&self.written, &self.here);
         self.load();
+        self.warn(changed);
+        if changed {
+            self.log(CHANGES, || "the configuration was read again".to_owned());
+        }
         if !same {
             let open: Vec<Asked> = std::mem::take(&mut self.asked).into_values().collect();
             open.into_iter().for_each(|asked| self.take(asked));
@@ -437,11 +514,34 @@ impl State {
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) {
         if let Some(asked) = self.asked.remove(&ticket) {
+            let unchosen = asked.unchosen.filter(|_| *answer == Err(Status::SourceAddress));
+            let answer = &unchosen.map_or_else(|| answer.clone(), Err);
+            self.log(QUESTIONS, || told(&asked.question, answer));
             let source = match asked.question {
                 Question::Resolve { source, .. } => source,
                 _ => None,
             };
             asked.waiter.tell(answer, source);
         }
+    }
+}
+
+/// A question and what became of it, as a line.
+fn told(question: &Question, answer: &Answer) -> String {
+    let what = match question {
+        Question::Resolve {
+            source, destination, ..
+        } => match source {
+            Some(source) => format!("{destination} from {source}"),
+            None => destination.to_string(),
+        },
+        Question::Path { path, .. } if path.dgid.is_none() => format!("LID {}", path.dlid),
+        Question::Path { path, .. } => path.dgid.to_string(),
+        Question::Counters(_) => "counters".to_owned(),
+        Question::Endpoint { port, index } => format!("endpoint {index} of port {port}"),
+    };
+    match answer {
+        Ok(_) => format!("asked for {what}: told"),
+        Err(status) => format!("asked for {what}: {status}"),
     }
 }

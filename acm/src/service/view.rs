@@ -84,7 +84,10 @@ impl View {
         let more_known = known.len().saturating_sub(SHOWN);
         known.truncate(SHOWN);
         let now = state.now();
-        let events: Vec<&Event> = resolver.history().collect();
+        let events: Vec<&Event> = resolver
+            .history()
+            .filter(|event| concerns(state, &event.what))
+            .collect();
         let first = events.len().saturating_sub(EVENTS);
         Self {
             schema: "doorbell.acm-watch/1",
@@ -104,7 +107,7 @@ impl View {
             clients_now: state.served().present(),
             carrier: carried(state),
             trouble: state.trouble().map(str::to_owned),
-            warnings: state.written().warnings.iter().map(ToString::to_string).collect(),
+            warnings: state.warnings(),
             events: events[first..]
                 .iter()
                 .map(|event| EventView {
@@ -239,6 +242,19 @@ fn carried(state: &State) -> BTreeMap<String, u64> {
         dropped.map(|(reason, count)| (format!("dropped_{}", format!("{reason:?}").to_lowercase()), count)),
     );
     all
+}
+
+/// Whether an event is one of those that are shown: what an endpoint says that is not to be served nobody hears, and nobody
+/// wanted it in a group.
+fn concerns(state: &State, what: &What) -> bool {
+    match what {
+        What::Announced(id, _) | What::NotJoined(id, _) => state.resolver().endpoint(*id).is_none_or(|own| {
+            let options = &state.written().options;
+            let is_loopback = own.link == crate::endpoint::Link::Loopback;
+            options.doorbell_interfaces.has(&own.device, is_loopback)
+        }),
+        _ => true,
+    }
 }
 
 fn told(what: &What) -> String {

@@ -17,6 +17,10 @@ pub(super) struct Written {
     pub(super) options: Options,
     pub(super) entries: Vec<AddressEntry>,
     pub(super) warnings: Warnings,
+    /// Where the files are.
+    pub(super) folder: PathBuf,
+    /// The interfaces are those of the command line.
+    pub(super) is_by_flag: bool,
 }
 
 impl Written {
@@ -45,6 +49,8 @@ impl Written {
             options,
             entries,
             warnings,
+            folder: folder.to_owned(),
+            is_by_flag: false,
         }
     }
 
@@ -64,6 +70,7 @@ impl Written {
     pub(super) fn with_interfaces(mut self, more: &[String]) -> Self {
         if !more.is_empty() {
             self.options.doorbell_interfaces = Interfaces::Named(more.to_vec());
+            self.is_by_flag = true;
         }
         self
     }
@@ -74,6 +81,8 @@ impl Written {
         let lasting = [
             ("server_mode", own.server_mode != began.server_mode),
             ("server_port", own.server_port != began.server_port),
+            ("log_file", own.log_file != began.log_file),
+            ("lock_file", own.lock_file != began.lock_file),
             (
                 "acme_plus_kernel_only",
                 own.acme_plus_kernel_only != began.acme_plus_kernel_only,

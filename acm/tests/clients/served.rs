@@ -65,7 +65,8 @@ fn every_status_is_told_as_one_sentence_with_what_to_do() {
     let running = Running::start(&settings(folder.path()), at_once);
     let mut client = running.client();
     for status in Status::ALL {
-        let error = client.resolve(None, v4(200 + status.code()), false).unwrap_err();
+        let asked = client.resolve(Some(v4(1)), v4(200 + status.code()), false);
+        let error = asked.unwrap_err();
         assert_eq!(error.status(), Some(status));
         let text = error.to_string();
         assert!(

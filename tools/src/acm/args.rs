@@ -19,7 +19,7 @@ no service is there.\n\n"
 macro_rules! services {
     () => {
         "\
-A service is a Unix socket (a path that begins with `/`), or a host by its name or address, with `:PORT` where that is another \
+A service is a Unix socket (a path with a `/` in it, or the name of a socket in this folder), or a host by its name or address, with `:PORT` where that is another \
 one than the service has written down. Without --service, it is the socket that `doorbell acm serve` opens by default.\n\n"
     };
 }
@@ -55,13 +55,14 @@ pub(crate) enum AcmCommand {
 Clients of rdma-core (librdmacm, `ib_acme`) find it where they look for ibacm: /run/ibacm-unix.sock. Without configuration, this \
 host's own addresses are its endpoints, and nothing beyond loopback is asked or answered; --nic, or `doorbell_interfaces` in \
 the configuration, names the interfaces by which other services are asked, by multicast. It reads ibacm_opts.cfg and \
-ibacm_addr.cfg of --config, and takes up changes of files, interfaces and addresses while it runs. It runs until it is \
-interrupted, and removes what it made.\n\n", exits!(), "\
+ibacm_addr.cfg of --config, and takes up changes of files, interfaces and addresses while it runs. Warnings go to the \
+standard error, or to where `log_file` in the configuration says. It runs until it is interrupted, and removes what it made.\n\n", exits!(), "\
 Examples:\n  doorbell acm serve\n  doorbell acm serve --socket /tmp/acm.sock --nic eth0\n  \
 doorbell acm serve --socket /tmp/acm.sock --tcp 0 --seconds 60\n  \
 doorbell acm serve --nic eth0 --nic eth1 --key-file job.key --config /etc/rdma"))]
 pub(crate) struct ServeArgs {
-    /// The Unix socket; its companions (`PATH.watch`, and with --tcp `PATH.port`) are beside it
+    /// The Unix socket; its companions are beside it: `PATH.watch` for `watch`, `PATH.alias`, the link that librdmacm would ask
+    /// by, and with --tcp `PATH.port` with its link `PATH.port.alias`
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Also serve TCP, on loopback alone; with 0, on a port that the system chooses
@@ -70,11 +71,11 @@ pub(crate) struct ServeArgs {
     /// With --tcp: on all addresses of this host, for whoever reaches it
     #[arg(long, requires = "tcp")]
     pub(crate) open: bool,
-    /// The folder of ibacm_opts.cfg and ibacm_addr.cfg
-    #[arg(long, value_name = "DIR", default_value = doorbell_acm::config::FOLDER)]
-    pub(crate) config: PathBuf,
+    /// The folder of ibacm_opts.cfg and ibacm_addr.cfg; /etc/rdma when none is named
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config: Option<PathBuf>,
     /// An interface (`eth0`) by which other services are asked and answered; again for each further one
-    #[arg(long = "nic", value_name = "NIC")]
+    #[arg(long = "nic", value_name = "NIC", value_parser = interface)]
     pub(crate) nics: Vec<String>,
     /// The key that all services of the job have: what is not authenticated by it is not believed
     #[arg(long, value_name = "FILE")]
@@ -85,6 +86,14 @@ pub(crate) struct ServeArgs {
     /// Say where it listens as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The name of an interface, which need not be there yet.
+fn interface(text: &str) -> Result<String, String> {
+    let checked = doorbell_acm::config::interface_name(text);
+    checked
+        .map(|()| text.to_owned())
+        .map_err(|why| format!("{why}; `ip -br link` lists those that there are"))
 }
 
 /// What kind of address is written.
@@ -109,7 +118,7 @@ Examples:\n  doorbell acm resolve 10.0.0.2 node3\n  doorbell acm resolve 'node[1
 doorbell acm resolve 10.0.0.2 --source 10.0.0.1 --verify --service /tmp/acm.sock\n  \
 doorbell acm resolve node3 --json | jq '.paths[0].path.mtu'"))]
 pub(crate) struct ResolveArgs {
-    /// Names and addresses; `[A-B]` stands for all numbers from A to B
+    /// Names and addresses; `[A-B]` stands for all numbers from A to B, and `fe80::1%eth0` is on the link of eth0
     #[arg(value_name = "DESTINATION", required = true)]
     pub(crate) destinations: Vec<String>,
     /// An address of this host that the paths begin at; the service chooses one otherwise
@@ -203,6 +212,9 @@ pub(crate) struct WatchArgs {
     /// As JSON, a line for each state
     #[arg(long)]
     pub(crate) json: bool,
+    /// How long the service may take for a state, in seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: f64,
 }
 
 /// Ask for known paths from many clients, and time the answers

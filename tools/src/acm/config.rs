@@ -25,6 +25,12 @@ pub(super) fn config(args: &ConfigArgs) -> Result<ExitCode, ToolError> {
         }
         return Ok(Exit::Done.into());
     };
+    if !folder.is_dir() {
+        return Err(ToolError::Usage(format!(
+            "there is no folder `{}` to write to; make it (`mkdir -p`), or name another one",
+            folder.display()
+        )));
+    }
     for (name, _) in files {
         let file = folder.join(name);
         if !args.force && file.symlink_metadata().is_ok() {

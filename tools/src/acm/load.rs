@@ -63,7 +63,9 @@ struct Seen {
 
 /// `doorbell acm load`.
 pub(super) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
-    let destinations: Rc<[Address]> = written::all(&args.destinations, Format::Any)?.into();
+    let destinations = written::all(&args.destinations, Format::Any)?.into_iter();
+    let ways = destinations.map(|to| Ok((to.source()?, to.address)));
+    let ways: Rc<[Way]> = ways.collect::<Result<Vec<Way>, ToolError>>()?.into();
     let service = service(args.service.as_deref())?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ToolError::System {
@@ -73,7 +75,7 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     let process = process_of(&service);
     let report = LocalSet::new().block_on(&runtime, async {
         let askers = connect(&service, args.clients).await?;
-        warm(&askers[0], &destinations).await?;
+        warm(&askers[0], &ways).await?;
         let before = process.and_then(resident);
         let seen = Rc::new(RefCell::new(Seen {
             times: Histogram::new_with_bounds(1, LONGEST, 3)
@@ -91,7 +93,7 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
                 // Spread over the time between two questions of one client.
                 let first = begun + each.mul_f64(nth as f64 / f64::from(args.clients));
                 let pace = Pace { first, each, until };
-                tokio::task::spawn_local(ask(asker, nth, pace, Rc::clone(&destinations), Rc::clone(&seen)))
+                tokio::task::spawn_local(ask(asker, nth, pace, Rc::clone(&ways), Rc::clone(&seen)))
             })
             .collect();
         for client in clients {
@@ -110,6 +112,9 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
     Ok(if good { Exit::Done } else { Exit::Verdict }.into())
 }
 
+/// Where a path is to begin, if that is said, and where it is to end.
+type Way = (Option<Address>, Address);
+
 /// When a client asks.
 #[derive(Clone, Copy)]
 struct Pace {
@@ -127,21 +132,21 @@ async fn connect(service: &Service, clients: u32) -> Result<Vec<Asker>, ToolErro
 }
 
 /// So that all of them are known.
-async fn warm(asker: &Asker, destinations: &[Address]) -> Result<(), ClientError> {
-    for destination in destinations {
-        asker.resolve(None, destination.clone(), false).await?;
+async fn warm(asker: &Asker, ways: &[Way]) -> Result<(), ClientError> {
+    for (source, destination) in ways {
+        asker.resolve(source.clone(), destination.clone(), false).await?;
     }
     Ok(())
 }
 
 /// One client: asks when it is time, whatever became of the question before, and never faster.
-async fn ask(asker: Asker, nth: usize, pace: Pace, destinations: Rc<[Address]>, seen: Rc<RefCell<Seen>>) {
+async fn ask(asker: Asker, nth: usize, pace: Pace, ways: Rc<[Way]>, seen: Rc<RefCell<Seen>>) {
     let mut due = pace.first;
     let mut turn = nth;
     while due < pace.until {
         sleep_until(due).await;
-        let destination = destinations[turn % destinations.len()].clone();
-        let answer = asker.resolve(None, destination, false).await;
+        let (source, destination) = ways[turn % ways.len()].clone();
+        let answer = asker.resolve(source, destination, false).await;
         let took = u64::try_from(due.elapsed().as_nanos()).unwrap_or(LONGEST);
         let mut seen = seen.borrow_mut();
         match answer {

@@ -7,6 +7,7 @@
 //! | `resolve`, `perf`, `endpoints` | its clients |
 //! | `config` | its configuration, for this host |
 //! | `watch` | what it knows and does |
+//! | `log` | where the service's lines go |
 //! | `load` | many clients, timed |
 //! | `written` | addresses as people write them |
 
@@ -14,6 +15,7 @@ pub(crate) mod args;
 mod config;
 mod endpoints;
 mod load;
+mod log;
 mod perf;
 mod resolve;
 mod serve;

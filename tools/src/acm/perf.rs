@@ -9,7 +9,7 @@ use doorbell_acm::status::Status;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use super::args::{Format, PerfArgs};
+use super::args::PerfArgs;
 use super::{client, json, service, written};
 use crate::error::ToolError;
 use crate::out;
@@ -56,7 +56,7 @@ pub(super) fn perf(args: &PerfArgs) -> Result<ExitCode, ToolError> {
     let mut client = client(args.service.as_deref())?;
     let rows = match args.source.as_deref() {
         Some(word) => {
-            let address = written::address(word, Format::Any)?;
+            let address = written::own(word)?;
             let counters = client.counters(Whose::Owner(address.clone()))?;
             vec![Row::new(address.to_string(), counters)]
         }

@@ -13,7 +13,8 @@ use doorbell_bench::report::printable;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
-use super::args::{Format, ResolveArgs};
+use super::args::ResolveArgs;
+use super::written::Place;
 use super::{json, service, written};
 use crate::error::ToolError;
 use crate::out;
@@ -95,12 +96,14 @@ impl From<&Path> for Shown {
 
 /// `doorbell acm resolve`.
 pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
-    let source = args
-        .source
-        .as_deref()
-        .map(|word| written::address(word, Format::Any));
-    let source = source.transpose()?;
+    let source = args.source.as_deref().map(written::own).transpose()?;
     let destinations = written::all(&args.destinations, args.format)?;
+    let sources = destinations.iter().map(|to| match &source {
+        Some(source) => Ok(Some(source.clone())),
+        None => to.source(),
+    });
+    let sources: Vec<Option<Address>> = sources.collect::<Result<_, _>>()?;
+    let ways = || destinations.iter().zip(&sources);
     let service = service(args.service.as_deref())?;
     let limit = Duration::from_secs_f64(args.timeout);
     let mut rows = Vec::new();
@@ -108,17 +111,16 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<ExitCode, ToolError> {
         if turn > 0 && out::is_closed() {
             break;
         }
-        let question = |destination: &Address| Question::Resolve {
+        let question = |(to, source): (&Place, &Option<Address>)| Question::Resolve {
             source: source.clone(),
-            destination: destination.clone(),
+            destination: to.address.clone(),
             no_delay: args.cached,
         };
-        let found = ask_all(&service, destinations.iter().map(question).collect(), limit)?;
+        let found = ask_all(&service, ways().map(question).collect(), limit)?;
         let mut paths = Vec::new();
-        rows = destinations
-            .iter()
+        rows = ways()
             .zip(found)
-            .map(|(to, found)| row(to, source.as_ref(), found, &mut paths))
+            .map(|((to, source), found)| row(to, source.as_ref(), found, &mut paths))
             .collect();
         if args.verify {
             verify(&service, &mut rows, paths, limit)?;
@@ -151,7 +153,7 @@ fn exit(rows: &[Row]) -> Exit {
 }
 
 fn row(
-    destination: &Address,
+    destination: &Place,
     source: Option<&Address>,
     found: Result<Told, ClientError>,
     paths: &mut Vec<Option<Path>>,

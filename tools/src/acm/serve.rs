@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::watch;
 
 use super::args::ServeArgs;
+use super::log::Log;
 use crate::error::ToolError;
 use crate::out;
 
@@ -35,18 +36,23 @@ struct Ready {
     tcp: Option<String>,
     /// Whether what other services say has to be authenticated.
     authenticated: bool,
+    /// What of the configuration could not be used, or does not fit this host.
+    warnings: Vec<String>,
 }
 
 /// `doorbell acm serve`.
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
     let mut settings = Settings::at(places(args.socket.as_deref()));
-    settings.folder.clone_from(&args.config);
+    if let Some(folder) = &args.config {
+        is_folder(folder)?;
+        settings.folder.clone_from(folder);
+    }
     settings.interfaces.clone_from(&args.nics);
     settings.tcp = args.tcp.map(|port| Tcp {
         port,
         open: args.open,
     });
-    settings.key = key(args)?;
+    settings.key = key(args, &settings.folder)?;
     let variable = |name| std::env::var(name).ok();
     let given = inherited(
         variable("LISTEN_FDS").as_deref(),
@@ -62,8 +68,10 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
         })?;
     }
     let service = Service::open(settings.clone(), given.map_err(acm)?).map_err(acm)?;
-    for warning in service.warnings() {
-        out::say(&format!("doorbell: {warning}"));
+    let log = Log::of(service.log_file());
+    let warnings: Vec<String> = service.warnings().map(str::to_owned).collect();
+    for warning in &warnings {
+        log.say(warning);
     }
     let ready = Ready {
         schema: "doorbell.acm-serve/1",
@@ -73,6 +81,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
         watch: settings.watch.clone(),
         tcp: service.tcp_address().map(|address| address.to_string()),
         authenticated: settings.key.is_some(),
+        warnings,
     };
     out::print(&begins(&ready, args.json))?;
     let (stop, stopped) = watch::channel(false);
@@ -87,6 +96,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
             source,
         })?;
     tell_system();
+    let service = service.telling(Box::new(move |line| log.say(line)));
     let ended = service.run(stopped).map_err(acm);
     // It sees that nobody is left who could be stopped.
     let _ = waiting.join();
@@ -125,6 +135,19 @@ fn tell_system() {
     }
 }
 
+/// A folder that was named is there: a name that was mistyped is no configuration without files.
+fn is_folder(folder: &Path) -> Result<(), ToolError> {
+    let why = match std::fs::metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "it is no folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(ToolError::Usage(format!(
+        "`--config {}` is no folder of a configuration ({why}); make it, or leave out --config for /etc/rdma",
+        folder.display()
+    )))
+}
+
 /// A service at a path of its own has all its files beside it.
 fn places(socket: Option<&Path>) -> Places {
     let Some(socket) = socket else {
@@ -144,8 +167,8 @@ fn places(socket: Option<&Path>) -> Places {
 }
 
 /// The job's key: of the command line, else of the configuration.
-fn key(args: &ServeArgs) -> Result<Option<[u8; 32]>, ToolError> {
-    let file = args.config.join(OPTIONS_FILE);
+fn key(args: &ServeArgs, folder: &Path) -> Result<Option<[u8; 32]>, ToolError> {
+    let file = folder.join(OPTIONS_FILE);
     let configured = || {
         let text = read_file(&file).ok().flatten()?;
         let options: Options = read_options(&text, &file, &mut Warnings::default());

@@ -5,14 +5,16 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use doorbell_acm::serve::SOCKET_MAX;
 use doorbell_acm::service::Settings;
 use doorbell_bench::report::printable;
 use doorbell_fabric::error::Exit;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::Value;
 
-use super::SOON;
 use super::args::WatchArgs;
 use crate::error::ToolError;
 use crate::out;
@@ -27,8 +29,13 @@ const ROWS: usize = 40;
 /// `doorbell acm watch`.
 pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ToolError> {
     let socket = socket(args.socket.as_deref());
-    let stream = connect(&socket)?;
-    let mut lines = BufReader::new(stream);
+    let limit = Duration::from_secs_f64(args.timeout);
+    let stream = connect(&socket, limit)?;
+    let mut lines = BufReader::new(Timed {
+        stream,
+        limit,
+        until: Instant::now() + limit,
+    });
     let clear = !args.once && !args.json && io::stdout().is_terminal();
     loop {
         let line = state(&mut lines, &socket)?;
@@ -61,13 +68,63 @@ fn socket(named: Option<&Path>) -> PathBuf {
     name.into()
 }
 
-fn connect(socket: &Path) -> Result<UnixStream, ToolError> {
-    let connected = UnixStream::connect(socket).and_then(|stream| {
-        stream.set_read_timeout(Some(SOON))?;
-        stream.set_write_timeout(Some(SOON))?;
-        Ok(stream)
-    });
-    connected.map_err(|source| {
+/// A connection that is read from until a time.
+struct Timed {
+    stream: UnixStream,
+    limit: Duration,
+    until: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(Some(left))
+    }
+
+    /// Asks for a state; what it says then has its time from now on.
+    fn ask(&mut self) -> io::Result<()> {
+        self.until = Instant::now() + self.limit;
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write_all(b"state\n")
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+/// A service whose queue is full lets a client wait: its limit is that of sending (unix(7)).
+fn open(socket: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let stream = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    set_socket_timeout(&stream, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&stream, &address)?;
+    Ok(stream.into())
+}
+
+fn connect(socket: &Path, limit: Duration) -> Result<UnixStream, ToolError> {
+    open(socket, limit).map_err(|source| {
+        if source.kind() == io::ErrorKind::WouldBlock {
+            return late(socket, limit);
+        }
+        let length = socket.as_os_str().len();
+        if length > SOCKET_MAX {
+            return ToolError::Usage(format!(
+                "`{}` has {length} bytes, and the name of a Unix socket has at most {SOCKET_MAX}: name another one",
+                socket.display()
+            ));
+        }
         ToolError::AcmWatch(format!(
             "no service shows itself at {}: {source}; start one with `doorbell acm serve`, or name its socket with --socket",
             socket.display()
@@ -75,13 +132,24 @@ fn connect(socket: &Path) -> Result<UnixStream, ToolError> {
     })
 }
 
-fn state(lines: &mut BufReader<UnixStream>, socket: &Path) -> Result<String, ToolError> {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+fn late(socket: &Path, limit: Duration) -> ToolError {
+    ToolError::Stopped(format!(
+        "the service at {} did not answer within {:.1} s: look at its output, or allow it more time (--timeout)",
+        socket.display(),
+        limit.as_secs_f64()
+    ))
+}
+
+fn state(lines: &mut BufReader<Timed>, socket: &Path) -> Result<String, ToolError> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
     let mut line = String::new();
-    let asked = lines.get_mut().write_all(b"state\n");
+    let asked = lines.get_mut().ask();
     let read = asked.and_then(|()| lines.by_ref().take(LONGEST).read_line(&mut line));
     match read {
         Ok(1..) if line.ends_with('\n') => Ok(line),
+        Err(error) if matches!(error.kind(), TimedOut | WouldBlock) => {
+            Err(late(socket, lines.get_ref().limit))
+        }
         Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
             Err(ToolError::AcmWatch(format!(
                 "the service at {} does not answer: {error}; look at its output",

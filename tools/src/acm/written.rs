@@ -1,8 +1,10 @@
-//! Addresses as people write them: `10.0.0.1`, `fe80::1`, `node3`, `node[1-16]`, `10.0.0.[1-3,7]`.
+//! Addresses as people write them: `10.0.0.1`, `fe80::1`, `fe80::1%eth0`, `node3`, `node[1-16]`, `10.0.0.[1-3,7]`.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use doorbell_acm::address::{Address, Name};
+use doorbell_acm::address::{Address, Name, Zoned, is_of_a_link};
+use doorbell_inet::{Nic, nics};
 
 use super::args::Format;
 use crate::error::ToolError;
@@ -10,46 +12,131 @@ use crate::error::ToolError;
 /// Addresses that one word may stand for, at most.
 const MOST: usize = 65_536;
 
+/// An address, and the interface that was written behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: Address,
+    zone: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        self.zone.as_ref().map_or(Ok(()), |zone| write!(f, "%{zone}"))
+    }
+}
+
+impl From<Address> for Place {
+    fn from(address: Address) -> Self {
+        Self { address, zone: None }
+    }
+}
+
+impl Place {
+    /// The source that a path to here has: where an interface is written behind it, this host's own address of that link. No
+    /// question to a service has a place for the interface itself.
+    ///
+    /// # Errors
+    /// When there is no such interface, or it has no such address.
+    pub(super) fn source(&self) -> Result<Option<Address>, ToolError> {
+        let Some(zone) = &self.zone else { return Ok(None) };
+        let nic = nic(self, zone)?;
+        let own = nic
+            .addresses
+            .iter()
+            .find(|own| own.usable && is_of_a_link(own.ip));
+        let own = own.ok_or_else(|| {
+            ToolError::Usage(format!(
+                "nothing can go to `{self}`: the interface {} has no address of its link (fe80::…); see `ip -6 addr`",
+                nic.name
+            ))
+        })?;
+        Ok(Some(own.ip.into()))
+    }
+}
+
+/// The interface with this name, or this number.
+fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
+    let all = nics().map_err(|source| ToolError::System {
+        what: "list the interfaces of this host",
+        source,
+    })?;
+    let number = zone.parse::<u32>().ok();
+    let mut those = all.into_iter();
+    let found = those.find(|nic| nic.name == zone || number == Some(nic.index));
+    found.ok_or_else(|| {
+        ToolError::Usage(format!(
+            "`{of}` is on no link of this host: it has no interface {zone}; `ip -br link` lists those that there are"
+        ))
+    })
+}
+
 /// All addresses that words stand for, in order.
 ///
 /// # Errors
 /// With the word, and what is wrong with it.
-pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Address>, ToolError> {
+pub(super) fn all(words: &[String], format: Format) -> Result<Vec<Place>, ToolError> {
     let mut found = Vec::new();
     for word in words {
         for one in expand(word).map_err(|why| usage(word, &why))? {
-            found.push(address(&one, format)?);
+            found.push(place(&one, format)?);
         }
     }
     Ok(found)
+}
+
+/// An address of this host; that of the interface behind it, where one is written.
+///
+/// # Errors
+/// With the word, and what is wrong with it.
+pub(super) fn own(word: &str) -> Result<Address, ToolError> {
+    let place = place(word, Format::Any)?;
+    if let Some(zone) = &place.zone {
+        let nic = nic(&place, zone)?;
+        let ip = place.address.ip();
+        if !nic.addresses.iter().any(|own| Some(own.ip) == ip) {
+            return Err(ToolError::Usage(format!(
+                "`{place}` is no address of the interface {}; see `ip -6 addr`",
+                nic.name
+            )));
+        }
+    }
+    Ok(place.address)
 }
 
 /// One address.
 ///
 /// # Errors
 /// With the word, and what is wrong with it.
-pub(super) fn address(word: &str, format: Format) -> Result<Address, ToolError> {
-    let ip = || {
-        word.parse::<IpAddr>()
-            .map(Address::from)
-            .map_err(|error| error.to_string())
+fn place(word: &str, format: Format) -> Result<Place, ToolError> {
+    let ip = || match Zoned::read(word) {
+        Ok(Some(found)) => Ok(Some(Place {
+            address: found.ip.into(),
+            zone: found.zone,
+        })),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error.to_string()),
     };
     let name = || {
-        Name::new(word)
-            .map(Address::Name)
-            .map_err(|error| error.to_string())
+        let name = Name::new(word).map(Address::Name);
+        name.map(Place::from).map_err(|error| error.to_string())
+    };
+    let no_ip = || {
+        word.parse::<IpAddr>()
+            .err()
+            .map_or_else(String::new, |error| error.to_string())
     };
     let found = match format {
-        Format::Any => ip().or_else(|_| name()),
-        Format::Ip => ip(),
+        Format::Any => ip().and_then(|ip| ip.map_or_else(name, Ok)),
+        Format::Ip => ip().and_then(|ip| ip.ok_or_else(no_ip)),
         Format::Name => name(),
         Format::Gid => word
             .parse()
-            .map(Address::Gid)
+            .map(|gid| Address::Gid(gid).into())
             .map_err(|_| "it is no GID".to_owned()),
-        Format::Lid => {
-            lid(word).ok_or_else(|| "it is no LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned())
-        }
+        Format::Lid => lid(word)
+            .map(Place::from)
+            .ok_or_else(|| "it is no LID: a number from 1 to 65535, or 0x1 to 0xffff".to_owned()),
     };
     found.map_err(|why| usage(word, &why))
 }
@@ -127,7 +214,10 @@ mod tests {
 
     #[test]
     fn words_are_what_they_look_like_unless_it_is_said() {
-        let of = |word: &str, format| address(word, format).map_err(|error| error.to_string());
+        let of = |word: &str, format| {
+            let place = place(word, format).map_err(|error| error.to_string());
+            place.map(|place| place.address)
+        };
         assert!(matches!(of("10.0.0.1", Format::Any), Ok(Address::V4(_))));
         assert!(matches!(of("fe80::1", Format::Any), Ok(Address::V6(_))));
         assert!(matches!(of("node1", Format::Any), Ok(Address::Name(_))));
@@ -139,9 +229,33 @@ mod tests {
             ("a b", Format::Any),
             ("node1", Format::Ip),
             ("0", Format::Lid),
+            ("10.0.0.1%lo", Format::Any),
+            ("fe80::1%", Format::Any),
+            ("fe80::1%a/b", Format::Ip),
         ] {
             let error = of(bad, format).unwrap_err();
             assert!(error.contains("is no address"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_interface_behind_an_address_says_where_a_path_begins() {
+        let of = |word: &str| place(word, Format::Any).unwrap();
+        let far = of("fe80::1%nothere0");
+        assert_eq!(far.to_string(), "fe80::1%nothere0");
+        let said = far.source().unwrap_err().to_string();
+        assert!(said.contains("no interface nothere0"), "{said}");
+        let said = own("fe80::1%lo").unwrap_err().to_string();
+        assert!(said.contains("no address of the interface lo"), "{said}");
+        assert_eq!(of("fe80::1").source().unwrap(), None);
+        assert_eq!(of("node1").source().unwrap(), None);
+        // The loopback has no address of a link, by its name and by its number.
+        for lo in ["fe80::1%lo", "fe80::1%1"] {
+            let said = of(lo).source().unwrap_err().to_string();
+            assert!(
+                said.contains("the interface lo has no address of its link"),
+                "{said}"
+            );
         }
     }
 }

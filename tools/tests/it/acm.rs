@@ -7,6 +7,9 @@ mod load;
 mod originals;
 mod ranks;
 mod starts;
+mod units;
+mod words;
+mod zones;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,0 +1,60 @@
+//! What the service says of itself: warnings once, and again when files have changed; and more where `log_level` asks for it.
+
+use std::collections::BTreeSet;
+
+use super::Tell;
+
+/// Says it, and knows what it has said.
+pub(super) struct Telling {
+    tell: Tell,
+    /// Warnings that were said and still hold.
+    said: BTreeSet<String>,
+}
+
+impl Telling {
+    /// `said`: what somebody has said already.
+    pub(super) fn new(tell: Tell, said: Vec<String>) -> Self {
+        Self {
+            tell,
+            said: said.into_iter().collect(),
+        }
+    }
+
+    /// One line.
+    pub(super) fn say(&self, line: &str) {
+        (self.tell)(line);
+    }
+
+    /// All warnings that hold now: those are said that were not, and with `again` all of them.
+    pub(super) fn warn(&mut self, warnings: Vec<String>, again: bool) {
+        for line in &warnings {
+            if again || !self.said.contains(line) {
+                (self.tell)(line);
+            }
+        }
+        self.said = warnings.into_iter().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn warnings_are_said_once_and_again_when_they_came_back() {
+        let (send, heard) = channel();
+        let tell = Box::new(move |line: &str| send.send(line.to_owned()).unwrap());
+        let mut telling = Telling::new(tell, vec!["a".to_owned()]);
+        let mut warn = |all: &[&str], again| {
+            telling.warn(all.iter().map(|&line| line.to_owned()).collect(), again);
+            heard.try_iter().collect::<Vec<String>>().join(" ")
+        };
+        assert_eq!(warn(&["a", "b"], false), "b");
+        assert_eq!(warn(&["a", "b"], false), "");
+        assert_eq!(warn(&["a", "b"], true), "a b");
+        assert_eq!(warn(&["a"], false), "");
+        assert_eq!(warn(&["a", "b"], false), "b");
+    }
+}
