@@ -8,6 +8,7 @@ mod originals;
 mod ranks;
 mod starts;
 mod units;
+mod verify;
 mod words;
 mod zones;
 

@@ -62,12 +62,18 @@ fn ib_acme(lab: &Lab, folder: &tempfile::TempDir, line: &str) -> (Option<i32>, S
 
 /// A path to this host itself, as it is shown.
 fn shown(service: &str, to: &str, from: Option<&str>, gids: [&str; 2], verified: &str) -> String {
+    let path = path(to, from, gids);
+    format!("Service: {service}\n{path}{verified}\n{DONE}")
+}
+
+/// One of several, without what stands before and behind all of them.
+fn path(to: &str, from: Option<&str>, gids: [&str; 2]) -> String {
     let from = from.map_or(String::new(), |from| format!("Source: {from}\n"));
     let [dgid, sgid] = gids;
     format!(
-        "Service: {service}\nDestination: {to}\n{from}Path information\n  dgid: {dgid}\n  sgid: {sgid}\n  dlid: 0\n  slid: 0\n  \
+        "Destination: {to}\n{from}Path information\n  dgid: {dgid}\n  sgid: {sgid}\n  dlid: 0\n  slid: 0\n  \
          flow label: 0x0\n  hop limit: 0\n  tclass: 0\n  reversible: 1\n  pkey: 0xffff\n  sl: 0\n  mtu: 3\n  rate: 3\n  \
-         packet lifetime: 18\n{verified}\n{DONE}"
+         packet lifetime: 18\n"
     )
 }
 
@@ -131,6 +137,50 @@ fn ib_acme_is_answered_in_every_form() {
     drop(service);
     let (code, text) = ib_acme(&lab, &folder, "-P -S /run/none");
     assert_eq!(code, Some(2), "{text}");
+}
+
+#[test]
+fn ib_acme_asks_by_gid_and_lid_for_ranges_and_again() {
+    let Some((_service, folder, lab)) = service("ib_acme_asks_by_gid_and_lid_for_ranges_and_again") else {
+        return;
+    };
+    lab.ip(0, "address add 10.77.0.3/24 dev v0");
+    let gid = |last: u8| format!("::ffff:10.77.0.{last}");
+    let (one, three) = (gid(1), gid(3));
+    let end = std::time::Instant::now() + crate::hosts::AMPLE;
+    while ib_acme(&lab, &folder, "-f i -s 10.77.0.3 -d 10.77.0.3").0 != Some(0) {
+        assert!(std::time::Instant::now() < end, "never: its new address is known");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    for (options, name) in [("", "/run/ibacm-unix.sock"), (" -S 127.0.0.1", "127.0.0.1")] {
+        let asked = |line: &str| ib_acme(&lab, &folder, &format!("{line}{options}"));
+        // Without InfiniBand a GID is an address.
+        let wanted = shown(name, &one, Some(&one), [&one, &one], "");
+        assert_eq!(asked(&format!("-f g -s {one} -d {one}")), (Some(0), wanted));
+        // And there are no LIDs.
+        let (code, text) = asked("-f l -s 1 -d 1");
+        assert_eq!(code, Some(255), "{text}");
+        assert!(
+            text.contains("ib_acm_resolve_path failed: Cannot assign requested address"),
+            "{text}"
+        );
+        assert!(text.ends_with("return status 0xffffffff\n"), "{text}");
+        // Ranges of destinations, and of sources: each to each.
+        let of = |from: u8, to: u8| {
+            let (to_ip, from_ip) = (format!("10.77.0.{to}"), format!("10.77.0.{from}"));
+            path(&to_ip, Some(&from_ip), [&gid(to), &gid(from)]) + "\n"
+        };
+        let wanted = format!("Service: {name}\n{}{}{DONE}", of(1, 1), of(1, 3));
+        assert_eq!(asked("-f i -s 10.77.0.1 -d 10.77.0.[1,3]"), (Some(0), wanted));
+        let pairs = [of(1, 1), of(3, 1), of(1, 3), of(3, 3)].concat();
+        let wanted = format!("Service: {name}\n{pairs}{DONE}");
+        assert_eq!(asked("-f i -s 10.77.0.[1,3] -d 10.77.0.[1,3]"), (Some(0), wanted));
+        let (code, text) = asked("-f i -s 10.77.0.1 -d 10.77.0.[1-3] -c");
+        assert_eq!(text.matches("Destination: ").count(), 3, "{code:?} {text}");
+        // Several times, where it does not tell what source was chosen: the kernel's, for an address that came second.
+        let wanted = shown(name, "10.77.0.3", None, [&three, &one], "");
+        assert_eq!(asked("-C 3 -d 10.77.0.3"), (Some(0), wanted));
+    }
 }
 
 /// A program of `acm/tests/shim`, built into `folder`.
