@@ -221,9 +221,7 @@ impl State {
 
     /// Something went wrong, and is shown.
     pub(super) fn say(&mut self, what: String) {
-        if self.trouble.as_ref() != Some(&what) {
-            self.telling.say(&what);
-        }
+        self.telling.trouble(&what);
         self.trouble = Some(what);
     }
 
@@ -369,6 +367,7 @@ impl State {
 
     /// What this host has now.
     pub(super) fn host(&mut self, here: Host) {
+        self.telling.forget_troubles();
         self.host_is(here);
         self.warn(false);
         self.log(CHANGES, || {
@@ -419,6 +418,7 @@ impl State {
         self.load();
         self.warn(changed);
         if changed {
+            self.telling.forget_troubles();
             self.log(CHANGES, || "the configuration was read again".to_owned());
         }
         if !same {

@@ -4,11 +4,16 @@ use std::collections::BTreeSet;
 
 use super::Tell;
 
+/// Troubles that are told apart, until this host or the configuration has changed: what others send makes some of them.
+const TROUBLES: usize = 64;
+
 /// Says it, and knows what it has said.
 pub(super) struct Telling {
     tell: Tell,
     /// Warnings that were said and still hold.
     said: BTreeSet<String>,
+    /// What went wrong and was said.
+    troubles: BTreeSet<String>,
 }
 
 impl Telling {
@@ -17,12 +22,25 @@ impl Telling {
         Self {
             tell,
             said: said.into_iter().collect(),
+            troubles: BTreeSet::new(),
         }
     }
 
     /// One line.
     pub(super) fn say(&self, line: &str) {
         (self.tell)(line);
+    }
+
+    /// Something went wrong: it is said once.
+    pub(super) fn trouble(&mut self, line: &str) {
+        if self.troubles.len() < TROUBLES && self.troubles.insert(line.to_owned()) {
+            (self.tell)(line);
+        }
+    }
+
+    /// This host or the configuration has changed: what goes wrong from now on is said anew.
+    pub(super) fn forget_troubles(&mut self) {
+        self.troubles.clear();
     }
 
     /// All warnings that hold now: those are said that were not, and with `again` all of them.
@@ -56,5 +74,22 @@ mod tests {
         assert_eq!(warn(&["a", "b"], true), "a b");
         assert_eq!(warn(&["a"], false), "");
         assert_eq!(warn(&["a", "b"], false), "b");
+    }
+
+    #[test]
+    fn what_goes_wrong_is_said_once_and_not_for_ever() {
+        let (send, heard) = channel();
+        let mut telling = Telling::new(
+            Box::new(move |line: &str| send.send(line.to_owned()).unwrap()),
+            Vec::new(),
+        );
+        for turn in 0..3 * TROUBLES {
+            telling.trouble("the same");
+            telling.trouble(&format!("another {turn}"));
+        }
+        assert_eq!(heard.try_iter().count(), TROUBLES);
+        telling.forget_troubles();
+        telling.trouble("the same");
+        assert_eq!(heard.try_iter().count(), 1);
     }
 }
