@@ -129,9 +129,10 @@ pub(super) struct Place<'a> {
     /// The group of the socket; none where it is for us alone.
     pub(super) group: Option<Gid>,
     pub(super) family: Family,
-    /// Our own queue pair, and the port that our own frames of this family come from.
+    /// Our own queue pair.
     pub(super) qpn: u32,
-    pub(super) port: u16,
+    /// Whether it came from one of our own sockets.
+    pub(super) is_ours: bool,
 }
 
 /// Looks at datagrams.
@@ -182,7 +183,7 @@ impl Guard {
         let header = &frame.header;
         let own = |gid: Gid| place.endpoint.has(&Address::Gid(gid));
         must(
-            header.qpn != place.qpn || from.port() != place.port || !own(header.sgid),
+            header.qpn != place.qpn || !place.is_ours || !own(header.sgid),
             Reason::Own,
         )?;
         // Probes and echoes are for one service.
@@ -266,7 +267,7 @@ mod tests {
             group: at_group.then(group),
             family: Family::V4,
             qpn: 9,
-            port: 900,
+            is_ours: from == "10.0.0.1:900",
         };
         let judged = guard.judge(Time::from_nanos(1), from.parse().unwrap(), &bytes, &place);
         judged.map(drop)

@@ -41,7 +41,7 @@ mod seen;
 mod udp;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
@@ -80,6 +80,8 @@ pub struct Peer {
     pub qpn: u32,
     /// Where its unicast frames go to, over UDP; none where GID and LID say it.
     pub at: Option<SocketAddr>,
+    /// Which of our addresses frames to it come from, over UDP: the one that it talked to alone; none where that is open.
+    pub by: Option<IpAddr>,
 }
 
 /// What came of a probe.

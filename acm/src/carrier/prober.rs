@@ -269,6 +269,7 @@ mod tests {
             lid: 0,
             qpn: 1,
             at: Some(there()),
+            by: None,
         };
         prober.start(
             now,

@@ -4,6 +4,7 @@
 //! over the other one soon after. Over the *same* family it is none: it was sent again, because the answer was lost.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
@@ -22,6 +23,12 @@ const MEMORY: Duration = Duration::from_secs(1);
 pub(super) enum Family {
     V4,
     V6,
+}
+
+impl Family {
+    pub(super) fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

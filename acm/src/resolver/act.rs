@@ -159,17 +159,17 @@ pub enum Act {
         /// The path: what is zero is open.
         path: Box<Path>,
     },
-    /// See whether packets of two sizes come back; [`Resolver::probed`](super::Resolver::probed) brings the result.
+    /// See up to which size packets come back; [`Resolver::probed`](super::Resolver::probed) brings the result.
     Probe {
         /// The probe's number.
         id: ProbeId,
         /// The endpoint.
         endpoint: EndpointId,
+        /// From which of its GIDs: where the path begins.
+        source: Gid,
         /// To whom.
         destination: Gid,
-        /// Payload (bytes) of the small one.
-        small: u32,
-        /// Payload (bytes) of the large one: the path's MTU.
+        /// Payload (bytes) of the largest one: the path's MTU.
         large: u32,
     },
 }

@@ -13,8 +13,6 @@ use crate::status::Status;
 
 /// Routers that a path beyond one may pass.
 const HOPS: u8 = 64;
-/// Payload (bytes) of a small probe.
-const SMALL: u32 = 64;
 
 /// Whether an endpoint can have a path to such an address at all.
 pub(super) fn can_reach(from: &Endpoint, to: &Address) -> bool {
@@ -174,13 +172,14 @@ impl Resolver {
             .mtu()
             .unwrap_or(port.endpoint.mtu)
             .min(port.endpoint.mtu);
+        let source = port.endpoint.gid_towards(&search.source, destination);
         self.tally.probes += 1;
         self.timers.set(Timer::Search(id), self.now + self.options.probe);
         self.acts.push_back(Act::Probe {
             id: ProbeId(id.0),
             endpoint,
+            source,
             destination,
-            small: SMALL,
             large: large.bytes(),
         });
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
+use super::peers::Place;
 use super::state::State;
 use crate::address::Gid;
 use crate::carrier::{self, Carrier, CarrierError};
@@ -83,6 +84,8 @@ impl State {
             } else if !served.contains(&id) {
                 let groups = self.groups.get(&id).cloned().unwrap_or_default();
                 needed |= groups.into_iter().any(|group| !self.join(id, group));
+            } else {
+                needed |= carrier.lacks(carrier::EndpointId(id.0)) > 0;
             }
         }
         let now = self.now();
@@ -139,12 +142,13 @@ impl State {
 
     pub(super) fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
         let from = self.resolver.endpoint(endpoint).map(|own| own.gid);
-        if let (Some(from), Some((_, at))) = (from, self.place(endpoint, to.gid)) {
+        if let (Some(from), Some(place)) = (from, self.place(endpoint, to.gid)) {
             let peer = carrier::Peer {
                 gid: to.gid,
                 lid: to.lid,
                 qpn: to.qpn,
-                at: Some(at),
+                at: Some(place.at),
+                by: place.by,
             };
             let id = carrier::EndpointId(endpoint.0);
             let sent = self.carrier.get_mut().send(id, &peer, from, mad);
@@ -158,37 +162,38 @@ impl State {
     }
 
     /// Where a service of the link is: where it was heard from, else where services usually are.
-    fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<(u32, SocketAddr)> {
+    fn place(&self, endpoint: EndpointId, gid: Gid) -> Option<Place> {
         let heard = self.peers.place(endpoint, gid);
         heard.or_else(|| {
             let own = self.resolver.endpoint(endpoint)?;
             let port = self.written.options.doorbell_port.saturating_add(1);
             let at = doorbell_inet::scoped(SocketAddr::new(gid.ip(), port), own.interface);
-            own.is_near(gid.ip()).then_some((0, at))
+            let place = Place { qpn: 0, at, by: None };
+            own.is_near(gid.ip()).then_some(place)
         })
     }
 
     /// Frames try what is on the link; they do not get beyond it, and pings do.
-    pub(super) fn probe(&mut self, id: ProbeId, endpoint: EndpointId, destination: Gid, large: u32) {
+    pub(super) fn probe(&mut self, id: ProbeId, endpoint: EndpointId, (from, to): (Gid, Gid), large: u32) {
         let now = self.now();
         let by = carrier::EndpointId(endpoint.0);
-        let own = self.resolver.endpoint(endpoint).map(|own| own.gid);
-        let (Some(from), Some(mtu)) = (own, Mtu::within(large)) else {
+        let Some(mtu) = Mtu::within(large) else {
             return self.resolver.probed(now, id, Err(NotProbed::Unsent));
         };
-        let place = self.place(endpoint, destination);
+        let place = self.place(endpoint, to);
         let carrier = self.carrier.get_mut();
         let begun = match place {
-            Some((qpn, at)) => {
+            Some(place) => {
                 let peer = carrier::Peer {
-                    gid: destination,
+                    gid: to,
                     lid: 0,
-                    qpn,
-                    at: Some(at),
+                    qpn: place.qpn,
+                    at: Some(place.at),
+                    by: None,
                 };
                 carrier.probe(now, by, &peer, from, mtu)
             }
-            None => carrier.reach(now, by, destination, mtu),
+            None => carrier.reach(now, by, to, mtu),
         };
         match begun {
             Ok(probe) => _ = self.probes.insert(probe, id),

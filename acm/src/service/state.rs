@@ -12,7 +12,7 @@ use doorbell_fabric::time::Time;
 use super::ServiceError;
 use super::links::{self, Again};
 use super::misfits::misfits;
-use super::peers::Peers;
+use super::peers::{Peers, Place};
 use super::telling::Telling;
 use super::written::Written;
 use crate::address::{Address, Gid, is_of_a_link};
@@ -459,7 +459,8 @@ impl State {
             } => {
                 let endpoint = EndpointId(endpoint.0);
                 if let Some(at) = from.at {
-                    self.peers.heard(endpoint, from.gid, from.qpn, at);
+                    let (qpn, by) = (from.qpn, from.by);
+                    self.peers.heard(endpoint, from.gid, Place { qpn, at, by });
                 }
                 let sender = Sender {
                     gid: from.gid,
@@ -504,10 +505,10 @@ impl State {
                 Act::Probe {
                     id,
                     endpoint,
+                    source,
                     destination,
                     large,
-                    ..
-                } => self.probe(id, endpoint, destination, large),
+                } => self.probe(id, endpoint, (source, destination), large),
             }
         }
     }

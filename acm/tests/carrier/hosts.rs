@@ -1,6 +1,9 @@
 //! Services of several hosts: network namespaces with links and switches between them.
 
-use doorbell_acm::carrier::{Carrier, CarrierError, Reason, Settings, Trouble};
+use std::net::{IpAddr, SocketAddr};
+
+use doorbell_acm::address::{Address, Gid};
+use doorbell_acm::carrier::{Carrier, CarrierError, Peer, Reason, Settings, Trouble};
 use doorbell_acm::endpoint::Link;
 use doorbell_acm::host::{HostWatch, Sources};
 use doorbell_acm::path::Mtu;
@@ -19,7 +22,11 @@ fn a_question_goes_out_over_both_families_and_counts_once() {
         return;
     };
     let (mut a, mut b) = pair(&lab, &settings(16_201, None));
-    assert_eq!(a.carrier.addresses(END).count(), 2, "both families");
+    let at: Vec<_> = a.carrier.addresses(END).collect();
+    assert!(
+        at.iter().any(SocketAddr::is_ipv4) && at.iter().any(SocketAddr::is_ipv6),
+        "{at:?}"
+    );
     a.ask(&mad(1));
     until("both copies come", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty() && sides[1].carrier.counters().dropped.of(Reason::Again) > 0
@@ -192,5 +199,96 @@ fn addresses_that_come_are_followed_by_the_sockets() {
     b.ask(&mad(2));
     until("it is heard", &mut [&mut a, &mut b], |sides| {
         !sides[0].mads.is_empty()
+    });
+}
+
+/// Both hosts have the link's own addresses, which takes the kernel a while.
+fn of_the_link(lab: &Lab) {
+    let is_there = |host| {
+        let end = lab.inside(host, || crate::side::endpoint("v0"));
+        let mut ips = end.addresses.iter().filter_map(Address::ip);
+        ips.any(|ip| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local()))
+    };
+    until("both have addresses of the link", &mut [], |_| {
+        (0..2).all(is_there)
+    });
+}
+
+#[test]
+fn each_address_is_answered_from() {
+    let Some(lab) = Lab::pair("each_address_is_answered_from", 1500) else {
+        return;
+    };
+    for own in ["10.77.0.22/24", "10.88.0.2/24", "fd77::22/64 nodad"] {
+        lab.ip(1, &format!("address add {own} dev v0"));
+    }
+    of_the_link(&lab);
+    lab.ip(0, "address add 10.88.0.1/24 dev v0");
+    let (mut a, mut b) = pair(&lab, &settings(16_207, Some(4)));
+    let all: Vec<_> = b.carrier.addresses(END).collect();
+    assert_eq!((all.len(), b.carrier.lacks(END)), (6, 0), "{all:?}");
+    assert!(all.iter().all(|at| !at.ip().is_unspecified()));
+    for (count, at) in (1..).zip(all) {
+        let to = Peer {
+            gid: Gid::of_ip(at.ip()),
+            at: Some(at),
+            ..b.as_peer()
+        };
+        let source = a.end.gid_towards(&Address::Gid(a.end.gid), to.gid);
+        let now = a.now();
+        // An echo counts only where it comes from the address that was asked.
+        a.carrier.probe(now, END, &to, source, Mtu::MIN).unwrap();
+        a.carrier.send(END, &to, a.end.gid, &mad(count)).unwrap();
+        let done = usize::from(count);
+        until("it has come", &mut [&mut a, &mut b], |sides| {
+            sides[0].probed.len() == done && sides[1].mads.len() == done
+        });
+        assert_eq!(a.probed[done - 1].1.trouble, None, "{at}");
+        let from = b.mads[done - 1].0;
+        assert_eq!(from.by, Some(at.ip()));
+        b.carrier.send(END, &from, b.end.gid, &mad(count)).unwrap();
+        until("it is answered", &mut [&mut a, &mut b], |sides| {
+            sides[0].mads.len() == done
+        });
+        let answer = a.mads[done - 1].0;
+        assert_eq!(
+            answer.at.map(|at| (at.ip(), at.port())),
+            Some((at.ip(), at.port()))
+        );
+    }
+}
+
+#[test]
+fn sockets_come_and_go_with_addresses_and_the_others_stay() {
+    let Some(lab) = Lab::pair("sockets_come_and_go_with_addresses", 1500) else {
+        return;
+    };
+    of_the_link(&lab);
+    let (mut a, mut b) = pair(&lab, &settings(16_208, None));
+    let follow = |a: &mut Side, change: &str| -> Vec<SocketAddr> {
+        lab.ip(0, change);
+        a.end = lab.inside(0, || crate::side::endpoint("v0"));
+        let end = a.end.clone();
+        lab.inside(0, || a.carrier.update(END, &end)).unwrap();
+        assert_eq!(a.carrier.lacks(END), 0);
+        a.carrier.addresses(END).collect()
+    };
+    let first: Vec<_> = a.carrier.addresses(END).collect();
+    let more = follow(&mut a, "address add 10.77.0.33/24 dev v0");
+    assert!(first.iter().all(|at| more.contains(at)), "{first:?} {more:?}");
+    let came: Vec<_> = more.iter().filter(|at| !first.contains(at)).collect();
+    assert_eq!(
+        came.iter().map(|at| at.ip().to_string()).collect::<Vec<_>>(),
+        ["10.77.0.33"]
+    );
+    assert_eq!(follow(&mut a, "address del 10.77.0.33/24 dev v0"), first);
+    // Without any address of a family nothing of that family is left, and with the next one all is there again.
+    let six = follow(&mut a, "-4 address flush dev v0");
+    assert!(six.len() == 2 && six.iter().all(SocketAddr::is_ipv6), "{six:?}");
+    let back = follow(&mut a, "address add 10.77.0.1/24 dev v0");
+    assert_eq!(back.len(), 3);
+    b.ask(&mad(1));
+    until("both copies come", &mut [&mut a, &mut b], |sides| {
+        !sides[0].mads.is_empty() && sides[0].carrier.counters().dropped.of(Reason::Again) > 0
     });
 }

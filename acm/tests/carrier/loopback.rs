@@ -1,7 +1,8 @@
 //! Several services of one host.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 
+use doorbell_acm::address::Address;
 use doorbell_acm::carrier::{Carrier, CarrierError, Frame, Reason, Settings, Trouble, UdpCarrier};
 use doorbell_acm::config::Interfaces;
 use doorbell_acm::path::Mtu;
@@ -285,4 +286,19 @@ fn whoever_sleeps_is_woken() {
         });
         heard.await.expect("it is woken");
     });
+}
+
+#[test]
+fn addresses_have_a_bound_and_none_is_for_all() {
+    let mut lo = endpoint("lo");
+    let ip = |last: u8| IpAddr::from([127, 0, 1, last]);
+    lo.addresses = (1..=100)
+        .flat_map(|last| [ip(last), ip(last)])
+        .map(Address::from)
+        .collect();
+    let mut carrier = UdpCarrier::new(settings(16_113, None)).unwrap();
+    carrier.serve(END, &lo).unwrap();
+    let at: Vec<IpAddr> = carrier.addresses(END).map(|at| at.ip()).collect();
+    let first: Vec<IpAddr> = (1..=32).map(ip).collect();
+    assert_eq!((at, carrier.lacks(END)), (first, 0));
 }

@@ -113,6 +113,7 @@ impl Side {
             lid: self.end.lid,
             qpn: self.carrier.qpn(),
             at,
+            by: None,
         }
     }
 }

@@ -99,3 +99,25 @@ fn what_is_narrow_behind_the_router_cuts_the_path() {
         assert_eq!(path.mtu.map(|mtu| mtu.bytes()), Some(1024), "{to}");
     }
 }
+
+#[test]
+fn all_addresses_of_a_host_are_verified() {
+    let Some(lab) = Lab::pair("all_addresses_of_a_host_are_verified", 1500) else {
+        return;
+    };
+    lab.ip(1, "address add 10.77.0.22/24 dev v0");
+    let lab = Arc::new(lab);
+    let [a, b] = [0, 1].map(|host| Running::start(OPTIONS, Some((&lab, host))));
+    b.until("it serves v0", serves);
+    let verified = |to: &str| {
+        let path = a.until_resolved(to).path;
+        let told = a.client().path(&path, true);
+        told.unwrap_or_else(|error| panic!("{to}: {error}: {}", a.state()))
+    };
+    for to in ["10.77.0.2", "10.77.0.22", "fd77::2"] {
+        assert_eq!(verified(to).mtu, Mtu::within(1024), "{to}");
+    }
+    // While it runs.
+    lab.ip(1, "address add fd77::33/64 dev v0 nodad");
+    assert_eq!(verified("fd77::33").mtu, Mtu::within(1024));
+}

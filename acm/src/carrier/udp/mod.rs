@@ -1,15 +1,18 @@
 //! A carrier over UDP sockets.
 //!
 //! ```text
-//!   endpoint eth0 ─┬─ 10.0.0.1:any       sends everything, and hears what is for this service alone
+//!   endpoint eth0 ─┬─ 10.0.0.1:any       sends, and hears what is for this service alone: one for each address
+//!                  ├─ 10.0.0.3:any
 //!                  ├─ [fe80::1]:any      the same over IPv6
+//!                  ├─ [fd00::1]:any
 //!                  ├─ 239.255.x.y:port   hears a group
 //!                  └─ [ff15:4001:…]:port the same over IPv6
 //! ```
 //!
 //! A frame for a group goes out over each family; who hears both takes the first. The address that a frame comes from is
-//! where answers go to. One descriptor tells that there is something to receive on any of the sockets.
+//! where answers go to, and the address that it came to is where they come from. One descriptor tells that there is something to receive on any of the sockets.
 
+mod ends;
 mod reach;
 mod settings;
 mod sockets;
@@ -17,7 +20,7 @@ mod sockets;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use doorbell_fabric::time::Time;
@@ -34,30 +37,15 @@ use super::prober::{PROBES_MAX, Prober, Shot};
 use super::seen::Family;
 use super::{BESIDE, Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
 use crate::address::Gid;
-use crate::endpoint::{Endpoint, Link};
 use crate::path::Mtu;
 use crate::waiting::registered;
 
+use ends::End;
 pub use settings::{Counters, Limits, Settings};
-use sockets::{Socket, address, destination};
+use sockets::{Socket, destination};
 
-/// Ports that are tried, from the one that is to send.
-const PORTS: u16 = 64;
 /// Groups that an endpoint may be in.
 const GROUPS_MAX: usize = 8;
-/// Endpoints that are served at a time.
-const ENDS_MAX: usize = 256;
-
-/// An endpoint that is served.
-#[derive(Debug)]
-struct End {
-    endpoint: Endpoint,
-    /// The interface's name, which is the device's only without InfiniBand.
-    interface: String,
-    sockets: Vec<Socket>,
-    /// It has been told that it carries nothing any more.
-    failed: bool,
-}
 
 /// Carries MADs over UDP.
 #[derive(Debug)]
@@ -124,101 +112,6 @@ impl UdpCarrier {
         })
     }
 
-    /// Serves an endpoint from now on; one that has the number already is ended first.
-    ///
-    /// # Errors
-    /// When the settings do not name its interface, it has no address of a family that is carried, or the system refuses all
-    /// of them. What could be done over one family counts.
-    pub fn serve(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
-        self.end(id);
-        if self.ends.len() >= ENDS_MAX {
-            return Err(CarrierError::Full {
-                what: "endpoints",
-                most: ENDS_MAX,
-            });
-        }
-        if !self
-            .settings
-            .interfaces
-            .has(&endpoint.device, endpoint.link == Link::Loopback)
-        {
-            return Err(CarrierError::NotServed(endpoint.device.clone()));
-        }
-        let interface =
-            doorbell_inet::name_of(endpoint.interface).unwrap_or_else(|_| endpoint.device.clone());
-        let (mut sockets, mut failed) = (Vec::new(), None);
-        for family in self.families() {
-            let Some(ip) = address(endpoint, family) else {
-                continue;
-            };
-            let bound = self.bind(endpoint, &interface, ip);
-            match bound.and_then(|socket| self.hear(&socket).map(|()| socket)) {
-                Ok(socket) => sockets.push(socket),
-                Err(errno) => failed = Some(system("bind a socket", &interface)(errno)),
-            }
-        }
-        if sockets.is_empty() {
-            return Err(failed.unwrap_or_else(|| CarrierError::NoFamily(endpoint.device.clone())));
-        }
-        let end = End {
-            endpoint: endpoint.clone(),
-            interface,
-            sockets,
-            failed: false,
-        };
-        self.ends.insert(id, end);
-        Ok(())
-    }
-
-    /// The endpoint has changed: where its sockets still fit they stay, otherwise it is served anew and joins its groups again.
-    ///
-    /// # Errors
-    /// As [`UdpCarrier::serve`] and [`Carrier::join`].
-    pub fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
-        let families: Vec<Family> = self.families().collect();
-        let Some(end) = self.ends.get_mut(&id) else {
-            return self.serve(id, endpoint);
-        };
-        let bound: Vec<_> = end
-            .sockets
-            .iter()
-            .filter(|socket| socket.group.is_none())
-            .map(|socket| socket.own.ip())
-            .collect();
-        let wanted: Vec<_> = families
-            .iter()
-            .filter_map(|family| address(endpoint, *family))
-            .collect();
-        if !end.failed && end.endpoint.interface == endpoint.interface && bound == wanted {
-            end.endpoint = endpoint.clone();
-            return Ok(());
-        }
-        let mut groups: Vec<Gid> = end.sockets.iter().filter_map(|socket| socket.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        self.serve(id, endpoint)?;
-        groups.into_iter().try_for_each(|group| self.join(id, group))
-    }
-
-    /// Ends an endpoint: its sockets are closed.
-    pub fn end(&mut self, id: EndpointId) {
-        // A socket that is closed leaves what waits for it by itself.
-        self.ends.remove(&id);
-    }
-
-    /// The endpoints that are served.
-    pub fn served(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
-        self.ends.iter().map(|(id, end)| (*id, &end.endpoint))
-    }
-
-    /// Where frames that are for this service alone go to, by an endpoint.
-    pub fn addresses(&self, id: EndpointId) -> impl Iterator<Item = SocketAddr> {
-        let sockets = self.ends.get(&id).into_iter().flat_map(|end| &end.sockets);
-        sockets
-            .filter(|socket| socket.group.is_none())
-            .map(|socket| socket.own)
-    }
-
     /// What it has counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -237,39 +130,14 @@ impl UdpCarrier {
         registered(self)
     }
 
-    fn families(&self) -> impl Iterator<Item = Family> + use<> {
-        let each = [(self.settings.ipv4, Family::V4), (self.settings.ipv6, Family::V6)];
-        each.into_iter()
-            .filter(|(used, _)| *used)
-            .map(|(_, family)| family)
-    }
-
-    fn bind(&self, endpoint: &Endpoint, interface: &str, ip: std::net::IpAddr) -> Result<Socket, Errno> {
-        let first = self.settings.sender_port;
-        let tries = if first == 0 { 1 } else { PORTS };
-        let mut last = Errno::ADDRINUSE;
-        for port in (0..tries).filter_map(|at| first.checked_add(at)) {
-            match Socket::sender(endpoint, interface, ip, port) {
-                Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
-                other => return other,
-            }
-        }
-        Err(last)
-    }
-
-    fn hear(&self, socket: &Socket) -> Result<(), Errno> {
-        hear(&self.ready, socket.fd.as_fd())
-    }
-
     fn known(&self, id: EndpointId) -> Result<&End, CarrierError> {
         self.ends.get(&id).ok_or(CarrierError::Unknown(id))
     }
 
-    /// Sends the frame that was written, by the socket of a family.
-    fn post(&mut self, id: EndpointId, family: Family, to: SocketAddr) -> Result<(), Errno> {
+    /// Sends the frame that was written, from the own address `by` or else from the best one for that destination.
+    fn post(&mut self, id: EndpointId, by: Option<IpAddr>, to: SocketAddr) -> Result<(), Errno> {
         let end = self.ends.get(&id).ok_or(Errno::NODEV)?;
-        let is_sender = |socket: &&Socket| socket.group.is_none() && socket.family == family;
-        let socket = end.sockets.iter().find(is_sender).ok_or(Errno::AFNOSUPPORT)?;
+        let socket = end.sender(by, to.ip()).ok_or(Errno::AFNOSUPPORT)?;
         let sent = rustix::net::sendto(&socket.fd, &self.frame, SendFlags::empty(), &to);
         match sent {
             Ok(_) => self.counters.sent += 1,
@@ -338,26 +206,22 @@ impl UdpCarrier {
     fn take(&mut self, now: Time, id: EndpointId, at: usize, from: SocketAddr, length: usize) {
         let Some(end) = self.ends.get(&id) else { return };
         let socket = &end.sockets[at];
-        let mut senders = end
-            .sockets
-            .iter()
-            .filter(|other| other.group.is_none() && other.family == socket.family);
         let place = Place {
             endpoint: &end.endpoint,
             group: socket.group,
             family: socket.family,
             qpn: self.qpn,
-            port: senders.next().map_or(0, |sender| sender.own.port()),
+            is_ours: end.sends_from(from),
         };
         // A longer one is not cut to what fits: it is none.
         let bytes = std::mem::take(&mut self.buffer);
         let taken = self
             .guard
             .take(now, from, &bytes[..length.min(bytes.len())], &place);
-        let (group, family) = (socket.group, socket.family);
+        let (group, own) = (socket.group, socket.own.ip());
         if let Some(frame) = taken {
             self.counters.taken += 1;
-            self.act(now, id, (group, family), from, frame);
+            self.act(now, id, (group, own), from, frame);
         }
         self.buffer = bytes;
     }
@@ -366,7 +230,7 @@ impl UdpCarrier {
         &mut self,
         now: Time,
         id: EndpointId,
-        at: (Option<Gid>, Family),
+        (group, own): (Option<Gid>, IpAddr),
         from: SocketAddr,
         frame: Frame<'_>,
     ) {
@@ -377,12 +241,13 @@ impl UdpCarrier {
                 lid: header.lid,
                 qpn: header.qpn,
                 at: Some(from),
+                by: Some(own).filter(|_| group.is_none()),
             };
             let mad = Box::new(*mad);
             return self.events.push_back(Event::Mad {
                 endpoint: id,
                 from: peer,
-                group: at.0,
+                group,
                 mad,
             });
         }
@@ -392,7 +257,7 @@ impl UdpCarrier {
         let size = PROBE - TOKEN + frame.body.len() + tag;
         if header.kind == Kind::Probe {
             self.write(id, Kind::Echo, header.dgid, header.sgid, &token, size);
-            match self.post(id, at.1, from) {
+            match self.post(id, Some(own), from) {
                 Ok(()) => self.counters.echoes += 1,
                 Err(errno) => drop(self.trouble(id, "send an echo", errno)),
             }
@@ -426,7 +291,7 @@ impl UdpCarrier {
             &shot.token,
             shot.size,
         );
-        let trouble = match self.post(shot.endpoint, family_of(at), at) {
+        let trouble = match self.post(shot.endpoint, Some(shot.from.ip()), at) {
             // What is in the way now may be gone at the next attempt.
             Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::CONNREFUSED) => {
                 return;
@@ -453,10 +318,6 @@ fn is_lost(errno: Errno) -> bool {
     lost.contains(&errno)
 }
 
-fn family_of(at: SocketAddr) -> Family {
-    if at.is_ipv4() { Family::V4 } else { Family::V6 }
-}
-
 impl Carrier for UdpCarrier {
     fn qpn(&self) -> u32 {
         self.qpn
@@ -467,27 +328,27 @@ impl Carrier for UdpCarrier {
             return Err(CarrierError::NoGroup(group));
         }
         let end = self.known(endpoint)?;
-        let joined = end.sockets.iter().filter(|socket| socket.group.is_some());
-        if end.sockets.iter().any(|socket| socket.group == Some(group)) {
+        let missing: Vec<Family> = end.families();
+        let missing: Vec<Family> = missing.into_iter().filter(|of| !end.is_in(group, *of)).collect();
+        if missing.is_empty() {
             return Ok(());
         }
-        if joined.count() >= 2 * GROUPS_MAX {
+        let groups = end.groups();
+        if groups.len() >= GROUPS_MAX && !groups.contains(&group) {
             return Err(CarrierError::Full {
                 what: "groups of an endpoint",
                 most: GROUPS_MAX,
             });
         }
-        let senders = end.sockets.iter().filter(|socket| socket.group.is_none());
-        let families: Vec<Family> = senders.map(|socket| socket.family).collect();
         let (mut sockets, mut failed) = (Vec::new(), None);
-        for family in families {
+        for family in missing {
             let made = Socket::group(&end.endpoint, &end.interface, family, group, self.settings.port);
-            match made.and_then(|socket| self.hear(&socket).map(|()| socket)) {
+            match made.and_then(|socket| hear(&self.ready, socket.fd.as_fd()).map(|()| socket)) {
                 Ok(socket) => sockets.push(socket),
                 Err(errno) => failed = Some(errno),
             }
         }
-        if let (true, Some(errno)) = (sockets.is_empty(), failed) {
+        if let (true, Some(errno)) = (sockets.is_empty() && !groups.contains(&group), failed) {
             return Err(self.trouble(endpoint, "join a group", errno));
         }
         if let Some(end) = self.ends.get_mut(&endpoint) {
@@ -506,18 +367,13 @@ impl Carrier for UdpCarrier {
         if !is_group(group) {
             return Err(CarrierError::NoGroup(group));
         }
-        let interface = self.known(endpoint)?.endpoint.interface;
-        let senders = self
-            .known(endpoint)?
-            .sockets
-            .iter()
-            .filter(|socket| socket.group.is_none());
-        let families: Vec<Family> = senders.map(|socket| socket.family).collect();
+        let end = self.known(endpoint)?;
+        let (interface, families) = (end.endpoint.interface, end.families());
         self.write(endpoint, Kind::Mad, from, group, mad, 0);
         let (mut any, mut failed) = (false, None);
         for family in families {
             let to = destination(family, group, self.settings.port, interface);
-            match self.post(endpoint, family, to) {
+            match self.post(endpoint, None, to) {
                 Ok(()) => any = true,
                 Err(errno) => failed = Some(errno),
             }
@@ -532,7 +388,7 @@ impl Carrier for UdpCarrier {
         self.known(endpoint)?;
         let at = to.at.ok_or(CarrierError::NoPeer(to.gid))?;
         self.write(endpoint, Kind::Mad, from, to.gid, mad, 0);
-        let sent = self.post(endpoint, family_of(at), at);
+        let sent = self.post(endpoint, to.by, at);
         sent.map_err(|errno| self.trouble(endpoint, "send to a peer", errno))
     }
 

@@ -1,7 +1,8 @@
-//! The sockets of an endpoint: one of each family for what it sends and what comes to it alone, and one for each group.
+//! The sockets of an endpoint: one at each address for what it sends and what comes to it alone, and one for each group.
 //!
 //! Each is bound to an address and to its interface, and sends with hop limit 1 and without being fragmented.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,25 +17,31 @@ use crate::endpoint::Endpoint;
 /// Bytes that the kernel is asked to keep for a socket.
 const WAITING: usize = 1 << 20;
 
+/// Addresses of a family at which an endpoint is reached, at most.
+pub(super) const ADDRESSES_MAX: usize = 32;
+
 /// A socket of an endpoint.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,
     pub(super) family: Family,
-    /// None for the one that sends.
+    /// None for one that sends.
     pub(super) group: Option<Gid>,
     /// What it is bound to.
     pub(super) own: SocketAddr,
 }
 
-/// The address by which an endpoint sends in a family: over IPv6 one that everybody on the link can answer to.
-pub(super) fn address(endpoint: &Endpoint, family: Family) -> Option<IpAddr> {
-    let all = || endpoint.addresses.iter().filter_map(|address| address.ip());
-    let local = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
-    match family {
-        Family::V4 => all().find(IpAddr::is_ipv4),
-        Family::V6 => all().find(local).or_else(|| all().find(IpAddr::is_ipv6)),
-    }
+/// The addresses of a family at which an endpoint is reached. It sends to groups from the first: over IPv6 one that everybody
+/// on the link can answer to.
+pub(super) fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
+    let all = endpoint.addresses.iter().filter_map(|address| address.ip());
+    let mut all: Vec<IpAddr> = all.filter(|ip| Family::of(*ip) == family).collect();
+    all.sort_by_key(|ip| !matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local()));
+    // One may be there with several networks.
+    let mut seen = HashSet::new();
+    all.retain(|ip| seen.insert(*ip));
+    all.truncate(ADDRESSES_MAX);
+    all
 }
 
 fn scoped(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
@@ -74,9 +81,9 @@ fn unbound(endpoint: &Endpoint, interface: &str, family: Family) -> Result<Owned
 }
 
 impl Socket {
-    /// The socket that sends, at a port or at any (0).
+    /// A socket that sends, at a port or at any (0).
     pub(super) fn sender(endpoint: &Endpoint, interface: &str, ip: IpAddr, port: u16) -> Result<Self, Errno> {
-        let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
+        let family = Family::of(ip);
         let fd = unbound(endpoint, interface, family)?;
         rustix::net::bind(&fd, &scoped(ip, port, endpoint.interface))?;
         let own = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
