@@ -42,6 +42,8 @@ pub(super) struct Waiting {
     pub(super) endpoint: EndpointId,
     pub(super) source: Address,
     pub(super) chosen: bool,
+    /// It is not to be told a path that was not probed.
+    pub(super) verify: bool,
 }
 
 impl Resolver {
@@ -312,6 +314,7 @@ impl Resolver {
             endpoint: asked.endpoint,
             source: asked.source,
             chosen: asked.chosen,
+            verify: asked.verify,
         };
         self.questions.insert(ticket, waiting);
         self.timers.set(Timer::Question(ticket), until);

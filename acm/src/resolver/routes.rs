@@ -3,7 +3,7 @@
 use super::act::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
 use super::entry::{self, Origin, Route};
 use super::options::{Options, RouteProtocol};
-use super::search::{SearchId, Stage};
+use super::search::{Search, SearchId, Stage};
 use super::{Resolver, Timer};
 use crate::address::{Address, Gid};
 use crate::endpoint::{Endpoint, Link};
@@ -132,17 +132,26 @@ impl Resolver {
         }
     }
 
-    /// The route to a place is known: it is told, or probed first.
+    /// The route to a place is known: it is told, or probed first. Where only some want it probed, the others wait for that no
+    /// longer than for the route.
     pub(super) fn route_found(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
         };
-        let doubted = self.options.verify && !search.confirmed;
-        if search.verify || doubted {
+        let must = self.is_doubted(search);
+        if !must {
+            self.tell_unprobed(id);
+        }
+        if must || self.searches.get(&id).is_some_and(|search| search.verify) {
             self.enter(id, Stage::Probe);
         } else {
             self.succeed(id);
         }
+    }
+
+    /// Whether nobody is told this path before a probe has come back.
+    pub(super) fn is_doubted(&self, search: &Search) -> bool {
+        search.origin == Origin::Route || self.options.verify && !search.confirmed
     }
 
     /// Where a destination beyond a router is, as far as this host can say.

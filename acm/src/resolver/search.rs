@@ -46,7 +46,7 @@ pub(super) enum Stage {
     Probe,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Search {
     pub(super) key: Key,
     pub(super) stage: Stage,
@@ -446,13 +446,45 @@ impl Resolver {
 
     /// There is a path: it is remembered, and told to all that wait.
     pub(super) fn succeed(&mut self, id: SearchId) {
+        self.keep(id);
+        if let Some(search) = self.drop_search(id) {
+            let (key, tickets) = (search.key.clone(), search.tickets.clone());
+            self.tell(&search, &tickets);
+            if !tickets.is_empty() {
+                self.used(&key);
+            }
+        }
+    }
+
+    /// The path is told to those that do not want it probed, and the search goes on for the others.
+    pub(super) fn tell_unprobed(&mut self, id: SearchId) {
+        self.keep(id);
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        let is_verified = |ticket: &Ticket| self.questions.get(ticket).is_some_and(|asked| asked.verify);
+        let told: Vec<Ticket> = search
+            .tickets
+            .extract_if(.., |ticket| !is_verified(ticket))
+            .collect();
+        let found = Search {
+            tickets: Vec::new(),
+            ..search.clone()
+        };
+        self.tell(&found, &told);
+        if !told.is_empty() {
+            self.used(&found.key);
+        }
+    }
+
+    /// What a search has found is remembered.
+    fn keep(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
         };
         let (now, key) = (self.now, search.key.clone());
         let (peer, route, origin) = (search.peer, search.route.clone(), search.origin);
-        let (tickets, fresh) = (search.tickets.clone(), search.fresh || origin == Origin::Route);
-        self.drop_search(id);
+        let fresh = search.fresh || origin == Origin::Route;
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
         let same = self
@@ -467,11 +499,6 @@ impl Resolver {
             }
             self.remember(key.clone(), entry, Rank::Newest);
         }
-        // What nobody waited for was not used by that.
-        let wanted = !tickets.is_empty();
-        if wanted && let Some(entry) = self.cache.touch(&key) {
-            entry.used = now;
-        }
         if let Some(entry) = self.cache.get_mut(&key) {
             entry.origin = origin;
             if origin == Origin::Route {
@@ -480,15 +507,26 @@ impl Resolver {
             if fresh {
                 entry.route_until = route_until;
             }
-            (entry.peer, entry.route) = (peer, route.clone());
+            (entry.peer, entry.route) = (peer, route);
         }
         self.refusals.forgive(&key);
-        for ticket in tickets {
-            let path = self.path_for(ticket, &key, peer, &route);
+    }
+
+    fn tell(&mut self, found: &Search, tickets: &[Ticket]) {
+        for &ticket in tickets {
+            let path = self.path_for(ticket, &found.key, found.peer, &found.route);
             self.end_question(ticket, path);
         }
-        if wanted && let Some(source) = self.first_address(key.endpoint) {
-            self.keep_fresh(&key, &source);
+    }
+
+    /// Somebody waited for this destination. What nobody waited for was not used by being found.
+    fn used(&mut self, key: &Key) {
+        let now = self.now;
+        if let Some(entry) = self.cache.touch(key) {
+            entry.used = now;
+        }
+        if let Some(source) = self.first_address(key.endpoint) {
+            self.keep_fresh(key, &source);
         }
     }
 
@@ -509,9 +547,16 @@ impl Resolver {
         let Some(search) = self.searches.get(&id) else {
             return;
         };
-        let (key, tickets, stage) = (search.key.clone(), search.tickets.clone(), search.stage);
+        // A probe that only some wanted is no reason against the path of the others.
+        let asked_for = search.stage == Stage::Probe && !self.is_doubted(search);
+        if asked_for {
+            self.tell_unprobed(id);
+        }
+        let Some(search) = self.drop_search(id) else {
+            return;
+        };
+        let (key, tickets, stage) = (search.key, search.tickets, search.stage);
         let exact = search.exact.is_some();
-        self.drop_search(id);
         let lasting = matches!(
             status,
             Status::TimedOut | Status::NoData | Status::DestinationAddress
@@ -522,7 +567,7 @@ impl Resolver {
                 .cache
                 .get(&key)
                 .is_some_and(|entry| entry.is_alive(now) && entry.has_route(now));
-        if lasting && !exact && !still {
+        if lasting && !exact && !still && !asked_for {
             let is_static = self
                 .cache
                 .get(&key)
@@ -540,11 +585,9 @@ impl Resolver {
     }
 
     /// Ends a search without a word; whoever waits for it is not told.
-    pub(super) fn drop_search(&mut self, id: SearchId) {
+    pub(super) fn drop_search(&mut self, id: SearchId) -> Option<Search> {
         self.timers.clear(Timer::Search(id));
-        let Some(search) = self.searches.remove(&id) else {
-            return;
-        };
+        let search = self.searches.remove(&id)?;
         self.by_transaction.remove(&search.transaction);
         if self.by_key.get(&search.key) == Some(&id) {
             self.by_key.remove(&search.key);
@@ -553,6 +596,7 @@ impl Resolver {
             port.resolve.back(search.transaction);
             port.sa.back(id.0);
         }
+        Some(search)
     }
 
     /// Gives credits to those whose turn it is.

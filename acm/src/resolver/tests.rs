@@ -173,6 +173,18 @@ fn to_address(to: &Address) -> Question {
     }
 }
 
+/// A question for the path to 10.0.0.`n`, to be verified.
+fn verified(n: u8) -> Question {
+    Question::Path {
+        path: Path {
+            sgid: Gid::of_ip([10, 0, 0, 1].into()),
+            dgid: Gid::of_ip([10, 0, 0, n].into()),
+            ..Path::default()
+        },
+        verify: true,
+    }
+}
+
 fn path_of(answer: Option<Answer>) -> Path {
     match answer {
         Some(Ok(Found::Path { path, .. })) => *path,
@@ -600,15 +612,7 @@ fn loaded_addresses_and_the_administration() {
 #[test]
 fn where_nobody_administers_verification_is_a_probe() {
     let (mut a, mut b) = pair(&Options::default());
-    let question = Question::Path {
-        path: Path {
-            sgid: Gid::of_ip([10, 0, 0, 1].into()),
-            dgid: Gid::of_ip([10, 0, 0, 2].into()),
-            ..Path::default()
-        },
-        verify: true,
-    };
-    assert_eq!(a.ask(1, &question), None);
+    assert_eq!(a.ask(1, &verified(2)), None);
     a.talk(&mut b);
     let Some(Act::Probe { id, .. }) = a.acts.pop() else {
         panic!("no probe")
@@ -621,6 +625,52 @@ fn where_nobody_administers_verification_is_a_probe() {
         Mtu::within(2048),
         "it is remembered"
     );
+}
+
+#[test]
+fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
+    let (mut a, mut b) = pair(&Options::default());
+    let probe = |a: &mut Host| match a.acts.pop() {
+        Some(Act::Probe { id, .. }) => id,
+        other => panic!("no probe: {other:?}"),
+    };
+    // One wants it verified, and another one, who asks at the same time, does not.
+    assert_eq!(a.ask(1, &verified(2)), None);
+    assert_eq!(a.resolve(2, &ip(2)), None);
+    a.talk(&mut b);
+    path_of(a.answer(2));
+    assert_eq!(a.answer(1), None);
+    let id = probe(&mut a);
+    a.resolver.probed(a.now, id, Err(NotProbed::Silent));
+    a.collect();
+    assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
+    path_of(a.resolve(3, &ip(2)));
+    // One who comes while it is tried, when the owner has not been heard for long.
+    assert_eq!(a.ask(4, &verified(2)), None);
+    let id = probe(&mut a);
+    a.pass(Duration::from_millis(999));
+    let joined = a.resolve(5, &ip(2));
+    a.resolver.probed(a.now, id, Err(NotProbed::Unsent));
+    a.collect();
+    path_of(joined.or_else(|| a.answer(5)));
+    assert_eq!(a.answer(4), Some(Err(Status::NotConnected)));
+    assert_ne!(a.state(&ip(2)), Some(State::Refused(Status::TimedOut)));
+}
+
+#[test]
+fn where_all_is_verified_a_probe_that_fails_is_everybodys() {
+    let (mut a, mut b) = pair(&Options {
+        verify: true,
+        ..Options::default()
+    });
+    assert_eq!(a.ask(1, &verified(2)), None);
+    assert_eq!(a.resolve(2, &ip(2)), None);
+    a.talk(&mut b);
+    assert_eq!(a.answer(2), None);
+    a.pass(Duration::from_secs(1));
+    assert_eq!(a.answer(1), Some(Err(Status::TimedOut)));
+    assert_eq!(a.answer(2), Some(Err(Status::TimedOut)));
+    assert_eq!(a.state(&ip(2)), Some(State::Refused(Status::TimedOut)));
 }
 
 #[test]
