@@ -5,15 +5,20 @@
 //!
 //! # The source
 //!
-//! Nothing is taken that did not begin on the link: both the address that the datagram comes from and the GID that it says it
-//! is from have to be in one of the endpoint's networks, or link-local addresses of IPv6. They need not be the same: a
-//! request is sent over both families, and its GID is one address. Without a key, who is on the link can say that it is
-//! another one that is on the link. A host that has its address without a network (`/32`) is reached over link-local
-//! addresses alone.
+//! Nothing is taken that did not begin on the link: the address that the datagram comes from has to be in one of the endpoint's
+//! networks, or a link-local address of IPv6. So has the GID that it says it is from, where the endpoint has a network of that
+//! family at all. They need not be the same: a request is sent over both families, and its GID is one address. Without a
+//! key, who is on the link can say that it is another one that is on the link. A host that has its address without a network
+//! (`/32`) is reached over link-local addresses alone.
+//!
+//! An endpoint without an address of a family cannot tell which GIDs of that family are of its link, and takes them all: a
+//! neighbour with both families has an IPv4 address for its GID, and has to be answered by a host that has lost its own. Who
+//! forges one gains nothing by it: such a GID is a mark that the answer carries back, the answer goes to the address that the
+//! frame came from, and the resolver neither learns nor tells a path that leads to it.
 
 use std::fmt;
 use std::hash::RandomState;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doorbell_fabric::time::Time;
 
@@ -197,7 +202,11 @@ impl Guard {
         let near = |ip| is_on_link(place.endpoint, ip);
         // Nobody could be answered at port 0.
         let answerable = from.port() != 0 && near(from.ip());
-        must(answerable && near(header.sgid.ip()), Reason::Source)?;
+        let sgid = header.sgid.ip();
+        must(
+            answerable && (near(sgid) || is_of_other_family(place.endpoint, sgid)),
+            Reason::Source,
+        )?;
         if let (Some(mad), Some(_)) = (frame.mad(), place.group) {
             must(self.seen.is_new(now, header, mad, place.family), Reason::Again)?;
         }
@@ -209,6 +218,14 @@ impl Guard {
 fn is_on_link(endpoint: &Endpoint, ip: IpAddr) -> bool {
     let local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     !ip.is_unspecified() && !ip.is_multicast() && (local || endpoint.is_near(ip))
+}
+
+/// Whether an address is a host's of a family that the endpoint has nothing of.
+fn is_of_other_family(endpoint: &Endpoint, ip: IpAddr) -> bool {
+    let mut networks = endpoint.networks.iter();
+    let known = networks.any(|network| Family::of(network.ip) == Family::of(ip));
+    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !known && !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback() && !broadcast
 }
 
 #[cfg(test)]
@@ -254,6 +271,10 @@ mod tests {
 
     /// What is made of a frame with this header from there, at the group's socket or at our own.
     fn judged(header: Header, from: &str, at_group: bool) -> Result<(), Reason> {
+        judged_by(&endpoint(), header, from, at_group)
+    }
+
+    fn judged_by(endpoint: &Endpoint, header: Header, from: &str, at_group: bool) -> Result<(), Reason> {
         let mut guard = Guard::new(None, RandomState::new(), 1000, 100);
         let mut bytes = Vec::new();
         let body = if header.kind == Kind::Mad {
@@ -263,7 +284,7 @@ mod tests {
         };
         header.write(body, 0, None, &mut bytes);
         let place = Place {
-            endpoint: &endpoint(),
+            endpoint,
             group: at_group.then(group),
             family: Family::V4,
             qpn: 9,
@@ -297,6 +318,39 @@ mod tests {
             ),
             Ok(())
         );
+    }
+
+    #[test]
+    fn a_host_that_has_lost_a_family_hears_those_that_have_it() {
+        let six = "fd00::1".parse().unwrap();
+        let alone = Endpoint {
+            gid: Gid::of_ip(six),
+            addresses: vec![six.into()],
+            networks: vec![Network { ip: six, prefix: 64 }],
+            ..endpoint()
+        };
+        let of = |sgid: &str| Header {
+            sgid: sgid.parse().unwrap(),
+            ..header()
+        };
+        let judged = |sgid: &str, from: &str| judged_by(&alone, of(sgid), from, true);
+        for from in ["[fe80::2%3]:7", "[fd00::2]:7"] {
+            assert_eq!(judged("::ffff:10.0.0.2", from), Ok(()), "{from}");
+        }
+        // From elsewhere, or of its own family and elsewhere, or nobody's.
+        assert_eq!(judged("::ffff:10.0.0.2", "[fd01::2]:7"), Err(Reason::Source));
+        assert_eq!(judged("::ffff:10.0.0.2", "10.0.0.2:7"), Err(Reason::Source));
+        for sgid in [
+            "fd01::2",
+            "::ffff:0.0.0.0",
+            "::ffff:224.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:255.255.255.255",
+            "::",
+            "::1",
+        ] {
+            assert_eq!(judged(sgid, "[fe80::2%3]:7"), Err(Reason::Source), "{sgid}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::Resolver;
 use super::act::{Act, EndpointId, Peer, Sender};
 use super::credits::Turn;
 use super::entry::{Key, Origin};
+use super::hosts::Port;
 use super::lru::Rank;
 use super::search::Stage;
 use super::view::What;
@@ -89,10 +90,8 @@ impl Resolver {
             return;
         }
         self.moved(endpoint, from);
-        let near = self.port(endpoint).is_some_and(|port| {
-            port.endpoint.link == Link::InfiniBand || source.ip().is_none_or(|ip| port.endpoint.is_near(ip))
-        });
-        if !near {
+        let near = |ip| self.port(endpoint).is_some_and(|port| port.endpoint.is_near(ip));
+        if !self.leads_to(endpoint, from) || self.is_ip(endpoint) && !source.ip().is_none_or(near) {
             return;
         }
         let key = self.key(endpoint, source);
@@ -112,6 +111,19 @@ impl Resolver {
             Some(id) => self.address_found(id, from, like),
             None => self.learn(key, from, like, Rank::Oldest),
         }
+    }
+
+    /// Whether an endpoint is one of IP: the GIDs of its link are addresses.
+    fn is_ip(&self, endpoint: EndpointId) -> bool {
+        let port = self.port(endpoint);
+        port.is_some_and(|port| port.endpoint.link != Link::InfiniBand)
+    }
+
+    /// Whether a path may lead to who said something. A host without an address of a family hears neighbours by GIDs of it,
+    /// which need not be of its link; and such a path would begin in one family and end in the other.
+    fn leads_to(&self, endpoint: EndpointId, from: Peer) -> bool {
+        let near = |port: &Port| port.endpoint.is_near(from.gid.ip());
+        !self.is_ip(endpoint) || self.port(endpoint).is_some_and(near)
     }
 
     /// A port has another LID than the administration said: it is asked again.
@@ -150,13 +162,12 @@ impl Resolver {
             (Some(_), None) => false,
             (None, _) => true,
         };
-        let infiniband = self
-            .port(endpoint)
-            .is_some_and(|port| port.endpoint.link == Link::InfiniBand);
         let who = match search.stage {
             // Without InfiniBand a host may talk from any of its addresses.
-            Stage::Confirm { .. } if infiniband => search.peer.gid == from.gid && search.peer.lid == from.lid,
-            _ => true,
+            Stage::Confirm { .. } if !self.is_ip(endpoint) => {
+                search.peer.gid == from.gid && search.peer.lid == from.lid
+            }
+            _ => self.leads_to(endpoint, from),
         };
         if search.key.endpoint != endpoint || !about || !who {
             self.tally.mismatched += 1;

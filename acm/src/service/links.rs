@@ -16,7 +16,7 @@ use doorbell_fabric::time::Time;
 
 use super::peers::Place;
 use super::state::State;
-use crate::address::Gid;
+use crate::address::{Address, Gid};
 use crate::carrier::{self, Carrier, CarrierError};
 use crate::endpoint::Endpoint;
 use crate::mad::{Group, MAD};
@@ -141,7 +141,9 @@ impl State {
     }
 
     pub(super) fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
-        let from = self.resolver.endpoint(endpoint).map(|own| own.gid);
+        let own = self.resolver.endpoint(endpoint);
+        // In the family of whom it is for, so that he has a path to it.
+        let from = own.map(|own| own.gid_towards(&Address::Gid(own.gid), to.gid));
         if let (Some(from), Some(place)) = (from, self.place(endpoint, to.gid)) {
             let peer = carrier::Peer {
                 gid: to.gid,
@@ -180,7 +182,10 @@ impl State {
         let Some(mtu) = Mtu::within(large) else {
             return self.resolver.probed(now, id, Err(NotProbed::Unsent));
         };
-        let place = self.place(endpoint, to);
+        // Who is elsewhere is not believed to be where he says that he is heard from.
+        let own = self.resolver.endpoint(endpoint);
+        let near = own.is_some_and(|own| own.is_near(to.ip()));
+        let place = self.place(endpoint, to).filter(|_| near);
         let carrier = self.carrier.get_mut();
         let begun = match place {
             Some(place) => {

@@ -121,3 +121,32 @@ fn all_addresses_of_a_host_are_verified() {
     lab.ip(1, "address add fd77::33/64 dev v0 nodad");
     assert_eq!(verified("fd77::33").mtu, Mtu::within(1024));
 }
+
+#[test]
+fn a_host_that_lost_its_last_ipv4_address_is_found_over_ipv6() {
+    let Some(lab) = Lab::pair("a_host_that_lost_its_last_ipv4_address", 1500) else {
+        return;
+    };
+    let lab = Arc::new(lab);
+    let [a, b] = [0, 1].map(|host| Running::start(OPTIONS, Some((&lab, host))));
+    a.until_resolved("10.77.0.2");
+    lab.ip(1, "-4 address flush dev v0");
+    let has_lost = |state: &Value| serves(state) && !state["endpoints"].to_string().contains("10.77.0.2");
+    b.until("it has no IPv4 address", has_lost);
+    assert_eq!(a.until_resolved("fd77::2").path.dgid.to_string(), "fd77::2");
+    let back = b.until_resolved("fd77::1").path;
+    assert_eq!(
+        (back.dgid.to_string(), back.sgid.to_string()),
+        ("fd77::1".into(), "fd77::2".into())
+    );
+    // Each is asked anew, and still there.
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        let there = a.resolve("fd77::2").map(|route| route.path);
+        let there = there.unwrap_or_else(|error| panic!("{error}: {}", a.state()));
+        a.client().path(&there, true).expect("it is verified");
+        b.resolve("fd77::1").expect("it is known");
+    }
+    lab.ip(1, "address add 10.77.0.2/24 dev v0");
+    a.until_resolved("10.77.0.2");
+}
