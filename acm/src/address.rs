@@ -292,12 +292,16 @@ impl Address {
         info
     }
 
-    /// The address of 64 bytes from the wire. What stands behind it is not looked at: clients do not always clear it.
+    /// The address of 64 bytes from the wire. What stands behind it is not looked at: clients do not always clear it. An IPv4
+    /// address that is mapped into IPv6 is the IPv4 address.
     ///
     /// ```
     /// use doorbell_acm::address::{Address, Kind};
     /// let one = Address::V4([10, 0, 0, 1].into());
-    /// assert_eq!(Address::from_info(Kind::V4, &one.info()), Some(one));
+    /// assert_eq!(Address::from_info(Kind::V4, &one.info()), Some(one.clone()));
+    /// let mapped = Address::V6("::ffff:10.0.0.1".parse()?);
+    /// assert_eq!(Address::from_info(Kind::V6, &mapped.info()), Some(one));
+    /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     #[must_use]
     pub fn from_info(kind: Kind, info: &[u8; INFO]) -> Option<Self> {
@@ -307,7 +311,7 @@ impl Address {
                 Self::Name(Name::new(std::str::from_utf8(&info[..end]).ok()?).ok()?)
             }
             Kind::V4 => Self::V4(Ipv4Addr::from(*info.first_chunk::<4>()?)),
-            Kind::V6 => Self::V6(Ipv6Addr::from(*info.first_chunk::<16>()?)),
+            Kind::V6 => IpAddr::V6(Ipv6Addr::from(*info.first_chunk::<16>()?)).into(),
             Kind::Gid => Self::Gid(Gid(*info.first_chunk::<16>()?)),
             Kind::Lid => Self::Lid(u16::from_be_bytes(*info.first_chunk::<2>()?)),
         })
@@ -315,8 +319,9 @@ impl Address {
 }
 
 impl From<IpAddr> for Address {
+    /// An IPv4 address that is mapped into IPv6 is the IPv4 address.
     fn from(ip: IpAddr) -> Self {
-        match ip {
+        match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),
             IpAddr::V6(ip) => Self::V6(ip),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use doorbell_acm::address::Address;
 use doorbell_acm::path::Mtu;
 use doorbell_acm::status::Status;
 use serde_json::Value;
@@ -29,6 +30,11 @@ fn two_services_find_each_other_also_after_the_link_was_away() {
     let path = a.until_resolved("10.77.0.2").path;
     assert_eq!(path.dgid.to_string(), "::ffff:10.77.0.2");
     assert_eq!((path.mtu, path.hop_limit), (Mtu::within(1024), 0));
+    // By any client's way to write it.
+    let mapped = Address::V6("::ffff:10.77.0.2".parse().unwrap());
+    let route = a.client().resolve(None, mapped, false).expect("it is near");
+    assert_eq!(route.path, path);
+    assert_eq!(route.source, Some(Address::V4([10, 77, 0, 1].into())));
     assert_eq!(
         b.until_resolved("10.77.0.1").path.dgid.to_string(),
         "::ffff:10.77.0.1"
