@@ -3,7 +3,7 @@
 //! ```text
 //!   resolver ── multicast(group, MAD) ──►  Carrier  ──►  every service that has joined the group
 //!            ◄─ Event::Mad { from }    ──            ◄──  the one that owns the address, by unicast
-//!            ── probe(peer)            ──►  small and full frames, there and back
+//!            ── probe(peer)            ──►  frames of every size, there and back
 //! ```
 //!
 //! [`Carrier`] is what a queue pair of unreliable datagrams can do: a peer is a GID, a LID and the number of a queue pair.
@@ -24,6 +24,7 @@
 //! | `groups` | the addresses of multicast groups |
 //! | `guard` | which frames are taken; the others are counted by reason |
 //! | `seen`, `buckets` | what came before; who sends too much: bounded memory |
+//! | `sizes` | every size that a path may have, tried at the same time |
 //! | `prober` | probes under way |
 //! | `ping` | the same for hosts beyond a router |
 //! | `udp` | sockets |
@@ -38,6 +39,7 @@ mod key;
 mod ping;
 mod prober;
 mod seen;
+mod sizes;
 mod udp;
 
 use std::io;
@@ -226,8 +228,8 @@ pub trait Carrier {
     /// When it could not be sent. What was sent may be lost all the same.
     fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError>;
 
-    /// Tries how frames get to a service and back: small ones, and such that a packet with a payload of `mtu` would have their
-    /// size. [`Event::Probed`] tells what came of it, after two seconds at most.
+    /// Tries how frames get to a service and back: such that packets with a payload of 256 bytes, and of each larger size up to
+    /// `mtu`, would have theirs. [`Event::Probed`] tells what came of it, within a second.
     ///
     /// # Errors
     /// When it cannot be begun.

@@ -1,92 +1,45 @@
-//! Probes under way: what is sent when, what came back, what follows from it. No socket and no clock.
+//! Probes under way: frames of every size that a path may have, and their echoes. No socket and no clock.
 //!
-//! ```text
-//!   small, full  ──►  0 ms      an echo has the token of its probe, and is as long
-//!   those again  ──►  100, 400, 1000 ms, as long as they have not come back
-//!   the end      at   2 s, or as soon as both have
-//! ```
+//! An echo has the token of its probe, and is as long. What is sent when is in `sizes`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use doorbell_fabric::time::Time;
 
 use super::frame::TOKEN;
+use super::sizes::Sizes;
 use super::{EndpointId, Peer, ProbeId, Probed, Trouble};
 use crate::address::Gid;
+use crate::path::Mtu;
 
 /// Probes that are under way at a time.
 pub(super) const PROBES_MAX: usize = 256;
-/// When frames are sent, after the beginning (ms).
-const SENT: [u64; 4] = [0, 100, 400, 1000];
-/// When a probe ends that has not come back (ms).
-const END: u64 = 2000;
 
-/// What identifies a probe to whoever sends it back: nobody who has not seen it can guess it.
+/// What identifies a frame to whoever sends it back: nobody who has not seen it can guess it.
 pub(super) type Token = [u8; TOKEN];
-
-/// One of the two sizes of a probe.
-#[derive(Debug)]
-struct Half {
-    /// Random; its last byte counts the attempts, so that an echo is timed from the frame that it is of.
-    token: Token,
-    /// Bytes of the datagram.
-    size: usize,
-    /// When each attempt was sent.
-    sent: [Option<Time>; SENT.len()],
-    round_trip: Option<Duration>,
-    /// The system does not send it.
-    refused: Option<Trouble>,
-}
-
-impl Half {
-    fn is_done(&self) -> bool {
-        self.round_trip.is_some() || self.refused.is_some()
-    }
-}
+/// Random bytes of a token; the size's place and the attempt's are behind them, so that an echo is timed from its own frame.
+pub(super) const STEM: usize = TOKEN - 2;
+type Stem = [u8; STEM];
 
 #[derive(Debug)]
 struct Probe {
     endpoint: EndpointId,
     to: Peer,
     from: Gid,
-    begun: Time,
-    attempts: usize,
-    halves: [Half; 2],
-}
-
-impl Probe {
-    fn deadline(&self) -> Time {
-        let after = SENT.get(self.attempts).copied().unwrap_or(END);
-        self.begun + Duration::from_millis(after)
-    }
-
-    fn result(&self) -> Probed {
-        let [small, full] = &self.halves;
-        let passed = [small, full].into_iter().filter(|half| half.round_trip.is_some());
-        let trouble = match (small.round_trip.is_some(), full.round_trip.is_some()) {
-            (_, true) => None,
-            (true, false) => Some(full.refused.unwrap_or(Trouble::FullLost)),
-            (false, false) => Some(small.refused.unwrap_or(Trouble::Silent)),
-        };
-        Probed {
-            round_trip: passed.clone().filter_map(|half| half.round_trip).min(),
-            largest: passed.map(|half| half.size).max().unwrap_or(0),
-            trouble,
-        }
-    }
+    stem: Stem,
+    sizes: Sizes,
 }
 
 /// A frame to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shot {
     pub(super) probe: ProbeId,
-    pub(super) full: bool,
     pub(super) endpoint: EndpointId,
     pub(super) to: Peer,
     pub(super) from: Gid,
     pub(super) token: Token,
+    /// Bytes of the datagram.
     pub(super) size: usize,
 }
 
@@ -94,48 +47,40 @@ pub(super) struct Shot {
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     open: BTreeMap<ProbeId, Probe>,
-    /// By tokens without their last byte.
-    tokens: HashMap<[u8; TOKEN - 1], (ProbeId, usize)>,
+    stems: HashMap<Stem, ProbeId>,
     next: u64,
     shots: VecDeque<Shot>,
     ended: VecDeque<(ProbeId, Probed)>,
 }
 
-fn stem(token: &Token) -> [u8; TOKEN - 1] {
-    let mut stem = [0; TOKEN - 1];
-    stem.copy_from_slice(&token[..TOKEN - 1]);
-    stem
+/// The random bytes of a token, the size's place and the attempt's.
+fn parts(token: &Token) -> (Stem, u8, u8) {
+    let mut stem = [0; STEM];
+    stem.copy_from_slice(&token[..STEM]);
+    (stem, token[STEM], token[STEM + 1])
 }
 
 impl Prober {
-    /// Begins one with these sizes and random tokens; none when there are too many.
+    /// Begins one with these random bytes; none when there are too many.
     pub(super) fn start(
         &mut self,
         now: Time,
         (endpoint, to, from): (EndpointId, Peer, Gid),
-        sizes: [usize; 2],
-        tokens: [Token; 2],
+        mtu: Mtu,
+        stem: Stem,
     ) -> Option<ProbeId> {
         if self.open.len() >= PROBES_MAX {
             return None;
         }
         let id = ProbeId(self.next);
         self.next += 1;
-        let half = |at: usize| Half {
-            token: tokens[at],
-            size: sizes[at],
-            sent: [None; SENT.len()],
-            round_trip: None,
-            refused: None,
-        };
-        (0..2).for_each(|at| _ = self.tokens.insert(stem(&tokens[at]), (id, at)));
+        self.stems.insert(stem, id);
         let probe = Probe {
             endpoint,
             to,
             from,
-            begun: now,
-            attempts: 0,
-            halves: [half(0), half(1)],
+            stem,
+            sizes: Sizes::up_to(mtu, now),
         };
         self.open.insert(id, probe);
         self.tick(now);
@@ -144,34 +89,36 @@ impl Prober {
 
     /// Lets time pass: frames become due, probes end.
     pub(super) fn tick(&mut self, now: Time) {
-        let due = self.open.iter().filter(|(_, probe)| probe.deadline() <= now);
+        let due = self
+            .open
+            .iter()
+            .filter(|(_, probe)| probe.sizes.deadline() <= now);
         let due: Vec<ProbeId> = due.map(|(id, _)| *id).collect();
         for id in due {
-            let Some(probe) = self.open.get_mut(&id) else {
-                continue;
-            };
-            if probe.attempts == SENT.len() {
-                self.end(id);
-                continue;
-            }
-            let attempt = probe.attempts;
-            probe.attempts += 1;
-            for (at, half) in probe
-                .halves
-                .iter_mut()
-                .enumerate()
-                .filter(|(_, half)| !half.is_done())
-            {
-                half.sent[attempt] = Some(now);
-                half.token[TOKEN - 1] = attempt as u8;
+            self.shoot(now, id);
+            self.settle(now, id);
+        }
+    }
+
+    /// What is due of a probe is to be sent.
+    fn shoot(&mut self, now: Time, id: ProbeId) {
+        let Some(probe) = self.open.get_mut(&id) else {
+            return;
+        };
+        while let Some(attempt) = probe.sizes.attempt(now) {
+            let open = probe.sizes.each.iter_mut().enumerate();
+            for (at, size) in open.filter(|(_, size)| size.is_open()) {
+                size.is_sent(attempt, now);
+                let mut token = [0; TOKEN];
+                token[..STEM].copy_from_slice(&probe.stem);
+                (token[STEM], token[STEM + 1]) = (at as u8, attempt as u8);
                 self.shots.push_back(Shot {
                     probe: id,
-                    full: at == 1,
                     endpoint: probe.endpoint,
                     to: probe.to,
                     from: probe.from,
-                    token: half.token,
-                    size: half.size,
+                    token,
+                    size: size.body,
                 });
             }
         }
@@ -183,10 +130,13 @@ impl Prober {
     }
 
     /// The system did not send it.
-    pub(super) fn refused(&mut self, shot: &Shot, trouble: Trouble) {
-        if let Some(probe) = self.open.get_mut(&shot.probe) {
-            probe.halves[usize::from(shot.full)].refused = Some(trouble);
-            self.settle(shot.probe);
+    pub(super) fn refused(&mut self, now: Time, shot: &Shot, trouble: Trouble) {
+        let (_, at, _) = parts(&shot.token);
+        if let Some(probe) = self.open.get_mut(&shot.probe)
+            && let Some(size) = probe.sizes.each.get_mut(usize::from(at))
+        {
+            size.refuse(trouble);
+            self.settle(now, shot.probe);
         }
     }
 
@@ -199,45 +149,28 @@ impl Prober {
         token: &Token,
         size: usize,
     ) -> bool {
-        let Some(&(id, at)) = self.tokens.get(&stem(token)) else {
+        let (stem, at, attempt) = parts(token);
+        let Some(&id) = self.stems.get(&stem) else {
             return false;
         };
         let Some(probe) = self.open.get_mut(&id) else {
             return false;
         };
-        let half = &mut probe.halves[at];
-        let sent = half.sent.get(usize::from(token[TOKEN - 1])).copied().flatten();
-        let (Some(sent), true) = (
-            sent,
-            probe.endpoint == by && probe.to.at == Some(from) && half.size == size,
-        ) else {
+        let is_his = probe.endpoint == by && probe.to.at == Some(from);
+        if !is_his || !probe.sizes.came_back(now, at, attempt, size) {
             return false;
-        };
-        if half.round_trip.is_none() {
-            half.round_trip = Some(now.since(sent));
-            self.settle(id);
         }
+        self.settle(now, id);
         true
     }
 
     /// Ends a probe of which nothing is to come.
-    fn settle(&mut self, id: ProbeId) {
-        if self
-            .open
-            .get(&id)
-            .is_some_and(|probe| probe.halves.iter().all(Half::is_done))
-        {
-            self.end(id);
-        }
-    }
-
-    fn end(&mut self, id: ProbeId) {
-        if let Some(probe) = self.open.remove(&id) {
-            probe
-                .halves
-                .iter()
-                .for_each(|half| _ = self.tokens.remove(&stem(&half.token)));
-            self.ended.push_back((id, probe.result()));
+    fn settle(&mut self, now: Time, id: ProbeId) {
+        let over = self.open.get(&id).is_some_and(|probe| probe.sizes.is_over(now));
+        if over && let Some(probe) = self.open.remove(&id) {
+            self.stems.remove(&probe.stem);
+            self.shots.retain(|shot| shot.probe != id);
+            self.ended.push_back((id, probe.sizes.result()));
         }
     }
 
@@ -248,13 +181,15 @@ impl Prober {
 
     /// When there is something to do.
     pub(super) fn next_deadline(&self) -> Time {
-        let all = self.open.values().map(Probe::deadline);
+        let all = self.open.values().map(|probe| probe.sizes.deadline());
         all.min().unwrap_or(Time::NEVER)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const BY: EndpointId = EndpointId(1);
@@ -263,6 +198,7 @@ mod tests {
         ([10, 0, 0, 2], 7).into()
     }
 
+    /// One with payloads of 256 and 512 bytes.
     fn started(prober: &mut Prober, now: Time, token: u8) -> Option<ProbeId> {
         let to = Peer {
             gid: Gid::NONE,
@@ -271,12 +207,8 @@ mod tests {
             at: Some(there()),
             by: None,
         };
-        prober.start(
-            now,
-            (BY, to, Gid::NONE),
-            [100, 1000],
-            [[token; TOKEN], [token ^ 0x80; TOKEN]],
-        )
+        let mtu = Mtu::within(512).unwrap();
+        prober.start(now, (BY, to, Gid::NONE), mtu, [token; STEM])
     }
 
     fn shots(prober: &mut Prober) -> Vec<Shot> {
@@ -284,27 +216,27 @@ mod tests {
     }
 
     #[test]
-    fn both_sizes_that_come_back_are_the_end() {
+    fn the_largest_that_comes_back_is_the_end() {
         let (mut prober, mut now) = (Prober::default(), Time::from_nanos(1));
         let id = started(&mut prober, now, 1).unwrap();
         let sent = shots(&mut prober);
-        assert_eq!(sent.iter().map(|shot| shot.size).collect::<Vec<_>>(), [100, 1000]);
+        assert_eq!(sent.iter().map(|shot| shot.size).collect::<Vec<_>>(), [304, 560]);
         now += Duration::from_micros(30);
-        assert!(prober.echo(now, BY, there(), &sent[0].token, 100));
+        assert!(prober.echo(now, BY, there(), &sent[0].token, 304));
         now += Duration::from_micros(30);
         assert!(prober.ended().is_none());
-        assert!(prober.echo(now, BY, there(), &sent[1].token, 1000));
+        assert!(prober.echo(now, BY, there(), &sent[1].token, 560));
         let (ended, result) = prober.ended().unwrap();
         assert_eq!(ended, id);
         let whole = Probed {
             round_trip: Some(Duration::from_micros(30)),
-            largest: 1000,
+            largest: 560,
             trouble: None,
         };
         assert_eq!(result, whole);
         assert_eq!(prober.next_deadline(), Time::NEVER);
         assert!(
-            !prober.echo(now, BY, there(), &sent[1].token, 1000),
+            !prober.echo(now, BY, there(), &sent[1].token, 560),
             "nobody waits for it any more"
         );
     }
@@ -317,19 +249,19 @@ mod tests {
         while prober.next_deadline() != Time::NEVER {
             for shot in shots(&mut prober) {
                 sizes.push(shot.size);
-                if shot.size == 100 && shot.token[TOKEN - 1] == 1 {
-                    assert!(prober.echo(now + Duration::from_millis(1), BY, there(), &shot.token, 100));
+                if shot.size == 304 && shot.token[STEM + 1] == 1 {
+                    assert!(prober.echo(now + Duration::from_millis(1), BY, there(), &shot.token, 304));
                 }
             }
             now = prober.next_deadline();
             prober.tick(now);
         }
-        assert_eq!(sizes, [100, 1000, 100, 1000, 1000, 1000]);
+        assert_eq!(sizes, [304, 560, 304, 560, 560]);
         let result = prober.ended().unwrap().1;
         assert_eq!(result.trouble, Some(Trouble::FullLost));
         assert_eq!(
             (result.largest, result.round_trip),
-            (100, Some(Duration::from_millis(1)))
+            (304, Some(Duration::from_millis(1)))
         );
     }
 
@@ -338,17 +270,16 @@ mod tests {
         let (mut prober, now) = (Prober::default(), Time::from_nanos(1));
         started(&mut prober, now, 1).unwrap();
         let token = shots(&mut prober)[0].token;
-        assert!(!prober.echo(now, EndpointId(2), there(), &token, 100));
-        assert!(!prober.echo(now, BY, ([10, 0, 0, 3], 7).into(), &token, 100));
-        assert!(!prober.echo(now, BY, there(), &token, 99));
-        assert!(!prober.echo(now, BY, there(), &[9; TOKEN], 100));
-        let mut later = token;
-        later[TOKEN - 1] = 3;
-        assert!(
-            !prober.echo(now, BY, there(), &later, 100),
-            "an attempt that was not made"
-        );
-        assert!(prober.echo(now, BY, there(), &token, 100));
+        assert!(!prober.echo(now, EndpointId(2), there(), &token, 304));
+        assert!(!prober.echo(now, BY, ([10, 0, 0, 3], 7).into(), &token, 304));
+        assert!(!prober.echo(now, BY, there(), &token, 303));
+        assert!(!prober.echo(now, BY, there(), &[9; TOKEN], 304));
+        for wrong in [STEM, STEM + 1] {
+            let mut other = token;
+            other[wrong] = 3;
+            assert!(!prober.echo(now, BY, there(), &other, 304), "it was not sent");
+        }
+        assert!(prober.echo(now, BY, there(), &token, 304));
     }
 
     #[test]
@@ -356,8 +287,8 @@ mod tests {
         let (mut prober, now) = (Prober::default(), Time::from_nanos(1));
         started(&mut prober, now, 1).unwrap();
         let sent = shots(&mut prober);
-        prober.refused(&sent[1], Trouble::FullRefused);
-        assert!(prober.echo(now, BY, there(), &sent[0].token, 100));
+        prober.refused(now, &sent[1], Trouble::FullRefused);
+        assert!(prober.echo(now, BY, there(), &sent[0].token, 304));
         assert_eq!(prober.ended().unwrap().1.trouble, Some(Trouble::FullRefused));
     }
 

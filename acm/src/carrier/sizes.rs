@@ -100,7 +100,10 @@ impl Sizes {
 
     /// One came back that says that it is of this size and attempt, and has so many bytes; whether it was sent so.
     pub(super) fn came_back(&mut self, now: Time, at: u8, attempt: u8, body: usize) -> bool {
-        let size = self.each.get_mut(usize::from(at)).filter(|size| size.body == body);
+        let size = self
+            .each
+            .get_mut(usize::from(at))
+            .filter(|size| size.body == body);
         let Some(size) = size else { return false };
         let Some(sent) = size.sent.get(usize::from(attempt)).copied().flatten() else {
             return false;
@@ -141,7 +144,10 @@ mod tests {
     fn sent() -> Sizes {
         let mut sizes = Sizes::up_to(Mtu::MAX, start());
         let attempt = sizes.attempt(start()).unwrap();
-        sizes.each.iter_mut().for_each(|size| size.is_sent(attempt, start()));
+        sizes
+            .each
+            .iter_mut()
+            .for_each(|size| size.is_sent(attempt, start()));
         sizes
     }
 
@@ -173,16 +179,25 @@ mod tests {
         assert!(!sizes.is_over(now), "a larger one may come");
         assert!(sizes.came_back(now, 4, 0, 4096 + BESIDE));
         assert!(sizes.is_over(now));
-        assert_eq!((sizes.result().trouble, sizes.result().largest), (None, 4096 + BESIDE));
+        assert_eq!(
+            (sizes.result().trouble, sizes.result().largest),
+            (None, 4096 + BESIDE)
+        );
         let mut sizes = sent();
         sizes.came_back(now, 2, 0, 1024 + BESIDE);
         let mut attempts = Vec::new();
         while !sizes.is_over(sizes.deadline()) {
             attempts.extend(sizes.attempt(sizes.deadline()));
         }
-        assert_eq!((attempts, sizes.deadline()), (vec![1, 2], start() + END as u32 * MS));
+        assert_eq!(
+            (attempts, sizes.deadline()),
+            (vec![1, 2], start() + END as u32 * MS)
+        );
         let result = sizes.result();
-        assert_eq!((result.trouble, result.largest), (Some(Trouble::FullLost), 1024 + BESIDE));
+        assert_eq!(
+            (result.trouble, result.largest),
+            (Some(Trouble::FullLost), 1024 + BESIDE)
+        );
     }
 
     #[test]

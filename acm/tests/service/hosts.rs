@@ -156,3 +156,22 @@ fn a_host_that_lost_its_last_ipv4_address_is_found_over_ipv6() {
     lab.ip(1, "address add 10.77.0.2/24 dev v0");
     a.until_resolved("10.77.0.2");
 }
+
+#[test]
+fn a_near_path_that_is_narrow_in_the_middle_is_cut() {
+    let Some(lab) = Lab::switched("a_near_path_that_is_narrow_in_the_middle", 1500, 0) else {
+        return;
+    };
+    let lab = Arc::new(lab);
+    for side in ["r0", "r1"] {
+        lab.ip(2, &format!("link set {side} mtu 700"));
+    }
+    let [a, _b] = [0, 1].map(|host| Running::start(OPTIONS, Some((&lab, host))));
+    let path = a.until_resolved("10.77.0.2").path;
+    let verified = a.client().path(&path, true);
+    let verified = verified.unwrap_or_else(|error| panic!("{error}: {}", a.state()));
+    assert_eq!(verified.mtu, Mtu::within(512));
+    assert_eq!(a.until_resolved("10.77.0.2").path.mtu, Mtu::within(512), "for all");
+    let refused = a.state()["known"].to_string().contains("refused");
+    assert!(!refused, "{}", a.state());
+}

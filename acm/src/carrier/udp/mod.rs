@@ -33,9 +33,9 @@ use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
 use super::groups::is_group;
 use super::guard::{Guard, Place, Reason};
 use super::ping::Pinger;
-use super::prober::{PROBES_MAX, Prober, Shot};
+use super::prober::{PROBES_MAX, Prober, STEM, Shot};
 use super::seen::Family;
-use super::{BESIDE, Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
+use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
 use crate::address::Gid;
 use crate::path::Mtu;
 use crate::waiting::registered;
@@ -272,7 +272,7 @@ impl UdpCarrier {
         let mut done = 0;
         while let Some(shot) = self.prober.shot() {
             done += 1;
-            self.shoot_one(&shot);
+            self.shoot_one(now, &shot);
         }
         while let Some((probe, result)) = self.prober.ended() {
             done += 1;
@@ -281,7 +281,7 @@ impl UdpCarrier {
         done
     }
 
-    fn shoot_one(&mut self, shot: &Shot) {
+    fn shoot_one(&mut self, now: Time, shot: &Shot) {
         let Some(at) = shot.to.at else { return };
         self.write(
             shot.endpoint,
@@ -296,13 +296,13 @@ impl UdpCarrier {
             Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::CONNREFUSED) => {
                 return;
             }
-            Err(Errno::MSGSIZE) if shot.full => Trouble::FullRefused,
+            Err(Errno::MSGSIZE) => Trouble::FullRefused,
             Err(errno) => {
                 self.trouble(shot.endpoint, "send a probe", errno);
                 Trouble::NoWay
             }
         };
-        self.prober.refused(shot, trouble);
+        self.prober.refused(now, shot, trouble);
     }
 }
 
@@ -402,19 +402,15 @@ impl Carrier for UdpCarrier {
     ) -> Result<ProbeId, CarrierError> {
         self.known(endpoint)?;
         to.at.ok_or(CarrierError::NoPeer(to.gid))?;
-        let mut tokens = [[0; TOKEN]; 2];
-        random(tokens.as_flattened_mut())?;
-        let sizes = [
-            PROBE + self.guard.key().map_or(0, |_| TAG),
-            (mtu.bytes() as usize + BESIDE).min(PROBE_MAX),
-        ];
+        let mut stem = [0; STEM];
+        random(&mut stem)?;
         let full = CarrierError::Full {
             what: "probes",
             most: PROBES_MAX,
         };
         let probe = self
             .prober
-            .start(now, (endpoint, *to, from), sizes, tokens)
+            .start(now, (endpoint, *to, from), mtu, stem)
             .ok_or(full)?;
         self.shoot(now);
         Ok(probe)
