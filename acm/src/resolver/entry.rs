@@ -48,10 +48,21 @@ pub(super) enum Route {
     Told(Box<Path>),
 }
 
+/// Up to which size packets have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    pub(super) most: Mtu,
+    /// From when on it is tried whether larger ones do.
+    pub(super) again: Time,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) peer: Peer,
+    /// As it was told: no probe has cut it.
     pub(super) route: Route,
+    /// What a probe has found; it counts as long as the owner is the same.
+    pub(super) tried: Option<Tried>,
     pub(super) origin: Origin,
     /// Whether it is confirmed in the background.
     pub(super) watched: bool,
@@ -66,7 +77,7 @@ pub(super) struct Entry {
     pub(super) route_until: Time,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 96, "an entry is small");
+const _: () = assert!(size_of::<Entry>() <= 112, "an entry is small");
 const _: () = assert!(size_of::<Key>() <= 32, "and so is its name");
 
 impl Entry {
@@ -74,6 +85,7 @@ impl Entry {
         Self {
             peer,
             route: Route::Unknown,
+            tried: None,
             origin,
             watched: false,
             suspect: false,
@@ -97,6 +109,13 @@ impl Entry {
     /// Whether its owner was heard lately; `within` zero asks nobody.
     pub(super) fn is_confirmed(&self, now: Time, within: Duration) -> bool {
         !self.suspect && (within.is_zero() || now.since(self.confirmed) < within)
+    }
+
+    /// Whether it is time to try larger packets than those that have passed. `most` is what the endpoint can send.
+    pub(super) fn may_grow(&self, now: Time, most: Mtu) -> bool {
+        let told = self.route.mtu().unwrap_or(most).min(most);
+        self.tried
+            .is_some_and(|tried| tried.most < told && tried.again <= now)
     }
 
     /// When nothing of it is told any more.
@@ -127,13 +146,17 @@ impl Membership {
 }
 
 impl Route {
-    /// No larger than this.
-    pub(super) fn limit(&mut self, most: Mtu) {
-        match self {
-            Self::Unknown => {}
-            Self::Group(like) => like.mtu = like.mtu.min(most),
-            Self::Told(path) => path.mtu = Some(path.mtu.map_or(most, |mtu| mtu.min(most))),
+    /// The same, no larger than what has passed.
+    pub(super) fn within(&self, tried: Option<Tried>) -> Self {
+        let mut route = self.clone();
+        match (&mut route, tried) {
+            (Self::Unknown, _) | (_, None) => {}
+            (Self::Group(like), Some(Tried { most, .. })) => like.mtu = like.mtu.min(most),
+            (Self::Told(path), Some(Tried { most, .. })) => {
+                path.mtu = Some(path.mtu.map_or(most, |mtu| mtu.min(most)));
+            }
         }
+        route
     }
 
     pub(super) fn mtu(&self) -> Option<Mtu> {

@@ -93,6 +93,9 @@ pub struct Options {
     pub refused_last: Duration,
     /// How long a probe may take: 1 s.
     pub probe: Duration,
+    /// How long a path stays cut to the size that passed, before it is tried whether larger ones do: 10 s. It is told as it is
+    /// meanwhile, and nobody waits for that.
+    pub grow: Duration,
     /// Most destinations that are remembered: 65,536.
     pub entries: usize,
     /// Most destinations that are being resolved: 4,096.
@@ -132,6 +135,7 @@ impl Default for Options {
             refused_first: Duration::from_millis(250),
             refused_last: Duration::from_millis(1000),
             probe: Duration::from_secs(1),
+            grow: Duration::from_secs(10),
             entries: 65_536,
             searches: 4096,
             questions: 16_384,

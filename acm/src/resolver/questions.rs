@@ -269,9 +269,13 @@ impl Resolver {
         if !entry.is_confirmed(now, confirm) {
             return None;
         }
+        // What was heard without being asked for has not been tried.
+        if self.options.verify && entry.tried.is_none() && entry.origin != Origin::Static {
+            return None;
+        }
         let path = if entry.has_route(now) {
             entry.used = now;
-            let (peer, route) = (entry.peer, entry.route.clone());
+            let (peer, route) = (entry.peer, entry.route.within(entry.tried));
             let from = &self.port(key.endpoint)?.endpoint;
             entry::path(from, source, &key.address, peer, &route)
         } else {

@@ -1,7 +1,7 @@
 //! Routes: who tells them, and what a probe says of them.
 
 use super::act::{Act, EndpointId, Membership, NotProbed, Peer, ProbeId, Probed};
-use super::entry::{self, Origin, Route};
+use super::entry::{self, Key, Origin, Route, Tried};
 use super::options::{Options, RouteProtocol};
 use super::search::{Search, SearchId, Stage};
 use super::{Resolver, Timer};
@@ -142,7 +142,9 @@ impl Resolver {
         if !must {
             self.tell_unprobed(id);
         }
-        if must || self.searches.get(&id).is_some_and(|search| search.verify) {
+        let search = self.searches.get(&id);
+        let wanted = search.is_some_and(|search| search.verify || self.may_grow(&search.key));
+        if must || wanted {
             self.enter(id, Stage::Probe);
         } else {
             self.succeed(id);
@@ -151,7 +153,15 @@ impl Resolver {
 
     /// Whether nobody is told this path before a probe has come back.
     pub(super) fn is_doubted(&self, search: &Search) -> bool {
-        search.origin == Origin::Route || self.options.verify && !search.confirmed
+        search.origin == Origin::Route || self.options.verify && search.tried.is_none()
+    }
+
+    /// Whether it is time to try a larger size than the one that a path was cut to.
+    pub(super) fn may_grow(&self, key: &Key) -> bool {
+        let most = self.port(key.endpoint).map(|port| port.endpoint.mtu);
+        let entry = self.cache.get(key).filter(|entry| entry.origin != Origin::Route);
+        most.zip(entry)
+            .is_some_and(|(most, entry)| entry.may_grow(self.now, most))
     }
 
     /// Where a destination beyond a router is, as far as this host can say.
@@ -204,7 +214,8 @@ impl Resolver {
         let most = result.map(|probed| Mtu::within(probed.largest));
         match most {
             Ok(Some(most)) => {
-                search.route.limit(most);
+                let again = self.now + self.options.grow;
+                search.tried = Some(Tried { most, again });
                 self.succeed(id);
             }
             // Less than the smallest MTU comes through: no path.

@@ -16,7 +16,7 @@
 
 use super::act::{Act, Membership, Peer, Ticket};
 use super::credits::Turn;
-use super::entry::{self, Entry, Key, Origin, Route};
+use super::entry::{self, Entry, Key, Origin, Route, Tried};
 use super::lru::Rank;
 use super::routes;
 use super::view::What;
@@ -63,9 +63,9 @@ pub(super) struct Search {
     pub(super) transaction: u64,
     pub(super) peer: Peer,
     pub(super) route: Route,
+    /// What a probe has found, now or before.
+    pub(super) tried: Option<Tried>,
     pub(super) origin: Origin,
-    /// The owner said that all is as it was.
-    pub(super) confirmed: bool,
     /// The route was told just now.
     pub(super) fresh: bool,
 }
@@ -79,6 +79,10 @@ impl Resolver {
                 .as_ref()
                 .is_some_and(|(_, _, origin)| *origin == Origin::Route);
         let (peer, route, origin) = known.unwrap_or((Peer::default(), Route::Unknown, Origin::Multicast));
+        let entry = self.cache.get(&key).filter(|entry| entry.is_alive(self.now));
+        let tried = entry
+            .and_then(|entry| entry.tried)
+            .filter(|_| origin != Origin::Route);
         let id = self.make_search(Search {
             key: key.clone(),
             stage,
@@ -91,8 +95,8 @@ impl Resolver {
             transaction: 0,
             peer,
             route,
+            tried,
             origin,
-            confirmed: false,
             fresh: false,
         })?;
         self.by_key.insert(key, id);
@@ -112,8 +116,8 @@ impl Resolver {
             transaction: 0,
             peer: Peer::default(),
             route: Route::Unknown,
+            tried: None,
             origin: Origin::Sa,
-            confirmed: false,
             fresh: false,
         })
     }
@@ -372,7 +376,6 @@ impl Resolver {
             return;
         };
         let (key, transaction) = (search.key.clone(), search.transaction);
-        search.confirmed = matches!(search.stage, Stage::Confirm { .. }) && search.peer == peer;
         search.peer = peer;
         self.by_transaction.remove(&transaction);
         if let Some(port) = self.port_mut(key.endpoint) {
@@ -384,11 +387,14 @@ impl Resolver {
         }
         self.learn(key.clone(), peer, like, Rank::Newest);
         let now = self.now;
-        let route = self.cache.get(&key).filter(|entry| entry.has_route(now));
+        let entry = self.cache.get(&key);
+        let tried = entry.and_then(|entry| entry.tried);
+        let route = entry.filter(|entry| entry.has_route(now));
         let known = route.map(|entry| (entry.route.clone(), entry.origin));
         let Some(search) = self.searches.get_mut(&id) else {
             return;
         };
+        search.tried = tried;
         match known {
             Some((route, origin)) => {
                 (search.route, search.origin) = (route, origin);
@@ -409,12 +415,7 @@ impl Resolver {
             (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
             if let Some(like) = like {
                 entry.route_until = route_until;
-                // What a probe has cut stays so, as long as it is the same host.
-                let most = match &entry.route {
-                    Route::Group(before) if before.rate == like.rate => before.mtu.min(like.mtu),
-                    _ => like.mtu,
-                };
-                entry.route = Route::Group(Membership { mtu: most, ..like });
+                entry.route = Route::Group(like);
             }
         };
         match self.cache.get_mut(&key) {
@@ -484,6 +485,7 @@ impl Resolver {
         };
         let (now, key) = (self.now, search.key.clone());
         let (peer, route, origin) = (search.peer, search.route.clone(), search.origin);
+        let tried = search.tried;
         let fresh = search.fresh || origin == Origin::Route;
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
@@ -507,14 +509,15 @@ impl Resolver {
             if fresh {
                 entry.route_until = route_until;
             }
-            (entry.peer, entry.route) = (peer, route);
+            (entry.peer, entry.route, entry.tried) = (peer, route, tried);
         }
         self.refusals.forgive(&key);
     }
 
     fn tell(&mut self, found: &Search, tickets: &[Ticket]) {
+        let route = found.route.within(found.tried);
         for &ticket in tickets {
-            let path = self.path_for(ticket, &found.key, found.peer, &found.route);
+            let path = self.path_for(ticket, &found.key, found.peer, &route);
             self.end_question(ticket, path);
         }
     }
@@ -550,6 +553,13 @@ impl Resolver {
         // A probe that only some wanted is no reason against the path of the others.
         let asked_for = search.stage == Stage::Probe && !self.is_doubted(search);
         if asked_for {
+            if let Some(tried) = self
+                .searches
+                .get_mut(&id)
+                .and_then(|search| search.tried.as_mut())
+            {
+                tried.again = self.now + self.options.grow;
+            }
             self.tell_unprobed(id);
         }
         let Some(search) = self.drop_search(id) else {

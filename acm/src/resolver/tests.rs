@@ -627,6 +627,87 @@ fn where_nobody_administers_verification_is_a_probe() {
     );
 }
 
+/// The number of the probe that was wanted last, and its size.
+fn probe_of(a: &mut Host) -> Option<(ProbeId, u32)> {
+    let is_probe = |act: &mut Act| matches!(act, Act::Probe { .. });
+    match a.acts.extract_if(.., is_probe).last() {
+        Some(Act::Probe { id, large, .. }) => Some((id, large)),
+        _ => None,
+    }
+}
+
+/// Bytes of the path's MTU that is told without waiting for a probe.
+fn size_of_path(a: &mut Host, b: &mut Host, ticket: Ticket) -> Option<u32> {
+    let told = a.resolve(ticket, &ip(2));
+    a.talk(b);
+    path_of(told.or_else(|| a.answer(ticket)))
+        .mtu
+        .map(|mtu| mtu.bytes())
+}
+
+#[test]
+fn a_path_that_was_cut_grows_again() {
+    let (mut a, mut b) = pair(&Options::default());
+    let ended = |a: &mut Host, id: ProbeId, result: Result<Probed, NotProbed>| {
+        a.resolver.probed(a.now, id, result);
+        a.collect();
+    };
+    assert_eq!(a.ask(1, &verified(2)), None);
+    a.talk(&mut b);
+    let (id, large) = probe_of(&mut a).expect("it is tried");
+    assert_eq!(large, 4096);
+    ended(&mut a, id, Ok(Probed { largest: 1072 }));
+    assert_eq!(path_of(a.answer(1)).mtu, Mtu::within(1024));
+    // Soon after it stays as it is; later the size that was told is tried again, and nobody waits for that.
+    a.pass(Duration::from_secs(9));
+    assert_eq!(size_of_path(&mut a, &mut b, 2), Some(1024));
+    assert_eq!(probe_of(&mut a), None);
+    a.pass(Duration::from_secs(2));
+    assert_eq!(size_of_path(&mut a, &mut b, 3), Some(1024));
+    let (id, large) = probe_of(&mut a).expect("it is tried again");
+    assert_eq!((large, size_of_path(&mut a, &mut b, 4)), (4096, Some(1024)));
+    // Nothing came back, of which it is no reason to be refused.
+    ended(&mut a, id, Err(NotProbed::Silent));
+    assert_eq!(size_of_path(&mut a, &mut b, 5), Some(1024));
+    assert_eq!(probe_of(&mut a), None, "not at once");
+    a.pass(Duration::from_secs(11));
+    assert_eq!(size_of_path(&mut a, &mut b, 6), Some(1024));
+    let (id, _) = probe_of(&mut a).expect("it is tried again");
+    ended(&mut a, id, Ok(Probed { largest: 4144 }));
+    assert_eq!(size_of_path(&mut a, &mut b, 7), Some(4096));
+    a.pass(Duration::from_secs(11));
+    assert_eq!(size_of_path(&mut a, &mut b, 8), Some(4096));
+    assert_eq!(probe_of(&mut a), None, "there is nothing larger");
+    // A verification tries the whole size at any time.
+    assert_eq!(a.ask(9, &verified(2)), None);
+    let (id, _) = probe_of(&mut a).expect("it is tried");
+    ended(&mut a, id, Ok(Probed { largest: 304 }));
+    assert_eq!(path_of(a.answer(9)).mtu, Mtu::within(256));
+    assert_eq!(a.ask(10, &verified(2)), None);
+    let (id, large) = probe_of(&mut a).expect("it is tried");
+    ended(&mut a, id, Ok(Probed { largest: 4144 }));
+    assert_eq!((large, path_of(a.answer(10)).mtu), (4096, Some(Mtu::MAX)));
+}
+
+#[test]
+fn what_an_announcement_taught_is_tried_before_it_is_told_where_all_is_verified() {
+    let (mut a, mut b) = pair(&Options {
+        verify: true,
+        ..Options::default()
+    });
+    b.resolver.host(b.now, vec![endpoint("c", 2)]);
+    b.pass(Duration::from_secs(1));
+    a.talk(&mut b);
+    assert_eq!(a.state(&ip(2)), Some(State::Ready), "it has been heard");
+    assert_eq!(a.resolve(1, &ip(2)), None);
+    let (id, _) = probe_of(&mut a).expect("it is tried");
+    a.resolver.probed(a.now, id, Ok(Probed { largest: 560 }));
+    a.collect();
+    assert_eq!(path_of(a.answer(1)).mtu, Mtu::within(512));
+    assert_eq!(size_of_path(&mut a, &mut b, 2), Some(512), "and not again");
+    assert_eq!(probe_of(&mut a), None);
+}
+
 #[test]
 fn a_verification_that_fails_is_of_the_one_who_asked_for_it() {
     let (mut a, mut b) = pair(&Options::default());

@@ -222,7 +222,7 @@ impl Resolver {
         let until = entry.expires();
         Known {
             peer: Some(entry.peer),
-            mtu: entry.route.mtu(),
+            mtu: entry.route.within(entry.tried).mtu(),
             origin: Some(entry.origin),
             age: now.since(entry.learned),
             confirmed: (!never(entry.confirmed)).then(|| now.since(entry.confirmed)),

@@ -43,6 +43,8 @@ impl Resolver {
             Stage::Confirm { tries: 0 }
         } else if route_ends && self.uses_sa(key.endpoint) {
             Stage::Route { asked: false }
+        } else if entry.has_route(now) && self.may_grow(key) {
+            Stage::Probe
         } else {
             return;
         };

@@ -171,7 +171,11 @@ fn a_near_path_that_is_narrow_in_the_middle_is_cut() {
     let verified = a.client().path(&path, true);
     let verified = verified.unwrap_or_else(|error| panic!("{error}: {}", a.state()));
     assert_eq!(verified.mtu, Mtu::within(512));
-    assert_eq!(a.until_resolved("10.77.0.2").path.mtu, Mtu::within(512), "for all");
+    assert_eq!(
+        a.until_resolved("10.77.0.2").path.mtu,
+        Mtu::within(512),
+        "for all"
+    );
     let refused = a.state()["known"].to_string().contains("refused");
     assert!(!refused, "{}", a.state());
 }
