@@ -1,11 +1,17 @@
 //! Three hosts on one switch, a service in each: names and addresses by multicast, also after what happens to hosts.
 
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use doorbell_acm::address::{Address, Gid, Name};
+use doorbell_acm::carrier::{Header, Kind, ipv4_group};
+use doorbell_acm::endpoint::DEFAULT_PKEY;
+use doorbell_acm::mad::{Group, Groups, Resolve, Way};
+use doorbell_acm::path::{Mtu, Rate};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -291,4 +297,176 @@ fn without_the_key_nothing_is_poisoned_and_nothing_is_learnt() {
             assert!(dropped > 0, "{host}: {state:#}");
         }
     }
+}
+
+#[test]
+fn a_host_that_lost_its_ipv4_addresses_is_found_by_its_name() {
+    let Some(hosts) = Hosts::plain("a_host_that_lost_its_ipv4_addresses_is_found_by_its_name") else {
+        return;
+    };
+    hosts.soon("host2 is found", || hosts.place(0, "host2") == v4(2));
+    hosts.lab.ip(1, "-4 address flush dev v0");
+    hosts.soon("host2 is found over IPv6, and so is host1 by it", || {
+        let back = hosts.at(1).path("host1", &["--source", "fd77::2"]);
+        hosts.place(0, "host2") == "fd77::2" && back["dgid"] == "fd77::1" && back["sgid"] == "fd77::2"
+    });
+    hosts.soon("10.77.0.2 is found no more", || {
+        hosts.place(0, "10.77.0.2").is_null()
+    });
+    hosts.never("a path to an address that it has not", || {
+        hosts.place(0, "host2") != "fd77::2" || !hosts.place(0, "10.77.0.2").is_null()
+    });
+}
+
+#[test]
+fn of_two_hosts_with_one_name_the_one_that_answered_is_told_as_long_as_it_does() {
+    let keys = tempfile::tempdir().unwrap();
+    let key = key_in(keys.path(), "key");
+    for key in [None, Some(&key)] {
+        let words = |_: &Path, _| -> Vec<String> {
+            key.map_or_else(Vec::new, |key| vec!["--key-file".into(), key.clone()])
+        };
+        let test = "of_two_hosts_with_one_name_the_one_that_answered_is_told";
+        let Some(hosts) = Hosts::new(test, &words) else {
+            return;
+        };
+        // An address that comes later is a change of its host, which is resolved anew then.
+        for host in 0..3 {
+            let of_the_link = |state: &Value| addresses(state).iter().any(|own| own.starts_with("fe80"));
+            hosts.at(host).until("it has an address of the link", of_the_link);
+        }
+        for host in [1, 2] {
+            hosts.named(host, "twin");
+            let has = |state: &Value| addresses(state).contains(&"twin");
+            hosts.at(host).until("it has the name", has);
+        }
+        // Both tell their neighbours, three times within a second.
+        for host in [1, 2] {
+            let state = hosts.at(host).until("it sees the other one", |state| {
+                state["events"].to_string().contains("twin")
+            });
+            assert!(
+                addresses(&state).contains(&"twin"),
+                "it keeps its name: {state:#}"
+            );
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        hosts.soon("one of them is told", || !hosts.place(0, "twin").is_null());
+        let told = hosts.place(0, "twin");
+        assert!(told == v4(2) || told == v4(3), "{told}");
+        hosts.never("the other one, or none", || hosts.place(0, "twin") != told);
+        // Each is itself by its name, and by its address to all.
+        assert_eq!(
+            (hosts.place(1, "twin"), hosts.place(2, "twin")),
+            (v4(2).into(), v4(3).into())
+        );
+        let (gone, other) = if told == v4(2) { (1, 3) } else { (2, 2) };
+        hosts.at(gone).process.signal(Signal::KILL);
+        hosts.soon("the other one is told", || hosts.place(0, "twin") == v4(other));
+    }
+}
+
+/// Frames that nobody asked for, as fast as this thread can send them, until it is told to stop; how many.
+fn flood(stop: &AtomicBool) -> u64 {
+    let group = Group::new(DEFAULT_PKEY, Rate::within(10_000), Mtu::within(2048).unwrap()).gid();
+    let own = Gid::of_ip([10, 77, 0, 1].into());
+    let group_at = SocketAddr::from((ipv4_group(group), 6126));
+    let alone_at = SocketAddr::from(([10, 77, 0, 1], 6127));
+    let senders: Vec<UdpSocket> = (40..42)
+        .map(|last| UdpSocket::bind((Ipv4Addr::new(10, 77, 0, last), 0)).expect("it has the address"))
+        .collect();
+    let mut bytes = Vec::new();
+    let mut number = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        let [.., c, d] = number.to_be_bytes();
+        // Whoever is on the link can say that he is anybody on it, and that anything is his.
+        let claimed = Address::V4([10, 77, 0, d].into());
+        let resolve = Resolve {
+            way: if c % 2 == 0 {
+                Way::Question
+            } else {
+                Way::Answer { status: 0 }
+            },
+            transaction: number,
+            destination: Some(Address::Name(Name::new(&format!("n{number}")).unwrap())),
+            source: Some(claimed),
+            groups: Groups::new([group]),
+        };
+        let (to_all, kind) = (
+            number % 2 == 0,
+            [Kind::Mad, Kind::Probe, Kind::Echo][number as usize / 2 % 3],
+        );
+        let header = Header {
+            kind,
+            qpn: number as u32 & 0xff_ffff,
+            lid: 0,
+            sgid: Gid::of_ip([10, 77, 0, d].into()),
+            dgid: if to_all { group } else { own },
+        };
+        let body = resolve.bytes();
+        let body = if kind == Kind::Mad { &body[..] } else { &body[..16] };
+        header.write(body, 1000, None, &mut bytes);
+        // Some are spoilt, and some are cut.
+        if number.is_multiple_of(5) {
+            let at = number as usize % bytes.len();
+            bytes[at] ^= 0xff;
+        }
+        if number.is_multiple_of(7) {
+            bytes.truncate(number as usize % 400);
+        }
+        let to = if to_all { group_at } else { alone_at };
+        let _ = senders[number as usize % senders.len()].send_to(&bytes, to);
+    }
+    number
+}
+
+#[test]
+fn a_flood_from_the_link_takes_no_memory_and_questions_are_answered() {
+    let Some(hosts) = Hosts::plain("a_flood_from_the_link_takes_no_memory") else {
+        return;
+    };
+    hosts.soon("host2 is found", || hosts.place(0, "host2") == v4(2));
+    (40..42).for_each(|last| hosts.lab.ip(3, &format!("address add 10.77.0.{last}/24 dev v0")));
+    let resident = || -> u64 {
+        let process = hosts.at(0).state()["process"].as_u64().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let for_a_while = |seconds: u64| {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let flooding = scope.spawn(|| hosts.lab.inside(3, || flood(&stop)));
+            let (end, mut told) = (Instant::now() + Duration::from_secs(seconds), [0, 0]);
+            while Instant::now() < end {
+                told[0] += u32::from(hosts.place(0, "10.77.0.1") == v4(1));
+                told[1] += u32::from(hosts.place(0, "host2") == v4(2));
+            }
+            stop.store(true, Ordering::Relaxed);
+            (flooding.join().unwrap(), told)
+        })
+    };
+    // Until all tables are as large as they become.
+    for_a_while(3);
+    let before = resident();
+    let (sent, told) = for_a_while(4);
+    let after = resident();
+    eprintln!("{sent} frames; answered {told:?}; {before} KiB, then {after} KiB");
+    assert!(told.iter().all(|told| *told > 0), "{told:?}");
+    assert!(after <= before + 4096, "{before} KiB, then {after} KiB");
+    let state = hosts.at(0).state();
+    let count = |name: &str| state["carrier"][name].as_u64().unwrap();
+    assert!(count("dropped_flood") > 1000, "{:#}", state["carrier"]);
+    for reason in ["size", "magic", "unasked"] {
+        assert!(
+            count(&format!("dropped_{reason}")) > 0,
+            "{reason}: {:#}",
+            state["carrier"]
+        );
+    }
+    // And after it all is as it was.
+    hosts.soon("host2 and host3 are found", || {
+        hosts.place(0, "host2") == v4(2) && hosts.place(0, "10.77.0.3") == v4(3)
+    });
 }
