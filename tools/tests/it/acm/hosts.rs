@@ -394,7 +394,7 @@ fn flood(stop: &AtomicBool) -> u64 {
             groups: Groups::new([group]),
         };
         let (to_all, kind) = (
-            number % 2 == 0,
+            number.is_multiple_of(2),
             [Kind::Mad, Kind::Probe, Kind::Echo][number as usize / 2 % 3],
         );
         let header = Header {
