@@ -33,6 +33,7 @@
 mod act;
 mod announce;
 mod credits;
+mod ending;
 mod entry;
 mod groups;
 mod hearing;

@@ -21,7 +21,8 @@ impl Runner<'_> {
     /// Begins to build beside `step`, if anything that follows can be, and if this machine has the program that makes it step
     /// back. Dropped, it ends.
     pub(super) fn begin_ahead(&self, step: &Step) -> Result<Option<Beside<'_>>, Error> {
-        if !steps_back("0") {
+        // Whether a process can step back here at all.
+        if !chrt(&["--idle", "0", "true"]) {
             return Ok(None);
         }
         let path = self.logs.join("ahead.log");
@@ -38,7 +39,8 @@ impl Runner<'_> {
 
     /// Builds what these steps run, one after the other, as they build it; what fails will fail again, and be told then.
     pub(super) fn ahead(&self, plan: &[Step]) -> Result<(), Error> {
-        if !steps_back(&std::process::id().to_string()) {
+        // And what it starts from now on.
+        if !chrt(&["--idle", "--pid", "0", &std::process::id().to_string()]) {
             return Ok(());
         }
         let path = self.logs.join("ahead.skips");
@@ -80,11 +82,10 @@ impl Runner<'_> {
     }
 }
 
-/// Lets a process, and what it starts from now on, run when nobody else wants to; whether that could be done. Process 0 is
-/// the one that does it.
-fn steps_back(process: &str) -> bool {
+/// Whether chrt(1) is here, and could do it.
+fn chrt(words: &[&str]) -> bool {
     let mut chrt = Command::new("chrt");
-    chrt.args(["--idle", "--pid", "0", process]);
+    chrt.args(words);
     chrt.stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

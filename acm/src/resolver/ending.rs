@@ -1,0 +1,220 @@
+//! How a search ends: what it has found is remembered and told, or there is no path.
+
+use doorbell_fabric::time::Time;
+
+use super::act::{Membership, Peer, Ticket};
+use super::entry::{self, Entry, Key, Origin, Route};
+use super::lru::Rank;
+use super::search::{Search, SearchId, Stage};
+use super::view::What;
+use super::{EndpointId, Options, Resolver, Timer};
+use crate::address::Address;
+use crate::path::Path;
+use crate::status::Status;
+
+impl Resolver {
+    /// Remembers where an address is.
+    pub(super) fn learn(&mut self, key: Key, peer: Peer, like: Option<Membership>, rank: Rank) {
+        let now = self.now;
+        let until = Options::until(now, self.options.addr_timeout);
+        let route_until = Options::until(now, self.options.route_timeout);
+        let like = like.filter(|_| !self.uses_sa(key.endpoint));
+        self.refusals.forgive(&key);
+        let set = |entry: &mut Entry| {
+            (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
+            if let Some(like) = like {
+                entry.route_until = route_until;
+                entry.route = Route::Group(like);
+            }
+        };
+        match self.cache.get_mut(&key) {
+            Some(entry) if matches!(entry.origin, Origin::Static | Origin::Route) => {}
+            Some(entry) if entry.peer == peer => set(entry),
+            old => {
+                let changed = old.is_some();
+                let mut entry = Entry::new(peer, Origin::Multicast, now, until);
+                set(&mut entry);
+                let what = if changed { What::Changed } else { What::Learned };
+                self.tally.changed += u64::from(changed);
+                self.note(what(key.endpoint, key.address.clone(), peer));
+                self.remember(key, entry, rank);
+            }
+        }
+    }
+
+    /// Puts an entry in place.
+    pub(super) fn remember(&mut self, key: Key, entry: Entry, rank: Rank) {
+        let used = |entry: &Entry| entry.used > Time::ZERO;
+        if rank == Rank::Oldest && self.cache.is_full() && self.cache.oldest().is_some_and(used) {
+            return;
+        }
+        if let Some((gone, _)) = self.cache.insert(key, entry, rank) {
+            self.tally.evicted += 1;
+            self.note(What::Evicted(gone.endpoint, gone.address));
+        }
+    }
+
+    /// There is a path: it is remembered, and told to all that wait.
+    pub(super) fn succeed(&mut self, id: SearchId) {
+        self.keep(id);
+        if let Some(search) = self.drop_search(id) {
+            let (key, tickets) = (search.key.clone(), search.tickets.clone());
+            self.tell(&search, &tickets);
+            if !tickets.is_empty() {
+                self.used(&key);
+            }
+        }
+    }
+
+    /// The path is told to those that do not want it probed, and the search goes on for the others.
+    pub(super) fn tell_unprobed(&mut self, id: SearchId) {
+        self.keep(id);
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
+        let is_verified = |ticket: &Ticket| self.questions.get(ticket).is_some_and(|asked| asked.verify);
+        let told: Vec<Ticket> = search
+            .tickets
+            .extract_if(.., |ticket| !is_verified(ticket))
+            .collect();
+        let found = Search {
+            tickets: Vec::new(),
+            ..search.clone()
+        };
+        self.tell(&found, &told);
+        if !told.is_empty() {
+            self.used(&found.key);
+        }
+    }
+
+    /// What a search has found is remembered.
+    fn keep(&mut self, id: SearchId) {
+        let Some(search) = self.searches.get(&id) else {
+            return;
+        };
+        let (now, key) = (self.now, search.key.clone());
+        let (peer, route, origin) = (search.peer, search.route.clone(), search.origin);
+        let tried = search.tried;
+        let fresh = search.fresh || origin == Origin::Route;
+        let until = Options::until(now, self.options.addr_timeout);
+        let route_until = Options::until(now, self.options.route_timeout);
+        let same = self
+            .cache
+            .get(&key)
+            .is_some_and(|entry| entry.peer.gid == peer.gid && entry.is_alive(now));
+        if !same {
+            let mut entry = Entry::new(peer, origin, now, until);
+            if matches!(origin, Origin::Sa | Origin::Static) && peer.qpn == 0 {
+                // There is nobody to ask: his service was not heard.
+                entry.confirmed = Time::NEVER;
+            }
+            self.remember(key.clone(), entry, Rank::Newest);
+        }
+        if let Some(entry) = self.cache.get_mut(&key) {
+            entry.origin = origin;
+            if origin == Origin::Route {
+                (entry.confirmed, entry.suspect, entry.address_until) = (now, false, until);
+            }
+            if fresh {
+                entry.route_until = route_until;
+            }
+            (entry.peer, entry.route, entry.tried) = (peer, route, tried);
+        }
+        self.refusals.forgive(&key);
+    }
+
+    fn tell(&mut self, found: &Search, tickets: &[Ticket]) {
+        let route = found.route.within(found.tried);
+        for &ticket in tickets {
+            let path = self.path_for(ticket, &found.key, found.peer, &route);
+            self.end_question(ticket, path);
+        }
+    }
+
+    /// Somebody waited for this destination. What nobody waited for was not used by being found.
+    fn used(&mut self, key: &Key) {
+        let now = self.now;
+        if let Some(entry) = self.cache.touch(key) {
+            entry.used = now;
+        }
+        if let Some(source) = self.first_address(key.endpoint) {
+            self.keep_fresh(key, &source);
+        }
+    }
+
+    fn first_address(&self, endpoint: EndpointId) -> Option<Address> {
+        let port = self.port(endpoint)?;
+        port.endpoint.addresses.first().cloned()
+    }
+
+    fn path_for(&self, ticket: Ticket, key: &Key, peer: Peer, route: &Route) -> Result<Path, Status> {
+        let waiting = self.questions.get(&ticket).ok_or(Status::Invalid)?;
+        let port = self.port(key.endpoint).ok_or(Status::SourceAddress)?;
+        let path = entry::path(&port.endpoint, &waiting.source, &key.address, peer, route);
+        path.ok_or(Status::NoData)
+    }
+
+    /// There is no path.
+    pub(super) fn fail(&mut self, id: SearchId, status: Status) {
+        let Some(search) = self.searches.get(&id) else {
+            return;
+        };
+        // A probe that only some wanted is no reason against the path of the others.
+        let asked_for = search.stage == Stage::Probe && !self.is_doubted(search);
+        if asked_for {
+            if let Some(tried) = self
+                .searches
+                .get_mut(&id)
+                .and_then(|search| search.tried.as_mut())
+            {
+                tried.again = self.now + self.options.grow;
+            }
+            self.tell_unprobed(id);
+        }
+        let Some(search) = self.drop_search(id) else {
+            return;
+        };
+        let (key, tickets, stage) = (search.key, search.tickets, search.stage);
+        let exact = search.exact.is_some();
+        let lasting = matches!(
+            status,
+            Status::TimedOut | Status::NoData | Status::DestinationAddress
+        );
+        let now = self.now;
+        let still = stage == (Stage::Route { asked: true })
+            && self
+                .cache
+                .get(&key)
+                .is_some_and(|entry| entry.is_alive(now) && entry.has_route(now));
+        if lasting && !exact && !still && !asked_for {
+            let is_static = self
+                .cache
+                .get(&key)
+                .is_some_and(|entry| entry.origin == Origin::Static);
+            if !is_static {
+                self.cache.remove(&key);
+            }
+            let (first, last) = (self.options.refused_first, self.options.refused_last);
+            self.refusals.refuse(now, key.clone(), status, first, last);
+            self.note(What::Refused(key.endpoint, key.address, status));
+        }
+        for ticket in tickets {
+            self.end_question(ticket, Err(status));
+        }
+    }
+
+    /// Ends a search without a word; whoever waits for it is not told.
+    pub(super) fn drop_search(&mut self, id: SearchId) -> Option<Search> {
+        self.timers.clear(Timer::Search(id));
+        let search = self.searches.remove(&id)?;
+        self.by_transaction.remove(&search.transaction);
+        if self.by_key.get(&search.key) == Some(&id) {
+            self.by_key.remove(&search.key);
+        }
+        if let Some(port) = self.port_mut(search.key.endpoint) {
+            port.resolve.back(search.transaction);
+            port.sa.back(id.0);
+        }
+        Some(search)
+    }
+}
