@@ -277,6 +277,15 @@ impl Address {
         }
     }
 
+    /// The same, as tables know it: an IPv4 address that is mapped into IPv6 is the IPv4 address.
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        match self.ip() {
+            Some(ip) => ip.into(),
+            None => self.clone(),
+        }
+    }
+
     /// Its 64 bytes on the wire.
     #[must_use]
     pub fn info(&self) -> [u8; INFO] {

@@ -109,6 +109,26 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// The same, with its addresses as tables know them ([`Address::canonical`]).
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        match self {
+            Self::Resolve {
+                source,
+                destination,
+                no_delay,
+            } => Self::Resolve {
+                source: source.as_ref().map(Address::canonical),
+                destination: destination.canonical(),
+                no_delay: *no_delay,
+            },
+            Self::Counters(Whose::Owner(address)) => Self::Counters(Whose::Owner(address.canonical())),
+            other => other.clone(),
+        }
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {

@@ -138,8 +138,10 @@ impl Resolver {
 
     /// What this host has now, in the order in which endpoints are counted. What went is forgotten, with all that belonged
     /// to it, and questions from there are answered; what came joins its groups and announces itself.
-    pub fn host(&mut self, now: Time, endpoints: Vec<Endpoint>) {
+    pub fn host(&mut self, now: Time, mut endpoints: Vec<Endpoint>) {
         self.at(now);
+        let addresses = endpoints.iter_mut().flat_map(|endpoint| &mut endpoint.addresses);
+        addresses.for_each(|address| *address = address.canonical());
         self.compare(endpoints);
         self.settle();
     }
@@ -159,7 +161,7 @@ impl Resolver {
     /// and the question has no source; none where it has no route to it.
     pub fn ask(&mut self, now: Time, ticket: Ticket, question: &Question, chosen: Option<IpAddr>) {
         self.at(now);
-        self.take_question(ticket, question, chosen);
+        self.take_question(ticket, &question.canonical(), chosen);
         self.settle();
     }
 
@@ -218,6 +220,7 @@ impl Resolver {
     /// Somebody could not use the path to this address: it is not told again before it was resolved anew.
     pub fn failed(&mut self, now: Time, destination: &Address) {
         self.at(now);
+        let destination = destination.canonical();
         self.note(What::Failed(destination.clone()));
         for endpoint in self.endpoint_ids() {
             let key = self.key(endpoint, destination.clone());
@@ -272,8 +275,9 @@ impl Resolver {
     /// The endpoint that owns this address.
     #[must_use]
     pub fn owner(&self, address: &Address) -> Option<EndpointId> {
+        let address = address.canonical();
         let mut ports = self.ports.iter();
-        ports.find(|port| port.endpoint.has(address)).map(|port| port.id)
+        ports.find(|port| port.endpoint.has(&address)).map(|port| port.id)
     }
 
     /// What is counted for clients: of the whole service, or of an endpoint.

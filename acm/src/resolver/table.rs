@@ -22,7 +22,10 @@ impl Table {
         routes: impl IntoIterator<Item = Path>,
     ) -> Self {
         let mut table = Self {
-            places: addresses.into_iter().collect(),
+            places: addresses
+                .into_iter()
+                .map(|(address, gid)| (address.canonical(), gid))
+                .collect(),
             ..Self::default()
         };
         for path in routes {

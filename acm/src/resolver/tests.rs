@@ -952,3 +952,28 @@ mod model {
         }
     }
 }
+
+#[test]
+fn an_address_that_is_mapped_into_ipv6_is_known_by_its_own_family() {
+    let mapped = |n: u8| Address::V6(std::net::Ipv4Addr::from([10, 0, 0, n]).to_ipv6_mapped());
+    let mut written = endpoint("a", 1);
+    written.addresses[1] = mapped(1);
+    let mut a = Host::with(vec![written], Options::default());
+    let gid = Gid::of_ip([10, 0, 0, 9].into());
+    a.resolver.preload(a.now, Table::new([(mapped(9), gid)], []));
+    assert_eq!(a.resolver.owner(&ip(1)), a.resolver.owner(&mapped(1)));
+    assert!(a.resolver.owner(&mapped(1)).is_some());
+    let question = Question::Resolve {
+        source: Some(mapped(1)),
+        destination: mapped(9),
+        no_delay: true,
+    };
+    assert_eq!(path_of(a.ask(1, &question)).dgid, gid);
+    // On the wire, too: whoever reads it has asked for what it says.
+    a.ask(2, &to_address(&mapped(2)));
+    let said = a.said();
+    assert!(
+        said.iter().any(|said| said.destination == Some(ip(2))),
+        "{said:?}"
+    );
+}

@@ -188,3 +188,29 @@ pub(crate) fn host() -> Result<String, Error> {
 pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
+
+/// Whether this is continuous integration's machine, where everything has to be there and nothing is built a second time.
+pub(crate) fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}
+
+/// A call of cargo in the workspace `root` that builds like every other one of a run: what one step has built, another one
+/// finds. A call with other settings builds the whole workspace once more.
+pub(crate) fn cargo_in(root: &Path) -> Command {
+    let mut command = Command::new(cargo());
+    command.current_dir(root);
+    // `cargo run` describes us to us; our children must not take that for a description of themselves.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    if is_ci() {
+        // What changes between two builds is kept for the next one, and there is none.
+        command.env("CARGO_INCREMENTAL", "0");
+        // A panic says its line without them, nobody debugs here, and it is built and linked sooner.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    }
+    command
+}

@@ -269,23 +269,9 @@ fn build_examples(workspace: &Workspace, chosen: &[&Scenario]) -> Result<(), Err
 
 /// Lets cargo build something of the whole workspace.
 fn cargo(workspace: &Workspace, words: &[&str], what: &str) -> Result<(), Error> {
-    let mut command = Command::new(workspace::cargo());
+    let mut command = workspace::cargo_in(&workspace.root);
     command.args(words).args(["--locked", "--workspace", "--quiet"]);
-    command
-        .current_dir(&workspace.root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        // `cargo run` describes us to us; what is built must not take that for a description of itself.
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&name);
-        }
-    }
-    if std::env::var_os("CI").is_some_and(|value| value == "true") {
-        // As in `cargo xtask test`, whose programs are built already.
-        command.env("CARGO_INCREMENTAL", "0");
-    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.status().map_err(|source| Error::Start {
         program: "cargo".to_owned(),
         source,

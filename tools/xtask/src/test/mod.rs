@@ -26,7 +26,7 @@ use self::steps::{Invocation, Step, Work};
 use crate::child::{Beside, Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, cargo_in, is_ci};
 use crate::{arrows, fuzz, lab, licences};
 
 /// What `cargo xtask test --help` ends with.
@@ -90,7 +90,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         nursery: Nursery::new()?,
         logs,
         end: Instant::now() + Duration::from_secs(60 * options.limit),
-        ci: std::env::var_os("CI").is_some_and(|value| value == "true"),
+        ci: is_ci(),
         whole: options.only.is_empty(),
     };
     if options.ahead {
@@ -353,25 +353,12 @@ impl Runner<'_> {
     }
 
     fn command(&self, call: &Invocation, skip_file: &Path) -> Command {
-        let mut command = Command::new(cargo());
-        command.current_dir(&self.workspace.root).args(&call.arguments);
-        // `cargo run` describes us to us; our children must not take that for a description of themselves.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-                command.env_remove(&name);
-            }
-        }
+        let mut command = cargo_in(&self.workspace.root);
+        command.args(&call.arguments);
         command
             .env("DOORBELL_SKIP_FILE", skip_file)
             .env("CARGO_TERM_COLOR", "never")
             .env("XTASK_PROGRAM", self.workspace.target.join("debug/xtask"));
-        if self.ci {
-            // What changes between two builds is kept for the next one, and there is none.
-            command.env("CARGO_INCREMENTAL", "0");
-            // A panic says its line without them, nobody debugs here, and it is built and linked sooner.
-            command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-        }
         if !call.target.is_empty() {
             command.env("CARGO_TARGET_DIR", self.workspace.target.join(call.target));
         }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::steps::Step;
 use crate::error::Error;
+use crate::workspace::is_ci;
 
 /// A package, and who needs it.
 #[derive(Debug)]
@@ -178,7 +179,7 @@ fn install_those(needed: impl Fn(&Package) -> bool) -> Result<(), Error> {
         return Ok(());
     }
     let has_systemd = Path::new("/run/systemd/system").is_dir();
-    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    let is_ci = is_ci();
     missing.retain(|name| {
         let may = may_come(name, has_systemd, is_ci);
         if !may {
