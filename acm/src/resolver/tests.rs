@@ -960,7 +960,11 @@ fn an_address_that_is_mapped_into_ipv6_is_known_by_its_own_family() {
     written.addresses[1] = mapped(1);
     let mut a = Host::with(vec![written], Options::default());
     let gid = Gid::of_ip([10, 0, 0, 9].into());
-    a.resolver.preload(a.now, Table::new([(mapped(9), gid)], []));
+    let route = Path {
+        dgid: gid,
+        ..Path::default()
+    };
+    a.resolver.preload(a.now, Table::new([(mapped(9), gid)], [route]));
     assert_eq!(a.resolver.owner(&ip(1)), a.resolver.owner(&mapped(1)));
     assert!(a.resolver.owner(&mapped(1)).is_some());
     let question = Question::Resolve {
