@@ -19,8 +19,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Look, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
@@ -485,6 +485,15 @@ impl Rail for AnyRail {
 impl Message for AnyRail {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
         each!(self, rail => Message::open(rail, address, incarnation))
+    }
+
+    #[inline]
+    fn stranger(&mut self) -> Option<Caller> {
+        each!(self, rail => rail.stranger())
+    }
+
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        each!(self, rail => rail.caller(address, incarnation))
     }
 
     #[inline(always)]

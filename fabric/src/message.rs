@@ -30,6 +30,9 @@
 //! 8. *Quiescence.* After [`Message::withdraw`] has returned, no later one-sided access to that memory succeeds,
 //!    and one that was under way while it was withdrawn is reported to its initiator as [`OpError::Withdrawn`],
 //!    never as success. After a [`Message::fence`] completes, nothing posted before it touches memory any more.
+//! 9. *Strangers.* A rail that has names for callers ([`Message::caller`]) loses nothing of a sender that the receiver has
+//!    not opened yet: it waits, or goes again, until the receiver opens the sender, for as long as the rail bears with any
+//!    peer that does not answer. Meanwhile [`Message::stranger`] tells the receiver that somebody calls, and who.
 
 use std::time::Duration;
 
@@ -55,6 +58,12 @@ impl PeerIndex {
 /// Which life of a process: random, new at every start, so that a restarted peer is never taken for the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u64);
+
+/// What names somebody who calls before it was opened: the same for as long as that life of it lasts, and nothing but a
+/// name. It means something on the rail that told it, and proves nothing: whoever can send here can call by any name,
+/// also by one that is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Caller(pub u128);
 
 /// The number of a message among those a rail accepted for one peer: 1, 2, 3, … Zero means "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -462,6 +471,27 @@ pub trait Message: Rail {
     /// # Errors
     /// When the address is not one of this rail's, or the peer cannot be reached, with the reason.
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
+
+    /// The next of those that have called and are not open (promise 9), for an owner that opens peers when they are
+    /// needed: it looks up whose name that is ([`Message::caller`]), and opens the peer. Other owners need not ask.
+    ///
+    /// Everybody is told once, and again only when it calls again after a while; whoever asks remembers those it cannot
+    /// open yet. Of very many at once some are left for their next call. A name that is nobody's is to be expected, now
+    /// and then or again and again: of a former life, of another job, of nonsense; it is passed over.
+    ///
+    /// To ask costs next to nothing while nobody has called: once a pass is not too often. An owner asks until there are no
+    /// more after the last look before it sleeps; what was heard, and not asked for, does not wake it.
+    fn stranger(&mut self) -> Option<Caller> {
+        None
+    }
+
+    /// By which name [`Message::stranger`] tells of the peer at this published address, in this life. `None` when it
+    /// tells of nobody, or could not be called from there: a rail without such names, or an address of another kind. Not
+    /// for the data path: it may derive the name by a hash. An owner with many peers keeps the names.
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        let _ = (address, incarnation);
+        None
+    }
 
     /// Accepts `head` followed by `body` for `peer`. Nothing is visible to the peer before the next
     /// [`Message::flush`] or poll at the latest; rails without a doorbell send at once.

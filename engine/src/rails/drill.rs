@@ -9,8 +9,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Look, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -125,6 +125,14 @@ impl Rail for Drill {
 impl Message for Drill {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
         self.rail.open(address, incarnation)
+    }
+
+    fn stranger(&mut self) -> Option<Caller> {
+        self.rail.stranger()
+    }
+
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        self.rail.caller(address, incarnation)
     }
 
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {

@@ -5,8 +5,8 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Message, MsgId,
+    OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -174,6 +174,12 @@ macro_rules! twisted {
         impl Message for $rail {
             fn open(&mut self, address: &RailAddress, life: Incarnation) -> Result<PeerIndex, RailError> {
                 self.inner_mut().open(address, life)
+            }
+            fn stranger(&mut self) -> Option<Caller> {
+                self.inner_mut().stranger()
+            }
+            fn caller(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
+                self.inner().caller(address, life)
             }
             fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
                 self.pass_on(peer, head, body)
