@@ -8,7 +8,7 @@ use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::message::{Caller, Incarnation, PeerIndex};
 use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use doorbell_hotel::Hotel;
@@ -31,6 +31,7 @@ use crate::report::InUse;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::send::{HEAD, PARTS};
+use crate::strangers::{self, Strangers};
 use crate::wire::{Kind, MAC};
 
 /// Least MTU: the longest header and something behind it.
@@ -94,6 +95,7 @@ impl<D: Datagram> Btl<D> {
             peers: Vec::new(),
             connections: HashMap::default(),
             recent: (0, NOBODY),
+            strangers: Strangers::new(),
             places: HashMap::new(),
             segments: Segments::new(config.segments, mtu),
             spare: Spare::default(),
@@ -237,6 +239,16 @@ impl<D: Datagram> Btl<D> {
         self.core.recorder.lines(peer, now, most)
     }
 
+    /// The name by which a peer would call: the connection of what it sends to us.
+    pub(crate) fn name_of(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
+        let (key, ours) = (self.core.key.as_ref()?, self.driver.address());
+        if address.kind != ours.kind {
+            return None;
+        }
+        let link = key.link(&End(address, life), &End(&ours, self.incarnation));
+        Some(strangers::name(link.connection))
+    }
+
     /// Makes a peer known; see [`Message::open`](doorbell_fabric::message::Message::open).
     pub(crate) fn open_peer(
         &mut self,
@@ -288,6 +300,7 @@ impl<D: Datagram> Btl<D> {
             peer.flags |= about::UP;
         }
         core.connections.insert(from.connection, index);
+        core.strangers.forget(from.connection);
         core.make_room();
         core.peers.push(peer);
         core.grow(index as usize + 1);

@@ -27,6 +27,7 @@ use crate::report::Past;
 use crate::rtt::Bounds;
 use crate::segment::Segments;
 use crate::serve::Inflow;
+use crate::strangers::Strangers;
 use crate::stream::Stream;
 use crate::wire::MAC;
 
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) connections: HashMap<u64, u32, BuildHasherDefault<Itself>>,
     /// The connection of the last frame: the next one is often of the same.
     pub(crate) recent: (u64, u32),
+    /// Connections that somebody calls on and nobody has here.
+    pub(crate) strangers: Strangers,
     /// The latest peer opened at an address.
     pub(crate) places: HashMap<u64, u32>,
 

@@ -23,6 +23,8 @@
 //!   that drops full frames is named ([`Diagnosis`]).
 //! * **Identity**: every frame carries a connection id that only the two ends can derive from the job's key, their
 //!   addresses and their incarnations. Frames of strangers, of other jobs and of former lives are counted and dropped.
+//!   What may become a peer is told to the owner ([`Message::stranger`](doorbell_fabric::message::Message::stranger)),
+//!   and loses nothing if it is opened: it goes on asking for [`BtlConfig::give_up`].
 //! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids, numbers and
 //!   MAC keys, and check it with two sizes before they use it.
 //!
@@ -107,6 +109,7 @@ mod segment;
 mod send;
 mod seq;
 mod serve;
+mod strangers;
 mod stream;
 mod timers;
 mod transmit;

@@ -4,8 +4,8 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Incarnation, Landing, Message, MsgId, OpId,
-    PeerIndex, Refused, Remote, RemoteKey, WayReport,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Message, MsgId,
+    OpId, PeerIndex, Refused, Remote, RemoteKey, WayReport,
 };
 
 use crate::btl::Btl;
@@ -18,6 +18,18 @@ const CROWDED: u32 = 16;
 impl<D: Datagram> Message for Btl<D> {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
         self.open_peer(address, incarnation)
+    }
+
+    /// Told are connections on which somebody begins to talk, and which nobody has here. Who is opened later has lost
+    /// nothing: it goes on probing, or sending, until [`BtlConfig::give_up`](crate::BtlConfig::give_up).
+    #[inline]
+    fn stranger(&mut self) -> Option<Caller> {
+        self.next_stranger()
+    }
+
+    /// `None` without a job key.
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        self.name_of(address, incarnation)
     }
 
     #[inline]

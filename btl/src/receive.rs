@@ -100,7 +100,10 @@ impl Core {
 
     /// Whose connection this is. On that of first lives that are over, nothing but calls is taken.
     fn whose(&mut self, parsed: &Parsed) -> Result<u32, Drop> {
-        let whose = *self.connections.get(&parsed.connection).ok_or(Drop::Unknown)?;
+        let Some(&whose) = self.connections.get(&parsed.connection) else {
+            self.on_stranger(parsed);
+            return Err(Drop::Unknown);
+        };
         if whose & CALLS_ONLY == 0 {
             self.recent = (parsed.connection, whose);
         } else if parsed.kind != Kind::Call {
