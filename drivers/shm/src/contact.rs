@@ -132,30 +132,19 @@ impl ShmRail {
         }
     }
 
-    /// The hello of a peer that may be opened later: of one process the newest, and none that was given up again.
+    /// The hello of a peer that may be opened later.
     fn keep_stranger(&mut self, greeting: Greeting, socket: OwnedFd) {
-        let who = |one: &Greeting| (one.hello.id, one.hello.incarnation.get());
-        let before = self.strangers.len();
-        let (this, life) = (who(&greeting), greeting.hello.life.get());
-        self.strangers
-            .retain(|(other, _)| who(other) != this || other.hello.life.get() > life);
-        let newer = self.strangers.iter().any(|(other, _)| who(other) == this);
-        if self.strangers.len() >= MOST_WAITING {
-            self.strangers.retain(|(other, _)| !Rx::is_severed(&other.lane));
-        }
-        self.refused += (before - self.strangers.len()) as u64;
-        let full = self.strangers.len() >= MOST_WAITING;
-        if newer || full || self.closed || Rx::is_severed(&greeting.lane) {
-            self.refused += 1;
-            return;
-        }
-        self.strangers.push((greeting, socket));
+        self.refused += match self.closed {
+            false => self.strangers.keep(greeting, socket),
+            true => 1,
+        };
     }
 
-    /// Peers that were not open when their hello came.
-    pub(crate) fn meet_strangers(&mut self) {
-        for (greeting, socket) in std::mem::take(&mut self.strangers) {
-            self.meet(greeting, socket);
+    /// A peer is open now: its hello may have come before.
+    pub(crate) fn meet_stranger(&mut self, index: u32) {
+        let peer = &self.peers[index as usize];
+        if let Some((greeting, socket)) = self.strangers.take(peer.id, peer.incarnation) {
+            self.receive_from(index, &greeting, socket);
         }
     }
 

@@ -28,6 +28,7 @@
 //! | `rail` | the rail: its parts and the `Rail` contract |
 //! | `traffic` | the `Message` contract, and the hot loop |
 //! | `contact` | what happens on the sockets: first contact, wake-ups, ends |
+//! | `stranger` | hellos of peers that are not open yet, and who they are |
 //! | `again` | how a way is given up, and made anew with a process that lives |
 //! | `tx`, `rx` | one direction each |
 //! | `connect`, `wire` | first contact, and its two messages |
@@ -77,6 +78,7 @@ mod rail;
 mod ready;
 mod rx;
 mod share;
+mod stranger;
 #[allow(unsafe_code)]
 mod sys;
 mod tally;

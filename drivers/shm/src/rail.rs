@@ -19,13 +19,14 @@ use rustix::event::epoll;
 use crate::again::Attempt;
 use crate::attend::{ASLEEP, Barrier, COLD, HOT};
 use crate::config::ShmConfig;
-use crate::connect::{self, Greeting, system};
+use crate::connect::{self, system};
 use crate::contact::Token;
 use crate::help::Helping;
 use crate::lease::{Leases, holder};
 use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
 use crate::rx::Rx;
+use crate::stranger::Strangers;
 use crate::sys;
 use crate::tally::Tally;
 use crate::tx::{CLOSED, Contact, SEVERED, Tx};
@@ -127,7 +128,7 @@ pub struct ShmRail {
     /// Connections whose hello has not come.
     pub(crate) unheard: Vec<OwnedFd>,
     /// Hellos of peers that were not opened yet.
-    pub(crate) strangers: Vec<(Greeting, OwnedFd)>,
+    pub(crate) strangers: Strangers,
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) now: Time,
     next_look: Time,
@@ -192,7 +193,7 @@ impl ShmRail {
             helping: Helping::default(),
             holder: holder(&id),
             unheard: Vec::new(),
-            strangers: Vec::new(),
+            strangers: Strangers::default(),
             events: VecDeque::new(),
             now: Time::ZERO,
             next_look: Time::ZERO,

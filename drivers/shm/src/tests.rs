@@ -14,6 +14,7 @@ mod again;
 mod both;
 mod contract;
 mod hostile;
+mod late;
 mod regions;
 
 /// Collects what arrives.

@@ -5,8 +5,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{MutLoan, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Look, Message,
-    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
+    Message, MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
@@ -16,7 +16,9 @@ use crate::lease::holder;
 use crate::pull::Desk;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
+use crate::stranger;
 use crate::tx::Short;
+use crate::wire::Id;
 
 /// More lanes than these are not all looked at in every poll.
 const MOST_HOT: usize = 8;
@@ -43,7 +45,7 @@ impl Message for ShmRail {
         let bytes = address
             .native_of("shm")
             .ok_or_else(|| bad("it belongs to another kind of rail"))?;
-        let id = bytes.try_into().map_err(|_| bad("it has the wrong length"))?;
+        let id: Id = bytes.try_into().map_err(|_| bad("it has the wrong length"))?;
         if let Some(known) = self
             .peers
             .iter()
@@ -54,12 +56,24 @@ impl Message for ShmRail {
         if self.peers.len() >= self.most_peers {
             return Err(bad("there are as many peers as the setting shm.peers allows"));
         }
+        let index = self.peers.len() as u32;
         self.peers.push(Peer::new(id, incarnation));
         self.hot.reserve(self.peers.len());
         self.cold.reserve(self.peers.len());
         self.expect_contact();
-        self.meet_strangers();
-        Ok(PeerIndex(self.peers.len() as u32 - 1))
+        self.meet_stranger(index);
+        Ok(PeerIndex(index))
+    }
+
+    /// Told are senders whose lane waits to be taken, for as long as they live and have not given it up.
+    #[inline]
+    fn stranger(&mut self) -> Option<Caller> {
+        self.strangers.next()
+    }
+
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        let id: Id = address.native_of("shm")?.try_into().ok()?;
+        Some(stranger::name(id, incarnation))
     }
 
     #[inline(always)]
