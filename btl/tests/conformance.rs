@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::rail::Rail;
-use doorbell_sim::conformance::{Pair, cutter};
+use doorbell_sim::conformance::{Apart, cutter};
 use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet};
 
 fn config() -> BtlConfig {
@@ -15,7 +15,7 @@ fn config() -> BtlConfig {
     }
 }
 
-fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Pair<Btl<SimDatagram>> {
+fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Apart<Btl<SimDatagram>> {
     let net = SimNet::new(
         seed,
         SimConfig {
@@ -32,7 +32,7 @@ fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Pair<Btl<SimDatagram>> 
     };
     let (a, b) = (end(), end());
     let clock = net.clone();
-    let pair = Pair::connect(a, b, move |a, b| {
+    let pair = Apart::new(a, b, move |a, b| {
         let deadlines = [a.next_deadline(), b.as_ref().and_then(|b| b.next_deadline())];
         // A turn is at most a millisecond: a peer that a check does not poll has not been silent for long then.
         let most = clock.now() + Duration::from_millis(1);
@@ -53,21 +53,21 @@ fn pair(seed: u64, faults: Faults, config: BtlConfig) -> Pair<Btl<SimDatagram>> 
 }
 
 mod calm {
-    fn pair() -> super::Pair<super::Btl<super::SimDatagram>> {
+    fn pair() -> super::Apart<super::Btl<super::SimDatagram>> {
         super::pair(1, super::Faults::NONE, super::config())
     }
     doorbell_sim::message_conformance!(pair);
 }
 
 mod rough {
-    fn pair() -> super::Pair<super::Btl<super::SimDatagram>> {
+    fn pair() -> super::Apart<super::Btl<super::SimDatagram>> {
         super::pair(2, super::Faults::ROUGH, super::config())
     }
     doorbell_sim::message_conformance!(pair);
 }
 
 mod authenticated {
-    fn pair() -> super::Pair<super::Btl<super::SimDatagram>> {
+    fn pair() -> super::Apart<super::Btl<super::SimDatagram>> {
         let config = super::BtlConfig {
             frame_mac: true,
             ..super::config()
@@ -78,7 +78,7 @@ mod authenticated {
 }
 
 mod unchecked_and_small {
-    fn pair() -> super::Pair<super::Btl<super::SimDatagram>> {
+    fn pair() -> super::Apart<super::Btl<super::SimDatagram>> {
         let config = super::BtlConfig {
             connectivity_check: false,
             window: 64,

@@ -354,6 +354,9 @@ impl Net {
             !state.down || self.nics[nic as usize].ended.is_some() || self.nics[nic as usize].told_down;
         let theirs = self.nics[peer as usize].peers.get(&nic).copied();
         let open = self.obstacle(nic, conn).is_none() && self.passes(nic, peer, link);
+        if open && !over {
+            self.hear_of(peer, nic);
+        }
         let (Some(theirs), true, false) = (theirs, open, over || self.nics[peer as usize].told_down) else {
             return;
         };

@@ -118,6 +118,7 @@ impl Net {
             .drain(..)
             .partition(|&key| messages[key].from == to);
         state.strangers = strangers;
+        state.unknown.forget(to);
         let known: VecDeque<u32> = known;
         state.inbox.extend(known);
         self.look_at_peer(nic, peer);
@@ -241,6 +242,7 @@ impl Net {
             return self.stall(from, conn, Due::Arrive { message });
         }
         self.note(Happened::Arrived, from, to, id, length);
+        self.hear_of(to, from);
         self.queue(to, message);
     }
 

@@ -26,6 +26,7 @@ mod random;
 mod slab;
 mod state;
 mod stats;
+mod stranger;
 mod trace;
 mod way;
 

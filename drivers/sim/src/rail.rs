@@ -6,8 +6,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
-    OpId, PeerIndex, Refused, Remote, RemoteKey,
+    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Message,
+    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -17,13 +17,14 @@ use crate::handle::Handle;
 use crate::net::{Plane, SimNet};
 use crate::onesided::Completion;
 use crate::state::{Ended, Net};
+use crate::stranger;
 
 /// One rank's message rail on one plane of a [`SimNet`].
 ///
 /// Dropping it without [`Rail::close`] looks like a crash to its peers. Beyond the contract's text:
 ///
 /// * a message is on the link at the next `flush` or `poll`, not before: a forgotten doorbell shows;
-/// * messages of a peer that was not opened here wait until it is, so that peer numbers are those of `open`;
+/// * messages of a peer that was not opened here wait until it is, for ever, so that peer numbers are those of `open`;
 /// * after a failure that `PeerUp` or `LinkUp` ends, ids go on, but what was accepted before is not sent again:
 ///   `reclaim` it. Until then the watermark stands below it; ids that were given back count as no gap;
 /// * an exposure's key comes from the network's seed: repeatable, and no secret.
@@ -143,6 +144,18 @@ impl Message for SimRail {
         let rank = self.handle.rank_at(address)?;
         let peer = self.handle.find(rank, Some(incarnation))?;
         Ok(PeerIndex(self.handle.net.lock().connect(self.handle.nic, peer)))
+    }
+
+    /// Told are senders of messages that wait, and who calls to begin anew: again, when they do it again 20 ms later.
+    fn stranger(&mut self) -> Option<Caller> {
+        let mut net = self.handle.net.lock();
+        net.run_due();
+        net.stranger(self.handle.nic)
+    }
+
+    fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
+        let rank = self.handle.rank_at(address).ok()?;
+        Some(stranger::name(self.handle.plane().0, rank, incarnation))
     }
 
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {

@@ -27,6 +27,7 @@ use crate::pipe::Place;
 use crate::random::Random;
 use crate::slab::Slab;
 use crate::stats::Stats;
+use crate::stranger::Strangers;
 use crate::trace::{Happened, Trace, TraceEvent};
 
 /// Everything, behind the one lock of [`SimNet`](crate::SimNet).
@@ -143,6 +144,8 @@ pub(crate) struct Nic {
     pub(crate) inbox: VecDeque<u32>,
     /// Messages of NICs that this one has not opened yet.
     pub(crate) strangers: VecDeque<u32>,
+    /// Who they are, for the owner to be told.
+    pub(crate) unknown: Strangers,
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) exposed: BTreeMap<u64, Exposed>,
     pub(crate) next_address: u64,
@@ -245,6 +248,7 @@ impl Net {
             unflushed: Vec::new(),
             inbox: VecDeque::new(),
             strangers: VecDeque::new(),
+            unknown: Strangers::default(),
             completions: VecDeque::new(),
             exposed: BTreeMap::new(),
             next_address: 1 << 20,

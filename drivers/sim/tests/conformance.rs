@@ -1,22 +1,22 @@
 //! The contracts' promises, over the simulator in several moods.
 
 use doorbell_sim::conformance::datagram::Ends;
-use doorbell_sim::conformance::{Pair, cutter};
+use doorbell_sim::conformance::{Apart, cutter};
 use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet, SimRail};
 
-fn pair(config: SimConfig) -> Pair<SimRail> {
+fn pair(config: SimConfig) -> Apart<SimRail> {
     let net = SimNet::new(11, config);
     let (a, b) = (net.attach(), net.attach());
     let lives = (a.incarnation(), b.incarnation());
     let clock = net.clone();
-    let pair = Pair::connect((a, lives.0), (b, lives.1), move |_, _| {
+    let pair = Apart::new((a, lives.0), (b, lives.1), move |_, _| {
         clock.advance_to_next_event();
     });
     pair.with_cut(cutter(net))
 }
 
 mod calm {
-    fn pair() -> super::Pair<super::SimRail> {
+    fn pair() -> super::Apart<super::SimRail> {
         super::pair(super::SimConfig::default())
     }
     doorbell_sim::message_conformance!(pair);
@@ -25,7 +25,7 @@ mod calm {
 mod out_of_order {
     use std::time::Duration;
 
-    fn pair() -> super::Pair<super::SimRail> {
+    fn pair() -> super::Apart<super::SimRail> {
         let faults = super::Faults {
             reorder: 0.5,
             reorder_window: Duration::from_micros(50),
@@ -41,7 +41,7 @@ mod out_of_order {
 }
 
 mod narrow {
-    fn pair() -> super::Pair<super::SimRail> {
+    fn pair() -> super::Apart<super::SimRail> {
         let faults = super::Faults {
             bandwidth: Some(100_000_000),
             queue: 4096,
@@ -59,7 +59,7 @@ mod narrow {
 }
 
 mod plain_messages_only {
-    fn pair() -> super::Pair<super::SimRail> {
+    fn pair() -> super::Apart<super::SimRail> {
         let mut config = super::SimConfig::default();
         let features = &mut config.capabilities.features;
         (features.get, features.put, features.atomics, features.gather) = (false, false, false, false);
@@ -69,7 +69,7 @@ mod plain_messages_only {
 }
 
 mod get_only {
-    fn pair() -> super::Pair<super::SimRail> {
+    fn pair() -> super::Apart<super::SimRail> {
         let mut config = super::SimConfig::default();
         let features = &mut config.capabilities.features;
         (features.put, features.atomics) = (false, false);

@@ -169,11 +169,35 @@ fn strangers_wait_until_they_are_opened_and_keep_the_order_of_open() {
     net.advance_to(Time::from_nanos(10_000));
     let mut seen = Collect::default();
     assert_eq!(c.poll(9, &mut seen), 0);
+    let names = [&b, &a].map(|end| c.caller(&end.address(), end.incarnation()));
+    assert!(names[0] != names[1] && names[0].is_some());
+    assert_eq!(
+        [c.stranger(), c.stranger(), c.stranger()],
+        [names[0], names[1], None]
+    );
+    // Who goes on is told again, after a while, and nobody who is open.
+    for (at, told) in [(1, None), (30, names[0]), (31, None), (60, None)] {
+        if at == 60 {
+            assert_eq!(open(&mut c, &a), PeerIndex(0));
+        }
+        let from = if at == 60 { &mut a } else { &mut b };
+        net.advance_to(Time::from_nanos(at * 1_000_000));
+        from.send(PeerIndex(0), b"more", Body::Empty).unwrap();
+        from.flush();
+        net.advance_to(Time::from_nanos(at * 1_000_000 + 10_000));
+        assert_eq!(c.stranger(), told, "{at}");
+    }
     assert_eq!(open(&mut c, &a), PeerIndex(0));
     assert_eq!(open(&mut c, &b), PeerIndex(1));
-    assert_eq!(c.poll(9, &mut seen), 2);
-    seen.messages.sort();
-    assert_eq!(seen.messages, [(PeerIndex(0), vec![0]), (PeerIndex(1), vec![1])]);
+    assert_eq!(c.poll(9, &mut seen), 6);
+    let of = |peer| {
+        seen.messages
+            .iter()
+            .filter(move |(from, _)| *from == PeerIndex(peer))
+    };
+    let bytes = |peer| of(peer).map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>();
+    assert_eq!(bytes(0), [&[0][..], b"more"]);
+    assert_eq!(bytes(1), [&[1][..], b"more", b"more", b"more"]);
 }
 
 #[test]

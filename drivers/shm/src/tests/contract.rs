@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::conformance::Pair;
+use doorbell_sim::conformance::Apart;
 
 use super::rail;
 use crate::{ShmConfig, ShmRail};
 
-fn connected() -> Pair<ShmRail> {
+fn connected() -> Apart<ShmRail> {
     let config = ShmConfig {
         cells: 64,
         data: 64 << 10,
@@ -20,7 +20,7 @@ fn connected() -> Pair<ShmRail> {
     let (a, b) = (rail(&config), rail(&config));
     let lives = (a.incarnation(), b.incarnation());
     let start = Instant::now();
-    Pair::connect(
+    Apart::new(
         (a, lives.0),
         (b, lives.1),
         move |a: &mut ShmRail, b: Option<&mut ShmRail>| {

@@ -11,8 +11,9 @@ use doorbell_fabric::time::Time;
 
 use super::Pair;
 
-/// Makes a test of every check in [`message`](crate::conformance::message) and
-/// [`onesided`](crate::conformance::onesided), each over a fresh pair of rails.
+/// Makes a test of every check in [`message`](crate::conformance::message),
+/// [`onesided`](crate::conformance::onesided) and [`apart`](crate::conformance::apart), each over a fresh pair of rails,
+/// of which the last one's have not opened each other.
 #[macro_export]
 macro_rules! message_conformance {
     ($pair:path) => {
@@ -49,11 +50,20 @@ macro_rules! message_conformance {
             a_fence_comes_after_everything_before_it
             operations_open_at_a_crash_end_once_each
         );
+        $crate::message_conformance!(@ apart $pair:
+            who_is_opened_late_was_told_by_name_and_loses_nothing
+        );
     };
     (@ $pair:path, $kind:ident: $($check:ident)*) => {
         $(#[test]
         fn $check() {
-            $crate::conformance::$kind::$check(&mut $pair());
+            $crate::conformance::$kind::$check(&mut $pair().connect());
+        })*
+    };
+    (@ apart $pair:path: $($check:ident)*) => {
+        $(#[test]
+        fn $check() {
+            $crate::conformance::apart::$check($pair());
         })*
     };
 }
@@ -470,7 +480,7 @@ pub fn a_foreign_address_is_refused_with_a_reason<R: Message>(pair: &mut Pair<R>
     );
 }
 
-fn down_events<R>(pair: &Pair<R>) -> usize {
+pub(crate) fn down_events<R>(pair: &Pair<R>) -> usize {
     let scope = Scope::Peer(pair.to_b);
     let down = |kind| matches!(kind, EventKind::PeerDown(_));
     pair.events

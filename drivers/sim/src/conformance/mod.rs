@@ -2,14 +2,14 @@
 //!
 //! ```
 //! // In the tests of a driver (here the simulator is its own first user):
-//! use doorbell_sim::conformance::Pair;
+//! use doorbell_sim::conformance::Apart;
 //! use doorbell_sim::{SimConfig, SimNet, SimRail};
 //!
-//! fn pair() -> Pair<SimRail> {
+//! fn pair() -> Apart<SimRail> {
 //!     let net = SimNet::new(1, SimConfig::default());
 //!     let (a, b) = (net.attach(), net.attach());
 //!     let lives = (a.incarnation(), b.incarnation());
-//!     Pair::connect((a, lives.0), (b, lives.1), move |_, _| {
+//!     Apart::new((a, lives.0), (b, lives.1), move |_, _| {
 //!         net.advance_to_next_event();
 //!     })
 //! }
@@ -18,6 +18,7 @@
 //!
 //! A check panics with what was promised and what was seen. What a rail does not offer, its check sees refused.
 
+pub mod apart;
 pub mod datagram;
 pub mod message;
 pub mod onesided;
@@ -34,6 +35,14 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Lets a moment pass for both ends: moves a virtual clock, or calls `progress` with a real one. It does not poll.
 pub type Pump<R> = Box<dyn FnMut(&mut R, Option<&mut R>)>;
+
+/// Two rails in one thread that have not opened each other yet: what a driver's factory makes.
+pub struct Apart<R> {
+    a: (R, Incarnation),
+    b: (R, Incarnation),
+    pump: Pump<R>,
+    cut: Option<Cut>,
+}
 
 /// Two connected rails in one thread.
 pub struct Pair<R> {
@@ -98,35 +107,16 @@ impl Arrivals for Collect {
     }
 }
 
-impl<R: Message> Pair<R> {
-    /// Opens each end at the other; each is given with its incarnation.
-    ///
-    /// # Panics
-    /// When one cannot be opened.
-    pub fn connect(
-        (mut a, life_a): (R, Incarnation),
-        (mut b, life_b): (R, Incarnation),
+impl<R: Message> Apart<R> {
+    /// Two ends, each with its incarnation.
+    pub fn new(
+        a: (R, Incarnation),
+        b: (R, Incarnation),
         pump: impl FnMut(&mut R, Option<&mut R>) + 'static,
     ) -> Self {
-        let to_b = a
-            .open(&b.address(), life_b)
-            .expect("a rail opens its published address");
-        let to_a = b
-            .open(&a.address(), life_a)
-            .expect("a rail opens its published address");
-        Self {
-            a,
-            b: Some(b),
-            to_b,
-            to_a,
-            life_b,
-            at_a: Collect::default(),
-            at_b: Collect::default(),
-            events: Vec::new(),
-            lives: [None; 2],
-            pump: Box::new(pump),
-            cut: None,
-        }
+        let pump = Box::new(pump);
+        let cut = None;
+        Self { a, b, pump, cut }
     }
 
     /// The same, where the way between the ends can be cut, in both directions, and healed.
@@ -136,6 +126,45 @@ impl<R: Message> Pair<R> {
         self
     }
 
+    /// Opens each end at the other.
+    ///
+    /// # Panics
+    /// When one cannot be opened.
+    pub fn connect(mut self) -> Pair<R> {
+        let to_b = self.open_b();
+        self.open_a(to_b)
+    }
+
+    /// Opens `b` at `a`: half of [`Apart::connect`].
+    fn open_b(&mut self) -> PeerIndex {
+        let (b, life) = &self.b;
+        let opened = self.a.0.open(&b.address(), *life);
+        opened.expect("a rail opens its published address")
+    }
+
+    /// The other half: `a` numbers `b` as `to_b` already.
+    fn open_a(self, to_b: PeerIndex) -> Pair<R> {
+        let ((a, life_a), (mut b, life_b)) = (self.a, self.b);
+        let to_a = b
+            .open(&a.address(), life_a)
+            .expect("a rail opens its published address");
+        Pair {
+            a,
+            b: Some(b),
+            to_b,
+            to_a,
+            life_b,
+            at_a: Collect::default(),
+            at_b: Collect::default(),
+            events: Vec::new(),
+            lives: [None; 2],
+            pump: self.pump,
+            cut: self.cut,
+        }
+    }
+}
+
+impl<R: Message> Pair<R> {
     /// Cuts or heals the way, where that can be.
     pub fn cut(&mut self, cut: bool) {
         if let Some(way) = &mut self.cut {

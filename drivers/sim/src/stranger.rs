@@ -1,0 +1,72 @@
+//! Who has sent to a NIC that has not opened it: told to the owner by name, as rails of every kind do.
+//!
+//! The messages themselves wait apart (module `conn`). A sender that goes on sending is told again, as it is by rails
+//! where it has to call again; so that who ignores a name here would be found out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use doorbell_fabric::message::{Caller, Incarnation};
+use doorbell_fabric::time::Time;
+
+use crate::state::Net;
+
+/// For so long, whoever was told is not told again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Senders that are not open here, by their NICs.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    /// From when on each is news.
+    known: BTreeMap<u32, Time>,
+    /// Those to be told, oldest first.
+    untold: Vec<u32>,
+}
+
+impl Strangers {
+    /// A message of `nic` has come.
+    pub(crate) fn note(&mut self, nic: u32, now: Time) {
+        let again = self.known.entry(nic).or_insert(now);
+        if now >= *again && !self.untold.contains(&nic) {
+            *again = now + PAUSE;
+            self.untold.push(nic);
+        }
+    }
+
+    /// `nic` is open from here on.
+    pub(crate) fn forget(&mut self, nic: u32) {
+        self.known.remove(&nic);
+        self.untold.retain(|one| *one != nic);
+    }
+}
+
+impl Net {
+    /// Something of `from` has reached `nic`: a call, when it is not open there.
+    pub(crate) fn hear_of(&mut self, nic: u32, from: u32) {
+        let receiver = &mut self.nics[nic as usize];
+        if !receiver.peers.contains_key(&from) {
+            receiver.unknown.note(from, self.now);
+        }
+    }
+
+    /// The next sender that the owner of `nic` has not opened, and was not told of lately.
+    pub(crate) fn stranger(&mut self, nic: u32) -> Option<Caller> {
+        let untold = &mut self.nics[nic as usize].unknown.untold;
+        if untold.is_empty() {
+            return None;
+        }
+        let from = untold.remove(0);
+        let from = &self.nics[from as usize];
+        Some(name(
+            from.plane,
+            from.rank,
+            self.lives[from.life as usize].incarnation,
+        ))
+    }
+}
+
+/// What all NICs of one life have in common is its incarnation; each has a plane of its own.
+pub(crate) fn name(plane: u32, rank: u32, life: Incarnation) -> Caller {
+    let place = u64::from(plane) << 32 | u64::from(rank);
+    Caller(u128::from(place) << 64 | u128::from(life.0))
+}
