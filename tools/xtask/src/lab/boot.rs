@@ -68,6 +68,8 @@ pub(super) struct Boots<'a> {
     pub(super) tested: PathBuf,
     /// Where the examples are that guests run.
     pub(super) examples: PathBuf,
+    /// Whether guests do less of what takes long.
+    pub(super) short: bool,
 }
 
 impl Boots<'_> {
@@ -84,10 +86,13 @@ impl Boots<'_> {
             .into_iter()
             .chain(examples)
             .collect();
+        // What is set twice is what it was set to last.
+        let shortened = self.short.then_some(guest.shortened).into_iter().flatten();
+        let settings: Vec<_> = guest.settings.iter().chain(shortened).copied().collect();
         let run = Run {
             modules: guest.modules,
             script: guest.script,
-            settings: guest.settings,
+            settings: &settings,
             programs: &tested,
         };
         let begun = Instant::now();

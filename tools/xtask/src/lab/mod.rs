@@ -74,7 +74,7 @@ pub(crate) struct Options {
     /// Run only guests whose names contain this
     #[arg(long, value_name = "TEXT")]
     guest: Option<String>,
-    /// Leave out guests that repeat with another kernel or another NIC what one of them proves
+    /// Leave out guests that repeat with another kernel or another NIC what one of them proves, and send fewer messages
     #[arg(long)]
     short: bool,
     /// Boot a guest that failed so many times again, and judge the last; what failed before is told
@@ -190,6 +190,7 @@ fn all(
         accelerator: Accelerator::Tcg,
         tested,
         examples: workspace.target.join("debug/examples"),
+        short: options.short,
     };
     let named = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
     let wanted = |guest: &&scenarios::Guest| named(guest.name) && (guest.short || !options.short);

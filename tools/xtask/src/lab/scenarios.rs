@@ -38,6 +38,8 @@ pub(super) struct Guest {
     pub(super) beside: &'static [Beside],
     /// Captures that it brings out, which the dissector has to understand.
     pub(super) captures: &'static [&'static str],
+    /// What it finds set otherwise with `--short`.
+    pub(super) shortened: &'static [(&'static str, &'static str)],
     /// Whether `--short` has it, too.
     pub(super) short: bool,
     /// Then it is killed.
@@ -179,6 +181,7 @@ const IGBVF: Scenario = Scenario {
         programs: &["igbvf-lab"],
         script: include_str!("guest/igbvf.sh"),
         settings: &[("MESSAGES", "100000")],
+        shortened: &[("MESSAGES", "20000")],
         captures: &["ipv4.pcap", "ipv6.pcap"],
         short: true,
         limit: Duration::from_secs(480),
@@ -236,6 +239,7 @@ const XDP: Guest = Guest {
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
     settings: &[],
+    shortened: &[],
     beside: &[],
     captures: &[],
     short: false,
@@ -258,6 +262,7 @@ const IGB_VFS: Guest = Guest {
     memory_mib: 1024,
     script: "finish",
     settings: &[],
+    shortened: &[],
     beside: &[],
     captures: &[],
     short: false,
