@@ -119,7 +119,7 @@ pub fn measure(
 
 /// Whether the partner is elsewhere, so that its process number means nothing here.
 fn is_apart(world: &World) -> bool {
-    let host = |rank: u32| world.table().get(rank as usize).map(|hello| &hello.host);
+    let host = |rank: u32| world.hello(rank).map(|hello| &hello.host);
     world.met_over().is_some() || host(world.rank()) != host(world.rank() ^ 1)
 }
 

@@ -72,6 +72,8 @@ impl<'a> Turns<'a> {
 impl<'a> WorldLink<'a> {
     /// The link to `peer`.
     pub fn new(world: &'a World, peer: u32) -> Self {
+        // Whoever cannot be met is found out by the first message to it.
+        let _ = world.meet(peer);
         let rails = world.peer(peer).map_or_else(Vec::new, |peer| peer.rails);
         let rail = rails.iter().find(|rail| rail.carries).or_else(|| rails.first());
         let rail = rail.map_or_else(|| "none".to_owned(), |rail| rail.name.clone());

@@ -89,7 +89,11 @@ impl fmt::Display for Resolution {
 
 /// Asks for the ways from our rails to those of all peers on other hosts; nothing, unless `acm.mode` says so. This ends
 /// within `acm.timeout` and a little more.
-pub(crate) fn consult(config: &Config, own: &Hello, table: &[Hello]) -> Vec<Resolution> {
+pub(crate) fn consult<'a>(
+    config: &Config,
+    own: &Hello,
+    table: impl IntoIterator<Item = &'a Hello>,
+) -> Vec<Resolution> {
     if !*config.acm.mode.get() {
         return Vec::new();
     }
@@ -155,8 +159,8 @@ fn fallen_back(rank: u32, resolutions: &[Resolution]) -> Option<String> {
 }
 
 /// Every pair of addresses, of a rail of ours and one of a peer's on another host, that may lead to each other; and the rank.
-fn pairs(own: &Hello, table: &[Hello]) -> BTreeMap<(IpAddr, IpAddr), u32> {
-    let others = table.iter().filter(|peer| peer.host != own.host);
+fn pairs<'a>(own: &Hello, table: impl IntoIterator<Item = &'a Hello>) -> BTreeMap<(IpAddr, IpAddr), u32> {
+    let others = table.into_iter().filter(|peer| peer.host != own.host);
     let each = others.flat_map(|peer| {
         let ours = own.rails.iter();
         ours.flat_map(move |ours| peer.rails.iter().map(move |theirs| (ours, theirs, peer.rank)))

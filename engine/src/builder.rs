@@ -1,6 +1,7 @@
 //! Bringing a world up: configuration, rails, the meeting of the ranks, the choice of rails per peer.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Incarnation, Message};
@@ -15,19 +16,21 @@ use doorbell_sim::SimNet;
 
 use crate::acm;
 use crate::bootstrap::invite::Invited;
-use crate::bootstrap::launched;
+use crate::bootstrap::launched::{self, Met};
 use crate::bootstrap::remote::{Life, RANKS, Remote};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol, Resume};
 use crate::control::{self, Fates};
 use crate::cores;
+use crate::directory::{Directory, Source};
 use crate::error::{Error, Waiting};
 use crate::launch;
-use crate::progress::{Clock, Core, Front, Link, Patience, Watch, Way};
+use crate::progress::{Clock, Core, Front, Link, Meeting as PeerMeeting, Patience, Watch, Way};
 use crate::rails::{AnyRail, open_all, reason_of};
 use crate::random;
 use crate::raw::OneSided;
 use crate::seen::Seen;
+use crate::spawn::Door;
 use crate::world::{Hook, World};
 
 /// Joins the job that the environment describes: that of `doorbell run` (`DOORBELL_RANK`, `DOORBELL_SIZE`,
@@ -160,10 +163,11 @@ impl Builder {
     pub fn build(self) -> Result<World, Error> {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
-        let mut door = launch::enter(&mut config, without_environment)?;
-        match raise_through(door.as_deref_mut(), config, hook) {
+        let door = launch::enter(&mut config, without_environment)?;
+        let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
+        match raise_through(door.as_ref(), config, hook) {
             // What has only brought an invitation is no launcher.
-            Ok(world) => Ok(world.under(door.filter(|door| door.kind() != Kind::Singleton))),
+            Ok(world) => Ok(world.under(door.filter(|door| lock(door).kind() != Kind::Singleton))),
             Err(error) => {
                 launch::keep_open(door);
                 Err(error)
@@ -215,49 +219,68 @@ impl Builder {
             Ok((config, hook, (rails, candidates), own))
         });
         let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
-        let meeting = remote.meet(own)?;
-        let (key, clock) = (
-            meeting.key,
-            Clock::Machine(doorbell_fabric::clock::Clock::start()),
-        );
-        World::raise(config, rank, meeting, rails, clock, hook, Some(remote))?.with_control(&key)
+        let Meeting { key, ranks } = remote.meet(own)?;
+        let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+        let met = (key, Directory::whole(ranks));
+        World::raise(config, rank, met, rails, clock, hook, Some(remote))?.with_control(&key)
     }
 }
 
 /// Meets the other ranks, through the launcher where it passes on values.
-fn raise_through(
-    mut door: Option<&mut (dyn Launcher + 'static)>,
-    config: Config,
-    hook: Option<Hook>,
-) -> Result<World, Error> {
+pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Hook>) -> Result<World, Error> {
     let limit = *config.job.timeout.get();
-    if let Some(door) = door.as_deref_mut()
-        && let Some(invited) = Invited::through(door, limit)?
-    {
-        return raise_invited(invited, door, config, hook);
+    if let Some(door) = door {
+        let mut door = lock(door);
+        if let Some(invited) = Invited::through(&mut **door, limit)? {
+            return raise_invited(invited, &mut **door, config, hook);
+        }
     }
     let (rank, size) = place(&config)?;
     let prepared = prepare(&config, rank, size);
-    let exchange = door.filter(|door| launch::passes_on(*door));
-    let (rails, meeting) = match (size, exchange, config.job.root.get()) {
+    let exchange = door.filter(|door| launch::passes_on(&**lock(door)));
+    let (rails, key, directory) = match (size, exchange, config.job.root.get()) {
         (1, _, _) => {
             let (rails, own) = prepared?;
-            let key = Key::random()?;
-            let ranks = vec![own];
-            (rails, Meeting { key, ranks })
+            (rails, Key::random()?, Directory::whole(vec![own]))
         }
-        (_, Some(door), _) => launched::meet(door, prepared, limit)?,
+        (_, Some(door), _) => meet_through(door, &config, prepared)?,
         (_, None, Some(root)) => {
             let (rails, own) = prepared?;
-            (rails, meet(&Root::parse(root)?, own, limit)?)
+            let Meeting { key, ranks } = meet(&Root::parse(root)?, own, limit)?;
+            (rails, key, Directory::whole(ranks))
         }
         (_, None, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
     };
-    let (key, clock) = (
-        meeting.key,
-        Clock::Machine(doorbell_fabric::clock::Clock::start()),
-    );
-    World::raise(config, rank, meeting, rails, clock, hook, None)?.with_control(&key)
+    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+    World::raise(config, rank, (key, directory), rails, clock, hook, None)?.with_control(&key)
+}
+
+/// Meets the other ranks through a launcher that passes on values: all of them, or in a large job rank 0 only.
+fn meet_through(
+    door: &Door,
+    config: &Config,
+    prepared: Result<(Rails, Hello), Error>,
+) -> Result<(Rails, Key, Directory), Error> {
+    let (limit, most) = (*config.job.timeout.get(), *config.job.lazy_above.get());
+    let mut through = lock(door);
+    let (rails, met) = launched::meet(&mut **through, prepared, limit, most)?;
+    let local_size = through.place().local_size;
+    drop(through);
+    Ok(match met {
+        Met::All(Meeting { key, ranks }) => (rails, key, Directory::whole(ranks)),
+        Met::Zero { key, own, zero } => {
+            let source = Source {
+                door: Arc::clone(door),
+                local_size,
+                config: config.clone(),
+            };
+            (rails, key, Directory::lazy(*own, *zero, source)?)
+        }
+    })
+}
+
+fn lock(door: &Door) -> MutexGuard<'_, Box<dyn Launcher>> {
+    door.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Joins the running job that had this process started.
@@ -272,8 +295,9 @@ fn raise_invited(
     let (rails, meeting, seat) = invited.meet(prepared)?;
     let limit = *config.job.timeout.get();
     let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
-    let key = meeting.key;
-    let world = match World::raise(config, rank, meeting, rails, clock, hook, None) {
+    let Meeting { key, ranks } = meeting;
+    let met = (key, Directory::whole(ranks));
+    let world = match World::raise(config, rank, met, rails, clock, hook, None) {
         Ok(world) => world,
         Err(error) => return Err(seat.refuse(error)),
     };
@@ -463,12 +487,11 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Res
         .zip(&rails)
         .map(|(rank, (rails, _))| hello(config, rank, size, rails))
         .collect::<Result<Vec<_>, _>>()?;
-    let meeting = Meeting { key, ranks: table };
     let raise = |(rank, rails)| {
         World::raise(
             config.clone(),
             rank,
-            meeting.clone(),
+            (key, Directory::whole(table.clone())),
             rails,
             clock.clone(),
             None,
@@ -483,32 +506,40 @@ impl World {
     pub(crate) fn raise(
         config: Config,
         rank: u32,
-        Meeting { key, ranks: table }: Meeting,
+        (key, directory): (Key, Directory),
         (rails, candidates): Rails,
         clock: Clock,
         hook: Option<Hook>,
         mut remote: Option<Remote>,
     ) -> Result<Self, Error> {
-        let size = table.len() as u32;
-        let mut pml = Pml::new(pml_config(&config, rank, size)?)?;
+        let size = directory.size();
+        let mut settings = pml_config(&config, rank, size)?;
+        settings.lazy = directory.is_lazy();
+        let mut pml = Pml::new(settings)?;
         let mut hows = Vec::new();
         for mut rail in rails {
             hows.extend(rail.how().map(|how| (rail.name().to_string(), how)));
             rail.set_key(&key);
             pml.add_rail(rail)?;
         }
-        let resolutions = acm::consult(&config, &table[rank as usize], &table);
-        acm::tell(rank, &resolutions);
-        let chosen = connect_all(&mut pml, &config, &candidates, rank, &table);
-        let chosen = chosen.and_then(|(selections, ways)| {
+        let chosen = meet_at_once(&mut pml, &config, &candidates, rank, &directory).and_then(|ways| {
             let place = *config.counters.place.get();
-            let seen = Seen::create(place, rank, &pml, &named_ways(&pml, &ways, &table), &selections)?;
-            Ok(((selections, ways), seen))
+            let seen = Seen::create(
+                place,
+                rank,
+                &pml,
+                &named_ways(&pml, &ways, &directory),
+                &directory,
+            )?;
+            Ok((ways, seen))
         });
-        let ((selections, ways), seen) = chosen.map_err(|error| match &mut remote {
+        let (ways, seen) = chosen.map_err(|error| match &mut remote {
             Some(remote) => remote.refuse(error),
             None => error,
         })?;
+        let meeting = directory.is_lazy();
+        let meeting =
+            meeting.then(|| Box::new(PeerMeeting::new(directory.clone(), config.clone(), candidates)));
         let life = remote.map(Remote::start).transpose()?;
         let met_over = life.as_ref().map(Life::address);
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
@@ -517,7 +548,7 @@ impl World {
         let core = Core {
             pml,
             clock,
-            patience: Patience::of(&config.progress, crowded(rank, &table, dedicated)),
+            patience: Patience::of(&config.progress, crowded(rank, &directory, dedicated)),
             quiet: *config.wait.quiet.get(),
             seen,
             rank,
@@ -527,6 +558,7 @@ impl World {
             one_sided: OneSided::default(),
             life,
             fates: fates.clone(),
+            meeting,
             watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
             stopped: None,
@@ -539,9 +571,8 @@ impl World {
         } else {
             Front::Inline(std::cell::RefCell::new(core))
         };
-        let world = Self::assemble(front, rank, config, table, selections, counters, hook);
-        let world = world.over(met_over).with_hows(hows).with_fates(fates);
-        Ok(world.with_resolutions(resolutions))
+        let world = Self::assemble(front, rank, config, directory, counters, hook);
+        Ok(world.over(met_over).with_hows(hows).with_fates(fates))
     }
 }
 
@@ -568,42 +599,48 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
 }
 
 /// Whether the host has fewer cores for us than threads that want to spin.
-fn crowded(rank: u32, table: &[Hello], dedicated: bool) -> bool {
-    let Some(own) = table.get(rank as usize) else {
+fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
+    let Some(own) = directory.hello(rank) else {
         return false;
     };
-    let here = table.iter().filter(|hello| hello.host == own.host);
     let threads = if dedicated { 2 } else { 1 };
+    if directory.is_lazy() {
+        let here = directory.here().unwrap_or(directory.size());
+        return cores::are_crowded_among(&own.cores, here as usize, threads);
+    }
+    let here = directory.hellos().filter(|hello| hello.host == own.host);
     cores::are_crowded(&own.cores, here.map(|hello| hello.cores.as_str()), threads)
 }
 
-/// Chooses the rails to every peer, and opens it over them.
-fn connect_all(
+/// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.
+fn meet_at_once(
     pml: &mut Pml<AnyRail>,
     config: &Config,
     candidates: &[Candidate],
     rank: u32,
-    table: &[Hello],
-) -> Result<(Vec<Selection>, Vec<Vec<Way>>), Error> {
-    let own = &table[rank as usize];
-    let mut selections = Vec::with_capacity(table.len());
-    let mut all_ways = Vec::with_capacity(table.len());
-    for peer in table {
-        let (selection, ways) = if peer.rank == rank {
-            (
-                Selection {
-                    peer: format!("rank {rank}"),
-                    rails: Vec::new(),
-                },
-                Vec::new(),
-            )
-        } else {
-            connect(pml, config, candidates, own, peer)?
-        };
-        selections.push(selection);
-        all_ways.push(ways);
+    directory: &Directory,
+) -> Result<Vec<Vec<Way>>, Error> {
+    let mut all_ways = vec![Vec::new(); directory.size() as usize];
+    let itself = Selection {
+        peer: format!("rank {rank}"),
+        rails: Vec::new(),
+    };
+    directory.choose(rank, itself);
+    if directory.is_lazy() {
+        return Ok(all_ways);
     }
-    Ok((selections, all_ways))
+    let own = directory
+        .hello(rank)
+        .ok_or_else(|| job("this rank has no hello"))?;
+    let resolutions = acm::consult(config, own, directory.hellos());
+    acm::tell(rank, &resolutions);
+    directory.resolved(resolutions);
+    for peer in directory.hellos().filter(|peer| peer.rank != rank) {
+        let (selection, ways) = connect(pml, config, candidates, own, peer)?;
+        directory.choose(peer.rank, selection);
+        all_ways[peer.rank as usize] = ways;
+    }
+    Ok(all_ways)
 }
 
 /// Opens a peer over every pair of rails that both ends find in the two hellos (`doorbell_fabric::pairs`).
@@ -612,7 +649,7 @@ fn connect_all(
 /// in this order, and none may be left out: one that cannot be opened here, though the other end counts on it, is an error
 /// of the job that says which and why. To leave it out, both ends would have to know; ranks of one host have one routing
 /// table, and for two hosts the user names the rails.
-fn connect(
+pub(crate) fn connect(
     pml: &mut Pml<AnyRail>,
     config: &Config,
     candidates: &[Candidate],
@@ -729,11 +766,15 @@ fn offer(entry: &RailEntry) -> Option<Offer> {
 }
 
 /// Every way with the rank that it leads to, and the names of the rails at both ends.
-fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], table: &[Hello]) -> Vec<(u32, Way, String)> {
+fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> Vec<(u32, Way, String)> {
     let named = |(rank, ways): (usize, &Vec<Way>)| {
         let name = |way: &Way| {
             let ours = pml.rail(way.rail)?.name();
-            let theirs = &table.get(rank)?.rails.get(usize::from(way.other))?.name;
+            let theirs = &directory
+                .hello(rank as u32)?
+                .rails
+                .get(usize::from(way.other))?
+                .name;
             Some((rank as u32, *way, format!("{ours}/{theirs}")))
         };
         ways.iter().filter_map(name).collect::<Vec<_>>()

@@ -65,6 +65,18 @@ pub(crate) fn are_crowded<'a>(
     neighbours.len() < want(&neighbours) || own.len() < want(&own)
 }
 
+/// The same where it is known only how many ranks are on this host: a rank that may not use all of its cores is taken to be
+/// bound to its own.
+pub(crate) fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
+    let all = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    let all = all.ok().and_then(|list| read(list.trim()));
+    match read(own).zip(all) {
+        Some((own, all)) if own.len() < all.len() => own.len() < threads,
+        Some((_, all)) => all.len() < ranks * threads,
+        None => thread::available_parallelism().map_or(1, usize::from) < ranks * threads,
+    }
+}
+
 /// The cores of all that share some with `own`, with those that share some with these, and so on.
 fn neighbourhood(own: &BTreeSet<usize>, lists: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut all = own.clone();
@@ -115,6 +127,16 @@ mod tests {
         let chain = ["0-1", "1-2", "0,2", "0-1"];
         assert!(crowded("1-2", &chain, 1), "four share three");
         assert!(!crowded("1-2", &chain[..3], 1));
+    }
+
+    #[test]
+    fn of_ranks_that_are_only_counted_the_bound_ones_have_their_own_cores() {
+        let own = allowed();
+        let cores = read(&own).unwrap().len();
+        assert!(are_crowded_among(&own, 100_000, 1) || cores > 1);
+        assert!(are_crowded_among(&own, 1, 100_000));
+        assert!(!are_crowded_among(&own, 1, 1));
+        assert!(are_crowded_among("", 100_000, 1) && !are_crowded_among("", 1, 1));
     }
 
     #[test]

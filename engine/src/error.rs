@@ -74,6 +74,11 @@ pub enum Awaited {
         /// Which one.
         name: &'static str,
     },
+    /// That a rank is met.
+    Meeting {
+        /// Whom.
+        peer: u32,
+    },
     /// The requests that a scope or a call left behind.
     Abort(usize),
 }
@@ -137,6 +142,7 @@ impl fmt::Display for Awaited {
             Self::Requests { count, peers } => write!(out, "one of {count} requests{peers}"),
             Self::Collective { name, peer, step } => write!(out, "rank {peer} in step {step} of {name}"),
             Self::OneSided { peer, name } => write!(out, "its {name} at rank {peer}"),
+            Self::Meeting { peer } => write!(out, "what rank {peer} has published"),
             Self::Abort(count) => write!(out, "{count} abandoned requests to let go of their buffers"),
         }
     }

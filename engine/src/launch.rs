@@ -18,6 +18,7 @@ use doorbell_oob::launch::{Found, Kind, Wanted, detect, open, open_beside};
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::spawn::Door;
 
 /// The launcher that a world of this process would join its job by, with the reasons why not by another one. Nothing is
 /// connected to.
@@ -102,8 +103,8 @@ pub(crate) fn beside(config: &Config) -> Result<Box<dyn Launcher>, Error> {
 
 /// Keeps the line to the launcher of a rank that could not take part, until its process ends. A launcher takes a line
 /// that closes for a rank that has died, and kills the others on this host and this one too: before its caller has said why.
-pub(crate) fn keep_open(door: Option<Box<dyn Launcher>>) {
-    static KEPT: Mutex<Vec<Box<dyn Launcher>>> = Mutex::new(Vec::new());
+pub(crate) fn keep_open(door: Option<Door>) {
+    static KEPT: Mutex<Vec<Door>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     kept.extend(door);
 }

@@ -29,6 +29,7 @@ pub mod config;
 pub mod control;
 mod convert;
 mod cores;
+mod directory;
 pub mod drivers;
 pub mod error;
 mod launch;

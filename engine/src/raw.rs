@@ -507,6 +507,14 @@ impl Core {
         other: u16,
         post: impl FnOnce(&mut crate::rails::AnyRail, Way, OpId) -> Result<(), Refused>,
     ) -> Result<u64, Error> {
+        if self.pml.is_unmet(Rank(peer)) {
+            self.pml.want(Rank(peer));
+            return Err(Error::Full {
+                what: format!(
+                    "rank {peer} is met at its first use, and was not yet: poll, and start the {name} again"
+                ),
+            });
+        }
         let way = self.ways_to(peer)?.iter().copied().find(|way| way.other == other);
         let way = way.ok_or_else(|| Error::NoRail {
             peer,

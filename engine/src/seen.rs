@@ -11,11 +11,12 @@ use std::time::Duration;
 use doorbell_fabric::counters::{Counter, CounterFile, Gauge, NAME_MAX, Place, Plan};
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::select::{Choice, Selection};
+use doorbell_fabric::select::Choice;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, Pml, Rank, WayState};
 
 use crate::config::CounterPlace;
+use crate::directory::Directory;
 use crate::error::Error;
 use crate::progress::Way;
 use crate::rails::AnyRail;
@@ -72,7 +73,7 @@ impl Seen {
         rank: u32,
         pml: &Pml<AnyRail>,
         ways: &[(u32, Way, String)],
-        selections: &[Selection],
+        directory: &Directory,
     ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
             return Ok(None);
@@ -106,7 +107,7 @@ impl Seen {
                 .gauge(&format!("{of}.unacknowledged"), "frames")
                 .counter(&format!("{of}.failures"), "times");
         }
-        let mut lost: Vec<_> = lost(selections).take(WAYS).collect();
+        let mut lost: Vec<_> = lost(directory).take(WAYS).collect();
         lost.retain(|(name, _)| seen.insert(name.clone()));
         for (name, _) in &lost {
             plan = plan.text(name);
@@ -199,8 +200,9 @@ impl Row {
 }
 
 /// The candidates that lost, as rows: the name, and the reason.
-fn lost(selections: &[Selection]) -> impl Iterator<Item = (String, String)> {
-    let ranked = selections.iter().enumerate();
+fn lost(directory: &Directory) -> impl Iterator<Item = (String, String)> {
+    let selection = |rank| Some((rank, directory.selection(rank)?));
+    let ranked = (0..directory.size()).filter_map(selection);
     ranked.flat_map(|(rank, selection)| {
         selection
             .rails

@@ -29,6 +29,7 @@ use crate::bootstrap::remote::{exit_of, shown, within_network};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting};
 use crate::builder::{Rails, prepare};
 use crate::collect::{gather_words, share_words};
+use crate::directory::Directory;
 use crate::error::Error;
 use crate::launch;
 use crate::progress::Clock;
@@ -452,7 +453,8 @@ fn find(program: &str) -> Result<String, Error> {
 fn raise(world: &World, meeting: Meeting, things: Option<Rails>, clock: Clock) -> Result<World, Error> {
     let rails = things.ok_or_else(|| failed(Exit::Rail, "it has no rails"))?;
     let (config, rank) = (world.config().clone(), world.rank());
-    let raised = World::raise(config, rank, meeting, rails, clock, None, None)?;
+    let met = (meeting.key, Directory::whole(meeting.ranks));
+    let raised = World::raise(config, rank, met, rails, clock, None, None)?;
     Ok(raised.grown_from(world.size(), world.spawner()))
 }
 

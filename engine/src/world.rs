@@ -4,12 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::select::Selection;
-use doorbell_oob::Launcher;
 use doorbell_oob::launch::Kind;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
@@ -18,6 +17,7 @@ use crate::acm::Resolution;
 use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::control::{Control, Fates};
+use crate::directory::Directory;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
 use crate::progress::{Each, Envelope, Front, Look};
@@ -32,6 +32,8 @@ use crate::within::Within;
 
 /// Time for what a launcher is told at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Between two looks whether a rank was met.
+const MEETING: Duration = Duration::from_micros(50);
 
 /// The context of the user's messages.
 pub(crate) const USER: u16 = 0;
@@ -58,12 +60,10 @@ pub struct World {
     front: Front,
     rank: u32,
     config: Config,
-    table: Vec<Hello>,
-    selections: Vec<Selection>,
+    directory: Directory,
     counters: Option<PathBuf>,
     met_over: Option<SocketAddr>,
     hows: Vec<(String, String)>,
-    resolutions: Vec<Resolution>,
     ledger: Ledger,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
@@ -112,8 +112,7 @@ impl World {
         front: Front,
         rank: u32,
         config: Config,
-        table: Vec<Hello>,
-        selections: Vec<Selection>,
+        directory: Directory,
         counters: Option<PathBuf>,
         hook: Option<Hook>,
     ) -> Self {
@@ -122,12 +121,10 @@ impl World {
             front,
             rank,
             config,
-            table,
-            selections,
+            directory,
             counters,
             met_over: None,
             hows: Vec::new(),
-            resolutions: Vec::new(),
             ledger: Ledger::default(),
             hook: RefCell::new(hook),
             limit,
@@ -167,8 +164,8 @@ impl World {
     }
 
     /// The same world, started by a launcher that is to be taken leave of.
-    pub(crate) fn under(mut self, door: Option<Box<dyn Launcher>>) -> Self {
-        self.door = door.map(|door| Arc::new(Mutex::new(door)));
+    pub(crate) fn under(mut self, door: Option<Door>) -> Self {
+        self.door = door;
         *self.spawner.get_mut() = self.door.clone();
         self
     }
@@ -202,12 +199,6 @@ impl World {
         self
     }
 
-    /// The same world, whose peers' addresses were resolved so.
-    pub(crate) fn with_resolutions(mut self, resolutions: Vec<Resolution>) -> Self {
-        self.resolutions = resolutions;
-        self
-    }
-
     /// How the addresses of peers on other hosts were resolved, where `acm.mode` has the address service asked; empty
     /// otherwise.
     ///
@@ -216,8 +207,8 @@ impl World {
     /// assert!(world.resolutions().is_empty());
     /// # Ok::<(), doorbell::Error>(())
     /// ```
-    pub fn resolutions(&self) -> &[Resolution] {
-        &self.resolutions
+    pub fn resolutions(&self) -> Vec<Resolution> {
+        self.directory.resolutions()
     }
 
     /// In which of several ways a rail was had, in words, where its kind has several: the mode of an xdp rail, as the kernel
@@ -242,7 +233,7 @@ impl World {
     /// How many ranks the job has.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.table.len() as u32
+        self.directory.size()
     }
 
     /// The other side's address, when the two ranks met over a connection ([`crate::Builder::build_over`]).
@@ -634,9 +625,9 @@ impl World {
         self.front.progress()
     }
 
-    /// What is known about a peer; `None` when there is no such rank.
+    /// What is known about a peer; `None` when there is no such rank, or it was not met yet ([`World::hello`]).
     pub fn peer(&self, rank: u32) -> Option<Peer> {
-        let hello = self.table.get(rank as usize)?;
+        let hello = self.directory.hello(rank)?;
         let report = self.front.call(move |core| {
             let report = core.pml.peer(Rank(rank))?;
             let rails = report.paths.iter().map(|path| PeerRail {
@@ -670,9 +661,9 @@ impl World {
         self.front.call(move |core| core.recent_of(&[rank]))
     }
 
-    /// Which rails lead to a peer, and why the others do not; `None` when there is no such rank.
+    /// Which rails lead to a peer, and why the others do not; `None` when there is no such rank, or it was not met yet.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
-        self.selections.get(rank as usize)
+        self.directory.selection(rank)
     }
 
     /// The rails to a peer as they are now, in the order in which both ends number them; none for a rank without.
@@ -690,9 +681,48 @@ impl World {
         Ok(ways)
     }
 
-    /// What every rank published about itself, in the order of ranks.
-    pub fn table(&self) -> &[Hello] {
-        &self.table
+    /// What a rank has published about itself; `None` when there is no such rank, and in a job of more ranks than
+    /// `job.lazy_above` also as long as this rank had nothing to do with it.
+    ///
+    /// ```
+    /// let world = doorbell::init()?;
+    /// assert_eq!(world.hello(0).map(|hello| hello.pid), Some(std::process::id()));
+    /// assert!(world.hello(1).is_none());
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    pub fn hello(&self, rank: u32) -> Option<&Hello> {
+        self.directory.hello(rank)
+    }
+
+    /// Returns when a rank was met, at once where it was: for a program that is to find out at its start who is not there, or
+    /// asks [`World::peer`] for it. Nothing is sent to that rank.
+    ///
+    /// ```
+    /// let world = doorbell::init()?;
+    /// world.meet(0)?;
+    /// assert!(world.meet(1).is_err(), "there is no such rank");
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be met; [`Error::Timeout`] after
+    /// `wait.deadline`.
+    pub fn meet(&self, rank: u32) -> Result<(), Error> {
+        let began = Instant::now();
+        while !self.front.call(move |core| core.meet(rank))?? {
+            let waited = began.elapsed();
+            if waited >= self.limit {
+                let what = Awaited::Meeting { peer: rank };
+                let late = self.front.call(move |core| core.expired(what, waited));
+                return Err(late.unwrap_or_else(|error| error));
+            }
+            std::thread::sleep(MEETING);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// The protocol's counters so far.
@@ -739,6 +769,7 @@ impl World {
     fn take_leave(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
             self.front.close(*self.config.wait.close.get());
+            self.directory.close();
             if let Some(control) = self.control.take() {
                 // Nobody agrees with one that falls.
                 let falls = std::thread::panicking();

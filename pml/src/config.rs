@@ -73,6 +73,9 @@ pub struct PmlConfig {
     pub inject_limit: usize,
     /// Arrivals shown by one rail in one poll, at most.
     pub poll_budget: usize,
+    /// Peers are opened when they are needed, and not all at the start: what is sent to one that is not open waits, and the
+    /// owner is asked to open it ([`Pml::wanted`](crate::Pml::wanted)).
+    pub lazy: bool,
     /// Requests to make room for up front. More are made when needed.
     pub requests: usize,
     /// Unexpected messages to make room for up front. More are made when needed.
@@ -100,6 +103,7 @@ impl PmlConfig {
             pipeline: 8,
             inject_limit: 1 << 20,
             poll_budget: 16,
+            lazy: false,
             requests: 256,
             unexpected: 256,
         }

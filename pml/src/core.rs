@@ -14,6 +14,7 @@ use crate::config::PmlConfig;
 use crate::convertor::Origin;
 use crate::counters::Counters;
 use crate::error::LostReason;
+use crate::meeting::Meets;
 use crate::operations::Operations;
 use crate::peer::{Control, Hot, Peer, Task, about};
 use crate::pool::Pool;
@@ -58,7 +59,9 @@ pub(crate) struct Core {
     pub(crate) scratch: Vec<u8>,
     /// Bytes in buffers of our own that wait to be sent.
     pub(crate) own_bytes: usize,
-    pub(crate) any_lost: bool,
+    /// Some ranks cannot be reached: they are lost, or were not met yet.
+    pub(crate) any_apart: bool,
+    pub(crate) meets: Meets,
     /// Messages received directly since the last one was sent.
     pub(crate) in_a_row: u32,
     /// Peers of which something is watched; when they are looked at next; when that is urgent enough to wake for; and
@@ -112,7 +115,8 @@ impl Core {
             foreign: VecDeque::new(),
             scratch: Vec::new(),
             own_bytes: 0,
-            any_lost: false,
+            any_apart: config.lazy,
+            meets: Meets::default(),
             in_a_row: 0,
             watched: Vec::new(),
             tick_at: Time::NEVER,

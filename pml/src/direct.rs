@@ -144,7 +144,7 @@ impl<M: Message> Pml<M> {
         // A kept message may be the one: an announcement, or one that does not fit.
         let others = core.matcher.posted_len() != 0 || core.matcher.unexpected_load().messages != 0;
         let hot = core.hot.get_mut(from.index())?;
-        if others || hot.is(about::LOST | about::SELF | about::HELD) {
+        if others || hot.is(about::LOST | about::SELF | about::HELD | about::UNMET) {
             return None;
         }
         if !core.listed.is_empty() {

@@ -256,12 +256,14 @@ impl<M: Message> Pml<M> {
         Ok(Sent::Pending(id))
     }
 
-    /// Whether a rail leads to a rank of the job.
-    fn reachable(&self, rank: Rank) -> Result<(), PmlError> {
+    /// Whether a rail leads to a rank of the job, or will when it is met.
+    fn reachable(&mut self, rank: Rank) -> Result<(), PmlError> {
+        self.core.want(rank.0);
+        let met = !self.core.hot[rank.index()].is(about::UNMET);
         let peer = &self.core.peers[rank.index()];
         match peer.lost {
             Some(reason) => Err(PmlError::PeerLost { rank, reason }),
-            None if peer.paths.is_empty() => Err(PmlError::NoRail { rank }),
+            None if met && peer.paths.is_empty() => Err(PmlError::NoRail { rank }),
             None => Ok(()),
         }
     }

@@ -20,6 +20,8 @@ pub enum LostReason {
     NotReclaimable,
     /// The peer sent more than the agreed limits allow.
     Flood,
+    /// It could not be met: nobody could say where it is, or no rail could be opened to it.
+    Unmet,
 }
 
 impl LostReason {
@@ -39,6 +41,7 @@ impl LostReason {
             Self::Link => "the link of its last rail is down",
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",
+            Self::Unmet => "it could not be met when it was needed",
             Self::Flood => "it sent more unexpected bytes, or asked for more answers, than was agreed",
         }
     }
@@ -66,6 +69,7 @@ impl LostReason {
                 "see the system's log about the device, or whether the process that models it still runs; a second rail goes on without it"
             }
             Self::NotReclaimable => "use several rails only of kinds that can give back",
+            Self::Unmet => "see whether it still runs, and what its launcher says",
             Self::Flood => "see that `window` and `hard_window` are the same on all ranks",
         }
     }

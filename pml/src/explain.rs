@@ -193,6 +193,7 @@ impl<M: Message> Pml<M> {
             State::Getting => Waiting::Read,
             State::PutExposed => Waiting::Write,
             State::Queued if self.core.peers[slot.peer as usize].alone().is_some() => Waiting::Way,
+            State::Queued if self.is_unmet(Rank(slot.peer)) => Waiting::Way,
             State::Queued if self.core.may_announce(slot.peer) => Waiting::Rail,
             State::Queued => Waiting::Credit,
             State::AwaitAck | State::SelfWait => Waiting::Match,
@@ -261,7 +262,7 @@ impl<M: Message> Pml<M> {
     /// Why a rank is lost, if it is: nothing of it will arrive any more.
     #[must_use]
     pub fn lost(&self, rank: Rank) -> Option<LostReason> {
-        if !self.core.any_lost {
+        if !self.core.any_apart {
             return None;
         }
         self.core.peers.get(rank.index())?.lost

@@ -16,7 +16,8 @@ impl Core {
             return;
         }
         self.hot[rank as usize].refuse();
-        self.any_lost = true;
+        self.any_apart = true;
+        self.no_more_meeting(rank);
         self.counters.peers_lost += 1;
         let peer = &mut self.peers[rank as usize];
         peer.lost = Some(reason);

@@ -63,6 +63,7 @@ mod in_use;
 mod intervals;
 mod launch;
 mod local;
+mod meeting;
 mod moves;
 mod operations;
 mod order;

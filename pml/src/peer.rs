@@ -26,6 +26,10 @@ pub(crate) mod about {
     pub(crate) const LOST: u8 = 4;
     /// It is ourselves.
     pub(crate) const SELF: u8 = 8;
+    /// It was not met yet ([`PmlConfig::lazy`](crate::PmlConfig::lazy)): no rail is opened to it.
+    pub(crate) const UNMET: u8 = 16;
+    /// Something waits for it to be met, and the owner was told or will be.
+    pub(crate) const WANTED: u8 = 32;
 }
 
 /// The cache line of a peer.
@@ -66,7 +70,11 @@ impl Hot {
     pub(crate) fn new(config: &PmlConfig, is_self: bool) -> Self {
         Self {
             rail: 0,
-            about: if is_self { about::SELF } else { 0 },
+            about: match (is_self, config.lazy) {
+                (true, _) => about::SELF,
+                (false, true) => about::UNMET,
+                (false, false) => 0,
+            },
             peer: PeerIndex(0),
             next: Seq(0),
             below: 0,

@@ -141,6 +141,7 @@ impl<M: Message> Pml<M> {
             self.core.watch(rank.0);
         }
         self.core.refresh(rank.0);
+        self.core.met(rank.0);
         Ok(())
     }
 
@@ -339,7 +340,12 @@ impl<M: Message> Pml<M> {
     /// `now` until it answers `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);
-        let waits = || self.must_poll() || self.core.waits_for_a_way() || self.core.has_promised();
+        let waits = || {
+            self.must_poll()
+                || self.core.waits_for_a_way()
+                || self.core.waits_for_a_meeting()
+                || self.core.has_promised()
+        };
         if now < by && waits() {
             return false;
         }

@@ -111,8 +111,8 @@ impl<M: Message> Pml<M> {
         if self.core.requests.slot(id.index()).entry.is_none() {
             self.core.release_multi(id.index(), Outcome::Ok);
         }
-        if self.core.any_lost && self.core.requests.get(id).is_some() {
-            self.core.fail_unreachable(id, pattern);
+        if self.core.any_apart && self.core.requests.get(id).is_some() {
+            self.core.look_apart(id, pattern);
         }
         Ok(id)
     }

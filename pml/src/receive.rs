@@ -288,8 +288,8 @@ impl Core {
             Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
-        if self.any_lost {
-            self.fail_unreachable(id, key.into());
+        if self.any_apart {
+            self.look_apart(id, key.into());
         }
     }
 
@@ -304,17 +304,24 @@ impl Core {
             Posted::Linked(handle) => self.requests.slot(id.index()).entry = Some(handle),
             Posted::Found(kept) => self.found_kept(id, &kept),
         }
-        if self.any_lost {
-            self.fail_unreachable(id, pattern);
+        if self.any_apart {
+            self.look_apart(id, pattern);
         }
     }
 
-    /// A receive that waits for a lost peer ends at once.
+    /// A receive that waits for a lost peer ends at once; one that waits for a peer that was not met wants it met.
     #[cold]
-    pub(crate) fn fail_unreachable(&mut self, id: RequestId, pattern: Pattern) {
-        let lost = pattern.source_ignore == 0 && self.hot[pattern.source as usize].is(about::LOST);
+    pub(crate) fn look_apart(&mut self, id: RequestId, pattern: Pattern) {
+        if pattern.source_ignore != 0 {
+            return;
+        }
+        let lost = self.hot[pattern.source as usize].is(about::LOST);
         let slot = self.requests.slot(id.index());
-        if !lost || slot.state() == State::Done {
+        if slot.state() == State::Done {
+            return;
+        }
+        if !lost {
+            self.want(pattern.source);
             return;
         }
         let Some(entry) = slot.entry.take() else { return };

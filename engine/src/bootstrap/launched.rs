@@ -8,6 +8,8 @@
 //!     get   hello of 0, of 1, … ◄──
 //! ```
 //!
+//! A large job meets rank 0 only, and reads the others' words when they are needed (`crate::directory`).
+//!
 //! A rank that cannot take part (no rail, a bad setting) puts a *refusal* in place of its hello: all end with its sentence,
 //! instead of waiting for it. The job's key goes the same way, so whoever can read the launcher's values has it, and whoever
 //! can write them is believed: docs/launchers.md says whom that means under which launcher. What comes is parsed as
@@ -25,7 +27,24 @@ use crate::error::Error;
 /// The key of the launcher's store under which each rank has its word.
 const KEY: &str = "hello";
 
-/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot take part.
+/// Whom a rank has met.
+#[derive(Debug)]
+pub(crate) enum Met {
+    /// Everybody.
+    All(Meeting),
+    /// Itself and rank 0. The words of the others are there to be read.
+    Zero {
+        /// The job's key.
+        key: Key,
+        /// What we have published.
+        own: Box<Hello>,
+        /// What rank 0 has published, to which all have to fit.
+        zero: Box<Hello>,
+    },
+}
+
+/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot take part: all of
+/// them, or, where there are more than `most`, rank 0 only.
 ///
 /// # Errors
 /// Our own reason, when there is one; [`Error::Withdrawn`] of another rank; ranks that do not fit together;
@@ -34,7 +53,8 @@ pub(crate) fn meet<R>(
     door: &mut dyn Launcher,
     prepared: Result<(R, Hello), Error>,
     limit: Duration,
-) -> Result<(R, Meeting), Error> {
+    most: u32,
+) -> Result<(R, Met), Error> {
     let until = Instant::now() + limit;
     let left = || until.saturating_duration_since(Instant::now());
     let rank = door.place().rank;
@@ -62,8 +82,50 @@ pub(crate) fn meet<R>(
     let (rails, own, key) = prepared?;
     told?;
     door.fence(left())?;
-    let meeting = gather(door, own, key, &left)?;
-    Ok((rails, meeting))
+    let met = if own.size > most {
+        meet_zero(door, own, key, left())?
+    } else {
+        Met::All(gather(door, own, key, &left)?)
+    };
+    Ok((rails, met))
+}
+
+/// Reads rank 0's word only. Who does not fit to it finds that out here, says so, and ends; whoever asks for such a one finds
+/// the same.
+fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Duration) -> Result<Met, Error> {
+    let (zero, key) = match key {
+        Some(key) => (own.clone(), key),
+        None => {
+            let text = door.get(0, KEY, left)?;
+            let (zero, key) = hear(door, 0, &own, &text)?;
+            (
+                zero,
+                key.ok_or_else(|| disorder(door, "rank 0 gave no key".to_owned()))?,
+            )
+        }
+    };
+    own.check(&zero)
+        .map_err(|reason| Error::Disagreement { reason })?;
+    Ok(Met::Zero {
+        key,
+        own: Box::new(own),
+        zero: Box::new(zero),
+    })
+}
+
+/// What `rank` has published, after a meeting with rank 0 only.
+///
+/// # Errors
+/// As [`meet`].
+pub(crate) fn read(door: &mut dyn Launcher, rank: u32, own: &Hello, limit: Duration) -> Result<Hello, Error> {
+    let text = door.get(rank, KEY, limit)?;
+    match hear(door, rank, own, &text)? {
+        (hello, None) => Ok(hello),
+        (_, Some(_)) => Err(disorder(
+            door,
+            format!("rank {rank} gave a key, which is rank 0's to give"),
+        )),
+    }
 }
 
 /// Gives our word to the launcher. One who cannot take part leaves after this: the others get its word at their fence if
@@ -167,63 +229,12 @@ fn disorder(door: &dyn Launcher, reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::{Arc, Barrier, Mutex};
-
-    use doorbell_oob::launch::{Kind, LaunchError, Place};
+    use std::sync::{Arc, Barrier};
 
     use super::*;
+    use crate::bootstrap::shelf::{Shelf, Values};
 
     const LIMIT: Duration = Duration::from_secs(60);
-
-    /// What ranks have put.
-    type Values = Arc<Mutex<BTreeMap<(u32, String), Vec<u8>>>>;
-
-    /// A launcher in this process.
-    #[derive(Debug)]
-    struct Shelf {
-        place: Place,
-        values: Values,
-        barrier: Arc<Barrier>,
-    }
-
-    impl Launcher for Shelf {
-        fn kind(&self) -> Kind {
-            Kind::Pmi1
-        }
-
-        fn place(&self) -> &Place {
-            &self.place
-        }
-
-        fn put(&mut self, key: &str, value: &[u8], _: Duration) -> Result<(), LaunchError> {
-            let key = (self.place.rank, key.to_owned());
-            // What a test has put there before stays.
-            self.values.lock().unwrap().entry(key).or_insert(value.to_vec());
-            Ok(())
-        }
-
-        fn fence(&mut self, _: Duration) -> Result<(), LaunchError> {
-            self.barrier.wait();
-            Ok(())
-        }
-
-        fn get(&mut self, rank: u32, key: &str, _: Duration) -> Result<Vec<u8>, LaunchError> {
-            let found = self.values.lock().unwrap().get(&(rank, key.to_owned())).cloned();
-            found.ok_or_else(|| LaunchError::Absent {
-                kind: Kind::Pmi1,
-                rank,
-                key: key.to_owned(),
-            })
-        }
-
-        fn abort(&mut self, _: u8, _: &str, _: Duration) -> Result<(), LaunchError> {
-            Ok(())
-        }
-
-        fn finalize(&mut self, _: Duration) -> Result<(), LaunchError> {
-            Ok(())
-        }
-    }
 
     fn hello(rank: u32, size: u32) -> Hello {
         Hello::of_this_process(rank, size, BTreeMap::new(), Vec::new()).unwrap()
@@ -235,29 +246,20 @@ mod tests {
         edit: impl Fn(u32, Hello) -> Result<Hello, Error> + Sync,
         put: &[(u32, &[u8])],
     ) -> Vec<Result<Meeting, Error>> {
-        let values = put
-            .iter()
-            .map(|(rank, text)| ((*rank, KEY.to_owned()), text.to_vec()));
-        let values = Arc::new(Mutex::new(values.collect::<BTreeMap<_, _>>()));
+        let values = Values::of(put.iter().map(|(rank, text)| (*rank, KEY, *text)));
         let barrier = Arc::new(Barrier::new(size as usize));
         std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..size)
                 .map(|rank| {
-                    let mut door = Shelf {
-                        place: Place {
-                            rank,
-                            size,
-                            local_rank: None,
-                            local_size: None,
-                            job: String::new(),
-                        },
-                        values: Arc::clone(&values),
-                        barrier: Arc::clone(&barrier),
-                    };
+                    let mut door = Shelf::new((rank, size), &values, &barrier);
                     let edit = &edit;
                     scope.spawn(move || {
                         let prepared = edit(rank, hello(rank, size)).map(|own| ((), own));
-                        meet(&mut door, prepared, LIMIT).map(|((), meeting)| meeting)
+                        let met = meet(&mut door, prepared, LIMIT, u32::MAX)?;
+                        let Met::All(meeting) = met.1 else {
+                            panic!("so few meet at once");
+                        };
+                        Ok(meeting)
                     })
                 })
                 .collect();

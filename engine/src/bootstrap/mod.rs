@@ -28,6 +28,8 @@ mod wire;
 #[cfg(test)]
 mod invite_tests;
 #[cfg(test)]
+pub(crate) mod shelf;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

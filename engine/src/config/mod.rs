@@ -108,6 +108,8 @@ settings! {
             "How long the ranks wait for each other at the start.";
         launch: Launch = Launch::Auto, "DOORBELL_LAUNCH",
             "By what a process learns its rank; one that is named is used or refused. auto: the first that is there.";
+        lazy_above: u32 = 64, "DOORBELL_JOB_LAZY_ABOVE",
+            "Under a launcher that passes on values, the ranks of a larger job than this find each other at first use, not at the start.";
         pmix_library: Option<String> = None, "DOORBELL_PMIX_LIBRARY",
             "The PMIx library, loaded when a launcher speaks PMIx; auto: libpmix.so.2.";
     }

@@ -32,8 +32,8 @@ use doorbell_oob::{JobKey, OobError, runner};
 use doorbell_pml::Rank;
 
 pub(crate) use self::fates::Fates;
+use crate::bootstrap::Key;
 use crate::bootstrap::remote::exit_of;
-use crate::bootstrap::{Hello, Key};
 use crate::config::{Config, ControlPolicy};
 use crate::error::Error;
 use crate::world::World;
@@ -178,9 +178,10 @@ fn meet(world: &World, control: &Control) -> Result<(), Error> {
 /// Starts this rank's own side.
 fn begin(world: &World, key: &Key) -> Result<(Control, Contact), Error> {
     let config = world.config();
-    let settings = settings(config, world.table())?;
+    let settings = settings(config, world.directory().is_apart())?;
     let policy = *config.control.policy.get();
-    let job = world.table()[0].incarnation;
+    let zero = world.hello(0).ok_or_else(|| ended("rank 0 is not known"))?;
+    let job = zero.incarnation;
     let name = Name::new(job, world.rank());
     let mut plan = Plan::new(name, Epoch(1), world.size(), vec![Transport::tree("tcp")]);
     plan.radix = RADIX;
@@ -215,10 +216,9 @@ fn ended(why: &str) -> Error {
 }
 
 /// What listens, and where.
-fn settings(config: &Config, table: &[Hello]) -> Result<Settings, Error> {
+fn settings(config: &Config, apart: bool) -> Result<Settings, Error> {
     let control = &config.control;
     let nics = control.nics.get().as_deref().unwrap_or_default();
-    let apart = table.iter().any(|hello| hello.host != table[0].host);
     let unfit = "the interfaces that the control plane may use, as in `eth0` or `10.0.0.0/8`: the ranks are on several hosts";
     if let Some(error) = config
         .unfit("control.nics", unfit)

@@ -16,11 +16,13 @@ use doorbell_pml::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
+use super::meeting::Meeting;
 use super::pause::{Clock, Patience, Turn, Waiter};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
 use crate::bootstrap::remote::Life;
 use crate::control::Fates;
+use crate::directory::Directory;
 use crate::error::{Awaited, Error, Waiting};
 use crate::rails::AnyRail;
 use crate::raw::OneSided;
@@ -71,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) life: Option<Life>,
     /// Who is lost, as the control plane knows it.
     pub(crate) fates: Fates,
+    /// Where peers are met when they are needed.
+    pub(crate) meeting: Option<Box<Meeting>>,
     /// For foreign event loops.
     pub(crate) watch: Watch,
     /// Where a simulated clock stopped last for this rank.
@@ -113,7 +117,7 @@ impl Core {
         let now = self.clock.now();
         self.show(now);
         self.look_across(now);
-        self.pml.housekeep(now)
+        self.pml.housekeep(now) + self.meet_peers()
     }
 
     /// One bounded pass with everything.
@@ -142,7 +146,8 @@ impl Core {
     pub(crate) fn progress_at(&mut self, now: Time) -> Work {
         self.show(now);
         self.look_across(now);
-        self.pml.progress(now)
+        // Who has called is heard of by the rails' own work: nobody sleeps between that and this.
+        self.pml.progress(now) + self.meet_peers()
     }
 
     /// Whether a rank is known to have ended, by its connection or by the control plane.
@@ -344,7 +349,9 @@ impl Core {
         let mut life = self.life.take();
         let other = life.as_mut().and_then(Life::arm);
         let fates = self.fates.clone();
-        let slept = self.sleep_armed(until.since(now), [extra, other, fates.arm()]);
+        let directory = self.meeting.as_ref().map(|meeting| meeting.directory.clone());
+        let news = directory.as_ref().and_then(Directory::arm);
+        let slept = self.sleep_armed(until.since(now), [extra, other, fates.arm(), news]);
         self.life = life;
         if !slept {
             thread::yield_now();
@@ -355,7 +362,7 @@ impl Core {
     }
 
     /// Arms every rail and sleeps; `false` when it did not sleep.
-    fn sleep_armed(&mut self, longest: Duration, extra: [Option<BorrowedFd<'_>>; 3]) -> bool {
+    fn sleep_armed(&mut self, longest: Duration, extra: [Option<BorrowedFd<'_>>; 4]) -> bool {
         let mut fds: [Option<BorrowedFd<'_>>; WATCHED] = [None; WATCHED];
         let mut count = 0;
         let mut watch = |fd| {
@@ -462,7 +469,18 @@ impl Core {
         };
         let heard = self.heard_of(rank);
         if let Some(reason) = peer.lost {
-            return format!("rank {rank} is lost: {}{heard}", reason.as_str());
+            let why = self.trouble_of_meeting(rank).unwrap_or(reason.as_str());
+            return format!("rank {rank} is lost: {why}{heard}");
+        }
+        if self.pml.is_unmet(Rank(rank)) {
+            let waits = match self.pml.is_wanted(Rank(rank)) {
+                true => "the launcher was asked where it is",
+                false => "nothing was asked of it",
+            };
+            return format!(
+                "rank {rank} was not met yet: {waits} ({} sends queued)",
+                peer.queued
+            );
         }
         let paths: Vec<String> = peer
             .paths
@@ -584,6 +602,7 @@ impl Core {
                 ..
             } => {
                 let broken = self.broken_on_purpose(peer);
+                let why = self.trouble_of_meeting(peer).map_or(why, str::to_owned);
                 let remedy = if remedy == LostReason::Link.advice() && self.knows_why(peer) {
                     "do what that rail says; a second rail or more `patience` goes on without it"
                 } else {
@@ -633,6 +652,7 @@ impl Core {
         let by = self.clock.now() + limit;
         loop {
             let now = self.clock.now();
+            self.meet_peers();
             let closed = self.pml.close(now, by);
             if let Some(seen) = &self.seen {
                 seen.store(&self.pml);
@@ -676,7 +696,8 @@ fn concerned(what: Awaited) -> (Vec<u32>, bool) {
         }
         | Awaited::Send { to: rank, .. }
         | Awaited::Collective { peer: rank, .. }
-        | Awaited::OneSided { peer: rank, .. } => (vec![rank], false),
+        | Awaited::OneSided { peer: rank, .. }
+        | Awaited::Meeting { peer: rank } => (vec![rank], false),
         Awaited::Requests { peers, .. } => {
             let named = peers.ranks().to_vec();
             let others = named.is_empty() || peers.and_others();

@@ -10,6 +10,7 @@ mod cells;
 mod core;
 mod dedicated;
 mod link;
+mod meeting;
 mod pause;
 mod watch;
 
@@ -28,6 +29,7 @@ use crate::types::{Source, Status, Tag};
 pub(crate) use self::core::{Core, Way};
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
+pub(crate) use self::meeting::Meeting;
 pub(crate) use self::pause::{Clock, Patience};
 pub(crate) use self::watch::Watch;
 

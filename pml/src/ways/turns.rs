@@ -321,7 +321,8 @@ impl Core {
             // What is said of the process.
             LostReason::Peer(DownReason::Closed | DownReason::Died | DownReason::Control)
             | LostReason::NotReclaimable
-            | LostReason::Flood => false,
+            | LostReason::Flood
+            | LostReason::Unmet => false,
         };
         hope && !self.config.patience.is_zero()
     }

@@ -7,6 +7,7 @@ mod failover;
 mod features;
 mod feed;
 mod hostile;
+mod meeting;
 mod narrow;
 mod polling;
 mod pressure;

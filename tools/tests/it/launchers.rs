@@ -308,6 +308,21 @@ fn ranks_of_other_launchers_gather_values_over_shm_and_udp() {
     }
 }
 
+/// A large job in small: nobody reads all words at the start, and everybody finds whom it needs.
+#[test]
+fn ranks_of_other_launchers_find_each_other_at_first_use() {
+    if let Some(why) = lacking() {
+        return skipped("ranks_of_other_launchers_find_each_other_at_first_use", &why);
+    }
+    for launcher in [open_mpi(), hydra(), hydra_2()] {
+        let kind = launcher.kind;
+        let lazy = launcher.with("DOORBELL_JOB_LAZY_ABOVE", "1", kind);
+        gathers(&lazy, 6, "shm");
+        gathers(&lazy, 3, "udp:lo");
+        measures(&lazy, 4, "shm");
+    }
+}
+
 /// Two network namespaces are two hosts: the ranks reach the launcher by what they inherit, and each other by the wire.
 #[test]
 fn ranks_on_hosts_apart_meet_through_the_launcher() {

@@ -1,0 +1,101 @@
+//! Peers that are met when they are needed, and not all at the start ([`PmlConfig::lazy`](crate::PmlConfig::lazy)).
+//!
+//! ```text
+//!   send to 7, or receive from 7      the owner                              rank 7
+//!     waits, and 7 is wanted   ──►      asks where 7 is
+//!                                       connect(7, …)   ─── opened ───►
+//!     is sent                  ◄──                                            a stranger calls: who is it? connect(…)
+//! ```
+//!
+//! Nothing of this is on the way of a message to a peer that was met: one that was not has the fast paths closed.
+
+use doorbell_fabric::message::Message;
+
+use crate::core::Core;
+use crate::error::LostReason;
+use crate::peer::about;
+use crate::pml::Pml;
+use crate::rank::Rank;
+
+/// Who is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Meets {
+    /// Those of which the owner was not told.
+    untold: Vec<u32>,
+    /// All that are wanted and were not met.
+    pending: Vec<u32>,
+}
+
+impl<M: Message> Pml<M> {
+    /// The next rank for which something waits and to which no rail is opened: the owner finds out where it is, and says so
+    /// with [`Pml::connect`], or that it cannot with [`Pml::not_met`]. Each is told once.
+    #[inline]
+    pub fn wanted(&mut self) -> Option<Rank> {
+        self.core.meets.untold.pop().map(Rank)
+    }
+
+    /// Whether no rail was opened yet to a rank of the job that is to be met when it is needed.
+    #[must_use]
+    pub fn is_unmet(&self, rank: Rank) -> bool {
+        let hot = self.core.hot.get(rank.index());
+        hot.is_some_and(|hot| hot.is(about::UNMET) && !hot.is(about::LOST))
+    }
+
+    /// Whether something waits for a rank that is to be met.
+    #[must_use]
+    pub fn is_wanted(&self, rank: Rank) -> bool {
+        let hot = self.core.hot.get(rank.index());
+        hot.is_some_and(|hot| hot.is(about::WANTED))
+    }
+
+    /// The caller needs a rank for something of its own, as if something were to be sent to it.
+    #[cold]
+    pub fn want(&mut self, rank: Rank) {
+        if rank.0 < self.core.config.size {
+            self.core.want(rank.0);
+        }
+    }
+
+    /// A rank that is wanted cannot be met: what waits for it ends with [`LostReason::Unmet`], and so does what is asked of it
+    /// from now on. Without effect for one that was met.
+    #[cold]
+    pub fn not_met(&mut self, rank: Rank) {
+        if self.is_unmet(rank) {
+            self.core.fail_peer(rank.0, LostReason::Unmet);
+        }
+    }
+}
+
+impl Core {
+    /// Something waits for a rank: who was not met is wanted.
+    #[inline]
+    pub(crate) fn want(&mut self, rank: u32) {
+        let hot = &mut self.hot[rank as usize];
+        if hot.is(about::UNMET) && !hot.is(about::WANTED | about::LOST) {
+            hot.about |= about::WANTED;
+            self.meets.untold.push(rank);
+            self.meets.pending.push(rank);
+        }
+    }
+
+    /// A rail leads to a rank now: what waited for it can be sent.
+    pub(crate) fn met(&mut self, rank: u32) {
+        if self.hot[rank as usize].is(about::UNMET) {
+            self.no_more_meeting(rank);
+            self.list(rank);
+        }
+    }
+
+    /// A rank was met, or never will be.
+    pub(crate) fn no_more_meeting(&mut self, rank: u32) {
+        self.hot[rank as usize].about &= !(about::UNMET | about::WANTED);
+        self.meets.untold.retain(|other| *other != rank);
+        self.meets.pending.retain(|other| *other != rank);
+    }
+
+    /// Whether something that was accepted waits for a rank to be met.
+    pub(crate) fn waits_for_a_meeting(&self) -> bool {
+        let waits = |rank: &u32| !self.peers[*rank as usize].sends.is_empty();
+        self.meets.pending.iter().any(waits)
+    }
+}
