@@ -74,7 +74,7 @@ pub(crate) struct Options {
 
 /// The command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
-    let plan = steps::plan(workspace)?;
+    let plan = steps::plan(workspace, options.only.is_empty())?;
     if options.list {
         print!("{}", steps::list(&plan));
         return Ok(true);

@@ -2,6 +2,7 @@
 # UDP socket at the other end of the wire, through the failure and the return of their adapters, and through being taken away.
 #
 # MESSAGES  how many verified messages have to arrive at least
+# SAMPLES   how many samples a measurement takes
 
 export DOORBELL_WAIT=sleep DOORBELL_PATIENCE=60s DOORBELL_JOB_TIMEOUT=60s DOORBELL_DEADLINE=90s
 
@@ -82,7 +83,7 @@ measured() {
 # Two processes with a virtual function each, of one adapter: through its own switch.
 between_functions() {
     serve h1 10.80.0.2:0 --rail igbvf:"$a1"
-    measured "pingpong" doorbell pingpong --rail igbvf:"$a0" --verify --sizes 8,64,1400,16Ki,100000 --samples 100
+    measured "pingpong" doorbell pingpong --rail igbvf:"$a0" --verify --sizes 8,64,1400,16Ki,100000 --samples "$SAMPLES"
     says "pingpong: over the function" "$said" "^rail  *igbvf:$a0"
     says "pingpong: how" "$said" "group and container, two send queues, checksums by the device"
     says "pingpong: every message came once, whole and in order" "$said" ' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
