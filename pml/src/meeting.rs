@@ -56,12 +56,13 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// A rank that is wanted cannot be met: what waits for it ends with [`LostReason::Unmet`], and so does what is asked of it
-    /// from now on. Without effect for one that was met.
+    /// A rank cannot be met, or not over all of the rails that both ends count on: what waits for it ends with
+    /// [`LostReason::Unmet`], and so does what is asked of it from now on.
     #[cold]
     pub fn not_met(&mut self, rank: Rank) {
-        if self.is_unmet(rank) {
+        if rank.0 < self.core.config.size && rank != self.core.config.rank {
             self.core.fail_peer(rank.0, LostReason::Unmet);
+            self.apply_withdrawals();
         }
     }
 }

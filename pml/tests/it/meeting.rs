@@ -142,6 +142,19 @@ fn who_cannot_be_met_is_lost_for_all_that_waits() {
 }
 
 #[test]
+fn who_was_opened_over_one_rail_and_not_over_the_other_is_lost() {
+    let mut all = strangers();
+    all.meet(0, 1);
+    all.pmls[0].not_met(Rank(1));
+    assert_eq!(all.pmls[0].lost(Rank(1)), Some(LostReason::Unmet));
+    // Nobody is lost to itself, and who is not in the job is nobody.
+    all.pmls[0].not_met(Rank(0));
+    all.pmls[0].not_met(Rank(9));
+    assert_eq!(all.pmls[0].lost(Rank(0)), None);
+    all.pmls[0].inject(Rank(0), 0, 7, b"x").unwrap();
+}
+
+#[test]
 fn the_end_waits_for_a_meeting_that_something_waits_for() {
     let mut all = strangers();
     all.pmls[0].inject(Rank(1), 0, 7, b"last words").unwrap();
