@@ -82,6 +82,7 @@ pub mod map;
 pub mod memory;
 pub mod message;
 pub mod name;
+pub mod ni;
 pub mod pairs;
 pub mod pcapng;
 pub mod rail;

@@ -1,0 +1,2 @@
+//! libportals: the C library that Portals 4 programs link.
+#![forbid(unsafe_code)]

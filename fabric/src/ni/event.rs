@@ -1,0 +1,165 @@
+//! What an interface tells: full events, and counts (reference: portals, sections 7 and 9).
+
+use super::types::{List, Process};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EventKind {
+    /// A get has read the entry.
+    Get = 0,
+    /// An append has met an earlier get.
+    GetOverflow = 1,
+    /// A put has landed.
+    Put = 2,
+    /// An append has met an earlier put.
+    PutOverflow = 3,
+    /// An atomic has been done.
+    Atomic = 4,
+    /// An append has met an earlier atomic.
+    AtomicOverflow = 5,
+    /// A fetching atomic or a swap has been done.
+    FetchAtomic = 6,
+    /// An append has met an earlier one of these.
+    FetchAtomicOverflow = 7,
+    /// At the initiator: what was read has arrived.
+    Reply = 8,
+    /// At the initiator: what was sent may be changed.
+    Send = 9,
+    /// At the initiator: the target has acknowledged.
+    Ack = 10,
+    /// A portal table entry was disabled by flow control.
+    PtDisabled = 11,
+    /// An entry is linked.
+    Link = 12,
+    /// An entry was unlinked by what it took.
+    AutoUnlink = 13,
+    /// All headers of an unlinked overflow entry have been consumed.
+    AutoFree = 14,
+    /// A search has ended.
+    Search = 15,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum NiFail {
+    /// Well.
+    #[default]
+    Ok = 0,
+    /// The target cannot be reached, or is gone.
+    Undeliverable = 1,
+    /// No table entry or list entry took it.
+    Dropped = 2,
+    /// The table entry is disabled.
+    PtDisabled = 3,
+    /// The entry is for another user.
+    PermViolation = 4,
+    /// The entry does not allow it.
+    OpViolation = 5,
+    /// A search found nothing.
+    NoMatch = 6,
+    /// Memory that cannot be reached.
+    Segv = 7,
+}
+
+impl NiFail {
+    /// As the wire has it; what is no failure that there is, is `None`.
+    #[must_use]
+    pub const fn of_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Ok,
+            1 => Self::Undeliverable,
+            2 => Self::Dropped,
+            3 => Self::PtDisabled,
+            4 => Self::PermViolation,
+            5 => Self::OpViolation,
+            6 => Self::NoMatch,
+            7 => Self::Segv,
+            _ => return None,
+        })
+    }
+}
+
+/// A full event. Which fields mean something depends on its kind: all of them at the target of an operation; `user_ptr`,
+/// `mlength`, `remote_offset` and `fail` at its initiator; `user_ptr`, `pt_index` and `fail` with LINK, AUTO_UNLINK and
+/// AUTO_FREE; `pt_index` and `fail` with PT_DISABLED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// How it ended.
+    pub fail: NiFail,
+    /// On which list the entry was.
+    pub list: List,
+    /// Where the first byte landed, or was read: an address in this process.
+    pub start: usize,
+    /// The same as an offset into the entry's memory (of an overflow entry where the header was unexpected). Not in the C
+    /// binding; a hardware driver reckons it from `start`.
+    pub place: u64,
+    /// The caller's own.
+    pub user_ptr: u64,
+    /// The initiator's 64 bits.
+    pub hdr_data: u64,
+    /// The initiator's match bits.
+    pub match_bits: u64,
+    /// Bytes asked for.
+    pub rlength: u64,
+    /// Bytes moved.
+    pub mlength: u64,
+    /// The initiator's offset; at an initiator, the offset that the target used.
+    pub remote_offset: u64,
+    /// Who began it.
+    pub initiator: Process,
+    /// Whose process that is.
+    pub uid: u32,
+    /// Which portal table entry.
+    pub pt_index: u32,
+    /// Of atomics: the operation's number.
+    pub atomic_operation: u8,
+    /// Of atomics: the type's number.
+    pub atomic_type: u8,
+}
+
+/// What a look at an event queue finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EqGet {
+    /// Nothing.
+    Empty,
+    /// The oldest event.
+    Event(Event),
+    /// The oldest event that is left: some before it were overwritten, which is told once.
+    Dropped(Event),
+}
+
+/// A counting event's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Operations, or bytes, that ended well.
+    pub success: u64,
+    /// Operations that did not.
+    pub failure: u64,
+}
+
+impl Count {
+    /// So many successes.
+    #[must_use]
+    pub const fn success(success: u64) -> Self {
+        Self { success, failure: 0 }
+    }
+
+    /// Whether a wait for `test` is over: by the sum, as the public header says, or by a failure, as the reference
+    /// implementation does.
+    #[inline]
+    #[must_use]
+    pub const fn reaches(self, test: u64) -> bool {
+        self.success.saturating_add(self.failure) >= test || self.failure != 0
+    }
+
+    /// Whether what was triggered at `threshold` fires.
+    #[inline]
+    #[must_use]
+    pub const fn fires(self, threshold: u64) -> bool {
+        self.success.saturating_add(self.failure) >= threshold
+    }
+}

@@ -1,0 +1,239 @@
+//! The contract of a Portals 4 network interface: what active messages stand on, in software (`am/portals`) or hardware
+//! (`drivers/portals`).
+//!
+//! ```text
+//!   initiator                                         target
+//!   md_bind ─► MdHandle                               pt_alloc ─► index;  append(index, entry, list) ─► EntryHandle
+//!   put(&Put) ───────────────────────────────────────► PRIORITY list, then OVERFLOW: the first entry that matches
+//!   SEND, ACK  ◄─ eq_get / ct_get                     PUT, AUTO_UNLINK, … ◄─ eq_get / ct_get
+//! ```
+//!
+//! One thread owns an interface. No call waits: what has no room now is refused with [`NiError::Full`], and what takes a
+//! while ends by an event or a count. Nothing moves unless somebody calls [`Ni::poll`], on both sides.
+//!
+//! reference: portals, sections 3 to 11; the numbers and names are the public header's.
+
+mod error;
+mod event;
+mod ops;
+mod types;
+
+use std::os::fd::BorrowedFd;
+
+pub use error::NiError;
+pub use event::{Count, EqGet, Event, EventKind, NiFail};
+pub use ops::{Atomic, FetchAtomic, Get, Piece, Put, Target, Triggered};
+pub use types::{
+    ANY, AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, EntryOptions, EqHandle, Kind, List, Md,
+    MdHandle, MdOptions, Memory, NID_ANY, NiLimits, PID_ANY, PID_MAX, Process, PtOptions, Register, Search,
+};
+
+use crate::time::Time;
+
+/// A process that can be reached no more, told once by [`Ni::lost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Which.
+    pub process: Process,
+    /// Why.
+    pub reason: crate::event::DownReason,
+}
+
+/// A network interface of one kind, owned by one thread.
+pub trait Ni {
+    /// Its kind.
+    fn kind(&self) -> Kind;
+
+    /// Its exact bounds.
+    fn limits(&self) -> &NiLimits;
+
+    /// This process, as its kind names it.
+    fn id(&self) -> Process;
+
+    /// The user that its operations are of.
+    fn uid(&self) -> u32;
+
+    /// A status register.
+    fn status(&self, register: Register) -> u64;
+
+    /// Shows up to `budget` arrivals to the interface; returns how many. Reads no clock.
+    fn poll(&mut self, budget: usize) -> usize;
+
+    /// Housekeeping that needs the time: links, losses, deadlines. Bounded; returns the work done.
+    fn progress(&mut self, now: Time) -> usize;
+
+    /// When [`Ni::progress`] has something to do next, or `None`.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is
+    /// work already: then do not sleep. [`Ni::disarm`] ends it.
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool;
+
+    /// Ends what [`Ni::arm`] prepared.
+    fn disarm(&mut self);
+
+    /// The next process that is lost. What it owed has ended as [`NiFail::Undeliverable`] before this tells of it.
+    fn lost(&mut self) -> Option<Lost>;
+
+    /// A portal table entry: a given one, or any for `None`.
+    ///
+    /// # Errors
+    /// [`NiError::PtInUse`], [`NiError::PtFull`], [`NiError::PtEqNeeded`], [`NiError::ArgInvalid`].
+    fn pt_alloc(
+        &mut self,
+        options: PtOptions,
+        eq: Option<EqHandle>,
+        index: Option<u32>,
+    ) -> Result<u32, NiError>;
+
+    /// Frees it.
+    ///
+    /// # Errors
+    /// [`NiError::PtInUse`] with entries or headers left.
+    fn pt_free(&mut self, index: u32) -> Result<(), NiError>;
+
+    /// Takes new requests again.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn pt_enable(&mut self, index: u32) -> Result<(), NiError>;
+
+    /// Takes no new requests, which fail with [`NiFail::PtDisabled`]. Whether those that had begun are over: until they are,
+    /// call it again after a poll.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn pt_disable(&mut self, index: u32) -> Result<bool, NiError>;
+
+    /// A queue for so many events, and one PT_DISABLED of each table entry beside them.
+    ///
+    /// # Errors
+    /// [`NiError::NoSpace`], [`NiError::ArgInvalid`].
+    fn eq_alloc(&mut self, count: usize) -> Result<EqHandle, NiError>;
+
+    /// Frees it.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn eq_free(&mut self, eq: EqHandle) -> Result<(), NiError>;
+
+    /// Takes the oldest event. Does not poll.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError>;
+
+    /// A counting event, at zero.
+    ///
+    /// # Errors
+    /// [`NiError::NoSpace`].
+    fn ct_alloc(&mut self) -> Result<CtHandle, NiError>;
+
+    /// Frees it, and discards what waits for it.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn ct_free(&mut self, ct: CtHandle) -> Result<(), NiError>;
+
+    /// Its value. Does not poll.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn ct_get(&self, ct: CtHandle) -> Result<Count, NiError>;
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn ct_set(&mut self, ct: CtHandle, to: Count) -> Result<(), NiError>;
+
+    /// Adds to it; only one of the two numbers may be other than zero.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn ct_inc(&mut self, ct: CtHandle, by: Count) -> Result<(), NiError>;
+
+    /// Discards what waits for it.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn ct_cancel_triggered(&mut self, ct: CtHandle) -> Result<(), NiError>;
+
+    /// Makes memory of this process known as a source and destination.
+    ///
+    /// # Errors
+    /// [`NiError::NoSpace`], [`NiError::ArgInvalid`].
+    fn md_bind(&mut self, md: Md) -> Result<MdHandle, NiError>;
+
+    /// Forgets it. Operations that have begun keep what they need.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn md_release(&mut self, md: MdHandle) -> Result<(), NiError>;
+
+    /// Appends an entry to a list. Match entries on a matching interface; on the other the fields of matching are passed
+    /// over.
+    ///
+    /// # Errors
+    /// [`NiError::NoSpace`], [`NiError::ListTooLong`], [`NiError::ArgInvalid`].
+    fn append(
+        &mut self,
+        pt_index: u32,
+        entry: Entry,
+        list: List,
+        user_ptr: u64,
+    ) -> Result<EntryHandle, NiError>;
+
+    /// Takes an entry off its list.
+    ///
+    /// # Errors
+    /// [`NiError::InUse`] while operations or unexpected headers refer to it; [`NiError::ArgInvalid`] when it is gone.
+    fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError>;
+
+    /// Searches the unexpected headers. Ends by an event of the table entry's queue, which carries `user_ptr`.
+    ///
+    /// # Errors
+    /// [`NiError::ArgInvalid`].
+    fn search(&mut self, pt_index: u32, entry: &Entry, how: Search, user_ptr: u64) -> Result<(), NiError>;
+
+    /// Begins a put.
+    ///
+    /// # Errors
+    /// [`NiError::Full`], [`NiError::ArgInvalid`], [`NiError::NoInit`]. A target that cannot be reached is no error of the
+    /// call: the operation ends with [`NiFail::Undeliverable`].
+    fn put(&mut self, put: &Put) -> Result<(), NiError>;
+
+    /// Begins a get.
+    ///
+    /// # Errors
+    /// As [`Ni::put`].
+    fn get(&mut self, get: &Get) -> Result<(), NiError>;
+
+    /// Begins an atomic.
+    ///
+    /// # Errors
+    /// As [`Ni::put`].
+    fn atomic(&mut self, atomic: &Atomic) -> Result<(), NiError>;
+
+    /// Begins a fetching atomic or a swap.
+    ///
+    /// # Errors
+    /// As [`Ni::put`].
+    fn fetch_atomic(&mut self, fetch: &FetchAtomic) -> Result<(), NiError>;
+
+    /// Does it when the counting event reaches the threshold; at once, if it has. The handle is that of the entry of
+    /// [`Triggered::Append`].
+    ///
+    /// # Errors
+    /// [`NiError::NoSpace`] when `max_triggered_ops` wait for this counting event, and those of the operation itself, which
+    /// are found now and not when it fires.
+    fn trigger(
+        &mut self,
+        ct: CtHandle,
+        threshold: u64,
+        what: Triggered,
+    ) -> Result<Option<EntryHandle>, NiError>;
+
+    /// One doorbell for everything that was begun.
+    fn flush(&mut self);
+}

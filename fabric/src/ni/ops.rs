@@ -1,0 +1,121 @@
+//! Data movement and triggered operations as values: what a call takes is what a trigger keeps (reference: portals,
+//! section 10).
+
+use super::event::Count;
+use super::types::{AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, List, MdHandle, Process};
+
+/// Where an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which process.
+    pub process: Process,
+    /// Which entry of its portal table.
+    pub pt_index: u32,
+    /// What its match entries look at.
+    pub match_bits: u64,
+    /// Where in the entry, unless that places messages itself.
+    pub remote_offset: u64,
+}
+
+/// Bytes of a memory descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Of which descriptor.
+    pub md: MdHandle,
+    /// From which byte on.
+    pub offset: u64,
+}
+
+/// Writes into the target's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// From here.
+    pub from: Piece,
+    /// So many bytes.
+    pub length: u64,
+    /// And is told this.
+    pub ack: AckReq,
+    /// To there.
+    pub target: Target,
+    /// For the events of the initiator.
+    pub user_ptr: u64,
+    /// For the event of the target.
+    pub hdr_data: u64,
+}
+
+/// Reads the target's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Get {
+    /// Into here.
+    pub into: Piece,
+    /// So many bytes.
+    pub length: u64,
+    /// From there.
+    pub target: Target,
+    /// For the event of the initiator.
+    pub user_ptr: u64,
+}
+
+/// Combines bytes with those of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    /// As a put.
+    pub put: Put,
+    /// How.
+    pub kind: AtomicKind,
+    /// Of what.
+    pub datatype: Datatype,
+}
+
+/// The same, and brings what was there before. With SWAP and its kin the operand decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchAtomic {
+    /// Where the old bytes go.
+    pub into: Piece,
+    /// Where the new ones are.
+    pub from: Piece,
+    /// So many bytes.
+    pub length: u64,
+    /// Of which memory.
+    pub target: Target,
+    /// For the event of the initiator.
+    pub user_ptr: u64,
+    /// For the event of the target.
+    pub hdr_data: u64,
+    /// How.
+    pub kind: AtomicKind,
+    /// Of what.
+    pub datatype: Datatype,
+    /// What CSWAP and its kin compare with, and MSWAP's mask: one element, from the first byte on.
+    pub operand: [u8; 32],
+}
+
+/// What waits for a counting event.
+#[derive(Clone, Debug)]
+pub enum Triggered {
+    /// A put.
+    Put(Put),
+    /// A get.
+    Get(Get),
+    /// An atomic.
+    Atomic(Atomic),
+    /// A fetching atomic, or a swap.
+    FetchAtomic(FetchAtomic),
+    /// Adds to a counting event.
+    CtInc(CtHandle, Count),
+    /// Sets a counting event.
+    CtSet(CtHandle, Count),
+    /// Appends an entry (an extension). Its handle is told when the trigger is set.
+    Append {
+        /// To which table entry.
+        pt_index: u32,
+        /// What.
+        entry: Box<Entry>,
+        /// To which list.
+        list: List,
+        /// For its events.
+        user_ptr: u64,
+    },
+    /// Unlinks an entry (an extension).
+    Unlink(EntryHandle),
+}
