@@ -1,0 +1,184 @@
+//! What a process does with the credits that others lend it: takes them for requests, has them back with replies, gives
+//! some back when they are revoked (gasnet.md sections 8 and 10).
+
+use super::byte::{CreditByte, MOST_EXTRA};
+use super::economy::Economy;
+use super::error::{NoCredits, Violation};
+use super::peer::Peers;
+use super::terms::Memory;
+use super::wrong::Wrong;
+
+/// A request that wants credits: how many, and, once it has been refused, how many it lacked then. Kept while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    credits: u8,
+    need: u8,
+    stalled: bool,
+}
+
+impl Ask {
+    /// A request of so many credits ([`credits_for`](super::credits_for)).
+    #[inline]
+    pub const fn new(credits: u8) -> Self {
+        Self {
+            credits,
+            need: 0,
+            stalled: false,
+        }
+    }
+
+    /// Whether it was refused once.
+    #[inline]
+    pub const fn has_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// What it lacked then; 7 stands for that and more.
+    #[inline]
+    pub const fn need(&self) -> u8 {
+        self.need
+    }
+
+    /// Credits that it takes.
+    #[inline]
+    pub const fn credits(&self) -> u8 {
+        self.credits
+    }
+}
+
+/// What goes back to a lender that revokes: the arguments of CREDIT_RETURN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Return {
+    /// Credits that are given back; 0 says that there are none to spare.
+    pub give: u16,
+    /// Whether our epoch ended.
+    pub epoch: bool,
+}
+
+impl<P: Peers> Economy<P> {
+    /// Whether a request of so many credits would find them now. Counts no stall: for those that fail rather than wait.
+    pub fn has(&self, rank: u32, credits: u8) -> bool {
+        if !self.counts {
+            return rank < self.nodes;
+        }
+        self.peer(rank)
+            .is_some_and(|peer| u16::from(credits) <= peer.available())
+    }
+
+    /// Takes the credits of a request, and returns the byte that it carries. Refused, it is tried again after a poll, with
+    /// the same `ask`: a stall counts once, and what was lacking is told to the peer when the request goes at last. With
+    /// nothing else in use the least is there, so every stall ends with the replies of earlier requests.
+    ///
+    /// # Errors
+    /// [`NoCredits::Stalled`] while too few are there; the others mean a mistake of the caller.
+    #[inline]
+    pub fn take(&mut self, rank: u32, ask: &mut Ask) -> Result<CreditByte, NoCredits> {
+        if !self.counts && rank < self.nodes {
+            return Ok(CreditByte::NOTHING);
+        }
+        let (least, wrong) = (self.least, self.wrong);
+        if ask.credits == 0 || u16::from(ask.credits) > least {
+            return Err(NoCredits::TooMany {
+                asked: ask.credits,
+                most: least,
+            });
+        }
+        let peer = self.settled(rank).ok_or(NoCredits::NoPeer(rank))?;
+        let wanted = u16::from(ask.credits);
+        let stall = match wrong.is(Wrong::INVERTED_STALL) {
+            false => wanted > peer.available(),
+            true => wanted < peer.available(),
+        };
+        if stall {
+            if !ask.stalled {
+                ask.stalled = true;
+                // At most 15.
+                ask.need = (wanted.saturating_sub(peer.available()) as u8).min(MOST_EXTRA);
+                peer.stalls = peer.stalls.saturating_add(1);
+                self.counters.stalls += 1;
+            }
+            return Err(NoCredits::Stalled);
+        }
+        // Below `send`, or the request had stalled.
+        peer.in_use = peer.in_use.saturating_add(wanted);
+        peer.peak = peer.peak.max(peer.in_use);
+        let byte = CreditByte::packed(peer.tell(), ask.need, ask.credits);
+        self.counters.taken += 1;
+        Ok(byte)
+    }
+
+    /// A request that took credits is not sent after all: as if it had never asked, but for the stall.
+    pub fn untake(&mut self, rank: u32, byte: CreditByte) {
+        if !self.counts {
+            return;
+        }
+        if let Some(peer) = self.settled(rank) {
+            peer.in_use = peer.in_use.saturating_sub(byte.credits().into());
+            if byte.epoch() {
+                peer.flags |= super::peer::EPOCH_ENDED;
+            }
+            self.counters.taken = self.counters.taken.saturating_sub(1);
+        }
+    }
+
+    /// A reply came: the request's credits are back, and more may be with them. Returns how many more.
+    ///
+    /// # Errors
+    /// [`Violation`], and nothing has changed: the peer does not keep to the protocol.
+    #[inline]
+    pub fn replied(&mut self, rank: u32, byte: CreditByte) -> Result<u8, Violation> {
+        if !self.counts {
+            return Ok(0);
+        }
+        let (forget, wrong) = (self.limits.memory == Memory::Flags, self.wrong);
+        let peer = self.settled(rank).ok_or(Violation::NoPeer(rank))?;
+        let back = u16::from(byte.credits());
+        let in_use = peer.in_use.checked_sub(back);
+        let in_use = in_use.ok_or(Violation::NotInUse {
+            rank,
+            back,
+            in_use: peer.in_use,
+        })?;
+        let send = peer.send.checked_add(byte.extra().into());
+        let send = send.ok_or(Violation::TooManyGranted { rank })?;
+        (peer.in_use, peer.send) = (in_use, send);
+        if byte.epoch() {
+            peer.fade(forget, wrong);
+        }
+        Ok(byte.extra())
+    }
+
+    /// A CREDIT_REVOKE came, with the end of its sender's epoch or without. What it returns is to be sent, always.
+    ///
+    /// Whoever stalled lately gives nothing. Others give what they did not use lately, down to the least, and never what is in
+    /// use; no more than the limit in one epoch of the lender's.
+    ///
+    /// # Errors
+    /// [`Violation`], and nothing has changed.
+    pub fn revoked(&mut self, rank: u32, epoch: bool) -> Result<Return, Violation> {
+        if !self.counts {
+            return Err(Violation::NotDynamic { rank });
+        }
+        let (limits, least, wrong) = (self.limits, self.least, self.wrong);
+        let peer = self.settled(rank).ok_or(Violation::NoPeer(rank))?;
+        if epoch {
+            peer.fade(limits.memory == Memory::Flags, wrong);
+        }
+        let mut give = 0;
+        if peer.stalls == 0 && peer.revoked < limits.revoke {
+            let floor = match wrong.is(Wrong::BELOW_LEAST) {
+                false => least.max(peer.peak),
+                true => peer.peak,
+            };
+            give = peer.send.saturating_sub(floor).min(limits.revoke - peer.revoked);
+        }
+        peer.send -= give;
+        peer.revoked += give;
+        let told = Return {
+            give,
+            epoch: peer.tell(),
+        };
+        self.counters.given_back += u64::from(give);
+        Ok(told)
+    }
+}

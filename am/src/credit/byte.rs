@@ -1,0 +1,67 @@
+//! The credit byte of every active message: `E XXX NNNN` (gasnet.md section 8).
+//!
+//! ```text
+//!   bit   7      6 5 4           3 2 1 0
+//!         E      XXX             NNNN
+//!         epoch  request: lacked request: used
+//!                reply: granted  reply: given back
+//! ```
+
+/// Most that `XXX` holds: a request that lacks more says so much, and asks again with the next one that stalls.
+pub const MOST_EXTRA: u8 = 7;
+/// Most that `NNNN` holds.
+pub const MOST_CREDITS: u8 = 15;
+
+/// What an active message says of credits, in the lowest byte of its header data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CreditByte(u8);
+
+impl CreditByte {
+    /// Says nothing: of messages that take no credits.
+    pub const NOTHING: Self = Self(0);
+
+    /// The byte of an epoch's end, extra credits and credits; `None` where a number does not fit its field.
+    #[inline]
+    pub const fn new(epoch: bool, extra: u8, credits: u8) -> Option<Self> {
+        if extra > MOST_EXTRA || credits > MOST_CREDITS {
+            return None;
+        }
+        Some(Self((epoch as u8) << 7 | extra << 4 | credits))
+    }
+
+    /// The same of numbers that are in range; what does not fit is cut off.
+    #[inline]
+    pub(super) const fn packed(epoch: bool, extra: u8, credits: u8) -> Self {
+        Self((epoch as u8) << 7 | (extra & MOST_EXTRA) << 4 | (credits & MOST_CREDITS))
+    }
+
+    /// From the wire: every byte means something.
+    #[inline]
+    pub const fn from_wire(byte: u8) -> Self {
+        Self(byte)
+    }
+
+    /// For the wire.
+    #[inline]
+    pub const fn wire(self) -> u8 {
+        self.0
+    }
+
+    /// Whether the sender's epoch has ended since it last wrote.
+    #[inline]
+    pub const fn epoch(self) -> bool {
+        self.0 & 0x80 != 0
+    }
+
+    /// Of a request: credits that it lacked when it was first tried. Of a reply: credits that are granted.
+    #[inline]
+    pub const fn extra(self) -> u8 {
+        self.0 >> 4 & MOST_EXTRA
+    }
+
+    /// Of a request: credits that it uses. Of a reply: credits that come back.
+    #[inline]
+    pub const fn credits(self) -> u8 {
+        self.0 & MOST_CREDITS
+    }
+}

@@ -1,0 +1,230 @@
+//! One process's economy: its bank, its peers, its epoch, and what it counts.
+
+use super::peer::{Dense, EPOCH_ENDED, NOBODY, Peer, Peers};
+use super::shares::Shares;
+use super::terms::{Limits, Memory, Terms, TermsError};
+use super::wrong::Wrong;
+
+/// The credits that one process lends and has borrowed. Sans-IO: each message that comes or goes is one call, and what is
+/// to be sent is what the call returns.
+#[derive(Debug)]
+pub struct Economy<P = Dense> {
+    pub(super) peers: P,
+    pub(super) me: u32,
+    pub(super) nodes: u32,
+    /// The least that a peer ever has: credits of a full message.
+    pub(super) least: u16,
+    pub(super) counts: bool,
+    pub(super) dynamic: bool,
+    pub(super) limits: Limits,
+    pub(super) bank: u32,
+    /// Epochs that have ended here; wraps.
+    pub(super) epoch: u32,
+    /// Requests that arrived in this one.
+    pub(super) arrivals: u32,
+    /// Where the next look for a victim begins, and how long the list is.
+    pub(super) head: u32,
+    pub(super) listed: u32,
+    /// Entries that the present search has still to look at.
+    pub(super) search: u32,
+    /// Revocations that are not answered.
+    pub(super) revoking: u32,
+    pub(super) wrong: Wrong,
+    pub(super) counters: Counters,
+    shares: Shares,
+}
+
+/// What an economy has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests that took credits.
+    pub taken: u64,
+    /// Requests that had to wait for credits.
+    pub stalls: u64,
+    /// Requests that arrived and lacked credits when they were first tried.
+    pub asked: u64,
+    /// Grants of at least one credit.
+    pub grants: u64,
+    /// Credits granted.
+    pub granted: u64,
+    /// Requests for more that a limit refused.
+    pub limited: u64,
+    /// Requests for more that found the bank empty.
+    pub dry: u64,
+    /// Revocations sent.
+    pub revocations: u64,
+    /// Of those, how many were answered with nothing.
+    pub refusals: u64,
+    /// Credits that came back.
+    pub returned: u64,
+    /// Credits that others were given back.
+    pub given_back: u64,
+    /// Epochs that ended here.
+    pub epochs: u64,
+}
+
+impl Economy<Dense> {
+    /// The economy of these terms, with all that it will ever allocate: 32 bytes for each process of the job.
+    ///
+    /// # Errors
+    /// [`TermsError`], where the settings contradict each other.
+    pub fn new(terms: &Terms) -> Result<Self, TermsError> {
+        Self::with(terms)
+    }
+}
+
+impl<P: Peers> Economy<P> {
+    /// The same with another kind of table.
+    ///
+    /// # Errors
+    /// [`TermsError`], where the settings contradict each other.
+    pub fn with(terms: &Terms) -> Result<Self, TermsError> {
+        let shares = Shares::new(terms)?;
+        let counts = terms.counts();
+        let Terms { nodes, me, .. } = *terms;
+        let least = terms.chunk.least();
+        let listed = counts && terms.dynamic;
+        let fresh = move |rank: u32| fresh(&shares, (nodes, me), rank, least, listed);
+        let listed = (0..nodes).filter(|&rank| fresh(rank).is_listed()).count() as u32;
+        Ok(Self {
+            head: (0..nodes).find(|&rank| fresh(rank).is_listed()).unwrap_or(NOBODY),
+            peers: P::new(nodes, fresh),
+            me,
+            nodes,
+            least,
+            counts,
+            dynamic: counts && terms.dynamic,
+            limits: terms.limits,
+            bank: shares.banked,
+            epoch: 0,
+            arrivals: 0,
+            listed,
+            search: 0,
+            revoking: 0,
+            wrong: Wrong::NONE,
+            counters: Counters::default(),
+            shares,
+        })
+    }
+
+    /// Whether requests take credits: flow control is on, and there is somebody else.
+    pub const fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Processes of the job.
+    pub const fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// The rank of this one.
+    pub const fn me(&self) -> u32 {
+        self.me
+    }
+
+    /// The least that a peer ever has, and so the most that one request may take.
+    pub const fn least(&self) -> u16 {
+        self.least
+    }
+
+    /// The distribution at the start: buffers and events to be made.
+    pub const fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The limits.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Credits that nobody has: BankedCredits. With all loans they are always as many as at the start.
+    pub const fn bank(&self) -> u32 {
+        self.bank
+    }
+
+    /// Epochs that have ended here; wraps after 2³².
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Peers that have more than the least.
+    pub const fn listed(&self) -> u32 {
+        self.listed
+    }
+
+    /// Revocations that are not answered.
+    pub const fn revoking(&self) -> u32 {
+        self.revoking
+    }
+
+    /// What was counted.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// One peer; `None` for this process itself, and for what is no rank.
+    pub fn peer(&self, rank: u32) -> Option<Peer> {
+        if rank == self.me {
+            return None;
+        }
+        self.peers.get(rank)
+    }
+
+    /// Bytes of all that is known of peers.
+    pub fn bytes(&self) -> usize {
+        self.peers.bytes()
+    }
+
+    /// The peer that a message is from or to, with all its counters up to date; `None` for this process and for what is no
+    /// rank.
+    #[inline]
+    pub(super) fn settled(&mut self, rank: u32) -> Option<&mut Peer> {
+        if rank == self.me {
+            return None;
+        }
+        let (epoch, memory) = (self.epoch, self.limits.memory);
+        let peer = self.peers.get_mut(rank)?;
+        if peer.epoch != epoch {
+            settle(peer, epoch, memory);
+        }
+        Some(peer)
+    }
+}
+
+/// The end of our epochs reaches each peer when it is next dealt with: as if all had been visited at each end, and no end
+/// takes longer for more peers.
+#[cold]
+fn settle(peer: &mut Peer, epoch: u32, memory: Memory) {
+    let ends = epoch.wrapping_sub(peer.epoch);
+    let by = (ends.min(8) * 2).min(15);
+    peer.given >>= by;
+    let forget = memory == Memory::Flags;
+    peer.requested = if forget { 0 } else { peer.requested >> by };
+    peer.refused = match memory {
+        Memory::Flags | Memory::Mixed => 0,
+        Memory::Counters => peer.refused.checked_shr(by).unwrap_or(0),
+    };
+    peer.flags |= EPOCH_ENDED;
+    peer.epoch = epoch;
+}
+
+/// A peer as it is at the start. Those who begin with more than the least are all on the list, in the order of their ranks.
+fn fresh(shares: &Shares, (nodes, me): (u32, u32), rank: u32, least: u16, dynamic: bool) -> Peer {
+    if rank == me || shares.total == 0 {
+        return Peer::new(0, 0);
+    }
+    let mut peer = Peer::new(shares.of(me, rank), shares.of(rank, me));
+    // Where credits migrate, all begin with as many.
+    if dynamic && peer.loan > least {
+        peer.next = neighbour(rank, 1, nodes, me);
+        peer.previous = neighbour(rank, nodes - 1, nodes, me);
+    }
+    peer
+}
+
+/// The next one around the circle that is not this process.
+fn neighbour(rank: u32, step: u32, nodes: u32, me: u32) -> u32 {
+    let once = |rank: u32| ((u64::from(rank) + u64::from(step)) % u64::from(nodes)) as u32;
+    let next = once(rank);
+    if next == me { once(next) } else { next }
+}

@@ -1,0 +1,188 @@
+//! Who begins with how many credits, in how many buffers: reckoned alike by every process, so that nobody has to be told
+//! (gasnet.md section 6).
+
+use super::table::defaults;
+use super::terms::{BYTES_PER_CREDIT, Terms, TermsError};
+
+/// Events that the queue of a job of one process holds.
+const ALONE: u32 = 10;
+/// Events beyond the buffers', where nothing limits the senders.
+const WITHOUT_CREDITS: u32 = 500;
+
+/// The start-up distribution of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Credits that every other process begins with.
+    pub per_node: u16,
+    /// So many of the others, by rank and without this one, begin with one more: what a division left over, where credits
+    /// do not migrate.
+    pub one_more: u32,
+    /// Credits that nobody has yet.
+    pub banked: u32,
+    /// All of them: lent and banked.
+    pub total: u32,
+    /// Receive buffers that are attached, spares among them.
+    pub buffers: u32,
+    /// Events that the queue of requests must hold: one for each credit.
+    pub events: u32,
+    /// Bytes of one buffer.
+    pub buffer_bytes: u64,
+}
+
+impl Shares {
+    /// The distribution of these terms.
+    ///
+    /// # Errors
+    /// [`TermsError`]: settings that contradict each other, or leave less than a full message needs.
+    pub fn new(terms: &Terms) -> Result<Self, TermsError> {
+        terms.checked()?;
+        if terms.nodes == 1 {
+            return Ok(Self::uncounted(terms, 1, ALONE));
+        }
+        let wanted = if terms.dynamic && terms.flow_control {
+            dynamic(terms)?
+        } else {
+            fixed(terms)?
+        };
+        let adjusted = Self::adjusted(terms, wanted)?;
+        if !terms.flow_control {
+            let events = WITHOUT_CREDITS.saturating_add(adjusted.total);
+            return Ok(Self::uncounted(terms, adjusted.buffers, events));
+        }
+        Ok(adjusted)
+    }
+
+    /// Credits of `borrower` at `lender` when the job begins.
+    #[inline]
+    pub const fn of(&self, lender: u32, borrower: u32) -> u16 {
+        let place = borrower - (borrower > lender) as u32;
+        self.per_node + (place < self.one_more) as u16
+    }
+
+    /// Bytes of all receive buffers.
+    pub const fn receive_bytes(&self) -> u64 {
+        self.buffers as u64 * self.buffer_bytes
+    }
+
+    /// Bytes of the queue of requests, when an event takes so many.
+    pub const fn event_bytes(&self, event: usize) -> u64 {
+        self.events as u64 * event as u64
+    }
+
+    const fn uncounted(terms: &Terms, buffers: u32, events: u32) -> Self {
+        Self {
+            per_node: 0,
+            one_more: 0,
+            banked: 0,
+            total: 0,
+            buffers,
+            events,
+            buffer_bytes: buffer_bytes(terms),
+        }
+    }
+
+    /// Whole buffers are attached, so the wish is rounded up to them; what that adds goes to the bank, or, where credits do
+    /// not migrate, to everybody.
+    fn adjusted(terms: &Terms, (per_node, banked): (u16, u32)) -> Result<Self, TermsError> {
+        let others = u64::from(terms.nodes - 1);
+        let wanted = u64::from(banked) + others * u64::from(per_node);
+        let per_buffer = u64::from(terms.chunks_per_buffer - 1) * u64::from(terms.chunk.least());
+        let buffers = wanted.div_ceil(per_buffer);
+        let total = buffers * per_buffer;
+        let fits = u32::try_from(total).ok().zip(u32::try_from(buffers).ok());
+        let (total, buffers) = fits.ok_or(TermsError::TooMany(total))?;
+        let mut per_node = per_node;
+        let mut one_more = 0;
+        if !terms.dynamic || !terms.flow_control {
+            let each = u64::from(total) / others;
+            per_node = u16::try_from(each).unwrap_or(u16::MAX);
+            if each < u64::from(u16::MAX) {
+                one_more = (u64::from(total) % others) as u32;
+            }
+        }
+        // At most what was wanted, which is at most the total.
+        let lent = (others * u64::from(per_node)) as u32 + one_more;
+        Ok(Self {
+            per_node,
+            one_more,
+            banked: total - lent,
+            total,
+            buffers: buffers.saturating_add(terms.spares),
+            events: total,
+            buffer_bytes: buffer_bytes(terms),
+        })
+    }
+}
+
+const fn buffer_bytes(terms: &Terms) -> u64 {
+    terms.chunks_per_buffer as u64 * terms.chunk.bytes() as u64
+}
+
+/// What is wanted where credits migrate: for each, and in the bank.
+fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
+    let (per_node, banked) = defaults(terms.nodes, terms.chunk);
+    let others = u64::from(terms.nodes - 1);
+    Ok(match (terms.per_node, terms.banked, terms.space) {
+        (None, None, None) => (per_node, banked),
+        (Some(per_node), None, None) => (enough(terms, per_node.into(), "CRED_PER_NODE")?, banked),
+        (None, Some(banked), None) => (per_node, banked),
+        (Some(per_node), Some(banked), _) => (enough(terms, per_node.into(), "CRED_PER_NODE")?, banked),
+        (None, None, Some(space)) => {
+            let each = space / BYTES_PER_CREDIT as u64 / others;
+            let per_node = enough(terms, each, "AMRECV_SPACE")?;
+            // What the counters of one peer cannot hold is for the bank.
+            let rest = (each - u64::from(per_node)) * others;
+            let banked = u32::try_from(rest).map_err(|_| TermsError::TooMany(rest))?;
+            (per_node, banked)
+        }
+        (Some(per_node), None, Some(space)) => {
+            let per_node = enough(terms, per_node.into(), "CRED_PER_NODE")?;
+            let needed = others * u64::from(per_node) * BYTES_PER_CREDIT as u64;
+            if needed > space {
+                return Err(TermsError::SpaceTooSmall {
+                    per_node,
+                    others: terms.nodes - 1,
+                    needed,
+                    space,
+                });
+            }
+            (per_node, 0)
+        }
+        (None, Some(banked), Some(space)) => {
+            let left = (space / BYTES_PER_CREDIT as u64).checked_sub(banked.into());
+            let left = left.ok_or(TermsError::BankTooLarge {
+                banked,
+                needed: u64::from(banked) * BYTES_PER_CREDIT as u64,
+                space,
+            })?;
+            (enough(terms, left / others, "AMRECV_SPACE")?, banked)
+        }
+    })
+}
+
+/// The same where they stay where they are: no bank, and too little space is raised to what is needed.
+fn fixed(terms: &Terms) -> Result<(u16, u32), TermsError> {
+    let per_node = match (terms.per_node, terms.space) {
+        (Some(per_node), _) => enough(terms, per_node.into(), "CRED_PER_NODE")?,
+        (None, Some(space)) => {
+            let each = space / BYTES_PER_CREDIT as u64 / u64::from(terms.nodes - 1);
+            let each = each.max(terms.chunk.least().into());
+            u16::try_from(each).unwrap_or(u16::MAX)
+        }
+        (None, None) => defaults(terms.nodes, terms.chunk).0,
+    };
+    Ok((per_node, 0))
+}
+
+/// At most what 16 bits hold, at least what a full message needs.
+fn enough(terms: &Terms, per_node: u64, by: &'static str) -> Result<u16, TermsError> {
+    let least = terms.chunk.least();
+    if per_node < u64::from(least) {
+        return Err(TermsError::BelowLeast {
+            given: per_node,
+            least,
+            by,
+        });
+    }
+    Ok(u16::try_from(per_node).unwrap_or(u16::MAX))
+}

@@ -1,0 +1,249 @@
+//! What is settled before the first message: sizes, limits, and what the user said of the start.
+
+/// Bytes of receive buffer that one credit stands for.
+pub const BYTES_PER_CREDIT: usize = 256;
+/// Bytes of one event in the conduit's Portals 3.3 original: what the seed's figures reckon with.
+pub const SEED_EVENT_BYTES: usize = 128;
+/// Most extra buffers: more would be a mistake.
+const MOST_SPARES: u32 = 64;
+
+/// How long a message in one piece may be: the size of a chunk of every send and receive buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Chunk {
+    /// 1,024 bytes: a full one takes 4 credits.
+    Small,
+    /// 2,048 bytes: a full one takes 8 credits.
+    #[default]
+    Large,
+}
+
+impl Chunk {
+    /// Its bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Small => 1024,
+            Self::Large => 2048,
+        }
+    }
+
+    /// The chunk of so many bytes.
+    pub const fn of(bytes: usize) -> Option<Self> {
+        match bytes {
+            1024 => Some(Self::Small),
+            2048 => Some(Self::Large),
+            _ => None,
+        }
+    }
+
+    /// Credits of a full one, and with that the least that a peer ever has: a request that fits can always be sent once
+    /// all earlier ones are answered.
+    pub const fn least(self) -> u16 {
+        (self.bytes() / BYTES_PER_CREDIT) as u16
+    }
+}
+
+/// Credits of a request of so many bytes in all, header and what travels with it; `None` where no chunk holds it. An
+/// unpacked Long takes one more, for the event of its data.
+#[inline]
+pub const fn credits_for(chunk: Chunk, bytes: usize) -> Option<u8> {
+    if bytes > chunk.bytes() {
+        return None;
+    }
+    let credits = bytes.div_ceil(BYTES_PER_CREDIT);
+    Some(if credits == 0 { 1 } else { credits as u8 })
+}
+
+/// How stalls and refusals are remembered, when a lender chooses whom it takes credits back from. Tried both ways
+/// (docs/credits.md); the third is what the original did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// As flags, which the end of an epoch clears: one epoch is remembered, whatever happened in it.
+    #[default]
+    Flags,
+    /// As counters, which the end of an epoch divides by four: much is remembered longer than little. A peer that had
+    /// nothing to give is left alone for two epochs.
+    Counters,
+    /// Stalls as counters, refusals as flags.
+    Mixed,
+}
+
+/// The limits of the economy; all of them are settings, and all processes of a job must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most credits that one peer is ever lent (`MAX_CRED_PER_NODE`).
+    pub most_per_node: u16,
+    /// Requests that a process receives in one of its epochs (`EPOCH_DURATION`).
+    pub epoch: u32,
+    /// Most that one peer is granted in an epoch, as a counter that each epoch's end divides by four.
+    pub lend: u16,
+    /// Most that one peer gives back in an epoch of its lender, reckoned alike.
+    pub revoke: u16,
+    /// Revocations under way at a time.
+    pub fan_out: u16,
+    /// Entries of the list that one look for a victim passes, so that no poll takes long.
+    pub steps: u16,
+    /// How stalls and refusals are remembered.
+    pub memory: Memory,
+}
+
+impl Limits {
+    /// As the original had them.
+    pub const DEFAULT: Self = Self {
+        most_per_node: 400,
+        epoch: 1024,
+        lend: 32,
+        revoke: 32,
+        fan_out: 6,
+        steps: 256,
+        memory: Memory::Flags,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// The terms of one process's economy. All processes of a job must have the same but for `me`: each reckons from them
+/// what every other lends it, and no message is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Processes of the job.
+    pub nodes: u32,
+    /// The rank of this one.
+    pub me: u32,
+    /// The size of a chunk.
+    pub chunk: Chunk,
+    /// Chunks of one receive buffer; at least 2.
+    pub chunks_per_buffer: u32,
+    /// Receive buffers beyond those that credits stand for: they cover the time in which credits are back and their buffer
+    /// is not yet. 1 where one thread runs the handlers in order of arrival, which is always so here; 2 were the
+    /// original's for several threads.
+    pub spares: u32,
+    /// Whether there are credits at all (`FLOW_CONTROL`). A job of one process has none.
+    pub flow_control: bool,
+    /// Whether they migrate (`DYNAMIC_CREDITS`).
+    pub dynamic: bool,
+    /// `CRED_PER_NODE`, where it was set.
+    pub per_node: Option<u16>,
+    /// `BANKED_CREDITS`, where it was set.
+    pub banked: Option<u32>,
+    /// `AMRECV_SPACE` in bytes, where it was set.
+    pub space: Option<u64>,
+    /// The limits.
+    pub limits: Limits,
+}
+
+impl Terms {
+    /// The defaults of a job of so many processes.
+    pub const fn new(nodes: u32, me: u32, chunk: Chunk) -> Self {
+        Self {
+            nodes,
+            me,
+            chunk,
+            chunks_per_buffer: 1024,
+            spares: 1,
+            flow_control: true,
+            dynamic: true,
+            per_node: None,
+            banked: None,
+            space: None,
+            limits: Limits::DEFAULT,
+        }
+    }
+
+    /// Whether requests take credits.
+    pub const fn counts(&self) -> bool {
+        self.flow_control && self.nodes > 1
+    }
+
+    pub(super) const fn checked(&self) -> Result<(), TermsError> {
+        if self.nodes == 0 {
+            return Err(TermsError::NoNodes);
+        }
+        if self.me >= self.nodes {
+            return Err(TermsError::NotANode {
+                me: self.me,
+                nodes: self.nodes,
+            });
+        }
+        if self.chunks_per_buffer < 2 || self.chunks_per_buffer > 1 << 20 {
+            return Err(TermsError::ChunksPerBuffer(self.chunks_per_buffer));
+        }
+        if self.spares > MOST_SPARES {
+            return Err(TermsError::Spares(self.spares));
+        }
+        if self.limits.epoch == 0 || self.limits.fan_out == 0 || self.limits.steps == 0 {
+            return Err(TermsError::NoLimit);
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no economy on these terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// A job without processes.
+    #[error("a job of no processes has no credits")]
+    NoNodes,
+    /// The rank is none of the job's.
+    #[error("rank {me} is not in a job of {nodes} processes")]
+    NotANode {
+        /// The rank.
+        me: u32,
+        /// The job.
+        nodes: u32,
+    },
+    /// A buffer must be able to take a chunk after the one that it is unlinked with.
+    #[error("a receive buffer of {0} chunks: 2 to 1,048,576 are possible")]
+    ChunksPerBuffer(u32),
+    /// More spare buffers than anybody needs.
+    #[error("{0} spare receive buffers: 64 are the most")]
+    Spares(u32),
+    /// An epoch, a fan-out or a look of nothing would never end or never begin.
+    #[error("EPOCH_DURATION, the fan-out of revocations and the steps of a look must each be 1 at least")]
+    NoLimit,
+    /// A full message could never be sent.
+    #[error(
+        "{given} credits for each of the other processes are fewer than the {least} of a full message: raise {by}"
+    )]
+    BelowLeast {
+        /// What came out.
+        given: u64,
+        /// What is needed.
+        least: u16,
+        /// The setting to change.
+        by: &'static str,
+    },
+    /// CRED_PER_NODE does not fit AMRECV_SPACE.
+    #[error(
+        "CRED_PER_NODE={per_node} for {others} other processes takes {needed} bytes, and AMRECV_SPACE is {space}: \
+         raise AMRECV_SPACE, or lower CRED_PER_NODE"
+    )]
+    SpaceTooSmall {
+        /// CRED_PER_NODE.
+        per_node: u16,
+        /// Processes beside this one.
+        others: u32,
+        /// Bytes that they need.
+        needed: u64,
+        /// Bytes that there are.
+        space: u64,
+    },
+    /// BANKED_CREDITS alone takes more than AMRECV_SPACE.
+    #[error(
+        "BANKED_CREDITS={banked} takes {needed} bytes, and AMRECV_SPACE is {space}: raise AMRECV_SPACE, or lower BANKED_CREDITS"
+    )]
+    BankTooLarge {
+        /// BANKED_CREDITS.
+        banked: u32,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that there are.
+        space: u64,
+    },
+    /// More than the counters hold.
+    #[error("{0} credits in all are more than a process can account for: 4,294,967,295 are the most")]
+    TooMany(u64),
+}
