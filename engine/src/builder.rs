@@ -4,21 +4,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doorbell_fabric::discover::Candidate;
-use doorbell_fabric::message::{Incarnation, Message};
-use doorbell_fabric::name::RailName;
-use doorbell_fabric::pairs::Side;
 use doorbell_fabric::rail::Rail;
-use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
 use doorbell_oob::launch::Kind;
 use doorbell_oob::{Connection, JobKey, Launcher, Terms};
-use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, RailId, Rank, Resume as PmlResume};
+use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
 use doorbell_sim::SimNet;
 
-use crate::acm;
+use crate::above;
 use crate::bootstrap::invite::Invited;
 use crate::bootstrap::launched::{self, Met};
 use crate::bootstrap::remote::{Life, RANKS, Remote};
-use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, RailEntry, Root, meet};
+use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting, Root, meet};
 use crate::config::{Config, Mode, Origin, Protocol, Resume};
 use crate::control::{self, Fates};
 use crate::cores;
@@ -26,7 +22,7 @@ use crate::directory::{Directory, Source};
 use crate::error::{Error, Waiting};
 use crate::launch;
 use crate::progress::{Clock, Core, Front, Link, Meeting as PeerMeeting, Patience, Watch, Way};
-use crate::rails::{AnyRail, open_all, reason_of};
+use crate::rails::{AnyRail, open_all};
 use crate::random;
 use crate::raw::OneSided;
 use crate::seen::Seen;
@@ -235,6 +231,31 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
             return raise_invited(invited, &mut **door, config, hook);
         }
     }
+    let most = *config.job.lazy_above.get();
+    let Joined {
+        config,
+        rank,
+        key,
+        directory,
+        rails,
+    } = join(door, config, most)?;
+    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+    World::raise(config, rank, (key, directory), rails, clock, hook, None)?.with_control(&key)
+}
+
+/// A job that this rank has joined: who the ranks are, and its own rails, before anything stands above them.
+pub(crate) struct Joined {
+    pub(crate) config: Config,
+    pub(crate) rank: u32,
+    pub(crate) key: Key,
+    pub(crate) directory: Directory,
+    pub(crate) rails: Rails,
+}
+
+/// Opens the rails and meets the other ranks, through the launcher where it passes on values: then rank 0 only, in a job of
+/// more than `most`.
+pub(crate) fn join(door: Option<&Door>, config: Config, most: u32) -> Result<Joined, Error> {
+    let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
     let prepared = prepare(&config, rank, size);
     let exchange = door.filter(|door| launch::passes_on(&**lock(door)));
@@ -243,7 +264,7 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
             let (rails, own) = prepared?;
             (rails, Key::random()?, Directory::whole(vec![own]))
         }
-        (_, Some(door), _) => meet_through(door, &config, prepared)?,
+        (_, Some(door), _) => meet_through(door, &config, prepared, most)?,
         (_, None, Some(root)) => {
             let (rails, own) = prepared?;
             let Meeting { key, ranks } = meet(&Root::parse(root)?, own, limit)?;
@@ -251,8 +272,13 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
         }
         (_, None, None) => return Err(job("there are several ranks, but DOORBELL_ROOT is not set")),
     };
-    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
-    World::raise(config, rank, (key, directory), rails, clock, hook, None)?.with_control(&key)
+    Ok(Joined {
+        config,
+        rank,
+        key,
+        directory,
+        rails,
+    })
 }
 
 /// Meets the other ranks through a launcher that passes on values: all of them, or in a large job rank 0 only.
@@ -260,8 +286,9 @@ fn meet_through(
     door: &Door,
     config: &Config,
     prepared: Result<(Rails, Hello), Error>,
+    most: u32,
 ) -> Result<(Rails, Key, Directory), Error> {
-    let (limit, most) = (*config.job.timeout.get(), *config.job.lazy_above.get());
+    let limit = *config.job.timeout.get();
     let mut through = lock(door);
     let (rails, met) = launched::meet(&mut **through, prepared, limit, most)?;
     let local_size = through.place().local_size;
@@ -522,7 +549,7 @@ impl World {
             rail.set_key(&key);
             pml.add_rail(rail)?;
         }
-        let chosen = meet_at_once(&mut pml, &config, &candidates, rank, &directory).and_then(|ways| {
+        let chosen = above::meet_at_once(&mut pml, &config, &candidates, rank, &directory).and_then(|ways| {
             let place = *config.counters.place.get();
             let seen = Seen::create(
                 place,
@@ -612,159 +639,6 @@ fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
     cores::are_crowded(&own.cores, here.map(|hello| hello.cores.as_str()), threads)
 }
 
-/// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.
-fn meet_at_once(
-    pml: &mut Pml<AnyRail>,
-    config: &Config,
-    candidates: &[Candidate],
-    rank: u32,
-    directory: &Directory,
-) -> Result<Vec<Vec<Way>>, Error> {
-    let mut all_ways = vec![Vec::new(); directory.size() as usize];
-    let itself = Selection {
-        peer: format!("rank {rank}"),
-        rails: Vec::new(),
-    };
-    directory.choose(rank, itself);
-    if directory.is_lazy() {
-        return Ok(all_ways);
-    }
-    let own = directory
-        .hello(rank)
-        .ok_or_else(|| job("this rank has no hello"))?;
-    let resolutions = acm::consult(config, own, directory.hellos());
-    acm::tell(rank, &resolutions);
-    directory.resolved(resolutions);
-    for peer in directory.hellos().filter(|peer| peer.rank != rank) {
-        let (selection, ways) = connect(pml, config, candidates, own, peer)?;
-        directory.choose(peer.rank, selection);
-        all_ways[peer.rank as usize] = ways;
-    }
-    Ok(all_ways)
-}
-
-/// Opens a peer over every pair of rails that both ends find in the two hellos (`doorbell_fabric::pairs`).
-///
-/// The place of a pair in that list is its number, by which the two PMLs name it to each other. So the PML is told the pairs
-/// in this order, and none may be left out: one that cannot be opened here, though the other end counts on it, is an error
-/// of the job that says which and why. To leave it out, both ends would have to know; ranks of one host have one routing
-/// table, and for two hosts the user names the rails.
-pub(crate) fn connect(
-    pml: &mut Pml<AnyRail>,
-    config: &Config,
-    candidates: &[Candidate],
-    own: &Hello,
-    peer: &Hello,
-) -> Result<(Selection, Vec<Way>), Error> {
-    let selection = choose(pml, config, candidates, own, peer)?;
-    selection.require()?;
-    let chosen: Vec<Pairing> = selection
-        .rails
-        .iter()
-        .filter_map(|judged| pairing(pml, peer, judged))
-        .collect();
-    let mut by_number = chosen.clone();
-    by_number.sort_unstable_by_key(|pairing| pairing.number);
-    for pairing in by_number {
-        let entry = &peer.rails[pairing.other];
-        pml.connect(
-            Rank(peer.rank),
-            pairing.rail,
-            &entry.address,
-            Incarnation(entry.incarnation),
-        )?;
-    }
-    // In the order in which they were chosen: the first that can serves a one-sided operation.
-    let ways: Result<Vec<Option<Way>>, Error> = chosen
-        .into_iter()
-        .map(|pairing| way_over(pml, peer, pairing))
-        .collect();
-    Ok((selection, ways?.into_iter().flatten().collect()))
-}
-
-/// A rail of ours and one of the peer's, which lead to each other.
-#[derive(Clone, Copy, Debug)]
-struct Pairing {
-    /// By which both ends name it.
-    number: usize,
-    rail: RailId,
-    /// The place of the other one among the peer's rails.
-    other: usize,
-}
-
-/// Judges every rail of ours towards a peer, by what both have published.
-fn choose(
-    pml: &mut Pml<AnyRail>,
-    config: &Config,
-    candidates: &[Candidate],
-    own: &Hello,
-    peer: &Hello,
-) -> Result<Selection, Error> {
-    let [ours, theirs] =
-        [own, peer].map(|hello| hello.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
-    let (Some(ours), Some(theirs)) = (ours, theirs) else {
-        return Err(Error::Disagreement {
-            reason: format!(
-                "rank {} or {} publishes a rail without a name",
-                own.rank, peer.rank
-            ),
-        });
-    };
-    let published = Published {
-        ours: Side {
-            host: &own.host,
-            rails: &ours,
-        },
-        theirs: Side {
-            host: &peer.host,
-            rails: &theirs,
-        },
-        lower: own.rank < peer.rank,
-    };
-    Ok(select(
-        &format!("rank {}", peer.rank),
-        candidates,
-        published,
-        &config.rails.list.get().0,
-        |rail, offer| reach(pml, peer, rail, offer),
-    ))
-}
-
-/// The pair that a rail was chosen for.
-fn pairing(pml: &Pml<AnyRail>, peer: &Hello, judged: &Judged) -> Option<Pairing> {
-    let Choice::Chosen { pair, to, .. } = &judged.choice else {
-        return None;
-    };
-    Some(Pairing {
-        number: *pair,
-        rail: rail_of(pml, &judged.rail)?,
-        other: entry_of(peer, to)?,
-    })
-}
-
-/// The number of the peer at a rail that was opened: opening again gives the same one, which one-sided operations need.
-fn way_over(pml: &mut Pml<AnyRail>, peer: &Hello, pairing: Pairing) -> Result<Option<Way>, Error> {
-    let entry = &peer.rails[pairing.other];
-    let Some(rail) = pml.rail_mut(pairing.rail) else {
-        return Ok(None);
-    };
-    Ok(Some(Way {
-        rail: pairing.rail,
-        peer: rail.open(&entry.address, Incarnation(entry.incarnation))?,
-        other: pairing.other as u16,
-    }))
-}
-
-/// What a rank published about a rail, for selection; `None`: its name is none.
-fn offer(entry: &RailEntry) -> Option<Offer> {
-    Some(Offer {
-        rail: entry.name.parse().ok()?,
-        wire: entry.wire.clone(),
-        address: entry.address.clone(),
-        place: entry.place.clone(),
-    })
-}
-
 /// Every way with the rank that it leads to, and the names of the rails at both ends.
 fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> Vec<(u32, Way, String)> {
     let named = |(rank, ways): (usize, &Vec<Way>)| {
@@ -780,55 +654,6 @@ fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> V
         ways.iter().filter_map(name).collect::<Vec<_>>()
     };
     ways.iter().enumerate().flat_map(named).collect()
-}
-
-fn rail_of(pml: &Pml<AnyRail>, name: &RailName) -> Option<RailId> {
-    pml.rails()
-        .find(|(_, rail)| rail.name() == name)
-        .map(|(id, _)| id)
-}
-
-fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
-    peer.rails
-        .iter()
-        .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
-}
-
-/// Why full packets of one of two rails would never arrive at the other: queues that are mapped take those that fit their
-/// chunks, whatever the link does. Both ends find the same, by what is published.
-fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<String> {
-    let ways = [(ours, theirs), (theirs, ours)];
-    ways.into_iter().find_map(|((sender, longest), (receiver, most))| {
-        let lost = matches!(receiver.kind(), "xdp" | "igbvf" | "usnic") && most > 0 && longest > most;
-        lost.then(|| {
-            format!(
-                "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \
-                 (DOORBELL_UDP_MTU) on both sides"
-            )
-        })
-    })
-}
-
-/// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
-/// nothing.
-fn reach(pml: &mut Pml<AnyRail>, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
-    let no = |reason: String| Reach::No { reason };
-    let Some((id, other)) = rail_of(pml, rail).zip(entry_of(peer, offer)) else {
-        return no("the rail is not open".to_owned());
-    };
-    let Some(rail) = pml.rail_mut(id) else {
-        return no("the rail is not open".to_owned());
-    };
-    if let Some(reason) = too_long((rail.name(), rail.place().mtu), (&offer.rail, offer.place.mtu)) {
-        return no(reason);
-    }
-    match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
-        Ok(_) => Reach::Yes {
-            latency_ns: rail.capabilities().estimate.latency_ns,
-            measured: false,
-        },
-        Err(error) => no(reason_of(error)),
-    }
 }
 
 #[cfg(test)]

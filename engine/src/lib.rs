@@ -21,6 +21,7 @@
 //! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
+mod above;
 pub mod acm;
 pub mod bootstrap;
 mod builder;

@@ -18,7 +18,7 @@ use doorbell_fabric::rail::Work;
 use doorbell_pml::{PmlError, RailId, Rank};
 
 use super::core::Core;
-use crate::builder::connect;
+use crate::above::connect;
 use crate::config::Config;
 use crate::directory::{Directory, News};
 use crate::error::Error;

@@ -1,0 +1,262 @@
+//! How a peer is opened over the rails that lead to it, whatever stands above them: the PML, or a Portals node.
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::Side;
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
+use doorbell_pml::{Pml, RailId, Rank};
+
+use crate::acm;
+use crate::bootstrap::{Hello, RailEntry};
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::error::Error;
+use crate::progress::Way;
+use crate::rails::{AnyRail, reason_of};
+
+/// What stands above the rails of this rank, owns them, and opens its peers over them.
+pub(crate) trait Above {
+    /// The rails with their numbers.
+    fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)>;
+
+    /// A rail by its number.
+    fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail>;
+
+    /// Opens a rank over a rail. Its n-th call for a rank is that rank's way n, numbered alike at both ends.
+    ///
+    /// # Errors
+    /// The rail cannot reach that address, with the reason.
+    fn open(
+        &mut self,
+        rank: u32,
+        rail: RailId,
+        address: &RailAddress,
+        life: Incarnation,
+    ) -> Result<(), Error>;
+}
+
+impl Above for Pml<AnyRail> {
+    fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
+        self.rails()
+    }
+
+    fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {
+        self.rail_mut(rail)
+    }
+
+    fn open(
+        &mut self,
+        rank: u32,
+        rail: RailId,
+        address: &RailAddress,
+        life: Incarnation,
+    ) -> Result<(), Error> {
+        Ok(self.connect(Rank(rank), rail, address, life)?)
+    }
+}
+
+/// Chooses the rails to every peer, and opens it over them: to all, unless they are to be met when they are needed.
+pub(crate) fn meet_at_once(
+    above: &mut impl Above,
+    config: &Config,
+    candidates: &[Candidate],
+    rank: u32,
+    directory: &Directory,
+) -> Result<Vec<Vec<Way>>, Error> {
+    let mut all_ways = vec![Vec::new(); directory.size() as usize];
+    let itself = Selection {
+        peer: format!("rank {rank}"),
+        rails: Vec::new(),
+    };
+    directory.choose(rank, itself);
+    if directory.is_lazy() {
+        return Ok(all_ways);
+    }
+    let own = directory.hello(rank).ok_or_else(|| Error::Job {
+        reason: "this rank has no hello".to_owned(),
+    })?;
+    let resolutions = acm::consult(config, own, directory.hellos());
+    acm::tell(rank, &resolutions);
+    directory.resolved(resolutions);
+    for peer in directory.hellos().filter(|peer| peer.rank != rank) {
+        let (selection, ways) = connect(above, config, candidates, own, peer)?;
+        directory.choose(peer.rank, selection);
+        all_ways[peer.rank as usize] = ways;
+    }
+    Ok(all_ways)
+}
+
+/// Opens a peer over every pair of rails that both ends find in the two hellos (`doorbell_fabric::pairs`).
+///
+/// The place of a pair in that list is its number, by which the two ends name it to each other. So what stands above the rails is told the pairs
+/// in this order, and none may be left out: one that cannot be opened here, though the other end counts on it, is an error
+/// of the job that says which and why. To leave it out, both ends would have to know; ranks of one host have one routing
+/// table, and for two hosts the user names the rails.
+pub(crate) fn connect(
+    above: &mut impl Above,
+    config: &Config,
+    candidates: &[Candidate],
+    own: &Hello,
+    peer: &Hello,
+) -> Result<(Selection, Vec<Way>), Error> {
+    let selection = choose(above, config, candidates, own, peer)?;
+    selection.require()?;
+    let chosen: Vec<Pairing> = selection
+        .rails
+        .iter()
+        .filter_map(|judged| pairing(above, peer, judged))
+        .collect();
+    let mut by_number = chosen.clone();
+    by_number.sort_unstable_by_key(|pairing| pairing.number);
+    for pairing in by_number {
+        let entry = &peer.rails[pairing.other];
+        above.open(
+            peer.rank,
+            pairing.rail,
+            &entry.address,
+            Incarnation(entry.incarnation),
+        )?;
+    }
+    // In the order in which they were chosen: the first that can serves a one-sided operation.
+    let ways: Result<Vec<Option<Way>>, Error> = chosen
+        .into_iter()
+        .map(|pairing| way_over(above, peer, pairing))
+        .collect();
+    Ok((selection, ways?.into_iter().flatten().collect()))
+}
+
+/// A rail of ours and one of the peer's, which lead to each other.
+#[derive(Clone, Copy, Debug)]
+struct Pairing {
+    /// By which both ends name it.
+    number: usize,
+    rail: RailId,
+    /// The place of the other one among the peer's rails.
+    other: usize,
+}
+
+/// Judges every rail of ours towards a peer, by what both have published.
+fn choose(
+    above: &mut impl Above,
+    config: &Config,
+    candidates: &[Candidate],
+    own: &Hello,
+    peer: &Hello,
+) -> Result<Selection, Error> {
+    let [ours, theirs] =
+        [own, peer].map(|hello| hello.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
+    let (Some(ours), Some(theirs)) = (ours, theirs) else {
+        return Err(Error::Disagreement {
+            reason: format!(
+                "rank {} or {} publishes a rail without a name",
+                own.rank, peer.rank
+            ),
+        });
+    };
+    let published = Published {
+        ours: Side {
+            host: &own.host,
+            rails: &ours,
+        },
+        theirs: Side {
+            host: &peer.host,
+            rails: &theirs,
+        },
+        lower: own.rank < peer.rank,
+    };
+    Ok(select(
+        &format!("rank {}", peer.rank),
+        candidates,
+        published,
+        &config.rails.list.get().0,
+        |rail, offer| reach(above, peer, rail, offer),
+    ))
+}
+
+/// The pair that a rail was chosen for.
+fn pairing(above: &impl Above, peer: &Hello, judged: &Judged) -> Option<Pairing> {
+    let Choice::Chosen { pair, to, .. } = &judged.choice else {
+        return None;
+    };
+    Some(Pairing {
+        number: *pair,
+        rail: rail_of(above, &judged.rail)?,
+        other: entry_of(peer, to)?,
+    })
+}
+
+/// The number of the peer at a rail that was opened: opening again gives the same one, which one-sided operations need.
+fn way_over(above: &mut impl Above, peer: &Hello, pairing: Pairing) -> Result<Option<Way>, Error> {
+    let entry = &peer.rails[pairing.other];
+    let Some(rail) = above.rail_mut(pairing.rail) else {
+        return Ok(None);
+    };
+    Ok(Some(Way {
+        rail: pairing.rail,
+        peer: rail.open(&entry.address, Incarnation(entry.incarnation))?,
+        other: pairing.other as u16,
+    }))
+}
+
+/// What a rank published about a rail, for selection; `None`: its name is none.
+fn offer(entry: &RailEntry) -> Option<Offer> {
+    Some(Offer {
+        rail: entry.name.parse().ok()?,
+        wire: entry.wire.clone(),
+        address: entry.address.clone(),
+        place: entry.place.clone(),
+    })
+}
+
+fn rail_of(above: &impl Above, name: &RailName) -> Option<RailId> {
+    above
+        .each_rail()
+        .find(|(_, rail)| rail.name() == name)
+        .map(|(id, _)| id)
+}
+
+fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
+    peer.rails
+        .iter()
+        .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
+}
+
+/// Why full packets of one of two rails would never arrive at the other: queues that are mapped take those that fit their
+/// chunks, whatever the link does. Both ends find the same, by what is published.
+fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<String> {
+    let ways = [(ours, theirs), (theirs, ours)];
+    ways.into_iter().find_map(|((sender, longest), (receiver, most))| {
+        let lost = matches!(receiver.kind(), "xdp" | "igbvf" | "usnic") && most > 0 && longest > most;
+        lost.then(|| {
+            format!(
+                "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \
+                 (DOORBELL_UDP_MTU) on both sides"
+            )
+        })
+    })
+}
+
+/// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
+/// nothing.
+fn reach(above: &mut impl Above, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
+    let no = |reason: String| Reach::No { reason };
+    let Some((id, other)) = rail_of(above, rail).zip(entry_of(peer, offer)) else {
+        return no("the rail is not open".to_owned());
+    };
+    let Some(rail) = above.rail_mut(id) else {
+        return no("the rail is not open".to_owned());
+    };
+    if let Some(reason) = too_long((rail.name(), rail.place().mtu), (&offer.rail, offer.place.mtu)) {
+        return no(reason);
+    }
+    match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
+        Ok(_) => Reach::Yes {
+            latency_ns: rail.capabilities().estimate.latency_ns,
+            measured: false,
+        },
+        Err(error) => no(reason_of(error)),
+    }
+}
