@@ -182,6 +182,16 @@ pub struct Match {
     pub list: List,
 }
 
+/// The entry that would take an arrival, as [`Matcher::look`](crate::Matcher::look) found it. It is good for as long as
+/// nothing else is done with the matcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// What the arrival gets if the entry takes it; the entry is still on its list.
+    pub hit: Match,
+    /// Its chain's place among the heads.
+    pub(crate) place: Option<usize>,
+}
+
 /// What became of a posted entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Posted {

@@ -161,13 +161,13 @@ impl KeptMessages {
             .find(hash, move |slot| nodes[slot as usize].is(&key))
     }
 
-    /// The slot of the earliest message that matches and whose length `fits`.
+    /// The slot of the earliest message that matches and that `fits` by its length and token.
     #[inline]
     pub(crate) fn find(
         &mut self,
         hasher: &Hasher,
         pattern: &Pattern,
-        fits: impl Fn(u64) -> bool,
+        fits: impl Fn(u64, u64) -> bool,
     ) -> Option<u32> {
         if pattern.is_exact() {
             let key = MatchKey::new(pattern.table, pattern.source, pattern.bits);
@@ -180,10 +180,15 @@ impl KeptMessages {
 
     /// The same for patterns that leave something open.
     #[inline(never)]
-    fn find_masked(&mut self, hasher: &Hasher, pattern: &Pattern, fits: impl Fn(u64) -> bool) -> Option<u32> {
+    fn find_masked(
+        &mut self,
+        hasher: &Hasher,
+        pattern: &Pattern,
+        fits: impl Fn(u64, u64) -> bool,
+    ) -> Option<u32> {
         let matches = |slot: &u32| {
             let node = &self.nodes[*slot as usize];
-            pattern.matches(&node.key) && fits(node.length)
+            pattern.matches(&node.key) && fits(node.length, node.token)
         };
         let masks = Masks::of(pattern);
         let mut view = self.active().iter().position(|view| view.masks == masks);
@@ -211,12 +216,18 @@ impl KeptMessages {
 
     /// The first message of a chain whose length fits.
     #[inline]
-    fn fitting(&self, links: &Vec<Link>, head: u32, fits: impl Fn(u64) -> bool) -> Option<u32> {
+    fn fitting(&self, links: &Vec<Link>, head: u32, fits: impl Fn(u64, u64) -> bool) -> Option<u32> {
         let mut slot = head;
-        while slot != NONE && !fits(self.nodes[slot as usize].length) {
+        while slot != NONE && !self.fits(slot, &fits) {
             slot = chain::after(links, head, slot);
         }
         (slot != NONE).then_some(slot)
+    }
+
+    #[inline(always)]
+    fn fits(&self, slot: u32, fits: &impl Fn(u64, u64) -> bool) -> bool {
+        let node = &self.nodes[slot as usize];
+        fits(node.length, node.token)
     }
 
     /// Builds one more view and returns its number; one must be free.
@@ -389,11 +400,11 @@ mod tests {
                 kept.keep(&hasher, MatchKey::new(1, 2, number), 0, number);
             }
             let nobody = |ignore| Pattern::any_source(1, 1 << 40).ignoring(ignore);
-            assert_eq!(kept.find(&hasher, &nobody(round), |_| true), None);
+            assert_eq!(kept.find(&hasher, &nobody(round), |_, _| true), None);
             assert_eq!(kept.active_views, 0, "a glance sees them all");
             kept.keep(&hasher, MatchKey::new(1, 2, 99), 0, 99);
             for ignore in 0..2 * VIEWS as u64 {
-                assert_eq!(kept.find(&hasher, &nobody(round + ignore), |_| true), None);
+                assert_eq!(kept.find(&hasher, &nobody(round + ignore), |_, _| true), None);
             }
             assert_eq!(kept.active_views as usize, VIEWS);
             assert_eq!(kept.drain(&hasher, 2, |_| ()), GLANCE + 1);

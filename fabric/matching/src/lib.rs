@@ -59,7 +59,9 @@ mod sources;
 mod table;
 mod views;
 
-pub use entry::{Entry, EntryHandle, List, Match, Placement, Posted, Space, Unexpected, UnexpectedHandle};
+pub use entry::{
+    Candidate, Entry, EntryHandle, List, Match, Placement, Posted, Space, Unexpected, UnexpectedHandle,
+};
 pub use error::MatchError;
 pub use key::{MatchKey, Pattern};
 pub use matcher::{Capacity, Load, Matcher};

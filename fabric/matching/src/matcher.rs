@@ -5,7 +5,8 @@ use crate::kept::KeptMessages;
 use crate::masks::Masked;
 use crate::posted::PostedEntries;
 use crate::{
-    Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Posted, Unexpected, UnexpectedHandle,
+    Candidate, Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Posted, Unexpected,
+    UnexpectedHandle,
 };
 
 /// How many entries and messages to make room for up front.
@@ -127,6 +128,27 @@ impl Matcher {
         self.posted.arrive(&self.hasher, &key, remote_offset, length)
     }
 
+    /// The entry that would take such a message; nothing is changed, so that the caller may still refuse it, and the entry
+    /// stays what it was (Portals: permissions are looked at when the entry is found). [`Matcher::take`] makes it so.
+    #[inline(always)]
+    pub fn look(&self, key: &MatchKey, remote_offset: u64, length: u64) -> Option<Candidate> {
+        self.posted.look(&self.hasher, key, remote_offset, length)
+    }
+
+    /// The entry takes the message that [`Matcher::look`] found it for: from here on all is as after
+    /// [`Matcher::arrive_at`].
+    ///
+    /// # Errors
+    /// [`MatchError::StaleEntry`] when the entry has left its list since.
+    #[inline(always)]
+    pub fn take(&mut self, candidate: &Candidate) -> Result<(), MatchError> {
+        if self.posted.take(candidate) {
+            Ok(())
+        } else {
+            Err(MatchError::StaleEntry(candidate.hit.handle))
+        }
+    }
+
     /// Keeps a message that nobody waited for, or that an overflow entry caught, behind all earlier ones.
     #[inline]
     pub fn keep(&mut self, key: MatchKey, length: u64, token: u64) -> UnexpectedHandle {
@@ -136,7 +158,7 @@ impl Matcher {
     /// Looks for the earliest kept message that matches; nothing is removed (probe, `FI_PEEK`).
     #[inline]
     pub fn peek(&mut self, pattern: &Pattern) -> Option<Unexpected> {
-        let slot = self.kept.find(&self.hasher, pattern, |_| true)?;
+        let slot = self.kept.find(&self.hasher, pattern, |_, _| true)?;
         Some(self.kept.get(slot))
     }
 
@@ -144,7 +166,7 @@ impl Matcher {
     /// `FI_DISCARD`).
     #[inline]
     pub fn claim(&mut self, pattern: &Pattern) -> Option<Unexpected> {
-        let slot = self.kept.find(&self.hasher, pattern, |_| true)?;
+        let slot = self.kept.find(&self.hasher, pattern, |_, _| true)?;
         Some(self.kept.remove(&self.hasher, slot))
     }
 
@@ -161,6 +183,20 @@ impl Matcher {
     #[inline]
     pub fn claim_for(&mut self, entry: &Entry) -> Option<Unexpected> {
         let slot = self.find_for(entry)?;
+        Some(self.kept.remove(&self.hasher, slot))
+    }
+
+    /// The earliest kept message that matches and that the caller has room for, by its length and token; nothing is removed.
+    #[inline]
+    pub fn peek_where(&mut self, pattern: &Pattern, fits: impl Fn(u64, u64) -> bool) -> Option<Unexpected> {
+        let slot = self.kept.find(&self.hasher, pattern, fits)?;
+        Some(self.kept.get(slot))
+    }
+
+    /// The same, taken out.
+    #[inline]
+    pub fn claim_where(&mut self, pattern: &Pattern, fits: impl Fn(u64, u64) -> bool) -> Option<Unexpected> {
+        let slot = self.kept.find(&self.hasher, pattern, fits)?;
         Some(self.kept.remove(&self.hasher, slot))
     }
 
@@ -226,11 +262,11 @@ impl Matcher {
     #[inline]
     fn find_for(&mut self, entry: &Entry) -> Option<u32> {
         if entry.no_truncate {
-            return self.kept.find(&self.hasher, &entry.pattern, |length| {
+            return self.kept.find(&self.hasher, &entry.pattern, |length, _| {
                 entry.place(0, length).is_some()
             });
         }
-        self.kept.find(&self.hasher, &entry.pattern, |_| true)
+        self.kept.find(&self.hasher, &entry.pattern, |_, _| true)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::lanes::{EXACT, LINEAR, Lanes};
 use crate::masks::{Masked, Masks};
 use crate::node::{FREE_NODE, MANAGED, NO_TRUNCATE, NO_WIDE, Node, USE_ONCE, Wide, flags};
 use crate::table::Table;
-use crate::{Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Placement, Space};
+use crate::{Candidate, Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Placement, Space};
 
 /// Both lists.
 #[derive(Debug)]
@@ -224,6 +224,9 @@ impl PostedEntries {
         };
         let (mut best, mut number) = (None, u64::MAX);
         for lane in self.lanes.live(list) {
+            if lane == EXACT && self.len() == self.others as usize {
+                continue;
+            }
             let key = self.lanes.masks(lane).apply(key);
             let Ok(at) = self.find(key.hash(hasher, lane), key, lane) else {
                 continue;
@@ -240,6 +243,100 @@ impl PostedEntries {
             .find(|&slot| self.pattern(slot).matches(key) && fits(slot))
             .map(|slot| (slot, None))
             .or(best)
+    }
+
+    /// The entry that would take an arrival; nothing is changed.
+    #[inline(always)]
+    pub(crate) fn look(
+        &self,
+        hasher: &Hasher,
+        key: &MatchKey,
+        remote_offset: u64,
+        length: u64,
+    ) -> Option<Candidate> {
+        if self.others == 0 {
+            let key = Masked::exact(key);
+            let at = self.find(key.hash(hasher, EXACT), key, EXACT).ok()?;
+            let slot = self.heads.slot(at);
+            if let Some(placement) = self.placement(slot, remote_offset, length) {
+                return Some(self.candidate(slot, Some(at), List::Priority, placement));
+            }
+        }
+        self.look_among_all(hasher, key, remote_offset, length)
+    }
+
+    #[inline(never)]
+    fn look_among_all(
+        &self,
+        hasher: &Hasher,
+        key: &MatchKey,
+        remote_offset: u64,
+        length: u64,
+    ) -> Option<Candidate> {
+        for list in [List::Priority, List::Overflow] {
+            if let Some((slot, place)) = self.earliest(hasher, list, key, remote_offset, length) {
+                let placement = self.placement(slot, remote_offset, length)?;
+                return Some(self.candidate(slot, place, list, placement));
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn candidate(&self, slot: u32, place: Option<usize>, list: List, placement: Placement) -> Candidate {
+        let node = &self.nodes[slot as usize];
+        Candidate {
+            hit: Match {
+                token: node.token,
+                handle: handle(node.number, slot),
+                offset: placement.offset,
+                length: placement.length,
+                unlinked: placement.unlinked,
+                list,
+            },
+            place,
+        }
+    }
+
+    /// What [`Entry::place`] says of the entry of a slot.
+    #[inline(always)]
+    fn placement(&self, slot: u32, remote_offset: u64, length: u64) -> Option<Placement> {
+        let node = &self.nodes[slot as usize];
+        let (mut offset, mut min_free) = (remote_offset, 0);
+        if node.flags & MANAGED != 0 {
+            let wide = &self.wide[slot as usize];
+            (offset, min_free) = (wide.filled, wide.min_free);
+        }
+        let room = node.length.saturating_sub(offset);
+        if length > room && node.flags & NO_TRUNCATE != 0 {
+            return None;
+        }
+        let accepted = length.min(room);
+        Some(Placement {
+            offset,
+            length: accepted,
+            unlinked: node.flags & USE_ONCE != 0 || room - accepted < min_free,
+        })
+    }
+
+    /// The entry takes the arrival that it was found for; false, and nothing changed, when it has left since.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, candidate: &Candidate) -> bool {
+        let hit = &candidate.hit;
+        let slot = hit.handle.slot;
+        let Some(node) = self.nodes.get(slot as usize) else {
+            return false;
+        };
+        if node.number != hit.handle.number.get() {
+            return false;
+        }
+        if node.flags & MANAGED != 0 {
+            self.wide[slot as usize].filled = hit.offset + hit.length;
+        }
+        if hit.unlinked {
+            self.unlink(slot, candidate.place);
+        }
+        true
     }
 
     /// Places a message in the entry of a slot, counts its bytes, and returns the entry's token.

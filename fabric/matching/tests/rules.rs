@@ -598,3 +598,48 @@ fn handles_are_small_and_have_a_niche() {
     assert_eq!(size_of::<Option<EntryHandle>>(), 16);
     assert_eq!(size_of::<Option<doorbell_matching::UnexpectedHandle>>(), 16);
 }
+
+#[test]
+fn what_was_looked_at_is_taken_once_and_only_if_it_is_still_there() {
+    let mut matcher = Matcher::new(1, Capacity::default());
+    matcher.post(&Entry::once(KEY.into(), 8, 1));
+    let found = matcher.look(&KEY, 0, 8).unwrap();
+    assert_eq!(
+        (found.hit.token, matcher.posted_len()),
+        (1, 1),
+        "a look takes nothing"
+    );
+    assert_eq!(matcher.take(&found), Ok(()));
+    assert_eq!(
+        matcher.take(&found),
+        Err(MatchError::StaleEntry(found.hit.handle))
+    );
+    assert_eq!(matcher.look(&KEY, 0, 8), None);
+
+    let Posted::Linked(handle) = matcher.post(&Entry::persistent(KEY.into(), 8, 2)) else {
+        panic!("nothing was kept")
+    };
+    let found = matcher.look(&KEY, 4, 8).unwrap();
+    assert_eq!(
+        (found.hit.offset, found.hit.length, found.hit.unlinked),
+        (4, 4, false)
+    );
+    assert_eq!(matcher.cancel(handle), Ok(2));
+    assert_eq!(matcher.take(&found), Err(MatchError::StaleEntry(handle)));
+}
+
+#[test]
+fn a_caller_may_judge_kept_messages_by_token() {
+    let mut matcher = Matcher::new(1, Capacity::default());
+    for token in 0..40 {
+        matcher.keep(KEY, 8, token);
+    }
+    let anybody = Pattern::any_source(KEY.table, KEY.bits);
+    for pattern in [KEY.into(), anybody] {
+        let found = matcher.peek_where(&pattern, |length, token| length == 8 && token >= 30);
+        assert_eq!(found.map(|kept| kept.token), Some(30));
+        let taken = matcher.claim_where(&pattern, |_, token| token == 20);
+        assert_eq!(taken.is_some(), pattern == KEY.into(), "it can be taken once");
+    }
+    assert_eq!(matcher.unexpected_load().messages, 39);
+}
