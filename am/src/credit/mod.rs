@@ -11,6 +11,8 @@ mod scavenge;
 mod shares;
 mod table;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod wrong;
 
 pub use borrow::{Ask, Return};

@@ -1,0 +1,242 @@
+//! The start: table, rounding, every combination of settings, and the seed's figures.
+
+use crate::credit::{Chunk, Economy, SEED_EVENT_BYTES, Shares, Terms, TermsError, credits_for, defaults};
+
+fn terms(nodes: u32) -> Terms {
+    Terms::new(nodes, 0, Chunk::Small)
+}
+
+fn shares(terms: Terms) -> Shares {
+    Shares::new(&terms).unwrap()
+}
+
+#[test]
+fn the_table_is_the_seeds_with_straight_lines_between_its_rows() {
+    for (nodes, small, large) in [
+        (1, (200, 400), (200, 200)),
+        (64, (170, 25_600), (170, 12_800)),
+        (96, (170, 38_400), (170, 19_200)),
+        (128, (170, 51_200), (170, 25_600)),
+        (320, (117, 51_200), (117, 25_600)),
+        (512, (64, 51_200), (64, 25_600)),
+        (1024, (32, 51_200), (32, 25_600)),
+        (1536, (24, 51_200), (24, 25_600)),
+        (2048, (16, 51_200), (16, 25_600)),
+        (3072, (12, 51_200), (12, 25_600)),
+        (4096, (8, 51_200), (8, 25_600)),
+        (4608, (6, 51_200), (8, 25_600)),
+        (5120, (4, 51_200), (8, 25_600)),
+        (20_480, (4, 51_200), (8, 25_600)),
+        (1_000_000, (4, 51_200), (8, 25_600)),
+    ] {
+        assert_eq!(defaults(nodes, Chunk::Small), small, "{nodes}");
+        assert_eq!(defaults(nodes, Chunk::Large), large, "{nodes}");
+    }
+    for nodes in 2..6000 {
+        assert!(defaults(nodes, Chunk::Small).0 >= 4 && defaults(nodes, Chunk::Large).0 >= 8);
+    }
+}
+
+#[test]
+fn the_wish_is_rounded_up_to_whole_buffers_and_the_rest_is_banked() {
+    // 63 × 170 + 25,600 = 36,310 credits; a buffer stands for 1,023 × 4.
+    let shares = shares(terms(64));
+    assert_eq!((shares.per_node, shares.total), (170, 9 * 4092));
+    assert_eq!(shares.banked, 9 * 4092 - 63 * 170);
+    assert_eq!((shares.buffers, shares.events), (10, 9 * 4092));
+    assert_eq!(shares.receive_bytes(), 10 * 1024 * 1024);
+}
+
+#[test]
+fn each_combination_of_settings_where_credits_migrate() {
+    let with = |per_node, banked, space| {
+        let terms = Terms {
+            per_node,
+            banked,
+            space,
+            ..terms(65)
+        };
+        Shares::new(&terms).map(|shares| (shares.per_node, shares.banked, shares.total))
+    };
+    let table = defaults(65, Chunk::Small);
+    let adjusted = |per_node: u16, banked: u32| {
+        let lent = 64 * u32::from(per_node);
+        let total = (lent + banked).div_ceil(4092) * 4092;
+        Ok((per_node, total - lent, total))
+    };
+    assert_eq!(with(None, None, None), adjusted(table.0, table.1));
+    assert_eq!(with(Some(10), None, None), adjusted(10, table.1));
+    assert_eq!(with(None, Some(77), None), adjusted(table.0, 77));
+    assert_eq!(with(None, None, Some(64 * 256 * 9 + 255)), adjusted(9, 0));
+    assert_eq!(with(Some(10), Some(77), None), adjusted(10, 77));
+    assert_eq!(
+        with(Some(10), Some(77), Some(1)),
+        adjusted(10, 77),
+        "SPACE is ignored"
+    );
+    assert_eq!(with(Some(10), None, Some(64 * 10 * 256)), adjusted(10, 0));
+    assert_eq!(with(None, Some(64), Some(64 * 11 * 256)), adjusted(10, 64));
+
+    let below = |given, by| Err(TermsError::BelowLeast { given, least: 4, by });
+    assert_eq!(with(Some(3), None, None), below(3, "CRED_PER_NODE"));
+    assert_eq!(with(Some(3), Some(77), None), below(3, "CRED_PER_NODE"));
+    assert_eq!(with(Some(3), None, Some(1 << 30)), below(3, "CRED_PER_NODE"));
+    assert_eq!(with(None, None, Some(64 * 4 * 256 - 1)), below(3, "AMRECV_SPACE"));
+    assert_eq!(with(None, Some(64), Some(64 * 4 * 256)), below(3, "AMRECV_SPACE"));
+    let small = with(Some(10), None, Some(64 * 10 * 256 - 1));
+    assert!(matches!(
+        small,
+        Err(TermsError::SpaceTooSmall { needed: 163_840, .. })
+    ));
+    let small = with(None, Some(100), Some(100 * 256 - 1));
+    assert!(matches!(
+        small,
+        Err(TermsError::BankTooLarge { needed: 25_600, .. })
+    ));
+}
+
+#[test]
+fn each_combination_where_credits_stay() {
+    let with = |per_node, banked, space| {
+        let terms = Terms {
+            dynamic: false,
+            per_node,
+            banked,
+            space,
+            ..terms(65)
+        };
+        Shares::new(&terms).map(|shares| (shares.per_node, shares.one_more, shares.banked))
+    };
+    // 64 others: of 4,092 credits each has 63, and 60 have one more.
+    let one_buffer = Ok((63, 60, 0));
+    assert_eq!(with(Some(10), None, None), one_buffer);
+    assert_eq!(with(Some(10), Some(9999), Some(1)), one_buffer);
+    assert_eq!(with(None, None, Some(256)), one_buffer, "raised to the least");
+    assert_eq!(with(None, None, None).unwrap().2, 0);
+    assert!(with(Some(3), None, None).is_err());
+}
+
+#[test]
+fn a_remainder_goes_to_the_same_peers_whoever_reckons() {
+    let terms = Terms {
+        dynamic: false,
+        per_node: Some(10),
+        ..terms(65)
+    };
+    let node = |me| Economy::new(&Terms { me, ..terms }).unwrap();
+    let nodes: Vec<Economy> = (0..65).map(node).collect();
+    for lender in &nodes {
+        let mut lent = 0;
+        for borrower in nodes.iter().filter(|node| node.me() != lender.me()) {
+            let loan = lender.peer(borrower.me()).unwrap().loan();
+            assert_eq!(loan, borrower.peer(lender.me()).unwrap().send());
+            lent += u32::from(loan);
+        }
+        assert_eq!(lent + lender.bank(), lender.shares().total);
+    }
+}
+
+#[test]
+fn without_flow_control_or_company_there_are_no_credits() {
+    let off = Terms {
+        flow_control: false,
+        per_node: Some(10),
+        ..terms(65)
+    };
+    let off = shares(off);
+    assert_eq!((off.per_node, off.total), (0, 0));
+    assert_eq!((off.events, off.buffers), (500 + 4092, 2));
+    let alone = shares(terms(1));
+    assert_eq!((alone.buffers, alone.events, alone.total), (1, 10, 0));
+    assert!(!Economy::new(&terms(1)).unwrap().counts());
+}
+
+#[test]
+fn nonsense_is_an_error() {
+    let refused = |terms: Terms| Shares::new(&terms).unwrap_err();
+    assert_eq!(refused(terms(0)), TermsError::NoNodes);
+    assert_eq!(
+        refused(Terms { me: 4, ..terms(4) }),
+        TermsError::NotANode { me: 4, nodes: 4 }
+    );
+    for chunks_per_buffer in [0, 1, u32::MAX] {
+        let wrong = refused(Terms {
+            chunks_per_buffer,
+            ..terms(4)
+        });
+        assert_eq!(wrong, TermsError::ChunksPerBuffer(chunks_per_buffer));
+    }
+    assert_eq!(
+        refused(Terms {
+            spares: 65,
+            ..terms(4)
+        }),
+        TermsError::Spares(65)
+    );
+    let mut never = terms(4);
+    never.limits.epoch = 0;
+    assert_eq!(refused(never), TermsError::NoLimit);
+    let all = Terms {
+        per_node: Some(u16::MAX),
+        ..terms(u32::MAX)
+    };
+    assert!(matches!(refused(all), TermsError::TooMany(_)));
+    let space = Terms {
+        space: Some(u64::MAX),
+        ..terms(2)
+    };
+    assert!(matches!(refused(space), TermsError::TooMany(_)));
+}
+
+#[test]
+fn requests_take_a_credit_for_each_256_bytes() {
+    for (bytes, credits) in [(0, 1), (1, 1), (256, 1), (257, 2), (1024, 4)] {
+        assert_eq!(credits_for(Chunk::Small, bytes), Some(credits));
+    }
+    assert_eq!(credits_for(Chunk::Small, 1025), None);
+    assert_eq!(credits_for(Chunk::Large, 2048), Some(8));
+    assert_eq!(Chunk::of(1024).map(Chunk::least), Some(4));
+    assert_eq!(Chunk::of(2048).map(Chunk::least), Some(8));
+    assert_eq!(Chunk::of(4096), None);
+}
+
+/// gasnet.md section 6, "Figures to test": a credit is 256 bytes of buffer and an event of 128.
+#[test]
+fn the_seeds_figures() {
+    const CREDIT: u64 = (256 + SEED_EVENT_BYTES) as u64;
+    assert_eq!(10_000 * 4 * CREDIT, 15_360_000);
+    assert_eq!(10_000 * 6 * CREDIT, 23_040_000);
+    assert_eq!(640 * CREDIT, 240 * 1024);
+    assert_eq!(1024 * 640 * CREDIT, 240 << 20);
+    assert_eq!(10_000 * 640 * CREDIT, 2_457_600_000);
+    assert_eq!(65_536 * CREDIT, 24 << 20);
+    let each = shares(Terms {
+        per_node: Some(4),
+        banked: Some(20_000),
+        ..terms(10_000)
+    });
+    assert!(each.banked / 100 >= 200, "200 more for each of 100 partners");
+}
+
+/// The same with what is really attached: whole buffers, a spare one, and this conduit's events.
+#[test]
+fn four_credits_for_each_of_ten_thousand_fit_in_15_360_000_bytes() {
+    let lean = shares(Terms {
+        chunks_per_buffer: 256,
+        per_node: Some(4),
+        banked: Some(0),
+        ..terms(10_000)
+    });
+    assert_eq!(lean.per_node, 4);
+    let event = size_of::<doorbell_fabric::ni::Event>();
+    let bytes = lean.receive_bytes() + lean.event_bytes(event);
+    assert!(bytes <= 15_360_000, "{bytes} with events of {event} bytes");
+}
+
+#[test]
+fn the_state_of_ten_thousand_peers_takes_less_than_400_000_bytes() {
+    let economy = Economy::new(&terms(10_000)).unwrap();
+    assert!(size_of::<crate::credit::Peer>() <= 40);
+    assert_eq!(economy.bytes(), 10_000 * size_of::<crate::credit::Peer>());
+    assert!(economy.bytes() < 400_000);
+}
