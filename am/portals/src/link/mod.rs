@@ -1,17 +1,56 @@
-//! Links: peers over all the rails that lead to them, in order, exactly once, whichever rail fails.
+//! Links: peers over all the rails that lead to them. Messages arrive in order and exactly once, whichever rail fails.
+//!
+//! ```text
+//!   send ─► number ─► the way of now ─► rail  ···  rail ─► expected number? ─► Upper::message
+//!             │   └ long ones: several ways            │ ahead: held        └ then what was held
+//!             └ no room: refused, or (urgent) waits    └ behind: here already, dropped
+//!   a way breaks: what its rail gives back goes over the others, in order; the peer is told which way it was
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `send` | numbers, the way that a message takes, what waits |
+//! | `arrive` | order: what is expected, held, or here already |
+//! | `flight` | which numbers are under way over which way, and how many may be |
+//! | `way` | the states of a way, and the table of moves |
+//! | `turns` | events: a way breaks, answers, comes back; a peer is lost |
+//! | `tick` | what time brings: calls, probes, the end of patience |
+//! | `onesided` | memory for a peer's gets, and gets of ours |
+//! | `buffers`, `pace`, `stats` | buffers for what waits, how often rails are polled, counts |
+//!
+//! The ways of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each can tell the
+//! other which one is broken.
 
+mod arrive;
+mod buffers;
+mod flight;
+mod onesided;
+mod pace;
+mod send;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod tick;
+mod turns;
+mod way;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{
-    Access, Arrivals, Body, Exposure, Inbound, Incarnation, Landing, Message, OpError, OpId, PeerIndex,
-    Refused, Remote, RemoteKey,
-};
+use doorbell_fabric::event::{DownReason, Life};
+use doorbell_fabric::message::{Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
+
+use buffers::{Buffers, Kept};
+use flight::Window;
+use pace::Paces;
+pub(crate) use stats::Stats;
+use way::{Way, Why};
 
 /// A peer of this link: dense, from zero, in the order of `add_peer`. The first one is this process itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +71,13 @@ impl PeerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RailId(pub u16);
 
+impl RailId {
+    /// As an index into a table of rails.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What every message begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -51,8 +97,18 @@ const _: () = assert!(size_of::<First>() == FIRST_LEN);
 pub(crate) const FIRST_LEN: usize = 8;
 /// The kinds from here on are the link's own.
 pub(crate) const OWN_KINDS: u8 = 0x80;
-/// Longest head of a message.
+/// Longest head of a message, in bytes: what every rail takes.
 pub(crate) const HEAD_MOST: usize = 64;
+
+/// The link's own words: a [`First`], whose `short` names a way. They have no place among the numbers.
+mod kind {
+    /// The way, in the connection whose number `seq` is, is given up.
+    pub(super) const BROKEN: u8 = 0x80;
+    /// An answer is asked for over the way, with this `seq`.
+    pub(super) const PROBE: u8 = 0x81;
+    /// That answer.
+    pub(super) const ECHO: u8 = 0x82;
+}
 
 /// Where a link delivers.
 pub(crate) trait Upper {
@@ -81,249 +137,10 @@ impl Default for LinkConfig {
     }
 }
 
-/// The rails of a node, and its peers.
-#[derive(Debug)]
-pub(crate) struct Link<M> {
-    config: LinkConfig,
-    rails: Vec<Slot<M>>,
-    peers: Vec<Peer>,
-    own: std::collections::VecDeque<Vec<u8>>,
-}
-
-#[derive(Debug)]
-struct Slot<M> {
-    rail: M,
-    names: Vec<u32>,
-}
-
-#[derive(Debug, Default)]
-struct Peer {
-    ways: Vec<(RailId, PeerIndex)>,
-    next: u32,
-    expected: u32,
-}
-
-impl<M: Message> Link<M> {
-    pub(crate) fn new(config: LinkConfig) -> Self {
-        Self {
-            config,
-            rails: Vec::new(),
-            peers: vec![Peer::default()],
-            own: Default::default(),
-        }
-    }
-
-    /// Adds a rail.
-    pub(crate) fn add_rail(&mut self, rail: M) -> RailId {
-        self.rails.push(Slot {
-            rail,
-            names: Vec::new(),
-        });
-        RailId((self.rails.len() - 1) as u16)
-    }
-
-    pub(crate) fn rail(&self, rail: RailId) -> Option<&M> {
-        self.rails.get(usize::from(rail.0)).map(|slot| &slot.rail)
-    }
-
-    pub(crate) fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
-        self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail)
-    }
-
-    pub(crate) fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
-        (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
-    }
-
-    /// Adds a peer, without a way yet.
-    pub(crate) fn add_peer(&mut self) -> PeerId {
-        self.peers.push(Peer::default());
-        PeerId((self.peers.len() - 1) as u32)
-    }
-
-    /// One more way to a peer: the n-th is way n, which is to be so at both ends.
-    pub(crate) fn connect(
-        &mut self,
-        peer: PeerId,
-        rail: RailId,
-        address: &RailAddress,
-        incarnation: Incarnation,
-    ) -> Result<(), RailError> {
-        let slot = &mut self.rails[usize::from(rail.0)];
-        let index = slot.rail.open(address, incarnation)?;
-        if slot.names.len() <= index.index() {
-            slot.names.resize(index.index() + 1, u32::MAX);
-        }
-        slot.names[index.index()] = peer.0;
-        self.peers[peer.index()].ways.push((rail, index));
-        Ok(())
-    }
-
-    /// Sends `head`, which begins with [`First`], and `body`. Its number is filled in here.
-    pub(crate) fn send(
-        &mut self,
-        peer: PeerId,
-        head: &mut [u8],
-        body: Body<'_>,
-        urgent: bool,
-    ) -> Result<(), Refused> {
-        let _ = urgent;
-        let at = self.peers.get_mut(peer.index()).ok_or(Refused::PeerDown)?;
-        if let Some(seq) = head.get_mut(4..8) {
-            seq.copy_from_slice(&at.next.to_le_bytes());
-        }
-        if peer == PeerId::SELF {
-            let mut bytes = head.to_vec();
-            match body {
-                Body::Empty => {}
-                Body::Bytes(more) => bytes.extend_from_slice(more),
-                Body::Loan(loan) => bytes.extend(loan.as_shared().to_vec()),
-                Body::Parts(parts) => parts
-                    .iter()
-                    .for_each(|loan| bytes.extend(loan.as_shared().to_vec())),
-                Body::Shared(more) => bytes.extend(more.to_vec()),
-                Body::Region(slice) => bytes.extend(slice.as_shared().to_vec()),
-            }
-            self.own.push_back(bytes);
-            at.next = at.next.wrapping_add(1);
-            return Ok(());
-        }
-        let &(rail, index) = at.ways.first().ok_or(Refused::PeerDown)?;
-        self.rails[usize::from(rail.0)].rail.send(index, head, body)?;
-        at.next = at.next.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Whether a message that is not urgent would probably be taken now.
-    pub(crate) fn room(&self, peer: PeerId) -> bool {
-        self.peers.get(peer.index()).is_some()
-    }
-
-    /// Shows up to `budget` arrivals and completions.
-    pub(crate) fn poll<U: Upper>(&mut self, budget: usize, upper: &mut U) -> usize {
-        let mut shown = 0;
-        while let Some(bytes) = self.own.pop_front().filter(|_| shown < budget) {
-            if let Some(head) = bytes.first_chunk::<FIRST_LEN>() {
-                let first = zerocopy::transmute!(*head);
-                upper.message(
-                    PeerId::SELF,
-                    first,
-                    Inbound::whole(doorbell_fabric::memory::SharedBytes::of(&bytes)),
-                );
-            }
-            shown += 1;
-        }
-        for slot in &mut self.rails {
-            let mut sink = Sink {
-                names: &slot.names,
-                peers: &mut self.peers,
-                upper,
-            };
-            shown += slot.rail.poll(budget.saturating_sub(shown), &mut sink);
-        }
-        shown
-    }
-
-    /// Housekeeping that needs the time.
-    pub(crate) fn progress(&mut self, now: Time) -> usize {
-        self.rails.iter_mut().map(|slot| slot.rail.progress(now)).sum()
-    }
-
-    /// When [`Link::progress`] has something to do next.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.rails
-            .iter()
-            .filter_map(|slot| slot.rail.next_deadline())
-            .min()
-    }
-
-    /// Prepares to sleep: `each` is told of every rail how. Whether one of them has work already.
-    pub(crate) fn arm(&mut self, each: &mut dyn FnMut(RailId, Armed<'_>)) -> Result<(), RailError> {
-        for (at, slot) in (0..).zip(&mut self.rails) {
-            each(RailId(at), slot.rail.arm()?);
-        }
-        Ok(())
-    }
-
-    /// Ends the sleep.
-    pub(crate) fn disarm(&mut self) {
-        self.rails.iter_mut().for_each(|slot| slot.rail.disarm());
-    }
-
-    /// Pushes out everything that was accepted.
-    pub(crate) fn flush(&mut self) {
-        self.rails.iter_mut().for_each(|slot| slot.rail.flush());
-    }
-
-    /// Orderly end; to be called with a fresh `now` until it answers `true`, at `by` at the latest.
-    pub(crate) fn close(&mut self, now: Time, by: Time) -> bool {
-        let mut done = true;
-        for slot in &mut self.rails {
-            done &= slot.rail.close(now, by);
-        }
-        done
-    }
-
-    /// Exposes memory to a peer over a way that can; `None` where there is none. The way's number is the same at the
-    /// peer.
-    pub(crate) fn expose(&mut self, peer: PeerId, what: Exposure, access: Access) -> Option<(u16, Remote)> {
-        let (at, &(rail, index)) = (0..).zip(&self.peers.get(peer.index())?.ways).next()?;
-        let rail = &mut self.rails[usize::from(rail.0)].rail;
-        rail.expose(what, access, Some(index))
-            .ok()
-            .map(|remote| (at, remote))
-    }
-
-    /// Revokes what was exposed.
-    pub(crate) fn withdraw(&mut self, peer: PeerId, way: u16, key: RemoteKey) {
-        let ways = self.peers.get(peer.index()).map(|peer| &peer.ways[..]);
-        if let Some(&(rail, _)) = ways.unwrap_or_default().get(usize::from(way)) {
-            self.rails[usize::from(rail.0)].rail.withdraw(key);
-        }
-    }
-
-    /// Reads the peer's memory over one way. Ends in [`Upper::completed`], with an error also when the way breaks; until
-    /// then `into` is kept.
-    pub(crate) fn get(
-        &mut self,
-        peer: PeerId,
-        way: u16,
-        op: OpId,
-        from: &Remote,
-        into: Landing,
-    ) -> Result<(), Refused> {
-        let ways = self.peers.get(peer.index()).map(|peer| &peer.ways[..]);
-        let &(rail, index) = ways
-            .unwrap_or_default()
-            .get(usize::from(way))
-            .ok_or(Refused::PeerDown)?;
-        self.rails[usize::from(rail.0)].rail.get(index, op, from, into)
-    }
-
-    /// Sizes for messages to this peer.
-    pub(crate) fn sizes(&self, peer: PeerId) -> Sizes {
-        let ways = self.peers.get(peer.index()).map(|peer| &peer.ways[..]);
-        let Some(&(rail, _)) = ways.unwrap_or_default().first() else {
-            return Sizes::OWN;
-        };
-        let can = self.rails[usize::from(rail.0)].rail.capabilities();
-        Sizes {
-            message: can.limits.message,
-            eager: can.limits.eager,
-            fragment: can.limits.fragment,
-            get_from: can.features.get.then_some(can.limits.get_from),
-        }
-    }
-
-    /// The next peer that is lost: all of its ways are gone for good, or patience with them is over.
-    pub(crate) fn lost(&mut self) -> Option<(PeerId, DownReason)> {
-        None
-    }
-}
-
 /// What sizes suit the ways of a peer, in bytes, head and body together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Longest message: a longer one is refused.
+    /// Longest message: a longer one is refused. The least of all ways, so that what one gives back another can carry.
     pub(crate) message: usize,
     /// Largest message that is better sent at once than announced.
     pub(crate) eager: usize,
@@ -343,29 +160,456 @@ impl Sizes {
     };
 }
 
-struct Sink<'a, U> {
-    names: &'a [u32],
-    peers: &'a mut [Peer],
-    upper: &'a mut U,
+/// The name of a rail's peer that is none of ours.
+const NOBODY: u32 = u32::MAX;
+/// Longer than that without a look, and every rail is polled again.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// What the data path needs of a peer.
+#[derive(Debug)]
+struct Hot {
+    /// What the rail's numbers of the messages to it are ahead of ours, in the last run of its current way.
+    run: u64,
+    /// What its messages were charged, and up to where nobody has to look at the window.
+    charged: u64,
+    check: u64,
+    /// The number of the next message to it.
+    next: u32,
+    /// Messages up to so many bytes go to this rail at once; zero: none.
+    limit: u32,
+    index: PeerIndex,
+    /// The number of the next message from it.
+    expected: u32,
+    rail: u16,
+    /// Something is held until an earlier message came.
+    held: bool,
+}
+const _: () = assert!(size_of::<Hot>() <= 48);
+
+/// No rail's number is ahead of ours by so much.
+const NO_RUN: u64 = u64::MAX;
+
+/// The rest of a peer.
+#[derive(Debug, Default)]
+struct Peer {
+    ways: Vec<Way>,
+    /// The way of small messages; the ways that long ones take together, as a set (empty: as small ones), and from how
+    /// many bytes on.
+    current: usize,
+    stripes: u64,
+    stripe_from: usize,
+    sizes: Option<Sizes>,
+    window: Window,
+    /// What goes first when there is room again: news of ways, what rails gave back (by number), urgent messages.
+    news: Vec<(u16, Life)>,
+    again: VecDeque<Kept>,
+    fresh: VecDeque<Kept>,
+    fresh_bytes: usize,
+    /// What arrived ahead, from the number after the expected one on, and how much that is.
+    held: VecDeque<Option<Kept>>,
+    held_charge: u64,
+    /// No way is up: until when one is waited for, and why the last one went.
+    alone: Option<(Time, Why)>,
+    /// The peer's process has ended: until when its last messages are read.
+    ended: Option<Time>,
+    lost: bool,
+    /// On which of the link's lists it is.
+    is_watched: bool,
+    is_waiting: bool,
+    is_stirred: bool,
 }
 
-impl<U: Upper> Arrivals for Sink<'_, U> {
+impl Peer {
+    /// The ways in a state that `which` likes, as a set.
+    fn ways_that(&self, which: impl Fn(&Way) -> bool) -> u64 {
+        let ways = self.ways.iter().enumerate();
+        ways.filter(|(_, way)| which(way))
+            .fold(0, |set, (at, _)| set | 1 << at)
+    }
+
+    /// Whether anything waits for room.
+    fn waits(&self) -> bool {
+        !(self.news.is_empty() && self.again.is_empty() && self.fresh.is_empty())
+    }
+}
+
+/// The members of a set of ways.
+fn each(set: u64) -> impl Iterator<Item = usize> {
+    let rest = std::iter::successors(Some(set), |set| Some(set & set.wrapping_sub(1)));
+    rest.take_while(|set| *set != 0)
+        .map(|set| set.trailing_zeros() as usize)
+}
+
+/// A rail, and what is kept with it.
+#[derive(Debug)]
+struct Slot<M> {
+    rail: M,
+    can: Capabilities,
+    /// Which peer each of its peers is.
+    names: Vec<u32>,
+}
+
+/// Everything but the rails.
+#[derive(Debug)]
+struct Core {
+    config: LinkConfig,
+    now: Time,
+    hot: Vec<Hot>,
+    peers: Vec<Peer>,
+    buffers: Buffers,
+    /// Messages to this process itself, and their bytes.
+    own: VecDeque<Kept>,
+    own_bytes: usize,
+    /// Peers that time has to do with; those with something that waits; those that something about ways arrived from.
+    watched: Vec<u32>,
+    waiting: Vec<u32>,
+    stirred: Vec<u32>,
+    /// When the watched ones are looked at next.
+    tick_at: Time,
+    gone: VecDeque<(PeerId, DownReason)>,
+    stats: Stats,
+}
+
+/// The rails of a node, and its peers.
+#[derive(Debug)]
+pub(crate) struct Link<M> {
+    rails: Vec<Slot<M>>,
+    paces: Paces,
+    core: Core,
+    /// A doorbell waits for the next flush or poll.
+    gathers: bool,
+    /// Rails that are closed, as a set.
+    closed: u64,
+}
+
+impl<M: Message> Link<M> {
+    /// A link without rails, and with this process itself as its only peer.
+    pub(crate) fn new(config: LinkConfig) -> Self {
+        let mut link = Self {
+            rails: Vec::new(),
+            paces: Paces::default(),
+            core: Core {
+                config,
+                now: Time::ZERO,
+                hot: Vec::new(),
+                peers: Vec::new(),
+                buffers: Buffers::default(),
+                own: VecDeque::new(),
+                own_bytes: 0,
+                watched: Vec::new(),
+                waiting: Vec::new(),
+                stirred: Vec::new(),
+                tick_at: Time::NEVER,
+                gone: VecDeque::new(),
+                stats: Stats::default(),
+            },
+            gathers: false,
+            closed: 0,
+        };
+        link.add_peer();
+        link
+    }
+
+    /// Adds a rail; `None` when there are as many as a link can have (64).
+    pub(crate) fn add_rail(&mut self, rail: M) -> Option<RailId> {
+        if !self.paces.add(rail.poll_cost()) {
+            return None;
+        }
+        self.rails.push(Slot {
+            can: *rail.capabilities(),
+            rail,
+            names: Vec::new(),
+        });
+        Some(RailId((self.rails.len() - 1) as u16))
+    }
+
+    /// A rail.
+    pub(crate) fn rail(&self, rail: RailId) -> Option<&M> {
+        self.rails.get(rail.index()).map(|slot| &slot.rail)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
+        self.rails.get_mut(rail.index()).map(|slot| &mut slot.rail)
+    }
+
+    /// All of them.
+    pub(crate) fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
+        (0..).map(RailId).zip(self.rails.iter().map(|slot| &slot.rail))
+    }
+
+    /// Adds a peer, without a way yet.
+    pub(crate) fn add_peer(&mut self) -> PeerId {
+        self.core.hot.push(Hot {
+            run: NO_RUN,
+            charged: 0,
+            check: 0,
+            next: 0,
+            limit: 0,
+            index: PeerIndex(0),
+            expected: 0,
+            rail: 0,
+            held: false,
+        });
+        self.core.peers.push(Peer::default());
+        PeerId((self.core.peers.len() - 1) as u32)
+    }
+
+    /// One more way to a peer: the n-th is way n, which is to be so at both ends. Over a rail that leads there already,
+    /// nothing changes.
+    ///
+    /// # Errors
+    /// Those of [`Message::open`]; [`RailError::Unreachable`] for a rail or peer that is not here, or more ways than 64.
+    pub(crate) fn connect(
+        &mut self,
+        peer: PeerId,
+        rail: RailId,
+        address: &RailAddress,
+        incarnation: Incarnation,
+    ) -> Result<(), RailError> {
+        let unreachable = |reason: &str| RailError::Unreachable {
+            rail: format!("rail {}", rail.0),
+            peer: address.to_string(),
+            reason: reason.to_owned(),
+            remedy: "connect peers that were added, over rails that were added",
+        };
+        let slot = self
+            .rails
+            .get_mut(rail.index())
+            .ok_or_else(|| unreachable("there is no such rail"))?;
+        let known = self
+            .core
+            .peers
+            .get_mut(peer.index())
+            .filter(|known| !known.lost && peer != PeerId::SELF);
+        let known = known.ok_or_else(|| unreachable("there is no such peer, or it is lost"))?;
+        let index = slot.rail.open(address, incarnation)?;
+        if known
+            .ways
+            .iter()
+            .any(|way| (way.rail, way.index) == (rail.0, index))
+        {
+            return Ok(());
+        }
+        if known.ways.len() == u64::BITS as usize {
+            return Err(unreachable("it has 64 ways already"));
+        }
+        if slot.names.len() <= index.index() {
+            slot.names.resize(index.index() + 1, NOBODY);
+        }
+        if slot.names[index.index()] != NOBODY {
+            return Err(unreachable("this address is another peer's"));
+        }
+        slot.names[index.index()] = peer.0;
+        known.ways.push(Way::new(rail.0, index));
+        if known.ways.len() > 1 && self.core.is_used(peer.0) {
+            self.core.watch(peer.0);
+        }
+        self.refresh(peer.0);
+        Ok(())
+    }
+
+    /// Shows what has arrived, and operations that ended, up to `budget` of each rail; returns how many. Reads no clock.
     #[inline]
-    fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>) {
-        let (Some(head), Some(&name)) = (inbound.read::<FIRST_LEN>(0), self.names.get(peer.index())) else {
-            return;
-        };
-        let first: First = zerocopy::transmute!(head);
-        let Some(peer) = self.peers.get_mut(name as usize) else {
-            return;
-        };
-        if first.seq.get() == peer.expected {
-            peer.expected = peer.expected.wrapping_add(1);
-            self.upper.message(PeerId(name), first, inbound);
+    pub(crate) fn poll<U: Upper>(&mut self, budget: usize, upper: &mut U) -> usize {
+        let mut shown = 0;
+        if !self.core.own.is_empty() {
+            shown += self.core.show_own(budget, upper);
+        }
+        for at in self.paces.begin() {
+            let slot = &mut self.rails[at];
+            let mut sink = arrive::Sink {
+                rail: at as u16,
+                names: &slot.names,
+                core: &mut self.core,
+                upper,
+            };
+            let work = slot.rail.poll(budget, &mut sink);
+            self.paces.polled(at, work);
+            shown += work;
+        }
+        if self.gathers || self.core.is_busy() {
+            shown += self.afterwards();
+        }
+        shown
+    }
+
+    /// What arrived about ways, what waits for room, and the doorbells.
+    #[cold]
+    #[inline(never)]
+    fn afterwards(&mut self) -> usize {
+        let work = self.hear() + self.drain();
+        self.flush();
+        work
+    }
+
+    /// Housekeeping that needs the time: that of the rails, their events, and that of ways. Returns the work done.
+    pub(crate) fn progress(&mut self, now: Time) -> usize {
+        let mut work = 0;
+        if now.since(self.core.now) > PAUSE {
+            self.paces.expect_all();
+        }
+        self.core.excuse(now);
+        self.core.now = now;
+        for at in 0..self.rails.len() {
+            work += self.rails[at].rail.progress(now);
+            while let Some(event) = self.rails[at].rail.event() {
+                self.on_event(at, event);
+                work += 1;
+            }
+        }
+        if self.gathers || self.core.is_busy() {
+            work += self.afterwards();
+        }
+        if self.core.tick_at <= now {
+            self.tick(now);
+        }
+        work
+    }
+
+    /// Whether a rail finds the time of the last [`Link::progress`] old.
+    pub(crate) fn wants_time(&self) -> bool {
+        self.rails.iter().any(|slot| slot.rail.wants_time())
+    }
+
+    /// The next time at which [`Link::progress`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let own = Some(self.core.tick_at)
+            .filter(|at| *at < Time::NEVER)
+            .map(|at| at.max(self.core.now + Duration::from_nanos(1)));
+        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_deadline());
+        rails.chain(own).min()
+    }
+
+    /// Whether there is work that only polling moves on: who sleeps on the rails would delay it.
+    pub(crate) fn must_poll(&self) -> bool {
+        !self.core.own.is_empty() || self.gathers || self.core.is_busy()
+    }
+
+    /// Whether anything that was accepted waits here: for room, or for a way that may come back. Not for the data path.
+    pub(crate) fn waits(&self) -> bool {
+        self.core.peers.iter().any(|peer| !peer.lost && peer.waits())
+    }
+
+    /// Prepares to sleep: `each` is told of every rail how.
+    ///
+    /// # Errors
+    /// Those of [`Rail::arm`](doorbell_fabric::rail::Rail::arm); the rails before it are armed.
+    pub(crate) fn arm(&mut self, each: &mut dyn FnMut(RailId, Armed<'_>)) -> Result<(), RailError> {
+        self.flush();
+        self.paces.expect_all();
+        for (at, slot) in (0..).zip(&mut self.rails) {
+            each(RailId(at), slot.rail.arm()?);
+        }
+        Ok(())
+    }
+
+    /// Ends the sleep.
+    pub(crate) fn disarm(&mut self) {
+        self.rails.iter_mut().for_each(|slot| slot.rail.disarm());
+    }
+
+    /// Rings the doorbells that wait. A poll does it, too.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if std::mem::take(&mut self.gathers) {
+            self.rails.iter_mut().for_each(|slot| slot.rail.flush());
         }
     }
 
-    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
-        self.upper.completed(op, outcome);
+    /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a
+    /// fresh `now`, and polls in between, until it answers `true`, which it does at `by` at the latest.
+    pub(crate) fn close(&mut self, now: Time, by: Time) -> bool {
+        self.progress(now);
+        if now < by && self.waits() {
+            return false;
+        }
+        for (at, slot) in self.rails.iter_mut().enumerate() {
+            if self.closed & 1 << at == 0 && slot.rail.close(now, by) {
+                self.closed |= 1 << at;
+            }
+        }
+        self.closed.count_ones() as usize == self.rails.len()
+    }
+
+    /// The sizes that suit the ways of a peer that are used now.
+    pub(crate) fn sizes(&self, peer: PeerId) -> Sizes {
+        let known = self.core.peers.get(peer.index());
+        known.and_then(|known| known.sizes).unwrap_or(Sizes::OWN)
+    }
+
+    /// The next peer that is lost: all of its ways are gone for good, or patience with them is over.
+    pub(crate) fn lost(&mut self) -> Option<(PeerId, DownReason)> {
+        self.core.gone.pop_front()
+    }
+
+    /// Counts.
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.core.stats
+    }
+}
+
+#[cfg(test)]
+impl<M: Message> Link<M> {
+    /// As if so many messages had gone each way already.
+    fn start_numbers_at(&mut self, peer: PeerId, start: u32) {
+        let hot = &mut self.core.hot[peer.index()];
+        (hot.next, hot.expected) = (start, start);
+    }
+
+    /// What the ways of each peer are, and what waits.
+    fn explain(&self) -> Vec<String> {
+        let peers = self.core.peers.iter().zip(&self.core.hot);
+        peers
+            .map(|(peer, hot)| {
+                let ways: Vec<_> = peer
+                    .ways
+                    .iter()
+                    .map(|way| (way.state, way.dead, way.met, way.asked))
+                    .collect();
+                format!(
+                    "{ways:?} again {} fresh {} held {} hot {hot:?} alone {:?}",
+                    peer.again.len(),
+                    peer.fresh.len(),
+                    peer.held.len(),
+                    peer.alone
+                )
+            })
+            .collect()
+    }
+}
+
+impl Core {
+    fn is_busy(&self) -> bool {
+        !(self.waiting.is_empty() && self.stirred.is_empty())
+    }
+
+    /// Whether a message ever went to a peer, or came from it.
+    fn is_used(&self, peer: u32) -> bool {
+        let hot = &self.hot[peer as usize];
+        hot.charged > 0 || hot.expected > 0
+    }
+
+    /// Time has to do with a peer from now on.
+    fn watch(&mut self, peer: u32) {
+        self.tick_at = Time::ZERO;
+        if !std::mem::replace(&mut self.peers[peer as usize].is_watched, true) {
+            self.watched.push(peer);
+        }
+    }
+
+    /// Something of a peer waits for room.
+    fn list(&mut self, peer: u32) {
+        self.hot[peer as usize].limit = 0;
+        if !std::mem::replace(&mut self.peers[peer as usize].is_waiting, true) {
+            self.waiting.push(peer);
+        }
+    }
+
+    /// Something about the ways of a peer has arrived.
+    fn stir(&mut self, peer: u32) {
+        if !std::mem::replace(&mut self.peers[peer as usize].is_stirred, true) {
+            self.stirred.push(peer);
+        }
     }
 }

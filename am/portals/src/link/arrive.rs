@@ -1,0 +1,146 @@
+//! Arriving: rails promise no order, so messages that arrive ahead of an earlier one are held until it came.
+//!
+//! How far ahead, and how much that may be, is what an honest peer's window allows; what is beyond it is dropped.
+
+use doorbell_fabric::event::Life;
+use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex};
+
+use super::flight::{AHEAD_MOST, WINDOW, charge};
+use super::{Core, FIRST_LEN, First, NOBODY, OWN_KINDS, PeerId, Upper, kind};
+
+/// The number, and the bit of a kind that is the link's own, in the first eight bytes as one little-endian word.
+const SEQ_AND_OWN: u64 = 0xffff_ffff_0000_0080;
+
+/// Takes what one rail shows.
+pub(super) struct Sink<'a, U> {
+    pub(super) rail: u16,
+    pub(super) names: &'a [u32],
+    pub(super) core: &'a mut Core,
+    pub(super) upper: &'a mut U,
+}
+
+impl<U: Upper> Arrivals for Sink<'_, U> {
+    #[inline(always)]
+    fn message(&mut self, index: PeerIndex, inbound: Inbound<'_>) {
+        if let Some(&name) = self.names.get(index.index())
+            && let Some(hot) = self.core.hot.get_mut(name as usize)
+            && let Some(first) = inbound.read::<FIRST_LEN>(0)
+            && (u64::from_le_bytes(first) ^ u64::from(hot.expected) << 32) & SEQ_AND_OWN == 0
+        {
+            hot.expected = hot.expected.wrapping_add(1);
+            let held = hot.held;
+            self.upper
+                .message(PeerId(name), zerocopy::transmute!(first), inbound);
+            if held {
+                self.release(name);
+            }
+            return;
+        }
+        self.odd(index, &inbound);
+    }
+
+    #[inline]
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
+        self.upper.completed(op, outcome);
+    }
+}
+
+impl<U: Upper> Sink<'_, U> {
+    /// It is not the message that was expected.
+    #[cold]
+    #[inline(never)]
+    fn odd(&mut self, index: PeerIndex, inbound: &Inbound<'_>) {
+        let name = self.names.get(index.index()).copied().unwrap_or(NOBODY);
+        let Some(first) = inbound.read::<FIRST_LEN>(0) else {
+            self.core.stats.short += 1;
+            return;
+        };
+        let first: First = zerocopy::transmute!(first);
+        let Some(hot) = self.core.hot.get(name as usize) else {
+            self.core.stats.from_nobody += 1;
+            return;
+        };
+        if first.kind >= OWN_KINDS {
+            self.core.hear_word(name, self.rail, first);
+            return;
+        }
+        match first.seq.get().wrapping_sub(hot.expected) {
+            // Read once more it may differ, where its writer still writes: then it is what it is now.
+            0 => self.core.stats.bad_words += 1,
+            ahead if ahead <= AHEAD_MOST => self.core.hold(name, inbound, ahead),
+            ahead if ahead < 1 << 31 => self.core.stats.too_far_ahead += 1,
+            _ => self.core.stats.duplicates += 1,
+        }
+    }
+
+    /// The expected number has just advanced: shows what was held and has become expected.
+    #[cold]
+    #[inline(never)]
+    fn release(&mut self, name: u32) {
+        // The number that `held` starts with was the one after the expected, and is now the expected one.
+        while let Some(place) = self.core.peers[name as usize].held.pop_front() {
+            let Some(kept) = place else { return };
+            let peer = &mut self.core.peers[name as usize];
+            peer.held_charge -= charge(kept.len());
+            let hot = &mut self.core.hot[name as usize];
+            hot.expected = hot.expected.wrapping_add(1);
+            if let Some(first) = kept.bytes().first_chunk::<FIRST_LEN>() {
+                let inbound = Inbound::whole(doorbell_fabric::memory::SharedBytes::of(kept.bytes()));
+                self.upper
+                    .message(PeerId(name), zerocopy::transmute!(*first), inbound);
+            }
+            self.core.buffers.give(kept);
+        }
+        self.core.hot[name as usize].held = false;
+    }
+}
+
+impl Core {
+    /// Holds a message that is `ahead` (at least 1) of the expected one.
+    fn hold(&mut self, name: u32, inbound: &Inbound<'_>, ahead: u32) {
+        let place = ahead as usize - 1;
+        let cost = charge(inbound.len());
+        let peer = &mut self.peers[name as usize];
+        if peer.held.get(place).is_some_and(Option::is_some) {
+            self.stats.duplicates += 1;
+            return;
+        }
+        if peer.held_charge + cost > WINDOW {
+            self.stats.too_far_ahead += 1;
+            return;
+        }
+        if peer.held.len() <= place {
+            peer.held.resize_with(place + 1, || None);
+        }
+        let kept = self.buffers.copy_inbound(inbound);
+        peer.held[place] = Some(kept);
+        peer.held_charge += cost;
+        self.hot[name as usize].held = true;
+        self.stats.held += 1;
+    }
+
+    /// A word of the link's own.
+    fn hear_word(&mut self, name: u32, rail: u16, word: First) {
+        let peer = &mut self.peers[name as usize];
+        let Some(way) = peer.ways.get_mut(usize::from(word.short.get())) else {
+            self.stats.bad_words += 1;
+            return;
+        };
+        let number = word.seq.get();
+        match word.kind {
+            kind::BROKEN => {
+                if !way.hear_broken(Life(number)) {
+                    self.stats.late_words += 1;
+                    return;
+                }
+            }
+            kind::PROBE if way.rail == rail => way.to_answer = Some(number),
+            kind::ECHO if way.rail == rail => way.answered = Some(number),
+            _ => {
+                self.stats.bad_words += 1;
+                return;
+            }
+        }
+        self.stir(name);
+    }
+}

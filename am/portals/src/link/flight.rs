@@ -1,0 +1,207 @@
+//! What is under way to one peer: which numbers each way carries, and how much all of them together may.
+//!
+//! A rail counts the messages that it accepted for a peer by itself ([`MsgId`]), and tells a watermark of those that were
+//! taken. A [`Run`] says which of the peer's numbers these are: as long as one way carries them all, there is one run,
+//! and it costs a comparison a message.
+//!
+//! The receiver holds what arrives ahead of an earlier message, so the sender sees to it that this is bounded: what was
+//! sent since the oldest message that is not known to be taken is at most a [`WINDOW`]. How much that is, is known at
+//! some numbers only, the marks; one is made each [`STEP`], and the window is looked at no more often.
+
+use std::collections::VecDeque;
+
+use doorbell_fabric::message::MsgId;
+
+/// What all messages between the oldest that is not known to be taken and the newest may be charged.
+pub(crate) const WINDOW: u64 = 8 << 20;
+/// What a message is charged beside its bytes.
+pub(crate) const COST: u64 = 256;
+/// From one mark to the next.
+const STEP: u64 = WINDOW / 16;
+/// Numbers that a window has room for: no honest message is so far ahead of another.
+pub(crate) const AHEAD_MOST: u32 = (WINDOW / COST) as u32;
+
+/// What a message is charged.
+#[inline(always)]
+pub(crate) const fn charge(length: usize) -> u64 {
+    length as u64 + COST
+}
+
+/// Messages that follow each other in a rail's numbers and in the peer's alike.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    id: u64,
+    seq: u32,
+    /// Bytes that the way had been given before.
+    bytes: u64,
+}
+
+/// The messages of one way.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    runs: VecDeque<Run>,
+    /// The last that has a number of the peer's.
+    last: u64,
+    /// Bytes that the way was given, as far as it carries long messages with others.
+    bytes: u64,
+}
+
+impl Flight {
+    /// A message begins a new run, or goes on with the last one.
+    pub(crate) fn add(&mut self, id: MsgId, seq: u32, bytes: u64) {
+        let follows = |run: &Run| id.0.wrapping_sub(run.id) == u64::from(seq.wrapping_sub(run.seq));
+        if !self.runs.back().is_some_and(follows) || bytes > 0 {
+            let run = Run {
+                id: id.0,
+                seq,
+                bytes: self.bytes,
+            };
+            self.runs.push_back(run);
+        }
+        self.bytes += bytes;
+        self.last = self.last.max(id.0);
+    }
+
+    /// Messages up to this one were sent, in the last run.
+    pub(crate) fn extend(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// The number of the oldest message that is not known to be taken. Forgets what is.
+    pub(crate) fn oldest(&mut self, watermark: MsgId) -> Option<u32> {
+        let next = watermark.0 + 1;
+        while self.runs.get(1).is_some_and(|second| second.id <= next) {
+            self.runs.pop_front();
+        }
+        let run = self.runs.front()?;
+        if next > self.last {
+            // The newest run is kept: it goes on.
+            return None;
+        }
+        Some(run.seq.wrapping_add(next.saturating_sub(run.id) as u32))
+    }
+
+    /// The same, where the watermark has to be asked for.
+    pub(crate) fn oldest_over(&mut self, watermark: impl FnOnce() -> MsgId) -> Option<u32> {
+        if self.runs.is_empty() {
+            return None;
+        }
+        self.oldest(watermark())
+    }
+
+    /// Bytes under way, roughly: a run counts until it is over.
+    pub(crate) fn bytes(&mut self, watermark: MsgId) -> u64 {
+        match self.oldest(watermark) {
+            None => 0,
+            Some(_) => self.runs.front().map_or(0, |run| self.bytes - run.bytes),
+        }
+    }
+
+    /// The way was given up, and what it carried was given back.
+    pub(crate) fn clear(&mut self) {
+        self.runs.clear();
+    }
+}
+
+/// The window of one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// A number, and what had been charged before it.
+    marks: VecDeque<(u32, u64)>,
+}
+
+impl Window {
+    /// The next message is `next`, and is charged `cost` beyond `charged`; `oldest` is the first not known to be taken,
+    /// if there is one. Whether it may be sent; and if so, up to where nobody has to ask again.
+    pub(crate) fn open(&mut self, next: u32, charged: u64, cost: u64, oldest: Option<u32>) -> Option<u64> {
+        let Some(oldest) = oldest else {
+            self.marks.clear();
+            self.marks.push_back((next, charged));
+            return Some(charged + STEP.max(cost));
+        };
+        let is_past = |mark: &(u32, u64)| (mark.0.wrapping_sub(oldest) as i32) <= 0;
+        while self.marks.get(1).is_some_and(is_past) {
+            self.marks.pop_front();
+        }
+        let (_, base) = *self.marks.front()?;
+        let end = base + WINDOW;
+        if charged + cost > end {
+            return None;
+        }
+        self.marks.push_back((next, charged));
+        Some(end.min(charged + STEP.max(cost)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_tell_the_oldest_across_ways_and_across_the_wrap() {
+        let mut flight = Flight::default();
+        assert_eq!(flight.oldest(MsgId(0)), None);
+        flight.add(MsgId(1), u32::MAX - 1, 0);
+        flight.add(MsgId(2), u32::MAX, 0);
+        flight.add(MsgId(3), 0, 0);
+        assert_eq!(flight.runs.len(), 1);
+        // A word without a number, and numbers that went over another way.
+        flight.add(MsgId(5), 7, 0);
+        flight.extend(6);
+        let seen: Vec<_> = (0..7).map(|mark| flight.oldest(MsgId(mark))).collect();
+        let word = Some(1); // what follows is not older
+        assert_eq!(
+            seen,
+            [
+                Some(u32::MAX - 1),
+                Some(u32::MAX),
+                Some(0),
+                word,
+                Some(7),
+                Some(8),
+                None
+            ]
+        );
+        flight.add(MsgId(7), 9, 0);
+        assert_eq!((flight.oldest(MsgId(6)), flight.runs.len()), (Some(9), 1));
+        flight.clear();
+        assert_eq!(flight.oldest(MsgId(6)), None);
+    }
+
+    #[test]
+    fn bytes_under_way_are_those_of_runs_that_are_not_over() {
+        let mut flight = Flight::default();
+        for at in 0..4 {
+            flight.add(MsgId(1 + at), at as u32 * 2, 1000);
+        }
+        assert_eq!(flight.bytes(MsgId(0)), 4000);
+        assert_eq!(flight.bytes(MsgId(2)), 2000);
+        assert_eq!(flight.bytes(MsgId(4)), 0);
+    }
+
+    #[test]
+    fn no_more_than_a_window_is_sent_and_it_opens_again() {
+        let mut window = Window::default();
+        let (mut charged, mut limit, mut next, cost) = (0, 0, 0_u32, charge(100));
+        let mut oldest = None;
+        loop {
+            if charged + cost > limit {
+                match window.open(next, charged, cost, oldest) {
+                    Some(end) => limit = end,
+                    None => break,
+                }
+            }
+            (charged, next) = (charged + cost, next + 1);
+            oldest = Some(0);
+        }
+        assert!(charged <= WINDOW && charged > WINDOW - 2 * cost, "{charged}");
+        assert!(window.marks.len() <= 18);
+        assert_eq!(window.open(next, charged, cost, Some(10)), None);
+        assert!(window.open(next, charged, cost, Some(next / 2)).is_some());
+        assert!(window.open(next, charged, 9 * WINDOW, Some(next - 1)).is_none());
+        assert_eq!(
+            window.open(next, charged, 9 * WINDOW, None),
+            Some(charged + 9 * WINDOW)
+        );
+    }
+}

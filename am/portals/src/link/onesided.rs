@@ -1,0 +1,81 @@
+//! One-sided: memory for a peer's gets, and gets of ours.
+//!
+//! A way that breaks takes with it what was exposed over it, and ends the gets that are under way over it with an error:
+//! both are promises of its rail, so nothing is kept here. What reads such memory then finds no way, or a key that is
+//! none any more, and the layer above asks for fragments instead.
+
+use doorbell_fabric::message::{
+    Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
+};
+
+use super::way::State;
+use super::{Link, PeerId};
+
+impl<M: Message> Link<M> {
+    /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's number is the
+    /// same at the peer, and goes to it with the [`Remote`].
+    pub(crate) fn expose(&mut self, peer: PeerId, what: Exposure, access: Access) -> Option<(u16, Remote)> {
+        let known = self.core.peers.get(peer.index()).filter(|known| !known.lost)?;
+        let length = match &what {
+            Exposure::Region(slice) => slice.len(),
+            Exposure::Read(loan) => loan.len(),
+            Exposure::Write(loan) => loan.len(),
+        };
+        // The best first: within the host, then by rate.
+        let mut ways: Vec<_> = (0_u16..).zip(&known.ways).collect();
+        ways.retain(|(_, way)| {
+            let can = &self.rails[usize::from(way.rail)].can;
+            let offers = match access {
+                Access::Read => can.features.get,
+                Access::Write => can.features.put,
+                Access::ReadWrite => can.features.get && can.features.put,
+            };
+            way.state == State::Up && offers && length as u64 <= can.limits.one_sided
+        });
+        ways.sort_by_key(|(_, way)| {
+            let can = &self.rails[usize::from(way.rail)].can;
+            std::cmp::Reverse((can.features.within_host, can.estimate.bandwidth))
+        });
+        ways.into_iter().find_map(|(at, way)| {
+            let rail = &mut self.rails[usize::from(way.rail)].rail;
+            let remote = rail.expose(what.clone(), access, Some(way.index)).ok()?;
+            Some((at, remote))
+        })
+    }
+
+    /// Revokes what was exposed. After the return no access to it succeeds. A key that is none any more is ignored.
+    pub(crate) fn withdraw(&mut self, peer: PeerId, way: u16, key: RemoteKey) {
+        if let Some((rail, _)) = self.way_of(peer, way) {
+            self.rails[rail].rail.withdraw(key);
+        }
+    }
+
+    /// Reads the peer's memory over one way. Ends in [`Upper::completed`](super::Upper::completed), with an error also
+    /// when the way breaks; until then `into` is kept.
+    ///
+    /// # Errors
+    /// [`Refused`] when nothing was started; [`Refused::PeerDown`] also for a way that is not used now.
+    pub(crate) fn get(
+        &mut self,
+        peer: PeerId,
+        way: u16,
+        op: OpId,
+        from: &Remote,
+        into: Landing,
+    ) -> Result<(), Refused> {
+        let (rail, index) = self.way_of(peer, way).ok_or(Refused::PeerDown)?;
+        let known = &self.core.peers[peer.index()];
+        if known.lost || !known.ways[usize::from(way)].state.is_used() {
+            return Err(Refused::PeerDown);
+        }
+        self.rails[rail].rail.get(index, op, from, into)?;
+        self.gathers = true;
+        self.paces.expect(rail);
+        Ok(())
+    }
+
+    fn way_of(&self, peer: PeerId, way: u16) -> Option<(usize, PeerIndex)> {
+        let way = self.core.peers.get(peer.index())?.ways.get(usize::from(way))?;
+        Some((usize::from(way.rail), way.index))
+    }
+}

@@ -1,0 +1,1 @@
+//! Ways that break and come back, one story each.
