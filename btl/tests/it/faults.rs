@@ -1,15 +1,10 @@
 //! Every message once and whole, whatever the network does to its frames: each kind of fault, and all together. A seed
 //! that fails is printed, and gives the same run again.
 
-// How many seeds is for the environment to say.
-#![allow(clippy::disallowed_methods)]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{World, rings};
+use crate::common::{World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_fabric::event::EventKind;
 use doorbell_fabric::memory::Region;
@@ -110,7 +105,7 @@ fn all_to_all(seed: u64, faults: Faults, config: &BtlConfig) -> World {
         }
     }
     let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
-    let told = |end: &common::End| {
+    let told = |end: &crate::common::End| {
         end.events
             .iter()
             .filter(|event| !doubts.contains(&event.kind))

@@ -1,10 +1,8 @@
 //! Cases with names: what the two channels, the numbers and the acknowledgements of the protocol are there for.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{RACK, World, rings};
+use crate::common::{RACK, World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_btl::wire::Kind;
 use doorbell_fabric::message::Message;

@@ -1,17 +1,12 @@
 //! Peers that come back: given up at one end or at both, called over ways that lose, delay and repeat, and never with
 //! anything of the connection before.
 
-// How many seeds is for the environment to say.
-#![allow(clippy::disallowed_methods)]
-// Ends are numbers.
 #![allow(clippy::needless_range_loop)]
-
-mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::{RACK, World, rings};
+use crate::common::{RACK, World, rings};
 use doorbell_btl::wire::Kind;
 use doorbell_btl::{BtlConfig, Event, InUse};
 use doorbell_fabric::event::{DownReason, EventKind, Life, Scope};
@@ -57,7 +52,7 @@ fn pair(seed: u64, faults: Faults, config: &BtlConfig) -> World {
 fn forget(world: &mut World) {
     for end in &mut world.ends {
         end.events.clear();
-        end.sink = common::Sink::default();
+        end.sink = crate::common::Sink::default();
     }
 }
 

@@ -1,11 +1,9 @@
 //! Goodput and latency where frames are lost, and where flows share a bottleneck. Everything is virtual time of seeded
 //! runs, so the numbers are the same on every machine.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{RACK, World, rings};
+use crate::common::{RACK, World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_sim::{Change, Faults, Pipe, Plane};
 

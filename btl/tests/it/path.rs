@@ -1,10 +1,8 @@
 //! Paths and identities: small MTUs on the way, before and during a run; peers that restart, strangers, other jobs.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{End, RACK, Sink, World, rings};
+use crate::common::{End, RACK, Sink, World, rings};
 use doorbell_btl::{BtlConfig, Diagnosis, Notice};
 use doorbell_fabric::datagram::{Channel, Datagram, Transmit};
 use doorbell_fabric::event::{DownReason, EventKind};

@@ -1,13 +1,8 @@
 //! One wire: a rail of the kernel's sockets and one past the kernel are each other's peers.
 
-// Here time is the system's, not an argument.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-
-#[path = "../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
-
 use std::time::{Duration, Instant};
 
+use crate::netns::Lab;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
@@ -15,7 +10,6 @@ use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
 use doorbell_fabric::rail::Rail;
 use doorbell_udp::{UdpConfig, UdpRail};
 use doorbell_xdp::{Mode, XdpConfig, XdpRail};
-use netns::Lab;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LIFE: Incarnation = Incarnation(1);

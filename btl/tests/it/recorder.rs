@@ -1,10 +1,8 @@
 //! The flight recorder: silent while nothing is lost, and afterwards the story of what was, in order.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{RACK, World, rings};
+use crate::common::{RACK, World, rings};
 use doorbell_btl::{BtlConfig, Dropped, Event, Notice, Why};
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::message::Message;

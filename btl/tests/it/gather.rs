@@ -1,8 +1,5 @@
 //! Messages posted in a row over UDP sockets: how many system calls they take, and when they leave.
 
-// Here time is the system's, not an argument.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-
 use std::time::{Duration, Instant};
 
 use doorbell_btl::{Btl, BtlConfig, JobKey};

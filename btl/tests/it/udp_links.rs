@@ -1,17 +1,12 @@
 //! The BTL over UDP sockets: two threads over the loopback, and two hosts (network namespaces) with a link that loses
 //! packets or drops the long ones. In real time, so nothing is asserted about how long things take.
 
-// Here time is the system's, not an argument.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-
-#[path = "../../drivers/udp/tests/netns/mod.rs"]
-mod netns;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::netns::Lab;
 use doorbell_btl::{Btl, BtlConfig, Counters, Diagnosis, JobKey, Notice};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
@@ -21,7 +16,6 @@ use doorbell_fabric::message::{
 };
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_udp::{UdpConfig, UdpRail};
-use netns::Lab;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PATIENCE: Duration = Duration::from_secs(40);

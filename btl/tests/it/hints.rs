@@ -10,10 +10,7 @@ use doorbell_fabric::message::{
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
 
-#[path = "common/lane.rs"]
-mod lane;
-
-use lane::Lane;
+use crate::lane::Lane;
 
 #[derive(Default)]
 struct Sink(Vec<Vec<u8>>);
@@ -39,7 +36,7 @@ struct Two {
 
 fn two() -> Two {
     let mut life = 0;
-    let mut ends = lane::pair(true).map(|lane| {
+    let mut ends = crate::lane::pair(true).map(|lane| {
         life += 1;
         let mut btl = Btl::new(lane, BtlConfig::default(), Incarnation(life)).unwrap();
         btl.set_key(JobKey::from_bytes([1; 32]));

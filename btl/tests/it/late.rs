@@ -1,10 +1,8 @@
 //! Peers that are opened late: who calls is told by name, and what it sent meanwhile arrives, once and whole.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{End, RACK, World, rings};
+use crate::common::{End, RACK, World, rings};
 use doorbell_btl::wire::Kind;
 use doorbell_btl::{Btl, BtlConfig};
 use doorbell_fabric::addr::RailAddress;

@@ -1,11 +1,9 @@
 //! Windows, segments and rooms so few that everybody's are full of what waits for the others': requests both ways,
 //! answers, long messages, through loss. Nobody may wait for ever for room that only its own waiting keeps taken.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{World, rings};
+use crate::common::{World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Access, AtomicOp, Body, Exposure, Landing, Message, OpId, Refused, Remote};

@@ -1,9 +1,6 @@
 //! Random and mutated frames: no panic, no wrong delivery, nothing written where it should not be. As many as a few
 //! seconds take; `DOORBELL_HOSTILE_FRAMES` asks for a number instead.
 
-// The effort is measured by the system's clock; the BTL is not told.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -17,10 +14,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::Random;
 
-#[path = "common/lane.rs"]
-mod lane;
-
-use lane::{Lane, MTU, Rings};
+use crate::lane::{Lane, MTU, Rings};
 
 /// Keeps the numbers of messages, and looks at every byte.
 #[derive(Default)]
@@ -67,7 +61,7 @@ struct Two {
 
 fn two(checked: bool, config: &BtlConfig) -> Two {
     let mut life = 0;
-    let mut ends = lane::pair(checked).map(|lane| {
+    let mut ends = crate::lane::pair(checked).map(|lane| {
         life += 1;
         let mut btl = Btl::new(lane, config.clone(), Incarnation(life)).unwrap();
         btl.set_key(JobKey::from_bytes([1; 32]));

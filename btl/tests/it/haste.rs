@@ -1,10 +1,8 @@
 //! When segments go again: soon where something was lost, and not all of them where the peer was merely away.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{RACK, World, rings};
+use crate::common::{RACK, World, rings};
 use doorbell_btl::BtlConfig;
 use doorbell_btl::wire::Kind;
 use doorbell_fabric::rail::Rail;

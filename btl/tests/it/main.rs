@@ -1,0 +1,27 @@
+//! The BTL over the simulator and over UDP: its promises, faults, hostile frames, paths, ways that come back.
+
+// What is tested has no clock and no socket; the tests have.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/lane.rs"]
+mod lane;
+#[path = "../../../drivers/udp/tests/netns/mod.rs"]
+mod netns;
+
+mod conformance;
+mod faults;
+mod gather;
+mod haste;
+mod hints;
+mod hostile;
+mod late;
+mod named;
+mod one_wire;
+mod path;
+mod rates;
+mod recorder;
+mod revival;
+mod scarce;
+mod udp_links;
