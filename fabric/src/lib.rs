@@ -83,6 +83,7 @@ pub mod memory;
 pub mod message;
 pub mod name;
 pub mod ni;
+pub mod pace;
 pub mod pairs;
 pub mod pcapng;
 pub mod rail;

@@ -18,7 +18,6 @@
 //! | `rendezvous`, `restart` | long messages; how both ends begin anew over another way |
 //! | `credit` | back-pressure |
 //! | `ways` | a peer over each of its rails: measured, given up, called, taken back |
-//! | `pace` | how often a rail is polled |
 //! | `rail`, `fail` | what a rail gives back, sent over another; peers that are lost |
 //! | `local` | messages to ourselves |
 //! | `explain`, `in_use` | who waits for what; what is taken |
@@ -67,7 +66,6 @@ mod meeting;
 mod moves;
 mod operations;
 mod order;
-mod pace;
 mod peer;
 mod pml;
 mod pool;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
+use doorbell_fabric::pace::{Paces, RAILS_MAX};
 use doorbell_fabric::rail::Work;
 use doorbell_fabric::time::Time;
 
@@ -14,7 +15,6 @@ use crate::direct::Direct;
 use crate::dispatch::Sink;
 use crate::error::PmlError;
 use crate::launch::Launch;
-use crate::pace::{Paces, RAILS_MAX};
 use crate::peer::{Path, about};
 use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;

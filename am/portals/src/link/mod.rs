@@ -16,7 +16,7 @@
 //! | `turns` | events: a way breaks, answers, comes back; a peer is lost |
 //! | `tick` | what time brings: calls, probes, the end of patience |
 //! | `onesided` | memory for a peer's gets, and gets of ours |
-//! | `buffers`, `pace`, `stats` | buffers for what waits, how often rails are polled, counts |
+//! | `buffers`, `stats` | buffers for what waits, counts |
 //!
 //! The ways of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each can tell the
 //! other which one is broken.
@@ -25,7 +25,6 @@ mod arrive;
 mod buffers;
 mod flight;
 mod onesided;
-mod pace;
 mod send;
 mod stats;
 #[cfg(test)]
@@ -42,13 +41,13 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{DownReason, Life};
 use doorbell_fabric::message::{Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
+use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 use buffers::{Buffers, Kept};
 use flight::Window;
-use pace::Paces;
 pub(crate) use stats::Stats;
 use way::{Way, Why};
 

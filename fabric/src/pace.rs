@@ -7,10 +7,10 @@
 //!
 //! A pass therefore looks at a set of rails, and at one number: the pass at which one of the others is due.
 
-use doorbell_fabric::rail::{PollCost, Work};
+use crate::rail::{PollCost, Work};
 
-/// Rails of one PML, at most: a set of them is one word.
-pub(crate) const RAILS_MAX: usize = u64::BITS as usize;
+/// Rails of one owner, at most: a set of them is one word.
+pub const RAILS_MAX: usize = u64::BITS as usize;
 /// What an idle pass over memory rails costs, in nanoseconds, roughly.
 const PASS_NS: u32 = 50;
 /// The rarest an expensive rail is polled, in passes.
@@ -21,7 +21,7 @@ const QUIET_EVERY: u32 = 16;
 
 /// When each rail is polled next. Beside the rails, and not with them: a pass reads this first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Paces {
+pub struct Paces {
     /// The rails that every pass polls.
     always: u64,
     /// This pass, and the one at which a rail that is not among them is due.
@@ -68,7 +68,7 @@ impl Pace {
 
 impl Paces {
     /// A rail more; `false` when there are [`RAILS_MAX`].
-    pub(crate) fn add(&mut self, cost: PollCost) -> bool {
+    pub fn add(&mut self, cost: PollCost) -> bool {
         if self.rails.len() == RAILS_MAX {
             return false;
         }
@@ -82,7 +82,7 @@ impl Paces {
 
     /// A pass begins: the rails that it polls.
     #[inline(always)]
-    pub(crate) fn begin(&mut self) -> Due {
+    pub fn begin(&mut self) -> Due {
         self.pass += 1;
         if self.pass < self.next {
             Due(self.always)
@@ -115,7 +115,7 @@ impl Paces {
 
     /// A rail was polled; what it found says when it is polled again.
     #[inline(always)]
-    pub(crate) fn polled(&mut self, rail: usize, work: Work) {
+    pub fn polled(&mut self, rail: usize, work: Work) {
         let pace = &mut self.rails[rail];
         if work > 0 {
             pace.quiet = 0;
@@ -144,7 +144,7 @@ impl Paces {
 
     /// The next pass polls all of them: they are about to be armed, and what wakes the sleeper must not wait for its
     /// turn; or nobody has looked for a while.
-    pub(crate) fn expect_all(&mut self) {
+    pub fn expect_all(&mut self) {
         for pace in &mut self.rails {
             pace.due = 0;
         }
@@ -152,7 +152,7 @@ impl Paces {
     }
 
     /// Something is about to come over one of them: every pass looks for a while, if a look costs little.
-    pub(crate) fn expect(&mut self, rail: usize) {
+    pub fn expect(&mut self, rail: usize) {
         let pace = &mut self.rails[rail];
         (pace.quiet, pace.due) = (0, 0);
         self.next = 0;
@@ -161,7 +161,7 @@ impl Paces {
 
 /// The rails that a pass polls, in their order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Due(u64);
+pub struct Due(u64);
 
 impl Iterator for Due {
     type Item = usize;
