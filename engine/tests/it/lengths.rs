@@ -1,9 +1,7 @@
 //! Every length at which the way of a message over shm changes, and its neighbours: which way it takes, and that it
 //! arrives whole.
 
-mod common;
-
-use common::{config, pattern};
+use crate::common::{config, pattern};
 use doorbell::config::{Mode, Size};
 use doorbell::{Config, Counters, World};
 

@@ -1,13 +1,11 @@
 //! The counter file of a rank: read from outside while it runs, and gone with it.
 
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{MODES, config, job};
+use crate::common::{MODES, config, job};
 use doorbell::World;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
@@ -168,7 +166,7 @@ fn child() {
 #[test]
 fn a_rank_that_is_killed_leaves_nothing() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "seen::child", "--nocapture", "--test-threads=1"])
         .env(ROLE, "killed")
         .env("DOORBELL_DEADLINE", "60 s")
         .stdout(Stdio::piped())

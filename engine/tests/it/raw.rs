@@ -1,10 +1,8 @@
 //! The interface for foreign front ends: one story per call of reference ofi, section P9.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{in_both_modes, pattern};
+use crate::common::{in_both_modes, pattern};
 use doorbell::raw::{
     Aborted, Access, AtomicOp, Cargo, Completion, Exposure, Landing, Payload, Raw, SendMode, Sent, Target,
     Window,

@@ -1,12 +1,10 @@
 //! The user's interface, on threads over shm, with the caller's progress and with a dedicated thread.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{MODES, config, in_both_modes, job, pattern};
+use crate::common::{MODES, config, in_both_modes, job, pattern};
 use doorbell::config::Protocol;
 use doorbell::{Error, Source, Stride, Tag};
 

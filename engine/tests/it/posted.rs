@@ -1,13 +1,11 @@
 //! Non-blocking sends in a row over a rail whose doorbell is a system call: they may wait for each other, and never for
 //! longer than until the next call that waits, tests, receives or makes progress.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::job;
+use crate::common::job;
 use doorbell::config::Mode;
 use doorbell::{Request, World};
 
@@ -36,7 +34,7 @@ fn check(
     outside: impl Fn(&World) + Sync,
     stays: bool,
 ) {
-    let mut config = common::config(Mode::Inline);
+    let mut config = crate::common::config(Mode::Inline);
     config.set("rails.list", "udp:lo").unwrap();
     config.set("udp.port", "0").unwrap();
     let (here, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -110,7 +108,7 @@ fn those_of_send_more_leave_with_progress() {
         world.progress();
     };
     // The first is posted, the others follow by `send_more`.
-    let mut config = common::config(Mode::Inline);
+    let mut config = crate::common::config(Mode::Inline);
     config.set("rails.list", "udp:lo").unwrap();
     let here = AtomicUsize::new(0);
     job(2, &config, |world| {
@@ -133,11 +131,11 @@ fn those_of_send_more_leave_with_progress() {
 #[test]
 fn who_posts_much_looks_for_answers_meanwhile() {
     const LONG: usize = 60_000;
-    let mut config = common::config(Mode::Inline);
+    let mut config = crate::common::config(Mode::Inline);
     config.set("rails.list", "udp:lo").unwrap();
     let mut worlds = doorbell::local(2, &config).unwrap();
     let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
-    let bytes = common::pattern(1, LONG);
+    let bytes = crate::common::pattern(1, LONG);
     // Receives one message; of the sender this is the thread, too.
     let take = |tag: u64, helped: bool| {
         let (mut into, start) = (vec![0; LONG], Instant::now());

@@ -131,7 +131,7 @@ impl Rank {
             rails,
         } = case;
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "killed::child", "--nocapture", "--test-threads=1"]);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("DOORBELL_") {
                 command.env_remove(name);

@@ -1,11 +1,9 @@
 //! Rails that break on purpose (`fault.inject`), and unlike rails that carry on for each other.
 
-mod common;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::pattern;
+use crate::common::pattern;
 use doorbell::config::Resume;
 use doorbell::{Config, World};
 use doorbell_fabric::counters::{Reader, Value};

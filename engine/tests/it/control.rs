@@ -158,7 +158,7 @@ fn processes(size: u32, role: &str, policy: &str) -> Vec<Process> {
     let root = root();
     let start = |rank: u32| {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "control::child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env("DOORBELL_RANK", rank.to_string())
             .env("DOORBELL_SIZE", size.to_string())

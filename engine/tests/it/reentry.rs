@@ -1,12 +1,10 @@
 //! What a hook may do to the world that calls it: nothing that could keep a buffer.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use common::MODES;
+use crate::common::MODES;
 use doorbell::config::Mode;
 use doorbell::{Builder, Error, World};
 

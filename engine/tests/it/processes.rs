@@ -1,12 +1,10 @@
 //! Jobs of real processes over shm. The test program starts itself, once per rank, and runs `child` there.
 
-mod common;
-
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{MODES, pattern};
+use crate::common::{MODES, pattern};
 use doorbell::config::Mode;
 use doorbell::{Error, Source, Tag, World};
 
@@ -39,7 +37,7 @@ fn start(role: &str, size: u32, mode: Mode, more: &[(&str, &str)]) -> Job {
     };
     let spawn = |rank: u32| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env("DOORBELL_RANK", rank.to_string())
             .env("DOORBELL_SIZE", size.to_string())

@@ -1,10 +1,8 @@
 //! Several worlds in one thread over the simulated network: the same seed, the same run.
 
-mod common;
-
 use std::time::Duration;
 
-use common::pattern;
+use crate::common::pattern;
 use doorbell::config::Protocol;
 use doorbell::sim::{Change, Faults, Plane, SimConfig, SimNet};
 use doorbell::{Config, Error, Source, Tag, World};

@@ -2,13 +2,11 @@
 //!
 //! A thread is not slow here, it stands still, until what must not depend on it is over.
 
-mod common;
-
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use common::{MODES, config, job, pattern};
+use crate::common::{MODES, config, job, pattern};
 use doorbell::Builder;
 use doorbell::config::Mode;
 use doorbell::oob::bytes::Bytes;

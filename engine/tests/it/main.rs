@@ -1,0 +1,18 @@
+//! Jobs of this library: as threads, as processes, over the simulator, between two hosts; ended, killed, watched.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod apart;
+mod control;
+mod faults;
+mod killed;
+mod lengths;
+mod local;
+mod posted;
+mod processes;
+mod raw;
+mod reentry;
+mod seen;
+mod sim;
+mod two_hosts;
