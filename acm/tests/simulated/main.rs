@@ -37,6 +37,22 @@ fn answers_are_true_whatever_happens() {
     );
 }
 
+/// A host is renumbered to where nobody was, also after more has been sent than 16 bits can count. In this story one went
+/// to another one's address otherwise, and then waited for answers that the other one got.
+#[test]
+fn no_two_hosts_are_in_one_place() {
+    let seed = 59;
+    let mut world = World::of_seed(100, seed);
+    story(&mut world, seed);
+    let score = &world.score;
+    assert!(score.deliveries > 1 << 16, "{}", score.deliveries);
+    assert!(
+        score.renumbered > 0 && score.found == score.asked,
+        "{:?}",
+        score.refused
+    );
+}
+
 #[test]
 fn a_seed_is_a_story() {
     let run = || {

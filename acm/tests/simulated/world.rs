@@ -59,7 +59,6 @@ struct Node {
     qpn: u32,
     fast: bool,
     side: u8,
-    number: u16,
     places: Vec<Place>,
     booked: Time,
 }
@@ -116,6 +115,9 @@ pub(crate) struct World {
     open: BTreeMap<Ticket, Open>,
     dice: Dice,
     numbers: u64,
+    /// The number of the last place. It counts nothing else: one place would be two hosts', and an answer to one of them
+    /// would reach the other.
+    place: u16,
     whole_since: Time,
     seed: u64,
 }
@@ -137,6 +139,7 @@ impl World {
             open: BTreeMap::new(),
             dice: Dice::new(seed),
             numbers: 0,
+            place: 0,
             whole_since: Time::ZERO,
             seed,
         };
@@ -150,7 +153,6 @@ impl World {
                 qpn,
                 fast: at % 3 != 0,
                 side: 0,
-                number: 0,
                 places: Vec::new(),
                 booked: Time::NEVER,
             });
@@ -224,10 +226,10 @@ impl World {
         }
     }
 
-    /// The host is elsewhere from now on: InfiniBand's numbers change, or the IP address does.
+    /// The host is elsewhere from now on, where nobody was before: InfiniBand's numbers change, or the IP address does.
     pub(crate) fn renumber(&mut self, at: usize) {
-        self.numbers += 1;
-        let number = self.numbers as u16;
+        self.place = self.place.checked_add(1).expect("a place for each");
+        let number = self.place;
         let ip = |number: u16| IpAddr::from([10, 0, (number >> 8) as u8, number as u8]);
         let (gid, lid, own) = match self.link {
             Link::InfiniBand => {
@@ -238,13 +240,18 @@ impl World {
             }
             _ => (Gid::of_ip(ip(number)), 0, ip(number)),
         };
+        let mut others = self.nodes.iter().flat_map(|node| &node.places);
+        assert!(
+            others.all(|place| place.gid != gid),
+            "seed {}: {gid} was somebody's",
+            self.seed
+        );
         let now = self.now;
         let node = &mut self.nodes[at];
         if let Some(last) = node.places.last_mut() {
             last.until = now;
             self.score.renumbered += 1;
         }
-        node.number = number;
         node.places.push(Place {
             since: now,
             until: Time::NEVER,
@@ -538,12 +545,14 @@ impl World {
             self.seed, self.now, node.places
         );
         let (one, other) = (self.endpoint(open.node), self.endpoint(open.about));
-        assert!(
-            path.mtu.is_some_and(|mtu| mtu <= one.mtu.min(other.mtu)),
-            "{path:?}"
-        );
         let slow = one.rate.megabits().min(other.rate.megabits());
-        assert!(path.rate.is_some_and(|rate| rate.megabits() <= slow), "{path:?}");
+        let is_small = path.mtu.is_some_and(|mtu| mtu <= one.mtu.min(other.mtu));
+        assert!(
+            is_small && path.rate.is_some_and(|rate| rate.megabits() <= slow),
+            "seed {}: at {} {open:?} was told {path:?}; the slower end does {slow} Mb/s",
+            self.seed,
+            self.now
+        );
     }
 
     /// Nothing is larger than it may be; and how large, of the largest.
