@@ -87,7 +87,8 @@ impl Resolver {
         }
     }
 
-    /// What a search has found is remembered.
+    /// What a search has found is remembered, if its owner is still known to be there. Who was forgotten meanwhile, or is
+    /// elsewhere now, is not brought back by it: there was a reason, and when he was heard is not known any more.
     fn keep(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {
             return;
@@ -98,15 +99,18 @@ impl Resolver {
         let fresh = search.fresh || origin == Origin::Route;
         let until = Options::until(now, self.options.addr_timeout);
         let route_until = Options::until(now, self.options.route_timeout);
+        self.refusals.forgive(&key);
         let same = self
             .cache
             .get(&key)
             .is_some_and(|entry| entry.peer.gid == peer.gid && entry.is_alive(now));
         if !same {
             let mut entry = Entry::new(peer, origin, now, until);
-            if matches!(origin, Origin::Sa | Origin::Static) && peer.qpn == 0 {
+            match origin {
+                Origin::Route => {}
                 // There is nobody to ask: his service was not heard.
-                entry.confirmed = Time::NEVER;
+                Origin::Sa if peer.qpn == 0 => entry.confirmed = Time::NEVER,
+                _ => return,
             }
             self.remember(key.clone(), entry, Rank::Newest);
         }
@@ -120,7 +124,6 @@ impl Resolver {
             }
             (entry.peer, entry.route, entry.tried) = (peer, route, tried);
         }
-        self.refusals.forgive(&key);
     }
 
     fn tell(&mut self, found: &Search, tickets: &[Ticket]) {

@@ -104,6 +104,7 @@ impl Resolver {
         self.refusals.retain(|key| !changed.contains(&key.endpoint));
         self.forget_own();
         self.end_sourceless();
+        self.search_from_there(&changed);
         for id in announced {
             self.announce(id);
         }
@@ -161,6 +162,18 @@ impl Resolver {
         let ports = &self.ports;
         self.cache
             .retain(|key, _| !ports.iter().any(|port| port.endpoint.has(&key.address)));
+    }
+
+    /// What was looked for from endpoints that have changed is looked for from what they are now: groups, the route and the
+    /// probe that is under way are of what they were. A path that only the administration is to verify is what it was.
+    fn search_from_there(&mut self, changed: &[EndpointId]) {
+        let all = self.searches.iter();
+        let theirs =
+            all.filter(|(_, search)| search.exact.is_none() && changed.contains(&search.key.endpoint));
+        let theirs: Vec<SearchId> = theirs.map(|(id, _)| *id).collect();
+        for search in theirs {
+            self.begin_anew(search);
+        }
     }
 
     /// Questions from addresses that this host has no longer.

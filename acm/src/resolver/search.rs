@@ -12,7 +12,8 @@
 //!                                       └──────────────────► told ◄──────────────┘
 //! ```
 //!
-//! One search per destination, however many wait for it; it goes on when nobody does.
+//! One search per destination, however many wait for it; it goes on when nobody does. Where its endpoint has changed, it begins
+//! anew.
 
 use super::act::{Act, Membership, Peer, Ticket};
 use super::credits::Turn;
@@ -144,15 +145,17 @@ impl Resolver {
         }
         if let Some(entry) = entry {
             let known = Some((entry.peer, entry.route.clone(), entry.origin));
-            if entry.confirmed == Time::NEVER || entry.is_confirmed(self.now, self.options.confirm) {
-                let stage = if entry.has_route(self.now) {
-                    Stage::Probe
-                } else {
-                    Stage::Route { asked: false }
-                };
-                return Ok((stage, known));
-            }
-            return Ok((Stage::Confirm { tries: 0 }, known));
+            let silent = entry.confirmed == Time::NEVER;
+            let heard = silent || entry.is_confirmed(self.now, self.options.confirm);
+            let stage = if heard && entry.has_route(self.now) {
+                Stage::Probe
+            } else if silent || heard && asks_sa {
+                Stage::Route { asked: false }
+            } else {
+                // Where nobody administers, the owner is who tells the route.
+                Stage::Confirm { tries: 0 }
+            };
+            return Ok((stage, known));
         }
         let direct = match key.address {
             Address::Gid(gid) => Some(Peer {
@@ -184,6 +187,38 @@ impl Resolver {
         {
             let stage = search.stage;
             self.enter(id, stage);
+        }
+    }
+
+    /// What a search rests on is so no longer: it begins anew, for those that wait. It has another number then, so that what
+    /// is still to come for the old one counts for nothing.
+    pub(super) fn begin_anew(&mut self, id: SearchId) {
+        let Some(search) = self.drop_search(id) else {
+            return;
+        };
+        let waiting = || search.tickets.iter().filter_map(|it| self.questions.get(it));
+        // What nobody waits for is looked for when somebody asks.
+        let Some(source) = waiting().next().map(|asked| asked.source.clone()) else {
+            return;
+        };
+        let verify = waiting().any(|asked| asked.verify);
+        match self.begin(search.key, source, verify) {
+            Ok(id) => {
+                for ticket in &search.tickets {
+                    if let Some(asked) = self.questions.get_mut(ticket) {
+                        asked.search = id;
+                    }
+                }
+                if let Some(begun) = self.searches.get_mut(&id) {
+                    begun.tickets = search.tickets;
+                }
+                self.start(id);
+            }
+            Err(status) => {
+                for ticket in search.tickets {
+                    self.end_question(ticket, Err(status));
+                }
+            }
         }
     }
 
@@ -388,14 +423,17 @@ impl Resolver {
         let now = self.now;
         let entry = self.cache.get(&key);
         let tried = entry.and_then(|entry| entry.tried);
+        let origin = entry.map_or(Origin::Multicast, |entry| entry.origin);
         let route = entry.filter(|entry| entry.has_route(now));
-        let known = route.map(|entry| (entry.route.clone(), entry.origin));
+        let told = like.filter(|_| !asks_sa).map(Route::Group);
+        // What the owner told just now is the route, however soon it is forgotten.
+        let known = route.map(|entry| entry.route.clone()).or(told);
         let Some(search) = self.searches.get_mut(&id) else {
             return;
         };
         search.tried = tried;
         match known {
-            Some((route, origin)) => {
+            Some(route) => {
                 (search.route, search.origin) = (route, origin);
                 self.route_found(id);
             }

@@ -627,6 +627,76 @@ fn where_nobody_administers_verification_is_a_probe() {
     );
 }
 
+/// A fast host and a slow one: what they have in common is the group that all are in.
+fn unlike(options: &Options) -> (Host, Host) {
+    let slow = Endpoint {
+        rate: Rate::within(40_000),
+        ..endpoint("b", 2)
+    };
+    let fast = Host::new("a", 1, options.clone());
+    (fast, Host::with(vec![slow], options.clone()))
+}
+
+#[test]
+fn where_an_endpoint_has_changed_what_is_looked_for_is_looked_for_anew() {
+    let (mut a, mut b) = unlike(&Options::default());
+    assert_eq!(a.ask(1, &verified(2)), None);
+    a.talk(&mut b);
+    let (old, _) = probe_of(&mut a).expect("it is tried");
+    let mtu = Mtu::within(1024).expect("a size");
+    let changed = Endpoint {
+        mtu,
+        ..endpoint("a", 1)
+    };
+    a.resolver.host(a.now, vec![changed]);
+    a.collect();
+    // It was another way that this one has tried.
+    a.resolver.probed(a.now, old, Err(NotProbed::Silent));
+    a.collect();
+    assert_eq!((a.answer(1), a.resolver.waiting()), (None, 1));
+    a.talk(&mut b);
+    let (id, large) = probe_of(&mut a).expect("it is tried anew");
+    a.resolver.probed(a.now, id, Ok(Probed { largest: large }));
+    a.collect();
+    for told in [a.answer(1), a.resolve(2, &ip(2))] {
+        let path = path_of(told);
+        assert_eq!((path.mtu, path.rate), (Some(mtu), Some(Rate::within(10_000))));
+    }
+}
+
+#[test]
+fn who_was_forgotten_while_his_path_was_tried_is_asked_for_his_route_again() {
+    let (mut a, mut b) = unlike(&Options::default());
+    assert_eq!(a.ask(1, &verified(2)), None);
+    a.talk(&mut b);
+    let (id, large) = probe_of(&mut a).expect("it is tried");
+    a.resolver.failed(a.now, &ip(2));
+    a.resolver.probed(a.now, id, Ok(Probed { largest: large }));
+    a.collect();
+    assert_eq!(path_of(a.answer(1)).rate, Some(Rate::within(10_000)));
+    assert_eq!(a.resolve(2, &ip(2)), None);
+    a.talk(&mut b);
+    assert_eq!(path_of(a.answer(2)).rate, Some(Rate::within(10_000)));
+}
+
+/// A route that is forgotten before its owner is, is told by the owner, and not taken to be what this end can do.
+#[test]
+fn a_route_that_expired_is_the_owners_to_tell() {
+    for life in [0, 1] {
+        let (mut a, mut b) = unlike(&Options {
+            confirm: Duration::ZERO,
+            route_timeout: Some(Duration::from_secs(life)),
+            ..Options::default()
+        });
+        for ticket in 1..4 {
+            assert_eq!(a.resolve(ticket, &ip(2)), None);
+            a.talk(&mut b);
+            assert_eq!(path_of(a.answer(ticket)).rate, Some(Rate::within(10_000)));
+            a.pass(Duration::from_secs(2));
+        }
+    }
+}
+
 /// The number of the probe that was wanted last, and its size.
 fn probe_of(a: &mut Host) -> Option<(ProbeId, u32)> {
     let is_probe = |act: &mut Act| matches!(act, Act::Probe { .. });

@@ -53,6 +53,19 @@ fn no_two_hosts_are_in_one_place() {
     );
 }
 
+/// Where few hosts are, each is asked about often: also while it restarts or is renumbered, and while the last path to it is
+/// still tried. Each path is probed with these seeds.
+#[test]
+fn few_hosts_are_asked_about_often() {
+    for nodes in [2, 3] {
+        for seed in (0..1000).step_by(7) {
+            let mut world = World::of_seed(nodes, seed);
+            assert!(world.options.verify);
+            story(&mut world, seed);
+        }
+    }
+}
+
 #[test]
 fn a_seed_is_a_story() {
     let run = || {
