@@ -101,6 +101,14 @@ impl Resolver {
             return;
         }
         let question = search.question.take().unwrap_or_default();
+        let endpoint = search.key.endpoint;
+        // The next one may ask, whatever the search does now: a probe takes longer.
+        if let Some(port) = self.port_mut(endpoint) {
+            port.sa.back(id.0);
+        }
+        let Some(search) = self.searches.get_mut(&id) else {
+            return;
+        };
         let answer = answer.and_then(|path| match sa::fits(&path, &question) {
             true => Ok(path),
             false => Err(sa::NoPath::Unknown),

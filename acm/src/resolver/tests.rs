@@ -610,6 +610,34 @@ fn loaded_addresses_and_the_administration() {
 }
 
 #[test]
+fn a_path_that_is_tried_holds_up_no_question_to_the_administration() {
+    let mut a = Host::new(
+        "a",
+        1,
+        Options {
+            has_sa: true,
+            verify: true,
+            ..Options::default()
+        },
+    );
+    let gid = |n: u8| Gid::of_ip([10, 0, 0, n].into());
+    a.resolver
+        .preload(a.now, Table::new([(ip(2), gid(2)), (ip(3), gid(3))], []));
+    assert_eq!((a.resolve(1, &ip(2)), a.resolve(2, &ip(3))), (None, None));
+    let Some(Act::AskSa { id, path, .. }) = a.acts.pop() else {
+        panic!("not asked")
+    };
+    assert_eq!((path.dgid, a.acts.len()), (gid(2), 0), "one at a time");
+    a.resolver.sa(a.now, id, Ok(*path));
+    a.collect();
+    probe_of(&mut a).expect("it is tried");
+    assert!(
+        matches!(a.acts.pop(), Some(Act::AskSa { path, .. }) if path.dgid == gid(3)),
+        "meanwhile"
+    );
+}
+
+#[test]
 fn where_nobody_administers_verification_is_a_probe() {
     let (mut a, mut b) = pair(&Options::default());
     assert_eq!(a.ask(1, &verified(2)), None);
