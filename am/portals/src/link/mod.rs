@@ -212,6 +212,8 @@ struct Peer {
     /// The peer's process has ended: until when its last messages are read.
     ended: Option<Time>,
     lost: bool,
+    /// Something was to be sent to it, so its ways are worth a look.
+    introduced: bool,
     /// On which of the link's lists it is.
     is_watched: bool,
     is_waiting: bool,
@@ -401,7 +403,7 @@ impl<M: Message> Link<M> {
         }
         slot.names[index.index()] = peer.0;
         known.ways.push(Way::new(rail.0, index));
-        if known.ways.len() > 1 && self.core.is_used(peer.0) {
+        if known.ways.len() > 1 && known.introduced {
             self.core.watch(peer.0);
         }
         self.refresh(peer.0);
@@ -581,12 +583,6 @@ impl<M: Message> Link<M> {
 impl Core {
     fn is_busy(&self) -> bool {
         !(self.waiting.is_empty() && self.stirred.is_empty())
-    }
-
-    /// Whether a message ever went to a peer, or came from it.
-    fn is_used(&self, peer: u32) -> bool {
-        let hot = &self.hot[peer as usize];
-        hot.charged > 0 || hot.expected > 0
     }
 
     /// Time has to do with a peer from now on.

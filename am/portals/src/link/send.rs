@@ -7,14 +7,15 @@
 //! What waits goes first, and in this order: news of ways, what rails gave back, urgent messages. Those are not numbered
 //! before they go, so that the window holds for them as well.
 
-use doorbell_fabric::message::{Body, Message, Refused};
+use doorbell_fabric::caps::Limits;
+use doorbell_fabric::event::Life;
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Body, Inbound, Message, MsgId, Refused};
 
 use super::buffers::Kept;
 use super::flight::charge;
 use super::way::{State, Way, Why};
 use super::{Core, FIRST_LEN, First, HEAD_MOST, Link, NO_RUN, PeerId, Sizes, Upper, each, kind};
-use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::message::Inbound;
 
 /// Where the number is in a message.
 const SEQ_AT: usize = 4;
@@ -90,11 +91,11 @@ impl<M: Message> Link<M> {
         if peer == PeerId::SELF {
             return self.core.send_own(head, body);
         }
-        let known = self.core.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
+        let known = self.core.peers.get_mut(peer.index()).ok_or(Refused::PeerDown)?;
         if known.lost || known.ways.is_empty() {
             return Err(Refused::PeerDown);
         }
-        if known.ways.len() > 1 && !self.core.is_used(peer.0) {
+        if !std::mem::replace(&mut known.introduced, true) && known.ways.len() > 1 {
             self.core.watch(peer.0);
         }
         if self.drain_peer(peer.0) {
@@ -360,7 +361,7 @@ impl<M: Message> Link<M> {
         } else {
             known.stripes
         };
-        let least = |of: fn(&doorbell_fabric::caps::Limits) -> usize| {
+        let least = |of: fn(&Limits) -> usize| {
             move |set: u64, ways: &[Way]| each(set).map(|at| of(&can(&ways[at]).limits)).min()
         };
         let all = known.ways_that(|way| !way.dead);
@@ -436,7 +437,7 @@ impl<M: Message> Link<M> {
     }
 
     /// Tells the peer over all of the ways that are used that one is given up. Whether one of them took it.
-    pub(super) fn tell_all(&mut self, peer: u32, broken: u16, life: doorbell_fabric::event::Life) -> bool {
+    pub(super) fn tell_all(&mut self, peer: u32, broken: u16, life: Life) -> bool {
         let mut told = false;
         for at in each(self.core.peers[peer as usize].ways_that(|way| way.state.is_used())) {
             told |= self.say_over(peer, at, kind::BROKEN, broken, life.0);
@@ -449,7 +450,7 @@ impl Core {
     /// A message to a peer was the first of a run.
     #[cold]
     #[inline(never)]
-    fn begin_run(&mut self, peer: u32, id: doorbell_fabric::message::MsgId, seq: u32) {
+    fn begin_run(&mut self, peer: u32, id: MsgId, seq: u32) {
         let hot = &mut self.hot[peer as usize];
         let before = std::mem::replace(&mut hot.run, id.0.wrapping_sub(u64::from(seq)));
         let known = &mut self.peers[peer as usize];

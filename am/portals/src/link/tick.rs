@@ -14,6 +14,8 @@ use super::{Core, Link, kind};
 const TICK: Duration = Duration::from_millis(20);
 /// With a suspect among its ways, how often a peer is asked over the others whether it lives.
 const ALARMED: Duration = Duration::from_millis(20);
+/// A way that has been suspect for so long, while the peer answered over another one, is given up.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long a call may take, or a probe before another one is sent.
 const ANSWER: Duration = Duration::from_millis(250);
 /// After that long, an answer for which there was no room is tried again.
@@ -66,6 +68,7 @@ impl<M: Message> Link<M> {
         let way = &mut self.core.peers[peer as usize].ways[at];
         if answered == Some(number) && way.asked.take().is_some() {
             way.answers += 1;
+            way.heard = self.core.now;
             let first = !std::mem::replace(&mut way.met, true);
             if first && way.state == State::Suspect {
                 self.move_way(peer, at, Turn::Answered); // it was thought dead
@@ -181,13 +184,21 @@ impl<M: Message> Link<M> {
         }
     }
 
-    /// Its rail says when it answers again. One that was suspect before it ever answered is asked: nothing else may be on
-    /// its way over it.
+    /// Its rail says when it answers again, and mostly when it does not. One that was suspect before it ever answered is
+    /// asked: nothing else may be on its way over it.
     fn tick_suspect(&mut self, now: Time, peer: u32, at: usize) {
-        if !self.core.peers[peer as usize].ways[at].met {
-            self.ask_over(now, peer, at);
-            self.core.due(now + ANSWER);
+        let known = &self.core.peers[peer as usize];
+        let way = &known.ways[at];
+        let end = way.since + SILENCE;
+        // The peer polls: it has answered late in that time.
+        let polls = known.ways_that(|way| way.state == State::Up && way.heard + SILENCE / 2 >= end) != 0;
+        if end <= now && polls {
+            return self.way_broken(peer, at, Why::Peer(DownReason::Silent));
         }
+        if !way.met {
+            self.ask_over(now, peer, at);
+        }
+        self.core.due(if end > now { end } else { now + ANSWER });
     }
 
     fn tick_down(&mut self, now: Time, peer: u32, at: usize) {

@@ -148,6 +148,8 @@ pub(crate) struct Way {
     pub(crate) probed: Time,
     pub(crate) number: u32,
     pub(crate) answers: u32,
+    /// When the peer last answered a probe over it.
+    pub(crate) heard: Time,
     /// What arrived: a probe of the peer to be answered, and the answer to ours.
     pub(crate) to_answer: Option<u32>,
     pub(crate) answered: Option<u32>,
@@ -174,6 +176,7 @@ impl Way {
             probed: Time::ZERO,
             number: 0,
             answers: 0,
+            heard: Time::ZERO,
             to_answer: None,
             answered: None,
             given_up: None,
