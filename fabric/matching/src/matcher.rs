@@ -88,6 +88,21 @@ impl Matcher {
         self.post_other(entry)
     }
 
+    /// Links an entry whatever is kept: for a caller that has searched by itself ([`Matcher::claim_where`]).
+    #[inline]
+    pub fn link(&mut self, entry: &Entry) -> EntryHandle {
+        if entry.is_plain() {
+            let Pattern {
+                table, source, bits, ..
+            } = entry.pattern;
+            let key = Masked::exact(&MatchKey { table, source, bits });
+            return self
+                .posted
+                .link_plain(&self.hasher, key, entry.length, entry.token);
+        }
+        self.posted.link(&self.hasher, entry)
+    }
+
     #[inline(always)]
     fn post_plain(&mut self, key: MatchKey, length: u64, token: u64) -> Posted {
         if !self.kept.is_empty()

@@ -643,3 +643,17 @@ fn a_caller_may_judge_kept_messages_by_token() {
     }
     assert_eq!(matcher.unexpected_load().messages, 39);
 }
+
+#[test]
+fn an_entry_can_be_linked_past_what_is_kept() {
+    let mut matcher = Matcher::new(1, Capacity::default());
+    matcher.keep(KEY, 8, 1);
+    for entry in [
+        Entry::once(KEY.into(), 8, 2),
+        Entry::persistent(Pattern::any_source(KEY.table, KEY.bits), 8, 3),
+    ] {
+        matcher.link(&entry);
+        assert_eq!(matcher.unexpected_load().messages, 1);
+        assert_eq!(matcher.arrive(KEY, 8).map(|hit| hit.token), Some(entry.token));
+    }
+}

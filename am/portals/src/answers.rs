@@ -1,0 +1,164 @@
+//! What the target says, at the initiator: acknowledgements and bytes.
+
+use doorbell_fabric::message::Inbound;
+use doorbell_fabric::ni::{AckReq, EventKind, NiFail};
+
+use crate::bytes;
+use crate::core::Core;
+use crate::drops::Drop;
+use crate::link::{First, PeerId};
+use crate::memory::Told;
+use crate::ops::Role;
+use crate::wire::{Words, flag};
+
+impl Core {
+    /// The operation that an answer is to, of one of these roles.
+    #[inline(always)]
+    pub(crate) fn answered(&mut self, peer: PeerId, id: u64, roles: &[Role]) -> Option<u32> {
+        let found = self.ops.find(id, peer.0);
+        let fits = |op: &u32| self.ops.at(*op).is_some_and(|op| roles.contains(&op.role));
+        let found = found.filter(fits);
+        if found.is_none() {
+            self.drops.count(Drop::Unknown);
+        }
+        found
+    }
+
+    #[inline]
+    pub(crate) fn ack_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let flags = first.flags;
+        let parts = (|| {
+            let id = words.next()?;
+            let offset = words.next_if(flags, flag::OFFSET)?;
+            let length = words.next_if(flags, flag::LENGTH)?;
+            Some((id, offset, length, NiFail::of_number(flags & flag::FAIL)?))
+        })();
+        let Some((id, offset, length, fail)) = parts else {
+            return self.drops.count(Drop::Malformed);
+        };
+        let Some(op) = self.answered(peer, id, &[Role::Put, Role::Rts]) else {
+            return;
+        };
+        let mlength = if flags & flag::LENGTH != 0 {
+            length
+        } else {
+            u64::from(first.short.get())
+        };
+        let offset = (flags & flag::OFFSET != 0).then_some(offset);
+        self.end_put(op, fail, mlength, offset);
+    }
+
+    /// A put of ours has ended.
+    #[inline]
+    pub(crate) fn end_put(&mut self, op: u32, fail: NiFail, mlength: u64, offset: Option<u64>) {
+        let Some(at) = self.ops.at_mut(op) else { return };
+        let (ni, md, role) = (usize::from(at.ni), at.object, at.role);
+        let (ack, user_ptr, rlength) = (at.ack, at.user_ptr, at.length);
+        let asked = at.offset;
+        // What an overflowing peer claims: never more than was sent.
+        let mlength = if fail == NiFail::Ok {
+            mlength.min(rlength)
+        } else {
+            0
+        };
+        let sent = Told {
+            kind: EventKind::Send,
+            fail: if fail == NiFail::Undeliverable {
+                fail
+            } else {
+                NiFail::Ok
+            },
+            user_ptr,
+            mlength: rlength,
+            remote_offset: asked,
+            event: true,
+        };
+        if role == Role::Rts {
+            self.unexpose(op);
+        }
+        let Some(at_ni) = self.nis[ni].as_deref_mut() else {
+            return;
+        };
+        if role == Role::Rts {
+            at_ni.tell_initiator(md, sent);
+        }
+        if ack != AckReq::None as u8 {
+            let told = Told {
+                kind: EventKind::Ack,
+                fail,
+                user_ptr,
+                mlength: if ack == AckReq::Oc as u8 && fail == NiFail::Ok {
+                    rlength
+                } else {
+                    mlength
+                },
+                remote_offset: offset.unwrap_or(asked),
+                event: ack == AckReq::Full as u8,
+            };
+            at_ni.tell_initiator(md, told);
+        }
+        self.close_ours(op);
+        self.run_local_if_fired(ni);
+    }
+
+    #[inline]
+    pub(crate) fn reply_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let flags = first.flags;
+        let parts = (|| {
+            let id = words.next()?;
+            let offset = words.next_if(flags, flag::OFFSET)?;
+            Some((id, offset, NiFail::of_number(flags & flag::FAIL)?))
+        })();
+        let Some((id, offset, fail)) = parts else {
+            return self.drops.count(Drop::Malformed);
+        };
+        let Some(op) = self.answered(peer, id, &[Role::Get]) else {
+            return;
+        };
+        let body = words.end();
+        let length = inbound.len() - body;
+        let Some(at) = self.ops.at(op) else { return };
+        if length as u64 > at.length || at.pull != crate::peers::NONE {
+            return self.drops.count(Drop::Malformed);
+        }
+        if fail == NiFail::Ok
+            && length > 0
+            && let Some(md) = self.nis[usize::from(at.ni)]
+                .as_deref()
+                .and_then(|ni| ni.mds.at(at.object))
+        {
+            bytes::land(&md.memory, at.at as usize, inbound, body, length);
+        }
+        let offset = (flags & flag::OFFSET != 0).then_some(offset);
+        self.end_get(op, fail, length as u64, offset);
+    }
+
+    /// A get or a fetching atomic of ours has ended.
+    #[inline]
+    pub(crate) fn end_get(&mut self, op: u32, fail: NiFail, mlength: u64, offset: Option<u64>) {
+        let Some(at) = self.ops.at(op) else { return };
+        let (ni, md) = (usize::from(at.ni), at.object);
+        let told = Told {
+            kind: EventKind::Reply,
+            fail,
+            user_ptr: at.user_ptr,
+            mlength: if fail == NiFail::Ok { mlength } else { 0 },
+            remote_offset: offset.unwrap_or(at.offset),
+            event: true,
+        };
+        if let Some(ni) = self.nis[ni].as_deref_mut() {
+            ni.tell_initiator(md, told);
+        }
+        self.close_ours(op);
+        self.run_local_if_fired(ni);
+    }
+
+    #[inline(always)]
+    pub(crate) fn run_local_if_fired(&mut self, ni: usize) {
+        if self.nis[ni].as_deref().is_some_and(|ni| ni.triggers.has_fired()) {
+            self.run_local(ni);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a node knows, apart from its link: interfaces, peers, operations. Messages come in here.
+
+use std::collections::VecDeque;
+
+use doorbell_fabric::message::{Inbound, Message, OpError, OpId};
+use doorbell_fabric::ni::{Kind, NiError, Process};
+
+use crate::drops::{Drop, Drops};
+use crate::iface::Iface;
+use crate::link::{First, Link, PeerId, Upper};
+use crate::ops::Ops;
+use crate::outbox::Outbox;
+use crate::peers::{NONE, Peers};
+use crate::pulls::Pulls;
+use crate::wire::{Head, VERSION, WINDOW, Words, kind};
+
+/// The state of a node.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) me: Process,
+    pub(crate) uid: u32,
+    pub(crate) seed: u64,
+    pub(crate) nis: [Option<Box<Iface>>; 4],
+    pub(crate) peers: Peers,
+    pub(crate) ops: Ops,
+    pub(crate) pulls: Pulls,
+    pub(crate) outbox: Outbox,
+    /// Operations that have something to send, and have not been able to.
+    pub(crate) work: VecDeque<u32>,
+    pub(crate) drops: Drops,
+    /// Where pieces are gathered.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Core {
+    pub(crate) fn new(me: Process, uid: u32, seed: u64) -> Self {
+        Self {
+            me,
+            uid,
+            seed,
+            nis: [const { None }; 4],
+            peers: Peers::new(me, uid),
+            ops: Ops::new(),
+            pulls: Pulls::default(),
+            outbox: Outbox::default(),
+            work: VecDeque::new(),
+            drops: Drops::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The interface of a kind, if it is there.
+    #[inline(always)]
+    pub(crate) fn present(&mut self, kind: Kind) -> Result<&mut Iface, NiError> {
+        match self.nis[kind.number() as usize].as_deref_mut() {
+            Some(ni) if ni.users != 0 => Ok(ni),
+            _ => Err(NiError::NoInit),
+        }
+    }
+
+    /// The interface of a kind, if it can be used.
+    #[inline(always)]
+    pub(crate) fn ready(&mut self, kind: Kind) -> Result<&mut Iface, NiError> {
+        match self.nis[kind.number() as usize].as_deref_mut() {
+            Some(ni) if ni.is_ready() => Ok(ni),
+            _ => Err(NiError::NoInit),
+        }
+    }
+
+    /// Tells a peer whose we are, before anything else.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn greet<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId) -> Result<(), NiError> {
+        let mut hello = Head::new(kind::HELLO, 0, VERSION)
+            .word(u64::from(self.me.nid) | u64::from(self.me.pid) << 32)
+            .word(u64::from(self.uid) | u64::from(WINDOW) << 32);
+        use doorbell_fabric::message::{Body, Refused};
+        match link.send(peer, hello.as_mut_bytes(), Body::Empty, false) {
+            // A peer that is down will be lost; whatever was to be sent to it says so.
+            Ok(()) | Err(Refused::PeerDown) => {}
+            Err(_) => return Err(NiError::Full),
+        }
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.greeted = true;
+        }
+        Ok(())
+    }
+
+    /// A peer says whose it is. It must be who it was connected as.
+    #[cold]
+    #[inline(never)]
+    fn hello(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let (Some(name), Some(user)) = (words.next(), words.next()) else {
+            return self.drops.count(Drop::Short);
+        };
+        let name = Process::physical(name as u32, (name >> 32) as u32);
+        let Some(known) = self.peers.get_mut(peer) else {
+            return self.drops.count(Drop::Unknown);
+        };
+        if first.short.get() != VERSION || name != known.process || known.uid.is_some() {
+            return self.drops.count(Drop::Hello);
+        }
+        known.uid = Some(user as u32);
+    }
+
+    /// Everything that can be sent now: answers, fragments, pulls, and what was triggered.
+    pub(crate) fn pump<M: Message>(&mut self, link: &mut Link<M>) {
+        if !self.outbox.is_empty() {
+            self.outbox.send(link);
+        }
+        if !self.work.is_empty() {
+            self.do_work(link);
+        }
+        if !self.pulls.withdrawals.is_empty() {
+            for (peer, way, key) in self.pulls.withdrawals.drain(..) {
+                link.withdraw(peer, way, key);
+            }
+        }
+        self.pump_fired(link);
+        link.flush();
+    }
+
+    fn pump_fired<M: Message>(&mut self, link: &mut Link<M>) {
+        for kind in 0..4 {
+            let fired = self.nis[kind]
+                .as_deref()
+                .is_some_and(|ni| ni.triggers.has_fired());
+            if fired {
+                self.run_fired(link, Kind::of_number(kind as u32));
+            }
+        }
+    }
+
+    /// Puts an operation into the queue of work, once.
+    pub(crate) fn enqueue(&mut self, op: u32) {
+        if let Some(at) = self.ops.at_mut(op)
+            && !std::mem::replace(&mut at.queued, true)
+        {
+            self.work.push_back(op);
+        }
+    }
+
+    /// The peer and its rank or name of a target.
+    #[inline(always)]
+    pub(crate) fn route(&self, kind: Kind, process: Process) -> Option<PeerId> {
+        if !kind.logical {
+            return self.peers.find(process);
+        }
+        let map = self.nis[kind.number() as usize].as_deref()?.map.as_ref()?;
+        let peer = *map.peers.get(process.nid as usize)?;
+        (peer != NONE).then_some(PeerId(peer))
+    }
+}
+
+impl Upper for Core {
+    #[inline]
+    fn message(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
+        match first.kind {
+            kind::PUT => self.put_arrived(peer, first, &inbound),
+            kind::ACK => self.ack_arrived(peer, first, &inbound),
+            kind::REPLY => self.reply_arrived(peer, first, &inbound),
+            _ => self.other_arrived(peer, first, &inbound),
+        }
+    }
+
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
+        self.got(op, outcome.is_ok());
+    }
+}
+
+impl Core {
+    #[inline(never)]
+    fn other_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        match first.kind {
+            kind::HELLO => self.hello(peer, first, inbound),
+            kind::RTS => self.rts_arrived(peer, first, inbound),
+            kind::GET => self.get_arrived(peer, first, inbound),
+            kind::ATOMIC => self.atomic_arrived(peer, first, inbound, false),
+            kind::FETCH => self.atomic_arrived(peer, first, inbound, true),
+            kind::READY => self.ready_arrived(peer, first, inbound),
+            kind::PULL => self.pull_arrived(peer, first, inbound),
+            kind::FRAG => self.frag_arrived(peer, first, inbound),
+            kind::FIN => self.fin_arrived(peer, first, inbound),
+            kind::GONE => self.gone_arrived(peer, first, inbound),
+            _ => self.drops.count(Drop::Kind),
+        }
+    }
+}

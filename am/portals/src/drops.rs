@@ -1,0 +1,49 @@
+//! What peers sent that cannot be, by reason: dropped and counted, never believed.
+
+/// Why a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Drop {
+    /// Its kind is none that there is.
+    Kind,
+    /// It ends before its head does.
+    Short,
+    /// A flag, a length or a number in it cannot be.
+    Malformed,
+    /// It comes before its sender has said who it is.
+    Early,
+    /// Its sender is not who it was connected as, or says so twice.
+    Hello,
+    /// It answers, pulls or ends an operation that is not, or is somebody else's.
+    Unknown,
+    /// Its sender has more operations open here than the window allows.
+    Window,
+}
+
+const REASONS: usize = Drop::Window as usize + 1;
+
+/// How many messages were dropped for each reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; REASONS]);
+
+impl Drops {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn count(&mut self, reason: Drop) {
+        if let Some(count) = self.0.get_mut(reason as usize) {
+            *count += 1;
+        }
+    }
+
+    /// Messages dropped for this reason.
+    #[must_use]
+    pub fn of(&self, reason: Drop) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}

@@ -1,0 +1,592 @@
+//! Operations at their initiator: judged, sent, and what is told of them at once (reference: portals, section 10).
+
+use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, Refused};
+use doorbell_fabric::ni::{
+    AckReq, Atomic, EventKind, FetchAtomic, Get, Kind, NiError, NiFail, Piece, Put, Target,
+};
+use zerocopy::IntoBytes;
+
+use crate::atomics;
+use crate::bytes;
+use crate::config::SMALL;
+use crate::core::Core;
+use crate::counting::Held;
+use crate::iface::Iface;
+use crate::link::{Link, PeerId};
+use crate::memory::Told;
+use crate::ops::{Role, SOURCES};
+use crate::peers::NONE;
+use crate::wire::{Atom, Head, Source, WINDOW, flag, kind};
+
+/// Bytes beside the body that a message may need.
+const HEAD: usize = 64;
+
+/// A target as the wire names it.
+struct Addressed {
+    flags: u8,
+    short: u16,
+    main: u64,
+    second: u64,
+}
+
+impl Iface {
+    /// The descriptor's index, if the piece is inside.
+    #[inline(always)]
+    fn piece(&self, piece: Piece, length: u64) -> Result<u32, NiError> {
+        let index = self
+            .mds
+            .index(piece.md.0)
+            .or(self.by_index.then_some(piece.md.0))
+            .ok_or(NiError::ArgInvalid("a memory descriptor's handle"))?;
+        match self.mds.at(index) {
+            Some(md) if bytes::range(md.length, piece.offset, length) => Ok(index),
+            _ => Err(NiError::ArgInvalid(
+                "a range that is not inside its memory descriptor",
+            )),
+        }
+    }
+
+    /// A target on the wire.
+    #[inline(always)]
+    fn address(&self, target: &Target, ack: u8, hdr: u64) -> Result<Addressed, NiError> {
+        let short =
+            u16::try_from(target.pt_index).map_err(|_| NiError::ArgInvalid("a portal table index"))?;
+        let (main, second) = if self.kind.matching {
+            (target.match_bits, target.remote_offset)
+        } else {
+            (target.remote_offset, target.match_bits)
+        };
+        let mut flags = self.kind.number() as u8 | ack << flag::ACK_SHIFT;
+        if second != 0 {
+            flags |= flag::SECOND;
+        }
+        if hdr != 0 {
+            flags |= flag::HDR;
+        }
+        Ok(Addressed {
+            flags,
+            short,
+            main,
+            second,
+        })
+    }
+
+    /// The acknowledgement that is worth asking for: what nobody would hear of is not.
+    #[inline(always)]
+    fn wanted_ack(&self, md: u32, ack: AckReq) -> AckReq {
+        if ack == AckReq::None {
+            return ack;
+        }
+        let Some(md) = self.mds.at(md) else {
+            return AckReq::None;
+        };
+        let counts = md.ct != 0 && md.options.has(doorbell_fabric::ni::MdOptions::EVENT_CT_ACK);
+        match ack {
+            AckReq::Full if md.eq != 0 => ack,
+            AckReq::Full if counts => AckReq::Ct,
+            AckReq::Ct | AckReq::Oc if counts => ack,
+            _ => AckReq::None,
+        }
+    }
+}
+
+impl Core {
+    /// Whether an operation that is to be answered may begin now, and an introduction where it is due.
+    #[inline(always)]
+    fn admit<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId, answered: bool) -> Result<(), NiError> {
+        let Some(known) = self.peers.get(peer) else {
+            return Err(NiError::Full);
+        };
+        if answered && known.open >= WINDOW {
+            return Err(NiError::Full);
+        }
+        if !known.greeted {
+            self.greet(link, peer)?;
+        }
+        Ok(())
+    }
+
+    /// Where to, if that can be reached.
+    #[inline(always)]
+    fn reachable(&self, kind: Kind, target: &Target) -> Option<PeerId> {
+        let peer = self.route(kind, target.process)?;
+        self.peers
+            .get(peer)
+            .is_some_and(|peer| !peer.lost)
+            .then_some(peer)
+    }
+
+    /// Opens an operation of ours.
+    #[inline(always)]
+    fn open_ours(&mut self, role: Role, kind: Kind, peer: PeerId, md: u32) -> u32 {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.open += 1;
+        }
+        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut()
+            && let Some(md) = ni.mds.at_mut(md)
+        {
+            md.refs += 1;
+        }
+        self.ops.open(role, kind.number() as u8, peer.0, md)
+    }
+
+    /// An operation of ours is over.
+    #[inline(always)]
+    pub(crate) fn close_ours(&mut self, op: u32) {
+        let Some(at) = self.ops.at(op) else { return };
+        let (ni, md, peer) = (usize::from(at.ni), at.object, PeerId(at.peer));
+        self.close_op(op);
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.open -= 1;
+        }
+        if let Some(ni) = self.nis[ni].as_deref_mut() {
+            ni.md_unref(md);
+        }
+    }
+
+    /// Begins a put, or an atomic for `atom`.
+    #[inline(always)]
+    fn put_or_atomic<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        put: &Put,
+        atom: Option<Atom>,
+    ) -> Result<(), NiError> {
+        let ni = self.ready(kind)?;
+        let md = ni.piece(put.from, put.length)?;
+        if put.length > ni.limits.max_msg_size {
+            return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
+        }
+        let ack = ni.wanted_ack(md, put.ack);
+        let at = ni.address(&put.target, ack as u8, put.hdr_data)?;
+        let Some(peer) = self.reachable(kind, &put.target) else {
+            self.unreachable(kind, md, put);
+            return Ok(());
+        };
+        self.admit(link, peer, ack != AckReq::None)?;
+        if put.length > SMALL as u64 && put.length + HEAD as u64 > link.sizes(peer).eager as u64 {
+            return self.announce(link, kind, peer, md, put, ack, &at);
+        }
+        let what = if atom.is_some() { kind::ATOMIC } else { kind::PUT };
+        let mut head = Head::new(what, at.flags, at.short).word(at.main);
+        let mut op = NONE;
+        if ack != AckReq::None {
+            op = self.open_ours(Role::Put, kind, peer, md);
+            head = head.word(self.ops.id(op));
+        }
+        head = head
+            .word_if(at.flags, flag::SECOND, at.second)
+            .word_if(at.flags, flag::HDR, put.hdr_data);
+        if let Some(atom) = atom {
+            head = head.word(atom.word());
+        }
+        let sent = self.send_from(link, kind, peer, &mut head, md, put.from.offset, put.length);
+        if let Err(refused) = sent {
+            if op != NONE {
+                self.close_ours(op);
+            }
+            return match refused {
+                Refused::Full => Err(NiError::Full),
+                _ => {
+                    self.unreachable(kind, md, put);
+                    Ok(())
+                }
+            };
+        }
+        if let Some(at) = self.ops.at_mut(op) {
+            at.ack = ack as u8;
+            at.user_ptr = put.user_ptr;
+            at.length = put.length;
+            at.offset = put.target.remote_offset;
+        }
+        let told = Told {
+            kind: EventKind::Send,
+            fail: NiFail::Ok,
+            user_ptr: put.user_ptr,
+            mlength: put.length,
+            remote_offset: put.target.remote_offset,
+            event: true,
+        };
+        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
+            ni.tell_initiator(md, told);
+        }
+        Ok(())
+    }
+
+    /// Sends a head and bytes of a descriptor, which are copied.
+    #[inline(always)]
+    fn send_from<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        peer: PeerId,
+        head: &mut Head,
+        md: u32,
+        at: u64,
+        length: u64,
+    ) -> Result<(), Refused> {
+        if length == 0 {
+            if head.words() != 2 {
+                return link.send(peer, head.as_mut_bytes(), Body::Empty, false);
+            }
+            let last = head.split_last();
+            return link.send(peer, head.as_mut_bytes(), Body::Bytes(&last), false);
+        }
+        let Some(md) = self.nis[kind.number() as usize]
+            .as_deref()
+            .and_then(|ni| ni.mds.at(md))
+        else {
+            return Err(Refused::BadMemory);
+        };
+        let body = bytes::body(&md.memory, at as usize, length as usize, &mut self.scratch);
+        link.send(peer, head.as_mut_bytes(), body, false)
+    }
+
+    pub(crate) fn put<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        put: &Put,
+    ) -> Result<(), NiError> {
+        self.put_or_atomic(link, kind, put, None)
+    }
+
+    pub(crate) fn atomic<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        atomic: &Atomic,
+    ) -> Result<(), NiError> {
+        let most = self.ready(kind)?.limits.max_atomic_size;
+        judge(atomic.kind, atomic.datatype, atomic.put.length, most, false)?;
+        let atom = Atom::new(atomic.kind as u8, atomic.datatype as u8, 0);
+        self.put_or_atomic(link, kind, &atomic.put, Some(atom))
+    }
+
+    /// A put whose target is nobody that there is: it fails, by event.
+    #[cold]
+    #[inline(never)]
+    fn unreachable(&mut self, kind: Kind, md: u32, put: &Put) {
+        let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() else {
+            return;
+        };
+        let ack = ni.wanted_ack(md, put.ack);
+        let told = Told {
+            kind: EventKind::Send,
+            fail: NiFail::Undeliverable,
+            user_ptr: put.user_ptr,
+            mlength: 0,
+            remote_offset: put.target.remote_offset,
+            event: true,
+        };
+        ni.tell_initiator(md, told);
+        if ack != AckReq::None {
+            ni.tell_initiator(
+                md,
+                Told {
+                    kind: EventKind::Ack,
+                    event: ack == AckReq::Full,
+                    ..told
+                },
+            );
+        }
+    }
+
+    /// A get whose target is nobody that there is.
+    #[cold]
+    #[inline(never)]
+    fn unreadable(&mut self, kind: Kind, md: u32, user_ptr: u64, remote_offset: u64) {
+        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
+            ni.tell_initiator(
+                md,
+                Told {
+                    kind: EventKind::Reply,
+                    fail: NiFail::Undeliverable,
+                    user_ptr,
+                    mlength: 0,
+                    remote_offset,
+                    event: true,
+                },
+            );
+        }
+    }
+
+    /// Announces a put that is too long to be sent at once: the target pulls what its entry takes.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "all of what a put is, judged already")]
+    fn announce<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        peer: PeerId,
+        md: u32,
+        put: &Put,
+        ack: AckReq,
+        at: &Addressed,
+    ) -> Result<(), NiError> {
+        self.admit(link, peer, true)?;
+        let op = self.open_ours(Role::Rts, kind, peer, md);
+        let memory = self.nis[kind.number() as usize]
+            .as_deref()
+            .and_then(|ni| ni.mds.at(md))
+            .and_then(|md| bytes::in_one_piece(&md.memory, put.from.offset as usize, put.length as usize));
+        let (sources, count) = self.expose(link, op, peer, memory, put.length);
+        let mut head = Head::new(kind::RTS, at.flags, at.short)
+            .word(at.main)
+            .word(self.ops.id(op))
+            .word_if(at.flags, flag::SECOND, at.second)
+            .word_if(at.flags, flag::HDR, put.hdr_data)
+            .word(put.length);
+        let body = match count {
+            0 => Body::Empty,
+            count => Body::Bytes(sources[..count].as_bytes()),
+        };
+        match link.send(peer, head.as_mut_bytes(), body, false) {
+            Ok(()) => {}
+            Err(refused) => {
+                self.withdraw(link, op);
+                self.close_ours(op);
+                if refused == Refused::Full {
+                    return Err(NiError::Full);
+                }
+                self.unreachable(kind, md, put);
+                return Ok(());
+            }
+        }
+        if let Some(op) = self.ops.at_mut(op) {
+            op.ack = ack as u8;
+            op.user_ptr = put.user_ptr;
+            op.at = put.from.offset;
+            op.length = put.length;
+            op.offset = put.target.remote_offset;
+        }
+        Ok(())
+    }
+
+    /// Exposes memory to a peer over the ways that can read it.
+    pub(crate) fn expose<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        op: u32,
+        peer: PeerId,
+        memory: Option<Landing>,
+        length: u64,
+    ) -> ([Source; SOURCES], usize) {
+        let mut sources = [Source::NONE; SOURCES];
+        let worth = link
+            .sizes(peer)
+            .get_from
+            .is_some_and(|from| length >= from as u64);
+        let Some(memory) = memory.filter(|_| worth) else {
+            return (sources, 0);
+        };
+        let what = match memory {
+            Landing::Loan(loan) => Exposure::Read(loan.as_const()),
+            Landing::Region(slice) => Exposure::Region(slice),
+        };
+        let mut count = 0;
+        if let Some((way, remote)) = link.expose(peer, what, Access::Read)
+            && let Some(at) = self.ops.at_mut(op)
+        {
+            sources[0] = Source::new(way, remote);
+            at.exposed[0] = Some((way, doorbell_fabric::message::RemoteKey(remote.key.get())));
+            count = 1;
+        }
+        (sources, count)
+    }
+
+    /// Takes back what was exposed for an operation.
+    pub(crate) fn withdraw<M: Message>(&mut self, link: &mut Link<M>, op: u32) {
+        if let Some(at) = self.ops.at_mut(op) {
+            let peer = PeerId(at.peer);
+            for (way, key) in at.exposed.iter_mut().filter_map(Option::take) {
+                link.withdraw(peer, way, key);
+            }
+        }
+    }
+
+    pub(crate) fn get<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        get: &Get,
+    ) -> Result<(), NiError> {
+        let ni = self.ready(kind)?;
+        let md = ni.piece(get.into, get.length)?;
+        if get.length > ni.limits.max_msg_size {
+            return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
+        }
+        let at = ni.address(&get.target, 0, 0)?;
+        let Some(peer) = self.reachable(kind, &get.target) else {
+            self.unreadable(kind, md, get.user_ptr, get.target.remote_offset);
+            return Ok(());
+        };
+        self.admit(link, peer, true)?;
+        let op = self.open_ours(Role::Get, kind, peer, md);
+        let mut head = Head::new(kind::GET, at.flags, at.short)
+            .word(at.main)
+            .word(self.ops.id(op))
+            .word_if(at.flags, flag::SECOND, at.second)
+            .word(get.length);
+        if let Some(op) = self.ops.at_mut(op) {
+            op.user_ptr = get.user_ptr;
+            op.at = get.into.offset;
+            op.length = get.length;
+            op.offset = get.target.remote_offset;
+        }
+        match link.send(peer, head.as_mut_bytes(), Body::Empty, false) {
+            Ok(()) => Ok(()),
+            Err(refused) => self.not_asked(kind, op, md, refused),
+        }
+    }
+
+    /// A request that is to be answered by bytes was not sent.
+    #[cold]
+    fn not_asked(&mut self, kind: Kind, op: u32, md: u32, refused: Refused) -> Result<(), NiError> {
+        let (user_ptr, offset) = self.ops.at(op).map_or((0, 0), |op| (op.user_ptr, op.offset));
+        self.close_ours(op);
+        if refused == Refused::Full {
+            return Err(NiError::Full);
+        }
+        self.unreadable(kind, md, user_ptr, offset);
+        Ok(())
+    }
+
+    pub(crate) fn fetch_atomic<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        fetch: &FetchAtomic,
+    ) -> Result<(), NiError> {
+        let ni = self.ready(kind)?;
+        judge(
+            fetch.kind,
+            fetch.datatype,
+            fetch.length,
+            ni.limits.max_fetch_atomic_size,
+            true,
+        )?;
+        let into = ni.piece(fetch.into, fetch.length)?;
+        let from = ni.piece(fetch.from, fetch.length)?;
+        let at = ni.address(&fetch.target, 0, fetch.hdr_data)?;
+        let Some(peer) = self.reachable(kind, &fetch.target) else {
+            self.unreadable(kind, into, fetch.user_ptr, fetch.target.remote_offset);
+            return Ok(());
+        };
+        self.admit(link, peer, true)?;
+        let op = self.open_ours(Role::Get, kind, peer, into);
+        if let Some(op) = self.ops.at_mut(op) {
+            op.user_ptr = fetch.user_ptr;
+            op.at = fetch.into.offset;
+            op.length = fetch.length;
+            op.offset = fetch.target.remote_offset;
+        }
+        let operand = if atomics::has_operand(fetch.kind) {
+            fetch.datatype.size()
+        } else {
+            0
+        };
+        let atom = Atom::new(fetch.kind as u8, fetch.datatype as u8, operand as u8);
+        let mut head = Head::new(kind::FETCH, at.flags, at.short)
+            .word(at.main)
+            .word(self.ops.id(op))
+            .word_if(at.flags, flag::SECOND, at.second)
+            .word_if(at.flags, flag::HDR, fetch.hdr_data)
+            .word(atom.word());
+        let mut room = [0; crate::config::ATOMIC + 32];
+        let length = fetch.length as usize;
+        room[..operand].copy_from_slice(&fetch.operand[..operand]);
+        let ni = self.ready(kind)?;
+        if let Some(md) = ni.mds.at(from) {
+            bytes::read(
+                &md.memory,
+                fetch.from.offset as usize,
+                &mut room[operand..operand + length],
+            );
+        }
+        let body = Body::Bytes(&room[..operand + length]);
+        if let Err(refused) = link.send(peer, head.as_mut_bytes(), body, false) {
+            return self.not_asked(kind, op, into, refused);
+        }
+        let told = Told {
+            kind: EventKind::Send,
+            fail: NiFail::Ok,
+            user_ptr: fetch.user_ptr,
+            mlength: fetch.length,
+            remote_offset: fetch.target.remote_offset,
+            event: true,
+        };
+        self.ready(kind)?.tell_initiator(from, told);
+        Ok(())
+    }
+
+    /// Judges a triggered operation of data as it will be when it fires.
+    pub(crate) fn judge_data(&mut self, kind: Kind, what: &Held) -> Result<(), NiError> {
+        let ni = self.ready(kind)?;
+        let limits = ni.limits;
+        let mut pieces = [None, None];
+        let (length, target) = match what {
+            Held::Put(put) => {
+                pieces[0] = Some(put.from);
+                (put.length, &put.target)
+            }
+            Held::Get(get) => {
+                pieces[0] = Some(get.into);
+                (get.length, &get.target)
+            }
+            Held::Atomic(atomic) => {
+                let put = &atomic.put;
+                judge(
+                    atomic.kind,
+                    atomic.datatype,
+                    put.length,
+                    limits.max_atomic_size,
+                    false,
+                )?;
+                pieces[0] = Some(put.from);
+                (put.length, &put.target)
+            }
+            Held::FetchAtomic(fetch) => {
+                judge(
+                    fetch.kind,
+                    fetch.datatype,
+                    fetch.length,
+                    limits.max_fetch_atomic_size,
+                    true,
+                )?;
+                pieces = [Some(fetch.into), Some(fetch.from)];
+                (fetch.length, &fetch.target)
+            }
+            _ => return Ok(()),
+        };
+        if length > limits.max_msg_size {
+            return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
+        }
+        ni.address(target, 0, 0)?;
+        for piece in pieces.into_iter().flatten() {
+            ni.piece(piece, length)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an atomic is one that there is.
+fn judge(
+    kind: doorbell_fabric::ni::AtomicKind,
+    datatype: doorbell_fabric::ni::Datatype,
+    length: u64,
+    most: u64,
+    fetch: bool,
+) -> Result<(), NiError> {
+    if atomics::is_swap(kind) && !fetch {
+        return Err(NiError::ArgInvalid("a swap that fetches nothing"));
+    }
+    if !atomics::is_defined(kind, datatype) {
+        return Err(NiError::ArgInvalid("an operation on a type that it is not for"));
+    }
+    if length > most || !atomics::length_fits(kind, datatype, length) {
+        return Err(NiError::ArgInvalid("the length of an atomic"));
+    }
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! One process: its rails, its peers, and up to four interfaces over them.
+
+use std::os::fd::BorrowedFd;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::message::{Incarnation, Message};
+use doorbell_fabric::ni::{Kind, Lost, NiError, NiFail, NiLimits, Process};
+use doorbell_fabric::rail::Armed;
+use doorbell_fabric::time::Time;
+
+use crate::config::{Config, NodeError, granted};
+use crate::core::Core;
+use crate::drops::Drops;
+use crate::iface::{Iface, Map};
+use crate::link::{Link, LinkConfig, PeerId, RailId};
+use crate::ops::Role;
+use crate::peers::NONE;
+use crate::view::{Interface, View};
+
+/// A process: rails, peers, interfaces.
+#[derive(Debug)]
+pub struct Node<M: Message> {
+    pub(crate) link: Link<M>,
+    pub(crate) core: Core,
+    limits: NiLimits,
+}
+
+impl<M: Message> Node<M> {
+    /// A process without rails, which knows nobody but itself.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let link = Link::new(LinkConfig {
+            patience: config.patience,
+            backlog: config.backlog,
+        });
+        Self {
+            link,
+            core: Core::new(config.me, config.uid, config.seed),
+            limits: config.limits,
+        }
+    }
+
+    /// Adds a rail.
+    ///
+    /// # Errors
+    /// [`NodeError::TooManyRails`].
+    pub fn add_rail(&mut self, rail: M) -> Result<RailId, NodeError> {
+        self.link.add_rail(rail).ok_or(NodeError::TooManyRails)
+    }
+
+    /// A rail.
+    #[must_use]
+    pub fn rail(&self, rail: RailId) -> Option<&M> {
+        self.link.rail(rail)
+    }
+
+    /// A rail, to be changed: for its owner's business, not for its peers'.
+    pub fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
+        self.link.rail_mut(rail)
+    }
+
+    /// All rails.
+    pub fn rails(&self) -> impl Iterator<Item = (RailId, &M)> {
+        self.link.rails()
+    }
+
+    /// Makes a peer known, or one more way to it. The n-th way to a peer must be the n-th at both ends. To oneself there is a
+    /// way already, and this does nothing.
+    ///
+    /// # Errors
+    /// [`NodeError`], with nothing changed.
+    pub fn connect(
+        &mut self,
+        peer: Process,
+        rail: RailId,
+        address: &RailAddress,
+        incarnation: Incarnation,
+    ) -> Result<(), NodeError> {
+        if self.link.rail(rail).is_none() {
+            return Err(NodeError::NoRail(rail));
+        }
+        if peer == self.core.me {
+            return Ok(());
+        }
+        let id = match self.core.peers.find(peer) {
+            Some(id) => {
+                if self.core.peers.get(id).is_some_and(|peer| peer.lost) {
+                    return Err(NodeError::Lost(peer));
+                }
+                id
+            }
+            None => {
+                self.core.peers.source(peer)?;
+                let id = self.link.add_peer();
+                self.core.peers.add(peer, id)?;
+                self.core.peer_added(id);
+                id
+            }
+        };
+        Ok(self.link.connect(id, rail, address, incarnation)?)
+    }
+
+    /// Whether a peer is known.
+    #[must_use]
+    pub fn knows(&self, peer: Process) -> bool {
+        self.core.peers.find(peer).is_some()
+    }
+
+    /// Initialises an interface, or counts one user more of one that is there. The limits that it has.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn ni_init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, NiError> {
+        Ok(self.core.ni_init(kind, granted(desired.unwrap_or(&self.limits))))
+    }
+
+    /// Ends one use of an interface; with the last one, everything in it is over.
+    ///
+    /// # Errors
+    /// [`NiError::NoInit`].
+    pub fn ni_fini(&mut self, kind: Kind) -> Result<(), NiError> {
+        let ni = self.core.present(kind)?;
+        ni.users -= 1;
+        if ni.users == 0 {
+            self.core.end_interface(kind);
+            self.core.pump(&mut self.link);
+        }
+        Ok(())
+    }
+
+    /// Sets the map of a logical interface: which process each rank is.
+    ///
+    /// # Errors
+    /// [`NiError::Ignored`] when it has one; [`NiError::ArgInvalid`] for a physical interface, and for a map without this
+    /// process; [`NiError::NoInit`].
+    pub fn set_map(&mut self, kind: Kind, map: &[Process]) -> Result<(), NiError> {
+        self.core.set_map(kind, map)
+    }
+
+    /// The map of a logical interface.
+    ///
+    /// # Errors
+    /// [`NiError::NoInit`] before it is set; [`NiError::ArgInvalid`] for a physical interface.
+    pub fn get_map(&self, kind: Kind) -> Result<&[Process], NiError> {
+        if !kind.logical {
+            return Err(NiError::ArgInvalid("a physical interface has no map"));
+        }
+        let ni = self.core.nis[kind.number() as usize].as_deref();
+        let map = ni.filter(|ni| ni.users != 0).and_then(|ni| ni.map.as_ref());
+        map.map(|map| &map.processes[..]).ok_or(NiError::NoInit)
+    }
+
+    /// An interface, to be used now. One that is not initialised answers every call with [`NiError::NoInit`].
+    pub fn ni(&mut self, kind: Kind) -> View<'_, M> {
+        View { node: self, kind }
+    }
+
+    /// An interface that owns the node.
+    #[must_use]
+    pub fn into_ni(self, kind: Kind) -> Interface<M> {
+        Interface { node: self, kind }
+    }
+
+    /// This process as a physical interface names it.
+    #[must_use]
+    pub fn me(&self) -> Process {
+        self.core.me
+    }
+
+    /// What peers sent that cannot be, by reason.
+    #[must_use]
+    pub fn drops(&self) -> &Drops {
+        &self.core.drops
+    }
+
+    /// Shows up to `budget` arrivals to the interfaces, and sends what waits; returns how many. Reads no clock.
+    #[inline]
+    pub fn poll(&mut self, budget: usize) -> usize {
+        let shown = self.link.poll(budget, &mut self.core);
+        if shown != 0 || !self.core.work.is_empty() {
+            self.core.pump(&mut self.link);
+        }
+        shown
+    }
+
+    /// Housekeeping that needs the time; returns the work done.
+    pub fn progress(&mut self, now: Time) -> usize {
+        let mut done = self.link.progress(now);
+        while let Some((peer, reason)) = self.link.lost() {
+            self.core.peer_lost(peer, reason);
+            done += 1;
+        }
+        self.core.pump(&mut self.link);
+        done
+    }
+
+    /// Whether a rail finds the time of the last [`Node::progress`] old: call it soon then.
+    #[must_use]
+    pub fn wants_time(&self) -> bool {
+        self.link.wants_time()
+    }
+
+    /// When [`Node::progress`] has something to do next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.link.next_deadline()
+    }
+
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is
+    /// work already: then do not sleep. [`Node::disarm`] ends it.
+    pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        let mut ready = self.link.must_poll() || !self.core.work.is_empty() || !self.core.outbox.is_empty();
+        let armed = self.link.arm(&mut |_, armed| match armed {
+            Armed::Ready => ready = true,
+            Armed::Sleep(fd) => each(fd),
+        });
+        // A rail that cannot be slept on is polled.
+        ready || armed.is_err()
+    }
+
+    /// Ends what [`Node::arm`] prepared.
+    pub fn disarm(&mut self) {
+        self.link.disarm();
+    }
+
+    /// One doorbell for everything that was begun.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.link.flush();
+    }
+
+    /// Orderly end; to be called with a fresh `now` until it answers `true`, at `by` at the latest.
+    pub fn close(&mut self, now: Time, by: Time) -> bool {
+        self.core.pump(&mut self.link);
+        self.link.close(now, by)
+    }
+}
+
+impl Core {
+    fn ni_init(&mut self, kind: Kind, limits: NiLimits) -> NiLimits {
+        let at = &mut self.nis[kind.number() as usize];
+        match at {
+            Some(ni) if ni.users != 0 => {
+                ni.users += 1;
+                return ni.limits;
+            }
+            Some(ni) => ni.renew(limits),
+            None => *at = Some(Box::new(Iface::new(kind, limits))),
+        }
+        if let Some(ni) = at {
+            if !kind.logical {
+                ni.id = self.me;
+            }
+            ni.sources = self
+                .peers
+                .iter()
+                .map(|peer| if kind.logical { NONE } else { peer.source })
+                .collect();
+        }
+        limits
+    }
+
+    fn set_map(&mut self, kind: Kind, map: &[Process]) -> Result<(), NiError> {
+        if !kind.logical {
+            return Err(NiError::ArgInvalid("a physical interface has no map"));
+        }
+        if self.present(kind)?.map.is_some() {
+            return Err(NiError::Ignored);
+        }
+        let rank = map.iter().position(|process| *process == self.me);
+        let rank = rank.ok_or(NiError::ArgInvalid("a map without this process"))? as u32;
+        let peers: Vec<u32> = map
+            .iter()
+            .map(|process| self.peers.find(*process).map_or(NONE, |peer| peer.0))
+            .collect();
+        let mut sources = vec![NONE; self.peers.len()];
+        for (rank, peer) in peers.iter().enumerate().rev() {
+            if let Some(source) = sources.get_mut(*peer as usize) {
+                *source = rank as u32;
+            }
+        }
+        let ni = self.present(kind)?;
+        ni.id = Process::rank(rank);
+        ni.sources = sources;
+        ni.map = Some(Map {
+            processes: map.into(),
+            peers,
+        });
+        Ok(())
+    }
+
+    /// A peer became known: the interfaces that are there learn what it is to them.
+    fn peer_added(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let (process, source) = (peer.process, peer.source);
+        for ni in self.nis.iter_mut().flatten() {
+            let mut is = if ni.kind.logical { NONE } else { source };
+            if let Some(map) = &mut ni.map {
+                for (rank, at) in map.processes.iter().enumerate().rev() {
+                    if *at == process {
+                        map.peers[rank] = id.0;
+                        is = rank as u32;
+                    }
+                }
+            }
+            ni.sources.push(is);
+        }
+    }
+
+    /// A peer is gone for good: what it owed ends, what it wanted ends, and every interface is told.
+    fn peer_lost(&mut self, id: PeerId, reason: DownReason) {
+        let Some(peer) = self.peers.get_mut(id) else {
+            return;
+        };
+        if std::mem::replace(&mut peer.lost, true) {
+            return;
+        }
+        let process = peer.process;
+        for op in self.ops.places() {
+            if self.ops.at(op).is_some_and(|op| op.peer == id.0) {
+                self.fail_op(op);
+            }
+        }
+        for ni in self.nis.iter_mut().flatten().filter(|ni| ni.users != 0) {
+            let process = match ni.sources.get(id.index()) {
+                _ if !ni.kind.logical => process,
+                Some(&rank) if rank != NONE => Process::rank(rank),
+                _ => continue,
+            };
+            ni.lost.push_back(Lost { process, reason });
+        }
+    }
+
+    /// An operation cannot go on.
+    fn fail_op(&mut self, op: u32) {
+        match self.ops.at(op).map(|op| op.role) {
+            Some(Role::Put | Role::Rts) => self.end_put(op, NiFail::Undeliverable, 0, None),
+            Some(Role::Get) => self.end_get(op, NiFail::Undeliverable, 0, None),
+            Some(Role::Landing | Role::Serve) => self.end_target(op, NiFail::Undeliverable),
+            _ => {}
+        }
+    }
+
+    /// Everything in an interface is over. Those who wait for us hear that it failed.
+    fn end_interface(&mut self, kind: Kind) {
+        let number = kind.number() as u8;
+        for op in self.ops.places() {
+            let Some(at) = self.ops.at(op).filter(|op| op.ni == number) else {
+                continue;
+            };
+            match at.role {
+                Role::Landing => self.landed(op, NiFail::Undeliverable),
+                _ => {
+                    self.unexpose(op);
+                    self.fail_op(op);
+                }
+            }
+        }
+        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
+            let limits = ni.limits;
+            ni.renew(limits);
+            ni.users = 0;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The processes that a node knows: names, users, and how much is open between us.
+
+use std::collections::HashMap;
+
+use doorbell_fabric::ni::{NID_ANY, PID_ANY, Process};
+
+use crate::config::NodeError;
+use crate::link::PeerId;
+
+/// No peer, no rank, no index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) process: Process,
+    /// What its messages are matched by on a physical interface: a dense node number, and the process id.
+    pub(crate) source: u32,
+    /// Whose it is, since it has told.
+    pub(crate) uid: Option<u32>,
+    /// Whether it was told whose we are.
+    pub(crate) greeted: bool,
+    pub(crate) lost: bool,
+    /// Our operations that it has to answer.
+    pub(crate) open: u32,
+    /// Its operations that are in progress here.
+    pub(crate) owed: u32,
+}
+
+/// All of them, this process first.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    list: Vec<Peer>,
+    by_process: HashMap<Process, u32>,
+    nodes: HashMap<u32, u16>,
+}
+
+impl Peers {
+    pub(crate) fn new(me: Process, uid: u32) -> Self {
+        let mut peers = Self {
+            list: Vec::new(),
+            by_process: HashMap::new(),
+            nodes: HashMap::new(),
+        };
+        // A name that cannot be is told by `connect`, and by whoever tries to reach us; here it takes the first number.
+        let source = peers.source(me).unwrap_or(0);
+        peers.push(me, source);
+        if let Some(own) = peers.list.first_mut() {
+            own.uid = Some(uid);
+            own.greeted = true;
+        }
+        peers
+    }
+
+    fn push(&mut self, process: Process, source: u32) {
+        self.by_process.insert(process, self.list.len() as u32);
+        self.list.push(Peer {
+            process,
+            source,
+            uid: None,
+            greeted: false,
+            lost: false,
+            open: 0,
+            owed: 0,
+        });
+    }
+
+    /// Makes a process known under the next number, which the caller has from the link.
+    pub(crate) fn add(&mut self, process: Process, id: PeerId) -> Result<(), NodeError> {
+        debug_assert_eq!(id.index(), self.list.len());
+        let source = self.source(process)?;
+        self.push(process, source);
+        Ok(())
+    }
+
+    /// What a process is matched by; its node gets a number when it has none.
+    pub(crate) fn source(&mut self, process: Process) -> Result<u32, NodeError> {
+        if process.nid == NID_ANY || process.nid == u32::MAX || process.pid >= PID_ANY {
+            return Err(NodeError::NoProcess(process));
+        }
+        Ok(u32::from(self.node(process.nid)?) << 16 | process.pid)
+    }
+
+    /// The dense number of a node.
+    pub(crate) fn node(&mut self, nid: u32) -> Result<u16, NodeError> {
+        if let Some(&node) = self.nodes.get(&nid) {
+            return Ok(node);
+        }
+        let node = u16::try_from(self.nodes.len()).map_err(|_| NodeError::TooManyNodes)?;
+        self.nodes.insert(nid, node);
+        Ok(node)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.list.get(peer.index())
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.list.get_mut(peer.index())
+    }
+
+    /// The process with that name.
+    pub(crate) fn find(&self, process: Process) -> Option<PeerId> {
+        self.by_process.get(&process).copied().map(PeerId)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.list.iter()
+    }
+}

@@ -1,0 +1,634 @@
+//! Long transfers: whoever lands the bytes pulls them, from memory that the owner has exposed, or in fragments.
+//!
+//! ```text
+//!   put:  initiator (owner)                target (puller)
+//!         RTS, with exposed memory ──────►  matched: so many bytes are wanted
+//!                                ◄───────  one-sided gets …            no such way, or it broke:
+//!                                ◄───────  PULL offset, length   FRAG … ──────►
+//!                                ◄───────  ACK
+//!   get:  initiator (puller)               target (owner)
+//!         GET ───────────────────────────►  matched: so many bytes are given
+//!                                ◄───────  READY, with exposed memory; or REPLY; or READY and FRAG …
+//!         one-sided gets …; PULL, FRAG
+//!         FIN ───────────────────────────►
+//! ```
+//!
+//! Bytes that a broken way did not bring are asked for in fragments, which are ordinary messages: in order, exactly once,
+//! whichever way carries them. What has arrived is counted, and the transfer is over when that is all.
+
+use doorbell_fabric::message::{Inbound, Message, OpId, Refused, Remote};
+use doorbell_fabric::ni::NiFail;
+use zerocopy::FromBytes;
+
+use crate::bytes;
+use crate::core::Core;
+use crate::drops::Drop;
+use crate::link::{First, Link, PeerId};
+use crate::ops::{Role, SOURCES};
+use crate::peers::NONE;
+use crate::wire::{Head, Source, Words, kind};
+
+/// One-sided gets of one pull that are under way at a time.
+const GETS: u32 = 4;
+
+/// Bytes of one of them, where several ways share the work.
+const STRIPE: u64 = 256 << 10;
+
+/// Bytes of one of them at most.
+const LONGEST: u64 = 1 << 30;
+
+/// What is being pulled.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    /// The owner's number of the operation.
+    far: u64,
+    length: u64,
+    /// Bytes from here on have not been asked for.
+    next: u64,
+    /// Bytes that have arrived.
+    done: u64,
+    /// One-sided gets under way.
+    gets: u32,
+    /// Fragments that were asked for and have not come.
+    frag: Option<(u64, u64)>,
+    /// Parts that a broken way did not bring.
+    missed: Vec<(u64, u64)>,
+    sources: [Option<(u16, Remote)>; SOURCES],
+    /// The operation has ended early; what is under way is waited for.
+    over: bool,
+    free: bool,
+}
+
+/// A one-sided get under way.
+#[derive(Debug)]
+struct Getting {
+    /// Its number on the rail; zero when free.
+    id: u64,
+    pull: u32,
+    /// The operation, with its generation.
+    op: u64,
+    peer: u32,
+    source: usize,
+    at: u64,
+    length: u64,
+}
+
+/// All pulls, and the gets that they consist of.
+#[derive(Debug, Default)]
+pub(crate) struct Pulls {
+    list: Vec<Pull>,
+    free: Vec<u32>,
+    gets: Vec<Getting>,
+    free_gets: Vec<u32>,
+    started: u64,
+    /// Exposures that are to be taken back when the rails are free.
+    pub(crate) withdrawals: Vec<(PeerId, u16, doorbell_fabric::message::RemoteKey)>,
+}
+
+/// Bits of a get's number that are its place.
+const PLACE: u32 = 20;
+
+impl Pulls {
+    fn open(&mut self, far: u64, length: u64) -> u32 {
+        let pull = Pull {
+            far,
+            length,
+            next: 0,
+            done: 0,
+            gets: 0,
+            frag: None,
+            missed: Vec::new(),
+            sources: [None; SOURCES],
+            over: false,
+            free: false,
+        };
+        if let Some(at) = self.free.pop() {
+            self.list[at as usize] = pull;
+            return at;
+        }
+        self.list.push(pull);
+        (self.list.len() - 1) as u32
+    }
+
+    fn at_mut(&mut self, at: u32) -> Option<&mut Pull> {
+        self.list.get_mut(at as usize).filter(|pull| !pull.free)
+    }
+
+    /// The operation has ended. Gets that are under way still refer to the pull.
+    pub(crate) fn close(&mut self, at: u32) {
+        let Some(pull) = self.at_mut(at) else { return };
+        pull.over = true;
+        if pull.gets == 0 {
+            pull.free = true;
+            self.free.push(at);
+        }
+    }
+
+    /// A place for one more get, if there is one.
+    fn open_get(&mut self, get: Getting) -> Option<(u32, u64)> {
+        let at = match self.free_gets.pop() {
+            Some(at) => at,
+            None if self.gets.len() < 1 << PLACE => {
+                self.gets.push(Getting {
+                    id: 0,
+                    pull: NONE,
+                    op: 0,
+                    peer: NONE,
+                    source: 0,
+                    at: 0,
+                    length: 0,
+                });
+                (self.gets.len() - 1) as u32
+            }
+            None => return None,
+        };
+        self.started += 1;
+        let id = self.started << PLACE | u64::from(at);
+        self.gets[at as usize] = Getting { id, ..get };
+        Some((at, id))
+    }
+
+    fn close_get(&mut self, at: u32) {
+        if let Some(get) = self.gets.get_mut(at as usize) {
+            get.id = 0;
+            self.free_gets.push(at);
+        }
+    }
+}
+
+impl Core {
+    /// Begins to pull `length` bytes into an operation's memory; what is exposed is told by the rest of the message.
+    pub(crate) fn begin_pull(&mut self, op: u32, far: u64, length: u64, inbound: &Inbound<'_>, body: usize) {
+        let pull = self.pulls.open(far, length);
+        if let Some(at) = self.pulls.at_mut(pull) {
+            for (nth, source) in at.sources.iter_mut().enumerate() {
+                let Some(bytes) = inbound.read::<{ size_of::<Source>() }>(body + nth * size_of::<Source>())
+                else {
+                    break;
+                };
+                let Ok(read) = Source::read_from_bytes(&bytes) else {
+                    break;
+                };
+                // Less than was announced is no source.
+                if read.remote.length.get() >= length {
+                    *source = Some((read.way.get(), read.remote));
+                }
+            }
+        }
+        if let Some(at) = self.ops.at_mut(op) {
+            at.pull = pull;
+        }
+        self.enqueue(op);
+    }
+
+    /// A get is answered by bytes that are to be pulled, or that follow in fragments.
+    pub(crate) fn ready_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let (Some(id), Some(far), Some(mlength), Some(offset)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return self.drops.count(Drop::Short);
+        };
+        let Some(op) = self.answered(peer, id, &[Role::Get]) else {
+            return;
+        };
+        let body = words.end();
+        let Some(at) = self.ops.at_mut(op) else { return };
+        if mlength > at.length || mlength == 0 || at.pull != NONE {
+            return self.drops.count(Drop::Malformed);
+        }
+        at.offset = offset;
+        at.length = mlength;
+        at.far = far;
+        let pushed = inbound.len() == body;
+        self.begin_pull(op, far, mlength, inbound, body);
+        if pushed
+            && let Some(at) = self.ops.at(op)
+            && let Some(pull) = self.pulls.at_mut(at.pull)
+        {
+            pull.next = mlength;
+            pull.frag = Some((0, mlength));
+        }
+    }
+
+    /// The puller asks for fragments.
+    pub(crate) fn pull_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let (Some(id), Some(to), Some(offset), Some(length)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return self.drops.count(Drop::Short);
+        };
+        let Some(op) = self.answered(peer, id, &[Role::Rts, Role::Serve]) else {
+            return self.outbox.push(peer, Head::new(kind::GONE, 0, 0).word(to), &[]);
+        };
+        let Some(at) = self.ops.at_mut(op) else { return };
+        if !bytes::range(at.length, offset, length) || length == 0 || at.stream.is_some() {
+            return self.drops.count(Drop::Malformed);
+        }
+        at.stream = Some(crate::ops::Stream {
+            to,
+            next: offset,
+            end: offset + length,
+        });
+        self.enqueue(op);
+    }
+
+    /// A fragment.
+    pub(crate) fn frag_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let (Some(id), Some(offset)) = (words.next(), words.next()) else {
+            return self.drops.count(Drop::Short);
+        };
+        let Some(op) = self.answered(peer, id, &[Role::Landing, Role::Get]) else {
+            return;
+        };
+        let body = words.end();
+        let length = (inbound.len() - body) as u64;
+        let Some(at) = self.ops.at(op) else { return };
+        let (ni, object, ours, base, index) = (usize::from(at.ni), at.object, at.is_ours(), at.at, at.pull);
+        let Some(pull) = self.pulls.at_mut(index) else {
+            return self.drops.count(Drop::Malformed);
+        };
+        // In order, and no more than was asked for.
+        let Some((next, end)) = pull
+            .frag
+            .filter(|(next, end)| *next == offset && length > 0 && length <= end - next)
+        else {
+            return self.drops.count(Drop::Malformed);
+        };
+        pull.frag = (next + length < end).then_some((next + length, end));
+        pull.done += length;
+        let (all, idle) = (pull.done == pull.length, pull.frag.is_none());
+        if let Some(ni) = self.nis[ni].as_deref() {
+            let memory = if ours {
+                ni.mds.at(object).map(|md| &md.memory)
+            } else {
+                ni.entries.at(object).map(|entry| &entry.memory)
+            };
+            if let Some(memory) = memory {
+                bytes::land(memory, (base + offset) as usize, inbound, body, length as usize);
+            }
+        }
+        if all {
+            self.landed(op, NiFail::Ok);
+        } else if idle {
+            self.enqueue(op);
+        }
+    }
+
+    /// The puller has got all that it wanted.
+    pub(crate) fn fin_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+        let Some(id) = Words::of(inbound).next() else {
+            return self.drops.count(Drop::Short);
+        };
+        if let Some(op) = self.answered(peer, id, &[Role::Serve]) {
+            self.end_target(op, NiFail::Ok);
+        }
+    }
+
+    /// The owner knows nothing of the operation any more: its bytes will not come.
+    pub(crate) fn gone_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+        let Some(id) = Words::of(inbound).next() else {
+            return self.drops.count(Drop::Short);
+        };
+        if let Some(op) = self.answered(peer, id, &[Role::Landing, Role::Get]) {
+            self.landed(op, NiFail::Undeliverable);
+        }
+    }
+
+    /// A one-sided get has ended.
+    pub(crate) fn got(&mut self, id: OpId, ok: bool) {
+        let place = (id.0 & ((1 << PLACE) - 1)) as u32;
+        let Some(get) = self
+            .pulls
+            .gets
+            .get(place as usize)
+            .filter(|get| get.id == id.0 && id.0 != 0)
+        else {
+            return self.drops.count(Drop::Unknown);
+        };
+        let (pull, op, peer, source, at, length) =
+            (get.pull, get.op, get.peer, get.source, get.at, get.length);
+        self.pulls.close_get(place);
+        let Some(pulling) = self.pulls.at_mut(pull) else {
+            return;
+        };
+        pulling.gets -= 1;
+        if pulling.over {
+            return self.pulls.close(pull);
+        }
+        if ok {
+            pulling.done += length;
+        } else {
+            if let Some(source) = pulling.sources.get_mut(source) {
+                *source = None;
+            }
+            pulling.missed.push((at, at + length));
+        }
+        let all = pulling.done == pulling.length;
+        let Some(op) = self.ops.find(op, peer) else { return };
+        if all {
+            self.landed(op, NiFail::Ok);
+        } else {
+            self.enqueue(op);
+        }
+    }
+
+    /// All bytes of a pull are there, or they will not come: the operation ends, and its owner hears of it.
+    pub(crate) fn landed(&mut self, op: u32, fail: NiFail) {
+        let Some(at) = self.ops.at(op) else { return };
+        let (peer, far, offset, mlength) = (PeerId(at.peer), at.far, at.offset, at.length);
+        match at.role {
+            Role::Landing => {
+                let managed = at.user_ptr != 0;
+                let mut event = at.event;
+                event.fail = fail;
+                self.end_target(op, fail);
+                let head = crate::target::ack(far, &event, managed.then_some(offset));
+                self.outbox.push(peer, head, &[]);
+            }
+            Role::Get => {
+                if fail == NiFail::Ok {
+                    self.outbox.push(peer, Head::new(kind::FIN, 0, 0).word(far), &[]);
+                }
+                self.end_get(op, fail, mlength, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends an operation's place, and what hangs on it.
+    #[inline(always)]
+    pub(crate) fn close_op(&mut self, op: u32) {
+        let Some(at) = self.ops.at(op) else { return };
+        let (pull, role) = (at.pull, at.role);
+        if pull != NONE {
+            self.pulls.close(pull);
+        }
+        if role == Role::Serve {
+            self.unexpose(op);
+        }
+        self.ops.close(op);
+    }
+
+    /// What was exposed for an operation is taken back as soon as the rails are free.
+    pub(crate) fn unexpose(&mut self, op: u32) {
+        let Some(at) = self.ops.at_mut(op) else { return };
+        let peer = PeerId(at.peer);
+        for (way, key) in at.exposed.iter_mut().filter_map(Option::take) {
+            self.pulls.withdrawals.push((peer, way, key));
+        }
+    }
+
+    /// Does what operations wait to do, as far as the rails take it: once around.
+    #[inline(never)]
+    pub(crate) fn do_work<M: Message>(&mut self, link: &mut Link<M>) {
+        for _ in 0..self.work.len() {
+            let Some(op) = self.work.pop_front() else { break };
+            let Some(at) = self.ops.at_mut(op) else { continue };
+            at.queued = false;
+            let more = match at.role {
+                Role::Rts => self.stream(link, op),
+                Role::Serve => self.serve(link, op),
+                Role::Landing | Role::Get => self.fetch(link, op),
+                Role::Put | Role::Free => false,
+            };
+            if more {
+                self.enqueue(op);
+            }
+        }
+        if !self.outbox.is_empty() {
+            self.outbox.send(link);
+        }
+    }
+
+    /// Sends fragments. Whether there is more to be sent.
+    fn stream<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
+        let Some(at) = self.ops.at(op) else { return false };
+        let Some(mut stream) = at.stream else { return false };
+        let (peer, ni, object, base, ours) = (
+            PeerId(at.peer),
+            usize::from(at.ni),
+            at.object,
+            at.at,
+            at.is_ours(),
+        );
+        let piece = (link.sizes(peer).fragment.saturating_sub(64)).max(512) as u64;
+        for _ in 0..PIECES {
+            if stream.next == stream.end || !link.room(peer) {
+                break;
+            }
+            let length = piece.min(stream.end - stream.next);
+            let Some(ni) = self.nis[ni].as_deref() else {
+                return false;
+            };
+            let memory = if ours {
+                ni.mds.at(object).map(|md| &md.memory)
+            } else {
+                ni.entries.at(object).map(|entry| &entry.memory)
+            };
+            let Some(memory) = memory else { return false };
+            let body = bytes::body(
+                memory,
+                (base + stream.next) as usize,
+                length as usize,
+                &mut self.scratch,
+            );
+            let mut head = Head::new(kind::FRAG, 0, 0).word(stream.to).word(stream.next);
+            match link.send(peer, head.as_mut_bytes(), body, false) {
+                Ok(()) => stream.next += length,
+                Err(Refused::Full) => break,
+                // The peer will be lost, and the operation with it.
+                Err(_) => return false,
+            }
+        }
+        let all = stream.next == stream.end;
+        if let Some(at) = self.ops.at_mut(op) {
+            at.stream = (!all).then_some(stream);
+        }
+        !all
+    }
+
+    /// Serves a get: in one message, by exposed memory, or in fragments.
+    fn serve<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
+        let Some(at) = self.ops.at(op) else { return false };
+        if at.announced {
+            return self.serve_stream(link, op);
+        }
+        let (peer, ni, entry, place, length) =
+            (PeerId(at.peer), usize::from(at.ni), at.object, at.at, at.length);
+        let (far, offset, managed) = (at.far, at.offset, at.user_ptr != 0);
+        if !link.room(peer) {
+            return true;
+        }
+        let Some(slot) = self.nis[ni].as_deref().and_then(|ni| ni.entries.at(entry)) else {
+            return false;
+        };
+        if length + 64 <= link.sizes(peer).eager as u64 {
+            let mut head = crate::target::reply(far, managed.then_some(offset));
+            let body = bytes::body(&slot.memory, place as usize, length as usize, &mut self.scratch);
+            return match link.send(peer, head.as_mut_bytes(), body, false) {
+                Ok(()) => {
+                    self.end_target(op, NiFail::Ok);
+                    false
+                }
+                Err(refused) => refused == Refused::Full,
+            };
+        }
+        let memory = bytes::in_one_piece(&slot.memory, place as usize, length as usize);
+        let (sources, count) = self.expose(link, op, peer, memory, length);
+        let mut head = Head::new(kind::READY, 0, 0)
+            .word(far)
+            .word(self.ops.id(op))
+            .word(length)
+            .word(offset);
+        use doorbell_fabric::message::Body;
+        use zerocopy::IntoBytes;
+        let body = match count {
+            0 => Body::Empty,
+            count => Body::Bytes(sources[..count].as_bytes()),
+        };
+        match link.send(peer, head.as_mut_bytes(), body, false) {
+            Ok(()) => {}
+            Err(refused) => {
+                self.withdraw(link, op);
+                return refused == Refused::Full;
+            }
+        }
+        if let Some(at) = self.ops.at_mut(op) {
+            at.announced = true;
+            if count == 0 {
+                at.stream = Some(crate::ops::Stream {
+                    to: far,
+                    next: 0,
+                    end: length,
+                });
+            }
+        }
+        count == 0
+    }
+
+    fn serve_stream<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
+        self.stream(link, op)
+    }
+
+    /// Asks for bytes that are wanted. Whether there is more to be asked for that could not be asked for now.
+    fn fetch<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
+        let Some(at) = self.ops.at(op) else { return false };
+        let (peer, index) = (PeerId(at.peer), at.pull);
+        loop {
+            let Some(pull) = self.pulls.at_mut(index) else {
+                return false;
+            };
+            let exposed = pull.sources.iter().flatten().count();
+            if pull.next < pull.length && exposed > 0 && pull.gets < GETS * exposed as u32 {
+                match self.get_part(link, op, index) {
+                    Some(true) => continue,
+                    Some(false) => return true,
+                    None => continue,
+                }
+            }
+            if pull.next < pull.length && exposed == 0 {
+                pull.missed.push((pull.next, pull.length));
+                pull.next = pull.length;
+            }
+            if pull.frag.is_none()
+                && let Some((from, to)) = pull.missed.pop()
+            {
+                let mut head = Head::new(kind::PULL, 0, 0)
+                    .word(pull.far)
+                    .word(self.ops.id(op))
+                    .word(from)
+                    .word(to - from);
+                use doorbell_fabric::message::Body;
+                match link.send(peer, head.as_mut_bytes(), Body::Empty, true) {
+                    Ok(()) => pull.frag = Some((from, to)),
+                    Err(refused) => {
+                        pull.missed.push((from, to));
+                        return refused == Refused::Full;
+                    }
+                }
+            }
+            return false;
+        }
+    }
+
+    /// Starts the next one-sided get of a pull: `Some(true)`. The rail has no room: `Some(false)`. The way is no good:
+    /// `None`, and it is not used again.
+    fn get_part<M: Message>(&mut self, link: &mut Link<M>, op: u32, index: u32) -> Option<bool> {
+        let at = self.ops.at(op)?;
+        let (peer, ni, object, base, ours) = (
+            PeerId(at.peer),
+            usize::from(at.ni),
+            at.object,
+            at.at,
+            at.is_ours(),
+        );
+        let id = self.ops.id(op);
+        let pull = self.pulls.at_mut(index)?;
+        let exposed = pull.sources.iter().flatten().count();
+        // The ways take turns by themselves: whichever has brought its part asks for the next.
+        let started = pull.gets as usize;
+        let nth = (0..SOURCES)
+            .map(|turn| (started + turn) % SOURCES)
+            .find(|nth| pull.sources[*nth].is_some())?;
+        let (way, remote) = pull.sources[nth]?;
+        let from = pull.next;
+        let most = if exposed > 1 { STRIPE } else { LONGEST };
+        let wanted = most.min(pull.length - from);
+        let ni = self.nis[ni].as_deref()?;
+        let memory = if ours {
+            &ni.mds.at(object)?.memory
+        } else {
+            &ni.entries.at(object)?.memory
+        };
+        let mut landing = None;
+        bytes::each_piece(
+            memory,
+            (base + from) as usize,
+            wanted as usize,
+            |piece, at, length| {
+                if landing.is_none() {
+                    landing = Some(piece.part(at, length));
+                }
+            },
+        );
+        let landing = landing?;
+        let length = landing.len() as u64;
+        let Some(part) = remote.part(from, length) else {
+            pull.sources[nth] = None;
+            return None;
+        };
+        let get = Getting {
+            id: 0,
+            pull: index,
+            op: id,
+            peer: peer.0,
+            source: nth,
+            at: from,
+            length,
+        };
+        let Some((place, number)) = self.pulls.open_get(get) else {
+            return Some(false);
+        };
+        let outcome = link.get(peer, way, OpId(number), &part, landing);
+        let pull = match outcome {
+            Ok(()) => self.pulls.at_mut(index)?,
+            Err(refused) => {
+                self.pulls.close_get(place);
+                if refused == Refused::Full {
+                    return Some(false);
+                }
+                self.pulls.at_mut(index)?.sources[nth] = None;
+                return None;
+            }
+        };
+        pull.gets += 1;
+        pull.next = from + length;
+        Some(true)
+    }
+}
+
+/// Fragments that one operation sends before another one has its turn.
+const PIECES: usize = 8;

@@ -1,0 +1,562 @@
+//! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its steps).
+
+use doorbell_fabric::message::Inbound;
+use doorbell_fabric::ni::{AckReq, EntryOptions, Event, EventKind, List, NiFail, Register};
+use doorbell_matching::{Candidate, MatchKey};
+
+use crate::append::permitted;
+use crate::bytes;
+use crate::config::{ATOMIC, SMALL};
+use crate::core::Core;
+use crate::drops::Drop;
+use crate::entries::{Header, Standing};
+use crate::events::BLANK;
+use crate::iface::Iface;
+use crate::link::{First, PeerId};
+use crate::ops::Role;
+use crate::peers::NONE;
+use crate::wire::{Atom, Head, WINDOW, Words, flag, kind};
+
+/// What all requests say.
+pub(crate) struct Request {
+    ni: usize,
+    ack: u8,
+    /// The initiator's number of it; zero where it wants no answer.
+    op: u64,
+    /// As the event will tell it; the entry adds the rest.
+    event: Event,
+}
+
+/// An entry that has taken a request.
+pub(crate) struct Taken {
+    entry: u32,
+    /// Where the first byte goes.
+    place: u64,
+    header: u32,
+    /// Whether the entry places messages itself.
+    managed: bool,
+}
+
+impl Core {
+    /// What is common to the heads of requests, up to `hdr`.
+    #[inline(always)]
+    fn request(
+        &mut self,
+        peer: PeerId,
+        first: First,
+        what: EventKind,
+        words: &mut Words<'_, '_>,
+        always_op: bool,
+    ) -> Option<Request> {
+        let Some(known) = self.peers.get(peer) else {
+            self.drops.count(Drop::Unknown);
+            return None;
+        };
+        let Some(uid) = known.uid else {
+            self.drops.count(Drop::Early);
+            return None;
+        };
+        let flags = first.flags;
+        if flags & flag::UNKNOWN != 0 {
+            self.drops.count(Drop::Malformed);
+            return None;
+        }
+        let ack = flags >> flag::ACK_SHIFT & 3;
+        let head = (|| {
+            let main = words.next()?;
+            let op = if always_op || ack != 0 { words.next()? } else { 0 };
+            let second = words.next_if(flags, flag::SECOND)?;
+            let hdr = words.next_if(flags, flag::HDR)?;
+            Some((main, op, second, hdr))
+        })();
+        let Some((main, op, second, hdr_data)) = head else {
+            self.drops.count(Drop::Short);
+            return None;
+        };
+        let ni = usize::from(flags & flag::NI);
+        let (match_bits, remote_offset) = if ni & 1 == 0 {
+            (main, second)
+        } else {
+            (second, main)
+        };
+        Some(Request {
+            ni,
+            ack,
+            op,
+            event: Event {
+                kind: what,
+                match_bits,
+                remote_offset,
+                hdr_data,
+                uid,
+                pt_index: u32::from(first.short.get()),
+                ..BLANK
+            },
+        })
+    }
+
+    /// Steps 1 to 9: the entry that takes a request, with the event filled in; or why none does.
+    #[inline(always)]
+    fn begin(&mut self, peer: PeerId, request: &mut Request, unit: u64) -> Result<Taken, NiFail> {
+        let Some(ni) = self.nis[request.ni].as_deref_mut().filter(|ni| ni.users != 0) else {
+            return Err(NiFail::Undeliverable);
+        };
+        let source = ni.sources.get(peer.index()).copied().unwrap_or(NONE);
+        if source == NONE && ni.kind.logical {
+            return Err(NiFail::Undeliverable);
+        }
+        let event = &mut request.event;
+        event.initiator = if ni.kind.logical {
+            doorbell_fabric::ni::Process::rank(source)
+        } else {
+            self.peers.get(peer).map_or(event.initiator, |peer| peer.process)
+        };
+        ni.take(source, event, unit)
+    }
+
+    /// An entry's operation has ended at once.
+    #[inline(always)]
+    fn finish(&mut self, request: &Request, taken: &Taken) {
+        let kind = request.ni;
+        if let Some(ni) = self.nis[kind].as_deref_mut() {
+            ni.ended(taken.entry, taken.header, &request.event, false);
+            if ni.triggers.has_fired() {
+                self.run_local(kind);
+            }
+        }
+    }
+
+    /// Answers a put or an atomic that asked for it.
+    #[inline(always)]
+    fn acknowledge(&mut self, peer: PeerId, request: &Request, outcome: Result<&Taken, NiFail>) {
+        if request.ack == AckReq::None as u8 {
+            return;
+        }
+        let event = &request.event;
+        let head = match outcome {
+            Ok(taken) => ack(request.op, event, taken.managed.then_some(taken.place)),
+            Err(fail) => Head::new(kind::ACK, fail as u8, 0).word(request.op),
+        };
+        self.outbox.push(peer, head, &[]);
+    }
+
+    #[inline]
+    pub(crate) fn put_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let Some(mut request) = self.request(peer, first, EventKind::Put, &mut words, false) else {
+            return;
+        };
+        let body = words.end();
+        request.event.rlength = (inbound.len() - body) as u64;
+        match self.begin(peer, &mut request, 1) {
+            Ok(taken) => {
+                let length = request.event.mlength as usize;
+                if length > 0
+                    && let Some(ni) = self.nis[request.ni].as_deref()
+                    && let Some(slot) = ni.entries.at(taken.entry)
+                {
+                    bytes::land(&slot.memory, taken.place as usize, inbound, body, length);
+                }
+                self.finish(&request, &taken);
+                self.acknowledge(peer, &request, Ok(&taken));
+            }
+            Err(fail) => self.acknowledge(peer, &request, Err(fail)),
+        }
+    }
+
+    /// A put that is announced: what the entry takes of it is pulled.
+    pub(crate) fn rts_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let Some(mut request) = self.request(peer, first, EventKind::Put, &mut words, true) else {
+            return;
+        };
+        let Some(rlength) = words.next() else {
+            return self.drops.count(Drop::Short);
+        };
+        if !self.is_within_window(peer) {
+            return;
+        }
+        request.event.rlength = rlength;
+        let taken = match self.begin(peer, &mut request, 1) {
+            Ok(taken) => taken,
+            Err(fail) => {
+                let head = Head::new(kind::ACK, fail as u8, 0).word(request.op);
+                return self.outbox.push(peer, head, &[]);
+            }
+        };
+        let offset = if taken.managed {
+            taken.place
+        } else {
+            request.event.remote_offset
+        };
+        let op = self.open_target(peer, &request, &taken, Role::Landing);
+        if let Some(at) = self.ops.at_mut(op) {
+            at.offset = offset;
+        }
+        if request.event.mlength == 0 {
+            return self.landed(op, NiFail::Ok);
+        }
+        self.begin_pull(op, request.op, request.event.mlength, inbound, words.end());
+    }
+
+    pub(crate) fn get_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+        let mut words = Words::of(inbound);
+        let Some(mut request) = self.request(peer, first, EventKind::Get, &mut words, true) else {
+            return;
+        };
+        let Some(rlength) = words.next() else {
+            return self.drops.count(Drop::Short);
+        };
+        if !self.is_within_window(peer) {
+            return;
+        }
+        request.event.rlength = rlength;
+        let taken = match self.begin(peer, &mut request, 1) {
+            Ok(taken) => taken,
+            Err(fail) => return self.refuse(peer, request.op, fail),
+        };
+        let length = request.event.mlength as usize;
+        if length > SMALL {
+            let op = self.open_target(peer, &request, &taken, Role::Serve);
+            return self.enqueue(op);
+        }
+        let mut room = [0; SMALL];
+        let read = &mut room[..length];
+        if let Some(slot) = self.nis[request.ni]
+            .as_deref()
+            .and_then(|ni| ni.entries.at(taken.entry))
+        {
+            bytes::read(&slot.memory, taken.place as usize, read);
+        }
+        self.finish(&request, &taken);
+        let head = reply(request.op, taken.managed.then_some(taken.place));
+        self.outbox.push(peer, head, read);
+    }
+
+    pub(crate) fn atomic_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>, fetch: bool) {
+        let mut words = Words::of(inbound);
+        let what = if fetch {
+            EventKind::FetchAtomic
+        } else {
+            EventKind::Atomic
+        };
+        let Some(mut request) = self.request(peer, first, what, &mut words, fetch) else {
+            return;
+        };
+        let Some(atom) = words.next().map(Atom::of_word) else {
+            return self.drops.count(Drop::Short);
+        };
+        let (Some(how), Some(datatype)) = (
+            crate::atomics::kind_of(atom.operation),
+            crate::atomics::datatype_of(atom.datatype),
+        ) else {
+            return self.drops.count(Drop::Malformed);
+        };
+        let (operand_at, operand) = (words.end(), usize::from(atom.operand));
+        let Some(rlength) = (inbound.len() - operand_at).checked_sub(operand) else {
+            return self.drops.count(Drop::Short);
+        };
+        let wanted = if crate::atomics::has_operand(how) {
+            datatype.size()
+        } else {
+            0
+        };
+        if rlength > ATOMIC
+            || operand != wanted
+            || crate::atomics::is_swap(how) && !fetch
+            || !crate::atomics::is_defined(how, datatype)
+            || !crate::atomics::length_fits(how, datatype, rlength as u64)
+        {
+            return self.drops.count(Drop::Malformed);
+        }
+        if fetch && !self.is_within_window(peer) {
+            return;
+        }
+        request.event.rlength = rlength as u64;
+        request.event.atomic_operation = atom.operation;
+        request.event.atomic_type = atom.datatype;
+        let taken = match self.begin(peer, &mut request, datatype.size() as u64) {
+            Ok(taken) => taken,
+            Err(fail) if fetch => return self.refuse(peer, request.op, fail),
+            Err(fail) => return self.acknowledge(peer, &request, Err(fail)),
+        };
+        let length = request.event.mlength as usize;
+        let (mut with, mut compare) = ([0; ATOMIC], [0; 32]);
+        inbound.copy_to(operand_at, &mut compare[..wanted]);
+        inbound.copy_to(operand_at + operand, &mut with[..length]);
+        let mut old = [0; ATOMIC];
+        if let Some(slot) = self.nis[request.ni]
+            .as_deref()
+            .and_then(|ni| ni.entries.at(taken.entry))
+        {
+            let place = taken.place as usize;
+            bytes::read(&slot.memory, place, &mut old[..length]);
+            let mut new = old;
+            crate::atomics::apply(
+                how,
+                datatype,
+                &mut new[..length],
+                &with[..length],
+                &compare[..wanted],
+            );
+            bytes::write(&slot.memory, place, &new[..length]);
+        }
+        self.finish(&request, &taken);
+        if fetch {
+            let head = reply(request.op, taken.managed.then_some(taken.place));
+            self.outbox.push(peer, head, &old[..length]);
+        } else {
+            self.acknowledge(peer, &request, Ok(&taken));
+        }
+    }
+
+    /// A get or a fetching atomic fails.
+    fn refuse(&mut self, peer: PeerId, op: u64, fail: NiFail) {
+        self.outbox
+            .push(peer, Head::new(kind::REPLY, fail as u8, 0).word(op), &[]);
+    }
+
+    /// Whether a peer keeps to the window that bounds what it can make us hold.
+    fn is_within_window(&mut self, peer: PeerId) -> bool {
+        let within = self.peers.get(peer).is_some_and(|peer| peer.owed < WINDOW);
+        if !within {
+            self.drops.count(Drop::Window);
+        }
+        within
+    }
+
+    /// Makes a request an operation in progress.
+    fn open_target(&mut self, peer: PeerId, request: &Request, taken: &Taken, role: Role) -> u32 {
+        let event = &request.event;
+        let op = self.ops.open(role, request.ni as u8, peer.0, taken.entry);
+        let mut kept = false;
+        if let Some(ni) = self.nis[request.ni].as_deref_mut() {
+            let mut eq = 0;
+            if let Some(table) = ni.table_mut(event.pt_index) {
+                table.in_progress += 1;
+                if table.has_flow_control() {
+                    eq = table.eq;
+                }
+            }
+            if let Some(queue) = ni.eqs.get_mut(eq) {
+                queue.promise();
+                kept = true;
+            }
+        }
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.owed += 1;
+        }
+        if let Some(at) = self.ops.at_mut(op) {
+            at.header = taken.header;
+            at.at = taken.place;
+            at.length = event.mlength;
+            at.offset = if taken.managed {
+                taken.place
+            } else {
+                event.remote_offset
+            };
+            at.user_ptr = u64::from(taken.managed);
+            at.far = request.op;
+            at.kept = kept;
+            at.event = *event;
+        }
+        op
+    }
+
+    /// An operation of a peer that was in progress here has ended: its event, its header, and the table entry's account.
+    pub(crate) fn end_target(&mut self, op: u32, fail: NiFail) {
+        let Some(at) = self.ops.at(op) else { return };
+        let (ni, entry, header, kept, peer) = (usize::from(at.ni), at.object, at.header, at.kept, at.peer);
+        let mut event = at.event;
+        if fail != NiFail::Ok {
+            event.fail = fail;
+        }
+        self.close_op(op);
+        if let Some(peer) = self.peers.get_mut(PeerId(peer)) {
+            peer.owed -= 1;
+        }
+        let Some(ni_at) = self.nis[ni].as_deref_mut() else {
+            return;
+        };
+        if let Some(table) = ni_at.table_mut(event.pt_index) {
+            table.in_progress -= 1;
+        }
+        ni_at.ended(entry, header, &event, kept);
+        ni_at.tell_disabled(event.pt_index);
+        if ni_at.triggers.has_fired() {
+            self.run_local(ni);
+        }
+    }
+}
+
+/// The acknowledgement of what an event tells; the place where the entry has put it, if it chose that itself.
+pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>) -> Head {
+    let mut flags = event.fail as u8;
+    if place.is_some() {
+        flags |= flag::OFFSET;
+    }
+    let short = u16::try_from(event.mlength);
+    if short.is_err() {
+        flags |= flag::LENGTH;
+    }
+    Head::new(kind::ACK, flags, short.unwrap_or(0))
+        .word(op)
+        .word_if(flags, flag::OFFSET, place.unwrap_or(0))
+        .word_if(flags, flag::LENGTH, event.mlength)
+}
+
+/// The head of bytes that were asked for.
+pub(crate) fn reply(op: u64, place: Option<u64>) -> Head {
+    let flags = if place.is_some() { flag::OFFSET } else { 0 };
+    Head::new(kind::REPLY, flags, 0)
+        .word(op)
+        .word_if(flags, flag::OFFSET, place.unwrap_or(0))
+}
+
+impl Iface {
+    /// Steps 2 to 9.
+    #[inline(always)]
+    fn take(&mut self, source: u32, event: &mut Event, unit: u64) -> Result<Taken, NiFail> {
+        let pt = event.pt_index;
+        let Some(table) = self.tables.get_mut(pt as usize).and_then(Option::as_deref_mut) else {
+            self.register(Register::DropCount);
+            return Err(NiFail::Dropped);
+        };
+        if !table.enabled {
+            return Err(NiFail::PtDisabled);
+        }
+        if table.has_flow_control() && self.eqs.get(table.eq).is_some_and(|queue| queue.is_full()) {
+            let eq = table.eq;
+            self.disable_all(eq, true);
+            return Err(NiFail::PtDisabled);
+        }
+        let (index, list, candidate) = if self.kind.matching {
+            let key = MatchKey::new(0, source, event.match_bits);
+            match table.matcher.look(&key, event.remote_offset, event.rlength) {
+                Some(found) => {
+                    let list = match found.hit.list {
+                        doorbell_matching::List::Priority => List::Priority,
+                        doorbell_matching::List::Overflow => List::Overflow,
+                    };
+                    (found.hit.token as u32, list, Some(found))
+                }
+                None => return Err(self.nobody(pt, true)),
+            }
+        } else {
+            match table.front() {
+                Some((index, list)) => (index, list, None),
+                None => return Err(self.nobody(pt, true)),
+            }
+        };
+        let Some(slot) = self.entries.at_mut(index) else {
+            return Err(NiFail::Dropped);
+        };
+        match permitted(slot, event) {
+            NiFail::Ok => {}
+            fail => return Err(self.violated(fail)),
+        }
+        let options = slot.options;
+        let keeps = list == List::Overflow && !options.has(EntryOptions::UNEXPECTED_HDR_DISABLE);
+        if keeps && self.headers.unclaimed >= self.limits.max_unexpected_headers {
+            let tell = !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE);
+            return Err(self.nobody(pt, tell));
+        }
+        let (place, length, used_up) = match &candidate {
+            Some(found) => (found.hit.offset, found.hit.length, found.hit.unlinked),
+            None => {
+                let room = slot.length.saturating_sub(event.remote_offset);
+                let once = options.has(EntryOptions::USE_ONCE);
+                (event.remote_offset, event.rlength.min(room), once)
+            }
+        };
+        slot.ops += 1;
+        event.list = list;
+        event.place = place;
+        // Of atomics, whole elements.
+        event.mlength = if unit > 1 { length - length % unit } else { length };
+        event.user_ptr = slot.user_ptr;
+        event.start = slot.memory.address(place as usize);
+        let managed = options.has(EntryOptions::MANAGE_LOCAL);
+        if let Some(found) = &candidate {
+            // It is there: it was found just now.
+            let _ = table.matcher.take(found);
+        }
+        let header = if keeps {
+            self.keep(index, source, event)
+        } else {
+            NONE
+        };
+        if used_up {
+            self.used_up(index, &candidate);
+        }
+        Ok(Taken {
+            entry: index,
+            place,
+            header,
+            managed,
+        })
+    }
+
+    /// Step 4, and step 6 where no header is left.
+    #[cold]
+    #[inline(never)]
+    fn nobody(&mut self, pt: u32, tell: bool) -> NiFail {
+        if self.table(pt).is_some_and(|table| table.has_flow_control()) {
+            self.auto_disable(pt, tell);
+            return NiFail::PtDisabled;
+        }
+        self.register(Register::DropCount);
+        NiFail::Dropped
+    }
+
+    /// Step 5.
+    #[cold]
+    #[inline(never)]
+    fn violated(&mut self, fail: NiFail) -> NiFail {
+        self.register(match fail {
+            NiFail::PermViolation => Register::PermissionViolations,
+            _ => Register::OperationViolations,
+        });
+        fail
+    }
+
+    /// Step 6: the header of what nobody waited for.
+    #[cold]
+    #[inline(never)]
+    fn keep(&mut self, entry: u32, source: u32, event: &Event) -> u32 {
+        let header = self.headers.insert(Header {
+            event: *event,
+            entry,
+            pending: true,
+            consumer: None,
+        });
+        if let Some(slot) = self.entries.at_mut(entry) {
+            slot.headers += 1;
+        }
+        let matching = self.kind.matching;
+        if let Some(table) = self.table_mut(event.pt_index) {
+            let key = if matching {
+                MatchKey::new(0, source, event.match_bits)
+            } else {
+                MatchKey::new(0, 0, 0)
+            };
+            table.matcher.keep(key, event.rlength, u64::from(header));
+        }
+        header
+    }
+
+    /// Step 9.
+    #[cold]
+    #[inline(never)]
+    fn used_up(&mut self, index: u32, candidate: &Option<Candidate>) {
+        if candidate.is_none() {
+            self.unchain(index);
+        }
+        debug_assert!(
+            self.entries
+                .at(index)
+                .is_none_or(|slot| slot.standing == Standing::Linked)
+        );
+        self.leave(index);
+    }
+}

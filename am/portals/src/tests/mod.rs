@@ -1,0 +1,4 @@
+//! Tests of the interface as its users see it; each rule of its own is tested beside its code.
+
+mod basics;
+mod world;
