@@ -171,6 +171,41 @@ impl Builder {
         }
     }
 
+    /// Joins the job for something else than a world, if its settings are such that it can have that. `raise` has the launcher,
+    /// where one is to be taken leave of.
+    pub(crate) fn joined<T>(
+        self,
+        layer: Layer,
+        judge: &dyn Fn(&Config) -> Result<(), Error>,
+        raise: impl FnOnce(Joined, Option<Hook>, Option<Door>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let without_environment = self.alone;
+        let (mut config, hook) = self.split()?;
+        judge(&config)?;
+        let door = launch::enter(&mut config, without_environment)?;
+        let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
+        let joined = refuse_invitation(door.as_ref(), &config)
+            .and_then(|()| join(door.as_ref(), config, layer, MOST_RANKS))
+            .and_then(|joined| raise(joined, hook, door.clone()));
+        joined.inspect_err(|_| launch::keep_open(door))
+    }
+
+    /// As [`Builder::joined`], for two ranks that meet over `connection`.
+    pub(crate) fn joined_over<T>(
+        self,
+        connection: Connection,
+        layer: Layer,
+        judge: &dyn Fn(&Config) -> Result<(), Error>,
+        raise: impl FnOnce(Joined, Option<Hook>, Remote) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let resolved = self.split().and_then(|(config, hook)| {
+            judge(&config)?;
+            Ok((config, hook))
+        });
+        let (joined, hook, remote) = join_over(connection, layer, resolved)?;
+        raise(joined, hook, remote)
+    }
+
     /// As [`Builder::build`], for a job of two ranks, usually on two hosts, that meet over `connection`: who called is
     /// rank 0, the other one rank 1. The connection stays open as long as the world: what happens to the other process
     /// is known by it, and the world takes leave over it.
@@ -200,26 +235,60 @@ impl Builder {
     /// # Errors
     /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told ours, too.
     pub fn build_over(self, connection: Connection) -> Result<World, Error> {
-        let resolved = self.split();
-        let limit = resolved
-            .as_ref()
-            .map_or(*Config::default().job.timeout.get(), |(config, _)| {
-                *config.job.timeout.get()
-            });
-        let mut remote = Remote::over(connection, limit);
-        let rank = remote.rank();
-        let prepared = resolved.and_then(|(config, hook)| {
-            without_launcher(&config)?;
-            let (rails, candidates) = open_all(&config)?;
-            let own = hello(&config, rank, RANKS, &rails)?;
-            Ok((config, hook, (rails, candidates), own))
-        });
-        let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
-        let Meeting { key, ranks } = remote.meet(own)?;
+        let (joined, hook, remote) = join_over(connection, Layer::Messages, self.split())?;
+        let Joined {
+            config,
+            rank,
+            key,
+            directory,
+            rails,
+        } = joined;
         let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
-        let met = (key, Directory::whole(ranks));
-        World::raise(config, rank, met, rails, clock, hook, Some(remote))?.with_control(&key)
+        World::raise(config, rank, (key, directory), rails, clock, hook, Some(remote))?.with_control(&key)
     }
+}
+
+/// Meets another rank over a connection; our own reason why there will be no job is told there.
+fn join_over(
+    connection: Connection,
+    layer: Layer,
+    resolved: Result<(Config, Option<Hook>), Error>,
+) -> Result<(Joined, Option<Hook>, Remote), Error> {
+    let limit = resolved
+        .as_ref()
+        .map_or(*Config::default().job.timeout.get(), |(config, _)| {
+            *config.job.timeout.get()
+        });
+    let mut remote = Remote::over(connection, limit);
+    let rank = remote.rank();
+    let prepared = resolved.and_then(|(config, hook)| {
+        without_launcher(&config)?;
+        let (rails, candidates) = open_all(&config)?;
+        let own = hello(&config, (rank, RANKS), layer, &rails)?;
+        Ok((config, hook, (rails, candidates), own))
+    });
+    let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
+    let Meeting { key, ranks } = remote.meet(own)?;
+    let joined = Joined {
+        config,
+        rank,
+        key,
+        directory: Directory::whole(ranks),
+        rails,
+    };
+    Ok((joined, hook, remote))
+}
+
+/// Only a world grows: the job that had this process started is told so.
+fn refuse_invitation(door: Option<&Door>, config: &Config) -> Result<(), Error> {
+    let Some(door) = door else { return Ok(()) };
+    let invited = Invited::through(&mut **lock(door), *config.job.timeout.get())?;
+    let Some(invited) = invited else { return Ok(()) };
+    let unsupported = Error::Unsupported {
+        what: "to join a job that runs already",
+        by: "a job of Portals interfaces or active messages".to_owned(),
+    };
+    invited.meet(Err(unsupported)).map(|_: (Rails, _, _)| ())
 }
 
 /// Meets the other ranks, through the launcher where it passes on values.
@@ -238,9 +307,30 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
         key,
         directory,
         rails,
-    } = join(door, config, most)?;
+    } = join(door, config, Layer::Messages, most)?;
     let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
     World::raise(config, rank, (key, directory), rails, clock, hook, None)?.with_control(&key)
+}
+
+/// What the ranks of a job exchange, the same for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// Tagged messages.
+    Messages,
+    /// Operations of Portals interfaces.
+    Portals,
+    /// Active messages.
+    Am,
+}
+
+impl Layer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Portals => "portals",
+            Self::Am => "am",
+        }
+    }
 }
 
 /// A job that this rank has joined: who the ranks are, and its own rails, before anything stands above them.
@@ -254,10 +344,10 @@ pub(crate) struct Joined {
 
 /// Opens the rails and meets the other ranks, through the launcher where it passes on values: then rank 0 only, in a job of
 /// more than `most`.
-pub(crate) fn join(door: Option<&Door>, config: Config, most: u32) -> Result<Joined, Error> {
+pub(crate) fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Result<Joined, Error> {
     let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
-    let prepared = prepare(&config, rank, size);
+    let prepared = prepare(&config, rank, size, layer);
     let exchange = door.filter(|door| launch::passes_on(&**lock(door)));
     let (rails, key, directory) = match (size, exchange, config.job.root.get()) {
         (1, _, _) => {
@@ -318,7 +408,7 @@ fn raise_invited(
     hook: Option<Hook>,
 ) -> Result<World, Error> {
     let (rank, before) = (invited.rank(), invited.before());
-    let prepared = prepare(&config, rank, invited.size());
+    let prepared = prepare(&config, rank, invited.size(), Layer::Messages);
     let (rails, meeting, seat) = invited.meet(prepared)?;
     let limit = *config.job.timeout.get();
     let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
@@ -360,14 +450,14 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
 }
 
 /// Opens the rails, and writes down what the others are told of them.
-pub(crate) fn prepare(config: &Config, rank: u32, size: u32) -> Result<(Rails, Hello), Error> {
+pub(crate) fn prepare(config: &Config, rank: u32, size: u32, layer: Layer) -> Result<(Rails, Hello), Error> {
     let alone = size == 1 && config.rails.list.get().0.is_empty();
     let (rails, candidates) = if alone {
         Default::default()
     } else {
         open_all(config)?
     };
-    let own = hello(config, rank, size, &rails)?;
+    let own = hello(config, (rank, size), layer, &rails)?;
     Ok(((rails, candidates), own))
 }
 
@@ -397,9 +487,11 @@ fn place(config: &Config) -> Result<(u32, u32), Error> {
     }
 }
 
-fn hello(config: &Config, rank: u32, size: u32, rails: &[AnyRail]) -> Result<Hello, Error> {
+fn hello(config: &Config, (rank, size): (u32, u32), layer: Layer, rails: &[AnyRail]) -> Result<Hello, Error> {
     let rails = rails.iter().map(AnyRail::entry).collect();
-    Hello::of_this_process(rank, size, config.agreed(), rails)
+    let mut agreed = config.agreed();
+    agreed.insert("the layer above the rails".to_owned(), layer.name().to_owned());
+    Hello::of_this_process(rank, size, agreed, rails)
 }
 
 /// Makes a job of `size` ranks inside this process, over the configured rails: worlds to be moved into threads, or
@@ -446,7 +538,7 @@ pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
 /// # Errors
 /// [`Error::Unsupported`] with `progress.mode = dedicated`: a second thread would make runs differ.
 pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
-    simulate(net, size, config, || Ok(AnyRail::Sim(net.attach())))
+    simulate(net, size, config, false)
 }
 
 /// As [`simulated`], on a network that carries datagrams only, and may lose, double, delay and spoil them: the BTL makes
@@ -469,17 +561,10 @@ pub fn simulated(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>,
 /// # Errors
 /// As [`simulated`].
 pub fn simulated_datagrams(net: &SimNet, size: u32, config: &Config) -> Result<Vec<World>, Error> {
-    simulate(net, size, config, || {
-        AnyRail::simulated_datagrams(net.attach_datagram(), config)
-    })
+    simulate(net, size, config, true)
 }
 
-fn simulate(
-    net: &SimNet,
-    size: u32,
-    config: &Config,
-    attach: impl Fn() -> Result<AnyRail, Error>,
-) -> Result<Vec<World>, Error> {
+fn simulate(net: &SimNet, size: u32, config: &Config, datagrams: bool) -> Result<Vec<World>, Error> {
     if *config.progress.mode.get() == Mode::Dedicated {
         return Err(Error::Unsupported {
             what: "a dedicated progress thread",
@@ -487,12 +572,7 @@ fn simulate(
         });
     }
     config.verify()?;
-    let rail = |_| {
-        let rail = attach()?;
-        let candidate = rail.candidate();
-        Ok((vec![rail], vec![candidate]))
-    };
-    let rails = (0..size).map(rail).collect::<Result<_, Error>>()?;
+    let rails = simulated_rails(net, size, config, datagrams)?;
     // Nothing of it leaves this process, and the same seed has to give the same run.
     raise_all(
         config,
@@ -502,8 +582,49 @@ fn simulate(
     )
 }
 
+/// One rail for each rank, on a simulated network of messages, or of datagrams.
+pub(crate) fn simulated_rails(
+    net: &SimNet,
+    size: u32,
+    config: &Config,
+    datagrams: bool,
+) -> Result<Vec<Rails>, Error> {
+    let rail = |_| {
+        let rail = if datagrams {
+            AnyRail::simulated_datagrams(net.attach_datagram(), config)?
+        } else {
+            AnyRail::Sim(net.attach())
+        };
+        let candidate = rail.candidate();
+        Ok((vec![rail], vec![candidate]))
+    };
+    (0..size).map(rail).collect()
+}
+
 fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Result<Vec<World>, Error> {
     control::refuse_without_processes(config)?;
+    let raise = |joined: Joined| {
+        World::raise(
+            joined.config,
+            joined.rank,
+            (joined.key, joined.directory),
+            joined.rails,
+            clock.clone(),
+            None,
+            None,
+        )
+    };
+    let joined = everybody(config, Layer::Messages, rails, key)?;
+    joined.into_iter().map(raise).collect()
+}
+
+/// All ranks of a job inside this process, one for each of `rails`.
+pub(crate) fn everybody(
+    config: &Config,
+    layer: Layer,
+    rails: Vec<Rails>,
+    key: Key,
+) -> Result<Vec<Joined>, Error> {
     let size = u32::try_from(rails.len())
         .ok()
         .filter(|size| *size > 0 && *size <= MOST_RANKS);
@@ -512,20 +633,16 @@ fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Res
     let table = ranks
         .clone()
         .zip(&rails)
-        .map(|(rank, (rails, _))| hello(config, rank, size, rails))
+        .map(|(rank, (rails, _))| hello(config, (rank, size), layer, rails))
         .collect::<Result<Vec<_>, _>>()?;
-    let raise = |(rank, rails)| {
-        World::raise(
-            config.clone(),
-            rank,
-            (key, Directory::whole(table.clone())),
-            rails,
-            clock.clone(),
-            None,
-            None,
-        )
+    let joined = |(rank, rails)| Joined {
+        config: config.clone(),
+        rank,
+        key,
+        directory: Directory::whole(table.clone()),
+        rails,
     };
-    ranks.zip(rails).map(raise).collect()
+    Ok(ranks.zip(rails).map(joined).collect())
 }
 
 impl World {
@@ -626,7 +743,7 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
 }
 
 /// Whether the host has fewer cores for us than threads that want to spin.
-fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
+pub(crate) fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
     let Some(own) = directory.hello(rank) else {
         return false;
     };

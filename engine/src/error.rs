@@ -81,6 +81,11 @@ pub enum Awaited {
     },
     /// The requests that a scope or a call left behind.
     Abort(usize),
+    /// Something of a Portals interface, or of active messages.
+    Interface {
+        /// What, in words.
+        what: &'static str,
+    },
 }
 
 /// The peers of several requests: the first few that differ.
@@ -143,6 +148,7 @@ impl fmt::Display for Awaited {
             Self::Collective { name, peer, step } => write!(out, "rank {peer} in step {step} of {name}"),
             Self::OneSided { peer, name } => write!(out, "its {name} at rank {peer}"),
             Self::Meeting { peer } => write!(out, "what rank {peer} has published"),
+            Self::Interface { what } => out.write_str(what),
             Self::Abort(count) => write!(out, "{count} abandoned requests to let go of their buffers"),
         }
     }
@@ -411,6 +417,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A Portals interface, or active messages over one, refused a call.
+    #[error("{what}: {reason}")]
+    Interface {
+        /// What was asked for, or of what.
+        what: &'static str,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A range that is not inside its buffer, or a layout that does not fit.
     #[error("{what}")]
     Layout {
@@ -470,6 +484,7 @@ impl Error {
             Self::Cancelled => "request.cancelled",
             Self::Unsupported { .. } => "unsupported",
             Self::OneSided { .. } => "one-sided",
+            Self::Interface { .. } => "interface",
             Self::Layout { .. } => "layout",
             Self::Stale { .. } => "stale",
             Self::Full { .. } => "full",
@@ -516,6 +531,7 @@ impl Error {
             Self::Cancelled => "nothing: it was asked for",
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
+            Self::Interface { .. } => "docs/active-messages.md has the limits and settings of interfaces",
             Self::Layout { .. } => "check offsets and lengths against the buffer",
             Self::Stale { .. } => "use each number once, and only in the world that gave it out",
             Self::Full { .. } => "make progress, then try again",
@@ -545,7 +561,7 @@ impl Error {
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
             Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,
-            Self::Io { .. } | Self::Ended { .. } => Exit::System,
+            Self::Io { .. } | Self::Ended { .. } | Self::Interface { .. } => Exit::System,
         }
     }
 

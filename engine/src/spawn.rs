@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::bootstrap::host::Host;
 use crate::bootstrap::remote::{exit_of, shown, within_network};
 use crate::bootstrap::{Hello, Key, MOST_RANKS, Meeting};
-use crate::builder::{Rails, prepare};
+use crate::builder::{Layer, Rails, prepare};
 use crate::collect::{gather_words, share_words};
 use crate::directory::Directory;
 use crate::error::Error;
@@ -274,7 +274,7 @@ pub(crate) fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<Worl
     let size = before + ranks;
     let clock = clock_of(world)?;
     // What cannot be opened is told to rank 0 in place of the hello.
-    let (things, own) = match prepare(world.config(), world.rank(), size) {
+    let (things, own) = match prepare(world.config(), world.rank(), size, Layer::Messages) {
         Ok((things, mut own)) => {
             own.host = within_network(own.host);
             (Some(things), Ok(own))

@@ -115,7 +115,8 @@ impl<M: Message> Node<M> {
         Ok(self.core.ni_init(kind, granted(desired.unwrap_or(&self.limits))))
     }
 
-    /// Ends one use of an interface; with the last one, everything in it is over.
+    /// Ends one use of an interface; with the last one, everything in it is over. Long transfers that are being read from a
+    /// peer's memory at that time end by themselves: see [`Node::is_writing`].
     ///
     /// # Errors
     /// [`NiError::NoInit`].
@@ -127,6 +128,13 @@ impl<M: Message> Node<M> {
             self.core.pump(&mut self.link);
         }
         Ok(())
+    }
+
+    /// Whether one-sided gets are under way that write memory of this process: of long gets and puts that had begun when
+    /// their interface was finished, too. Until there are none, memory that was lent has to stay.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.core.pulls.are_writing()
     }
 
     /// Sets the map of a logical interface: which process each rank is.
@@ -178,7 +186,7 @@ impl<M: Message> Node<M> {
     #[inline]
     pub fn poll(&mut self, budget: usize) -> usize {
         let shown = self.link.poll(budget, &mut self.core);
-        if shown != 0 || !self.core.work.is_empty() {
+        if shown != 0 || self.core.is_restless() {
             self.core.pump(&mut self.link);
         }
         shown
@@ -192,7 +200,20 @@ impl<M: Message> Node<M> {
             done += 1;
         }
         self.core.pump(&mut self.link);
+        self.core.see_off();
         done
+    }
+
+    /// The process of a peer has ended, which is known from elsewhere than its rails. Its last messages, which are there
+    /// already, are shown first.
+    pub fn ended(&mut self, peer: Process, reason: DownReason) {
+        let Some(id) = self.core.peers.find(peer) else { return };
+        for _ in 0..LAST_PASSES {
+            if self.poll(LAST_MESSAGES) == 0 {
+                break;
+            }
+        }
+        self.link.ended(id, reason);
     }
 
     /// Whether a rail finds the time of the last [`Node::progress`] old: call it soon then.
@@ -210,7 +231,7 @@ impl<M: Message> Node<M> {
     /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is
     /// work already: then do not sleep. [`Node::disarm`] ends it.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
-        let mut ready = self.link.must_poll() || !self.core.work.is_empty() || !self.core.outbox.is_empty();
+        let mut ready = self.link.must_poll() || self.core.is_restless();
         let armed = self.link.arm(&mut |_, armed| match armed {
             Armed::Ready => ready = true,
             Armed::Sleep(fd) => each(fd),
@@ -236,6 +257,10 @@ impl<M: Message> Node<M> {
         self.link.close(now, by)
     }
 }
+
+/// Passes for the last messages of a peer that has ended, and of each: more than a lane holds, and an end to a flood of others.
+const LAST_PASSES: u32 = 10_000;
+const LAST_MESSAGES: usize = 64;
 
 impl Core {
     fn ni_init(&mut self, kind: Kind, limits: NiLimits) -> NiLimits {
@@ -308,7 +333,7 @@ impl Core {
         }
     }
 
-    /// A peer is gone for good: what it owed ends, what it wanted ends, and every interface is told.
+    /// A peer is gone for good: what it owed ends, and what it wanted. The interfaces are told when that is done.
     fn peer_lost(&mut self, id: PeerId, reason: DownReason) {
         let Some(peer) = self.peers.get_mut(id) else {
             return;
@@ -316,12 +341,31 @@ impl Core {
         if std::mem::replace(&mut peer.lost, true) {
             return;
         }
-        let process = peer.process;
         for op in self.ops.places() {
             if self.ops.at(op).is_some_and(|op| op.peer == id.0) {
                 self.fail_op(op);
             }
         }
+        self.leaving.push((id, reason));
+    }
+
+    /// Tells of lost peers whose operations have all ended.
+    fn see_off(&mut self) {
+        let mut at = 0;
+        while let Some(&(id, reason)) = self.leaving.get(at) {
+            let open = self.peers.get(id).map_or(0, |peer| peer.open + peer.owed);
+            if open == 0 {
+                self.leaving.swap_remove(at);
+                self.tell_lost(id, reason);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn tell_lost(&mut self, id: PeerId, reason: DownReason) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let process = peer.process;
         for ni in self.nis.iter_mut().flatten().filter(|ni| ni.users != 0) {
             let process = match ni.sources.get(id.index()) {
                 _ if !ni.kind.logical => process,
@@ -336,8 +380,8 @@ impl Core {
     fn fail_op(&mut self, op: u32) {
         match self.ops.at(op).map(|op| op.role) {
             Some(Role::Put | Role::Rts) => self.end_put(op, NiFail::Undeliverable, 0, None),
-            Some(Role::Get) => self.end_get(op, NiFail::Undeliverable, 0, None),
-            Some(Role::Landing | Role::Serve) => self.end_target(op, NiFail::Undeliverable),
+            Some(Role::Get | Role::Landing) => self.landed(op, NiFail::Undeliverable),
+            Some(Role::Serve) => self.end_target(op, NiFail::Undeliverable),
             _ => {}
         }
     }
@@ -346,21 +390,9 @@ impl Core {
     fn end_interface(&mut self, kind: Kind) {
         let number = kind.number() as u8;
         for op in self.ops.places() {
-            let Some(at) = self.ops.at(op).filter(|op| op.ni == number) else {
-                continue;
-            };
-            match at.role {
-                Role::Landing => self.landed(op, NiFail::Undeliverable),
-                _ => {
-                    self.unexpose(op);
-                    self.fail_op(op);
-                }
+            if self.ops.at(op).is_some_and(|op| op.ni == number) {
+                self.fail_op(op);
             }
-        }
-        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
-            let limits = ni.limits;
-            ni.renew(limits);
-            ni.users = 0;
         }
     }
 }

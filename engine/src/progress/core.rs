@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
 use super::meeting::Meeting;
-use super::pause::{Clock, Patience, Turn, Waiter};
+use super::pause::{Clock, Patience, Turn, Waiter, move_on};
 use super::watch::Watch;
 use super::{Envelope, Look, Ticket};
 use crate::bootstrap::remote::Life;
@@ -123,16 +123,7 @@ impl Core {
     /// One bounded pass with everything.
     pub(crate) fn progress(&mut self) -> Work {
         if let Clock::Virtual(net) = &self.clock {
-            // Nothing happens in a simulated network unless somebody moves its clock; and it stops wherever one of the
-            // ranks has something to do.
-            // Where the clock stopped for this rank it acts first, once.
-            let (now, due) = (net.now(), self.pml.next_deadline());
-            net.set_alarm(self.rank, due);
-            if due.is_some_and(|due| due <= now) && self.stopped != Some(now) {
-                self.stopped = Some(now);
-            } else {
-                net.advance_to_next_event();
-            }
+            move_on(net, self.rank, self.pml.next_deadline(), &mut self.stopped);
         }
         let now = self.clock.now();
         let work = self.progress_at(now);
@@ -703,7 +694,9 @@ fn concerned(what: Awaited) -> (Vec<u32>, bool) {
             let others = named.is_empty() || peers.and_others();
             (named, others)
         }
-        Awaited::Receive { .. } | Awaited::Probe { .. } | Awaited::Abort(_) => (Vec::new(), true),
+        Awaited::Receive { .. } | Awaited::Probe { .. } | Awaited::Abort(_) | Awaited::Interface { .. } => {
+            (Vec::new(), true)
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) use self::core::{Core, Way};
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::meeting::Meeting;
-pub(crate) use self::pause::{Clock, Patience};
+pub(crate) use self::pause::{Clock, Patience, Turn, Waiter, move_on};
 pub(crate) use self::watch::Watch;
 
 /// Names an open request: the PML's own number inline, a cell in dedicated mode.

@@ -37,6 +37,18 @@ impl Clock {
     }
 }
 
+/// Moves a simulated network's clock for a rank that makes a pass. Nothing happens there unless somebody does; and it stops
+/// wherever one of the ranks has something to do: where it stopped for this one (`stopped`), this one acts first, once.
+pub(crate) fn move_on(net: &SimNet, rank: u32, due: Option<Time>, stopped: &mut Option<Time>) {
+    let now = net.now();
+    net.set_alarm(rank, due);
+    if due.is_some_and(|due| due <= now) && *stopped != Some(now) {
+        *stopped = Some(now);
+    } else {
+        net.advance_to_next_event();
+    }
+}
+
 /// How many empty polls lead to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {

@@ -254,6 +254,13 @@ impl<M: Message> Link<M> {
         why.leaves_hope(more) && !self.core.config.patience.is_zero()
     }
 
+    /// The process of a peer has ended, which is known from elsewhere than its rails.
+    pub(crate) fn ended(&mut self, peer: PeerId, reason: DownReason) {
+        if peer != PeerId::SELF && peer.index() < self.core.peers.len() {
+            self.lose(peer.0, Why::Peer(reason));
+        }
+    }
+
     /// A peer is lost: nothing more goes to it, and nothing that comes is shown. Its ways are given up: a rail that does
     /// not know of the loss would go on to send again what nobody will answer, and keep it for ever.
     #[cold]

@@ -1,0 +1,319 @@
+//! Meeting points of all ranks over the node itself, on an interface of their own: what a program needs before its first put.
+//!
+//! ```text
+//!   barrier, step k       0 bytes to rank + 2^k, and as many from rank - 2^k          ⌈log₂ n⌉ steps
+//!   all-gather, step k    blocks [0, min(2^k, n - 2^k)) to rank - 2^k, behind the others there       (Bruck)
+//! ```
+//!
+//! Each step has a portal table entry and a counting event of its own, so that a rank which is ahead harms nobody. They are
+//! made before anything is polled for: nothing that arrives early finds them missing.
+
+use doorbell_am_portals::Node;
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::Landing;
+use doorbell_fabric::ni::{
+    AckReq, CtHandle, Entry, EntryHandle, EntryOptions, Kind, List, Md, MdHandle, MdOptions, Memory, Ni,
+    NiError, Piece, PtOptions, Put, Target,
+};
+
+use super::floor::Ranks;
+use crate::error::{Awaited, Error};
+use crate::rails::AnyRail;
+use crate::station::{Driven, Station};
+
+/// The interface of the meeting points: without matching, of processes.
+pub(crate) const INTERNAL: Kind = Kind {
+    matching: false,
+    logical: false,
+};
+
+/// What has a node, whatever else it is.
+pub(crate) trait Ground: Driven {
+    fn node(&mut self) -> &mut Node<AnyRail>;
+    fn ranks(&self) -> &Ranks;
+}
+
+/// The meeting points of this rank.
+pub(crate) struct Collect {
+    rank: u32,
+    size: u32,
+    barrier: Vec<Step>,
+    gather: Vec<Step>,
+    /// No bytes.
+    nothing: MdHandle,
+    /// Barriers so far.
+    barriers: u64,
+    gathers: u64,
+}
+
+/// One step of one of them.
+#[derive(Clone, Copy)]
+struct Step {
+    pt_index: u32,
+    arrived: CtHandle,
+}
+
+pub(crate) fn refused(what: &'static str) -> impl FnOnce(NiError) -> Error {
+    move |error| Error::Interface {
+        what,
+        reason: error.to_string(),
+    }
+}
+
+impl Collect {
+    /// Makes the entries; nothing is sent. They are the last ones of the interface's portal table.
+    pub(crate) fn new<G: Ground>(floor: &mut G, rank: u32, size: u32) -> Result<Self, Error> {
+        let steps = size.next_power_of_two().trailing_zeros();
+        let mut ni = floor.node().ni(INTERNAL);
+        let last = ni.limits().max_pt_index;
+        let mut step = |below: u32| -> Result<Step, NiError> {
+            let index = last.checked_sub(below).ok_or(NiError::PtFull)?;
+            let pt_index = ni.pt_alloc(PtOptions::NONE, None, Some(index))?;
+            let arrived = ni.ct_alloc()?;
+            Ok(Step { pt_index, arrived })
+        };
+        let barrier: Result<Vec<Step>, NiError> = (0..steps).map(&mut step).collect();
+        let gather: Result<Vec<Step>, NiError> = (steps..2 * steps).map(&mut step).collect();
+        let (barrier, gather) = barrier
+            .and_then(|barrier| Ok((barrier, gather?)))
+            .map_err(refused("the meeting points of the ranks"))?;
+        for step in &barrier {
+            let entry = Entry::open(Memory::Empty, counted()).counted(step.arrived);
+            ni.append(step.pt_index, entry, List::Priority, 0)
+                .map_err(refused("the meeting points of the ranks"))?;
+        }
+        let nothing = ni
+            .md_bind(Md::default())
+            .map_err(refused("the meeting points of the ranks"))?;
+        drop(ni);
+        Ok(Self {
+            rank,
+            size,
+            barrier,
+            gather,
+            nothing,
+            barriers: 0,
+            gathers: 0,
+        })
+    }
+
+    /// Returns when all ranks have called it.
+    pub(crate) fn barrier<G: Ground>(&mut self, floor: &mut G, station: &mut Station) -> Result<(), Error> {
+        self.barriers += 1;
+        let mut distance = 1;
+        for (number, step) in (0..).zip(self.barrier.clone()) {
+            let to = (self.rank + distance) % self.size;
+            let put = self.put(floor, (to, step), (self.nothing, 0, 0), 0)?;
+            send(
+                floor,
+                station,
+                &put,
+                self.awaited("a barrier", self.size - distance, number),
+            )?;
+            let from = self.awaited("a barrier", self.size - distance, number);
+            arrived(floor, station, step.arrived, self.barriers, from)?;
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Gives everybody's `own` to all, in the order of ranks; `all` is `size` times as long.
+    pub(crate) fn allgather<G: Ground>(
+        &mut self,
+        floor: &mut G,
+        station: &mut Station,
+        own: &[u8],
+        all: &mut [u8],
+    ) -> Result<(), Error> {
+        let (item, size) = (own.len(), self.size as usize);
+        if Some(all.len()) != item.checked_mul(size) {
+            return Err(Error::Layout {
+                what: format!(
+                    "{} bytes have no room for {size} times {item}: give all ranks' together",
+                    all.len()
+                ),
+            });
+        }
+        self.gathers += 1;
+        if item == 0 || size == 1 {
+            all.copy_from_slice(own);
+            return if item == 0 {
+                self.barrier(floor, station)
+            } else {
+                Ok(())
+            };
+        }
+        // Block i is that of rank + i.
+        let region = Region::new(all.len())?;
+        region.write(0, own);
+        let memory = || Memory::One(Landing::Region(region.whole()));
+        let entries = self.open(floor, &memory)?;
+        let outcome = self.exchange(floor, station, memory(), item);
+        let closed = close(floor, station, entries);
+        outcome.and(closed)?;
+        for block in 0..size {
+            let at = (self.rank as usize + block) % size * item;
+            region.read(block * item, &mut all[at..at + item]);
+        }
+        Ok(())
+    }
+
+    /// Opens the memory to the others; the barrier after it says that all have.
+    fn open<G: Ground>(&self, floor: &mut G, memory: &dyn Fn() -> Memory) -> Result<Vec<EntryHandle>, Error> {
+        let mut ni = floor.node().ni(INTERNAL);
+        let append = |step: &Step| {
+            let entry = Entry::open(memory(), counted()).counted(step.arrived);
+            ni.append(step.pt_index, entry, List::Priority, 0)
+        };
+        let entries: Result<Vec<EntryHandle>, NiError> = self.gather.iter().map(append).collect();
+        entries.map_err(refused("the memory of an all-gather"))
+    }
+
+    fn exchange<G: Ground>(
+        &mut self,
+        floor: &mut G,
+        station: &mut Station,
+        memory: Memory,
+        item: usize,
+    ) -> Result<(), Error> {
+        self.barrier(floor, station)?;
+        let what = "the memory of an all-gather";
+        let mut ni = floor.node().ni(INTERNAL);
+        let sent = ni.ct_alloc().map_err(refused(what))?;
+        let md = ni.md_bind(Md {
+            memory,
+            options: MdOptions::EVENT_CT_SEND,
+            eq: None,
+            ct: Some(sent),
+        });
+        drop(ni);
+        let md = md.map_err(refused(what))?;
+        let mut done = Ok(());
+        let mut distance = 1;
+        for (number, step) in (0..).zip(self.gather.clone()) {
+            let blocks = distance.min(self.size - distance) as usize;
+            let to = (self.rank + self.size - distance) % self.size;
+            let from = self.awaited("an all-gather", distance, number);
+            done = self
+                .put(
+                    floor,
+                    (to, step),
+                    (md, 0, blocks * item),
+                    distance as usize * item,
+                )
+                .and_then(|put| send(floor, station, &put, from))
+                .and_then(|()| arrived(floor, station, step.arrived, self.gathers, from));
+            if done.is_err() {
+                break;
+            }
+            distance *= 2;
+        }
+        let steps = self.gather.len() as u64;
+        let last = self.awaited("an all-gather", 1, self.gather.len() as u32);
+        let done = done.and_then(|()| arrived(floor, station, sent, steps, last));
+        let mut ni = floor.node().ni(INTERNAL);
+        // After an error, what has begun keeps what it needs.
+        let _ = ni.md_release(md);
+        let _ = ni.ct_free(sent);
+        done
+    }
+
+    fn put<G: Ground>(
+        &self,
+        floor: &G,
+        (to, step): (u32, Step),
+        (md, offset, length): (MdHandle, usize, usize),
+        remote: usize,
+    ) -> Result<Put, Error> {
+        let process = floor.ranks().process(to).ok_or(Error::NoSuchRank {
+            rank: to,
+            size: self.size,
+        })?;
+        Ok(Put {
+            from: Piece {
+                md,
+                offset: offset as u64,
+            },
+            length: length as u64,
+            ack: AckReq::None,
+            target: Target {
+                process,
+                pt_index: step.pt_index,
+                match_bits: 0,
+                remote_offset: remote as u64,
+            },
+            user_ptr: 0,
+            hdr_data: 0,
+        })
+    }
+
+    /// A wait for the rank that is so many before this one, or behind it.
+    fn awaited(&self, name: &'static str, ahead: u32, step: u32) -> Awaited {
+        Awaited::Collective {
+            name,
+            peer: (self.rank + ahead) % self.size,
+            step,
+        }
+    }
+}
+
+/// Counts what is put there, and tells nothing else.
+fn counted() -> EntryOptions {
+    EntryOptions::OP_PUT
+        | EntryOptions::EVENT_CT_COMM
+        | EntryOptions::EVENT_COMM_DISABLE
+        | EntryOptions::EVENT_LINK_DISABLE
+        | EntryOptions::EVENT_UNLINK_DISABLE
+}
+
+/// Begins a put, as soon as there is room for it.
+fn send<G: Ground>(floor: &mut G, station: &mut Station, put: &Put, what: Awaited) -> Result<(), Error> {
+    let limit = station.limit;
+    let begin = |floor: &mut G| match floor.node().ni(INTERNAL).put(put) {
+        Err(NiError::Full) => None,
+        begun => Some(begun),
+    };
+    let begun = station.wait(floor, limit, what, begin)?;
+    floor.node().flush();
+    begun.map_err(refused("a put to another rank"))
+}
+
+/// Waits until a counting event has reached `count`.
+fn arrived<G: Ground>(
+    floor: &mut G,
+    station: &mut Station,
+    ct: CtHandle,
+    count: u64,
+    what: Awaited,
+) -> Result<(), Error> {
+    let limit = station.limit;
+    let look = |floor: &mut G| match floor.node().ni(INTERNAL).ct_get(ct) {
+        Ok(found) if !found.reaches(count) => None,
+        found => Some(found),
+    };
+    let found = station.wait(floor, limit, what, look)?;
+    let found = found.map_err(refused("the counting event of a meeting point"))?;
+    if found.success < count {
+        return Err(Error::Interface {
+            what: "what another rank has put",
+            reason: "it did not arrive whole".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn close<G: Ground>(floor: &mut G, station: &mut Station, entries: Vec<EntryHandle>) -> Result<(), Error> {
+    let what = Awaited::Interface {
+        what: "the memory of an all-gather to be let go",
+    };
+    let limit = station.limit;
+    for entry in entries {
+        let unlink = |floor: &mut G| match floor.node().ni(INTERNAL).unlink(entry) {
+            Err(NiError::InUse) => None,
+            unlinked => Some(unlinked),
+        };
+        let unlinked = station.wait(floor, limit, what, unlink)?;
+        unlinked.map_err(refused("the memory of an all-gather"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! The node of this rank, and which rank each of its processes is.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use doorbell_am_portals as ni;
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::message::{Incarnation, Message as _};
+use doorbell_fabric::ni::{Kind, Ni, Process};
+use doorbell_fabric::rail::Rail as _;
+use doorbell_fabric::time::Time;
+use doorbell_pml::RailId;
+use rustix::fd::BorrowedFd;
+
+use super::collect::{Ground, INTERNAL};
+use crate::above::Above;
+use crate::bootstrap::Hello;
+use crate::error::Error;
+use crate::progress::Way;
+use crate::rails::AnyRail;
+use crate::station::Driven;
+use crate::told;
+
+/// Arrivals shown in one pass.
+const BUDGET: usize = 64;
+/// Recorded events told of one rank, at most.
+const RECORDED: usize = 32;
+/// Peers named in one explanation, at most.
+const EXPLAINED: usize = 8;
+
+/// A node, its ranks, and the ways to them.
+pub(crate) struct Floor {
+    pub(crate) node: ni::Node<AnyRail>,
+    pub(crate) ranks: Ranks,
+    /// Of each rank, in the order of preference.
+    pub(crate) ways: Vec<Vec<Way>>,
+}
+
+/// Which process each rank is: its node is the number of its host, in the order in which the ranks name them, and its process
+/// id its place among the ranks of that host.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranks {
+    pub(crate) table: Vec<Process>,
+    numbers: HashMap<Process, u32>,
+}
+
+impl Ranks {
+    pub(crate) fn of<'a>(hellos: impl Iterator<Item = &'a Hello>) -> Self {
+        let mut hosts: HashMap<&str, (u32, u32)> = HashMap::new();
+        let table = hellos.map(|hello| {
+            let next = hosts.len() as u32;
+            let (node, there) = hosts.entry(hello.host.as_str()).or_insert((next, 0));
+            let process = Process::physical(*node, *there);
+            *there += 1;
+            process
+        });
+        let table: Vec<Process> = table.collect();
+        let numbers = table.iter().copied().zip(0..).collect();
+        Self { table, numbers }
+    }
+
+    pub(crate) fn process(&self, rank: u32) -> Option<Process> {
+        self.table.get(rank as usize).copied()
+    }
+
+    pub(crate) fn rank(&self, process: Process) -> Option<u32> {
+        self.numbers.get(&process).copied()
+    }
+}
+
+/// As the errors of the engine.
+pub(crate) fn node_error(error: ni::NodeError) -> Error {
+    match error {
+        ni::NodeError::Rail(error) => Error::Rail(error),
+        error => Error::Interface {
+            what: "the node of this process",
+            reason: error.to_string(),
+        },
+    }
+}
+
+impl Above for Floor {
+    fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
+        self.node.rails().map(|(id, rail)| (RailId(id.0), rail))
+    }
+
+    fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {
+        self.node.rail_mut(ni::RailId(rail.0))
+    }
+
+    fn open(
+        &mut self,
+        rank: u32,
+        rail: RailId,
+        address: &RailAddress,
+        life: Incarnation,
+    ) -> Result<(), Error> {
+        let size = self.ranks.table.len() as u32;
+        let process = self.ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
+        let rail = ni::RailId(rail.0);
+        self.node
+            .connect(process, rail, address, life)
+            .map_err(node_error)
+    }
+}
+
+impl Ground for Floor {
+    fn node(&mut self) -> &mut ni::Node<AnyRail> {
+        &mut self.node
+    }
+
+    fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+}
+
+impl Driven for Floor {
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.node.poll(BUDGET)
+    }
+
+    fn progress(&mut self, now: Time) -> usize {
+        self.node.progress(now)
+    }
+
+    #[inline]
+    fn wants_time(&self) -> bool {
+        self.node.wants_time()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.node.next_deadline()
+    }
+
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.node.arm(each)
+    }
+
+    fn disarm(&mut self) {
+        self.node.disarm();
+    }
+
+    fn lost(&mut self) -> Option<(u32, DownReason)> {
+        let lost = self.node.ni(INTERNAL).lost()?;
+        Some((self.ranks.rank(lost.process)?, lost.reason))
+    }
+
+    fn ended(&mut self, rank: u32, reason: DownReason) {
+        if let Some(process) = self.ranks.process(rank) {
+            self.node.ended(process, reason);
+        }
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.node.close(now, by)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let ranks = (0..).zip(&self.ways);
+        ranks
+            .filter_map(|(rank, ways)| self.trouble(rank, ways))
+            .take(EXPLAINED)
+            .collect()
+    }
+
+    fn recorded(&self, rank: u32) -> Vec<String> {
+        let ways = self.ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
+        let most = RECORDED / ways.len().max(1);
+        let mut lines = Vec::new();
+        for way in ways {
+            let Some(rail) = self.node.rail(ni::RailId(way.rail.0)) else {
+                continue;
+            };
+            let recent = rail.recent(way.peer, most);
+            if !recent.is_empty() {
+                lines.push(format!(
+                    "{} recorded about rank {rank}, newest last:",
+                    rail.name()
+                ));
+                lines.extend(recent);
+            }
+        }
+        lines
+    }
+}
+
+impl Floor {
+    /// What the rails to a rank know of trouble on the way to it.
+    fn trouble(&self, rank: u32, ways: &[Way]) -> Option<String> {
+        let told = ways.iter().filter_map(|way| {
+            let rail = self.node.rail(ni::RailId(way.rail.0))?;
+            let report = rail.report(way.peer);
+            let trouble = rail.trouble(way.peer).map(Cow::into_owned);
+            let down = report.link == Some(false) || rail.is_suspect(way.peer);
+            let facts = (down || trouble.is_some())
+                .then(|| told::facts(&report))
+                .flatten();
+            let words: Vec<String> = facts.into_iter().chain(trouble).collect();
+            (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| format!("rank {rank} over {}", told.join("; ")))
+    }
+
+    /// The interface of a kind, for the next call.
+    #[inline]
+    pub(crate) fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
+        self.node.ni(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn processes_are_numbered_by_host_and_place() {
+        let hello = |(rank, host): (u32, &&str)| Hello {
+            host: (*host).to_owned(),
+            ..Hello::of_this_process(rank, 5, BTreeMap::new(), Vec::new()).unwrap()
+        };
+        let hellos: Vec<Hello> = (0..).zip(&["a", "b", "a", "c", "b"]).map(hello).collect();
+        let ranks = Ranks::of(hellos.iter());
+        let plain: Vec<(u32, u32)> = ranks.table.iter().map(|of| (of.nid, of.pid)).collect();
+        assert_eq!(plain, [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1)]);
+        for (rank, process) in (0..).zip(&ranks.table) {
+            assert_eq!(ranks.rank(*process), Some(rank));
+        }
+        assert_eq!(ranks.rank(Process::physical(0, 2)), None);
+    }
+}

@@ -1,0 +1,328 @@
+//! A job whose processes use Portals 4 interfaces in software: this rank's handle ([`Portals`]).
+//!
+//! ```
+//! use doorbell::fabric::memory::Region;
+//! use doorbell::fabric::message::Landing;
+//! use doorbell::fabric::ni::{AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Ni, Piece, Process, PtOptions, Put, Target};
+//! let mut job = doorbell::Builder::new().build_portals()?;
+//! let kind = Kind::MATCHING_LOGICAL;
+//! job.init(kind, None)?;
+//! // Eight bytes that anybody may write to, and a count of how often that was done.
+//! let room = Region::new(8)?;
+//! let arrived = job.ask(kind, |ni| ni.ct_alloc())?;
+//! let index = job.ask(kind, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(4)))?;
+//! let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM;
+//! let entry = Entry::open(Memory::One(Landing::Region(room.whole())), options).counted(arrived);
+//! job.ask(kind, |ni| ni.append(index, entry.clone(), List::Priority, 0))?;
+//! job.barrier()?;
+//! // Everybody writes to its neighbour.
+//! let word = Region::new(8)?;
+//! word.write(0, &job.rank().to_le_bytes());
+//! let md = job.ask(kind, |ni| ni.md_bind(Md { memory: Memory::One(Landing::Region(word.whole())), ..Md::default() }))?;
+//! let neighbour = Process::rank((job.rank() + 1) % job.size());
+//! let target = Target { process: neighbour, pt_index: index, match_bits: 0, remote_offset: 0 };
+//! let put = Put { from: Piece { md, offset: 0 }, length: 8, ack: AckReq::None, target, user_ptr: 0, hdr_data: 0 };
+//! job.ask(kind, |ni| ni.put(&put))?;
+//! assert_eq!(job.wait_count(kind, arrived, 1)?.success, 1);
+//! # Ok::<(), doorbell::Error>(())
+//! ```
+//!
+//! Calls of an interface ([`Portals::ni`]) never wait; those of [`Portals`] do, with the settings of `progress.*` and
+//! `wait.*`. The rails are those of a [`World`](crate::World), chosen and opened alike, and fail over alike.
+
+mod collect;
+mod floor;
+mod raise;
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
+use doorbell_fabric::select::Selection;
+use doorbell_oob::launch::Kind as Launched;
+
+pub(crate) use self::collect::{Collect, refused};
+pub(crate) use self::floor::Floor;
+pub use self::raise::{local_portals, simulated_portals};
+use crate::bootstrap::Hello;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::error::{Awaited, Error};
+use crate::spawn::Door;
+pub use crate::station::LostRank;
+use crate::station::Station;
+
+/// One rank's handle on a job of Portals processes. One thread has it at a time.
+///
+/// Every wait ends: when it is over, by its deadline (`wait.deadline`), or with [`Error::PeerLost`] when a rank is lost
+/// that the program has not said it goes on without ([`Portals::go_on_without`]).
+pub struct Portals {
+    pub(crate) floor: Floor,
+    pub(crate) station: Station,
+    pub(crate) collect: Collect,
+    pub(crate) rank: u32,
+    pub(crate) config: Config,
+    pub(crate) directory: Directory,
+    pub(crate) door: Option<Door>,
+    hows: Vec<(String, String)>,
+    closed: bool,
+}
+
+impl Portals {
+    /// This process's rank, from 0.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks the job has.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.directory.size()
+    }
+
+    /// Which process a rank is: the number of its host, and its place among the ranks there. `None`: there is no such rank.
+    pub fn process(&self, rank: u32) -> Option<Process> {
+        self.floor.ranks.process(rank)
+    }
+
+    /// Which rank a process is.
+    pub fn rank_of(&self, process: Process) -> Option<u32> {
+        self.floor.ranks.rank(process)
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What a rank has published about itself.
+    pub fn hello(&self, rank: u32) -> Option<&Hello> {
+        self.directory.hello(rank)
+    }
+
+    /// Which rails lead to a rank, and why the others do not.
+    pub fn selection(&self, rank: u32) -> Option<&Selection> {
+        self.directory.selection(rank)
+    }
+
+    /// In which of several ways a rail was had; see [`World::rail_how`](crate::World::rail_how).
+    pub fn rail_how(&self, rail: &str) -> Option<&str> {
+        let found = self.hows.iter().find(|(name, _)| name == rail)?;
+        Some(&found.1)
+    }
+
+    /// What this rank's rails have counted, by name: `shm.sent`, ….
+    pub fn rail_counts(&self) -> Vec<(String, u64)> {
+        let mut counts = Vec::new();
+        for (_, rail) in self.floor.node.rails() {
+            let name = doorbell_fabric::rail::Rail::name(rail).to_string();
+            rail.counts(&mut |what, _, count| counts.push((format!("{name}.{what}"), count)));
+        }
+        counts
+    }
+
+    /// Initialises an interface of this process, with these bounds at most; one of ranks gets its map. It is counted: each
+    /// call wants a [`Portals::fini`].
+    ///
+    /// The interface without matching, of processes, is used by [`Portals::barrier`] and [`Portals::allgather`] too: it
+    /// has the bounds of the first initialisation, which was theirs, and the last entries of its portal table are taken.
+    ///
+    /// # Errors
+    /// [`Error::Interface`]: bounds that cannot be.
+    pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
+        let what = "the initialisation of an interface";
+        let limits = self.floor.node.ni_init(kind, desired).map_err(refused(what))?;
+        if kind.logical {
+            match self.floor.node.set_map(kind, &self.floor.ranks.table) {
+                // It was initialised before.
+                Ok(()) | Err(NiError::Ignored) => {}
+                Err(error) => return Err(refused(what)(error)),
+            }
+        }
+        Ok(limits)
+    }
+
+    /// Ends one initialisation of an interface; the last one frees everything that it holds.
+    ///
+    /// # Errors
+    /// [`Error::Interface`] for one that was not initialised.
+    pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
+        let ended = self.floor.node.ni_fini(kind);
+        ended.map_err(refused("the end of an interface"))
+    }
+
+    /// An interface of this process, for calls that do not wait. Its calls are refused with [`NiError::NoInit`] or
+    /// [`NiError::ArgInvalid`] where it was not initialised.
+    #[inline]
+    pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
+        self.floor.ni(kind)
+    }
+
+    /// How long waits last at most from here on, instead of `wait.deadline`.
+    pub fn set_deadline(&mut self, limit: Duration) {
+        self.station.limit = limit;
+    }
+
+    /// One call of an interface, again and again while there is no room for it ([`NiError::Full`]).
+    ///
+    /// # Errors
+    /// [`Error::Interface`] with what the interface says; [`Error::Timeout`]; [`Error::PeerLost`].
+    #[inline]
+    pub fn ask<R>(
+        &mut self,
+        kind: Kind,
+        mut call: impl FnMut(&mut dyn Ni) -> Result<R, NiError>,
+    ) -> Result<R, Error> {
+        let what = Awaited::Interface {
+            what: "room for another operation of its interface",
+        };
+        let limit = self.station.limit;
+        let begin = |floor: &mut Floor| match call(&mut floor.ni(kind)) {
+            Err(NiError::Full) => None,
+            begun => Some(begun),
+        };
+        let begun = self.station.wait(&mut self.floor, limit, what, begin)?;
+        begun.map_err(refused("a call of an interface"))
+    }
+
+    /// Waits until `done` finds what it looks for; `what` is it in words, for whoever asks why this takes so long.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::PeerLost`].
+    #[inline]
+    pub fn wait_until<R>(
+        &mut self,
+        kind: Kind,
+        what: &'static str,
+        mut done: impl FnMut(&mut dyn Ni) -> Option<R>,
+    ) -> Result<R, Error> {
+        let (limit, what) = (self.station.limit, Awaited::Interface { what });
+        let look = |floor: &mut Floor| done(&mut floor.ni(kind));
+        self.station.wait(&mut self.floor, limit, what, look)
+    }
+
+    /// Waits until a counting event has reached `test`, or has counted a failure, and gives its value.
+    ///
+    /// # Errors
+    /// [`Error::Interface`] for a handle that names nothing; [`Error::Timeout`]; [`Error::PeerLost`].
+    #[inline]
+    pub fn wait_count(&mut self, kind: Kind, ct: CtHandle, test: u64) -> Result<Count, Error> {
+        let what = Awaited::Interface {
+            what: "its counting event",
+        };
+        let limit = self.station.limit;
+        let look = |floor: &mut Floor| match floor.ni(kind).ct_get(ct) {
+            Ok(found) if !found.reaches(test) => None,
+            found => Some(found),
+        };
+        let found = self.station.wait(&mut self.floor, limit, what, look)?;
+        found.map_err(refused("a counting event"))
+    }
+
+    /// Waits for an event of a queue, and takes it.
+    ///
+    /// # Errors
+    /// As [`Portals::wait_count`].
+    pub fn wait_event(&mut self, kind: Kind, eq: EqHandle) -> Result<EqGet, Error> {
+        let what = Awaited::Interface {
+            what: "an event of its queue",
+        };
+        let limit = self.station.limit;
+        let look = |floor: &mut Floor| match floor.ni(kind).eq_get(eq) {
+            Ok(EqGet::Empty) => None,
+            found => Some(found),
+        };
+        let found = self.station.wait(&mut self.floor, limit, what, look)?;
+        found.map_err(refused("an event queue"))
+    }
+
+    /// One bounded pass of progress; returns the work done.
+    pub fn progress(&mut self) -> usize {
+        self.station.progress(&mut self.floor)
+    }
+
+    /// Returns when all ranks have called it. What a rank did before is done: entries that it has appended are there.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        self.collect.barrier(&mut self.floor, &mut self.station)
+    }
+
+    /// Gathers everybody's `own` bytes at every rank, in the order of ranks. `all` is `size()` times as long as `own`, which
+    /// is equally long everywhere.
+    ///
+    /// # Errors
+    /// As [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
+    pub fn allgather(&mut self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
+        self.collect
+            .allgather(&mut self.floor, &mut self.station, own, all)
+    }
+
+    /// The ranks that are lost, as far as this one knows.
+    pub fn lost(&self) -> &[LostRank] {
+        self.station.lost()
+    }
+
+    /// Waits do not end any more because this rank is lost. What was asked of it has ended as undeliverable.
+    pub fn go_on_without(&mut self, rank: u32) {
+        self.station.excuse(rank);
+    }
+
+    /// Breaks a rail to all its peers, as if by itself, for drills.
+    #[doc(hidden)]
+    pub fn break_rail(&mut self, name: &str) -> bool {
+        let found = self
+            .floor
+            .node
+            .rails()
+            .find(|(_, rail)| doorbell_fabric::rail::Rail::name(*rail).as_str() == name);
+        let Some(id) = found.map(|(id, _)| id) else {
+            return false;
+        };
+        self.floor
+            .node
+            .rail_mut(id)
+            .map(|rail| rail.inject_failure(None))
+            .is_some()
+    }
+
+    /// By which launcher this rank was started, when that was not `doorbell run`.
+    pub fn launcher(&self) -> Option<Launched> {
+        let door = self.door.as_ref()?;
+        let kind = door.lock().unwrap_or_else(PoisonError::into_inner).kind();
+        (kind != Launched::Singleton).then_some(kind)
+    }
+
+    /// Ends the whole job; see [`World::abort`](crate::World::abort).
+    pub fn abort(mut self, exit: u8, reason: &str) -> ! {
+        raise::abort(self.door.take(), exit, reason)
+    }
+
+    /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
+    pub fn close(mut self) {
+        self.take_leave();
+    }
+
+    fn take_leave(&mut self) {
+        if !std::mem::replace(&mut self.closed, true) {
+            let limit = *self.config.wait.close.get();
+            self.station.close(&mut self.floor, limit);
+            self.directory.close();
+            raise::farewell(self.door.take());
+        }
+    }
+}
+
+impl Drop for Portals {
+    fn drop(&mut self) {
+        self.take_leave();
+    }
+}
+
+impl std::fmt::Debug for Portals {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Portals(rank {} of {})", self.rank, self.size())
+    }
+}

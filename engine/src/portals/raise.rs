@@ -1,0 +1,240 @@
+//! How a job of Portals processes comes about: the meeting is that of a [`World`](crate::World), and the rails are its rails.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use doorbell_am_portals as ni;
+use doorbell_oob::Connection;
+use doorbell_oob::launch::Kind as Launched;
+use doorbell_sim::SimNet;
+
+use super::Portals;
+use super::collect::{Collect, INTERNAL, refused};
+use super::floor::{Floor, Ranks, node_error};
+use crate::above;
+use crate::bootstrap::Key;
+use crate::bootstrap::remote::Remote;
+use crate::builder::{Builder, Joined, Layer, crowded, everybody, simulated_rails};
+use crate::config::{Config, Mode};
+use crate::error::Error;
+use crate::progress::{Clock, Patience};
+use crate::rails::open_all;
+use crate::random;
+use crate::spawn::Door;
+use crate::station::Station;
+use crate::world::Hook;
+
+/// Time for what a launcher is told at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+impl Builder {
+    /// As [`Builder::build`], with Portals interfaces in place of tagged messages. When it returns, all ranks are there.
+    ///
+    /// ```
+    /// let mut job = doorbell::Builder::new().build_portals()?;
+    /// assert_eq!((job.rank(), job.size()), (0, 1));
+    /// job.barrier()?;
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`init`](crate::init); [`Error::Unsupported`] for what only a [`World`](crate::World) has: a progress thread, a
+    /// control plane, ranks that a running job starts.
+    pub fn build_portals(self) -> Result<Portals, Error> {
+        let limit = |config: &Config| *config.job.timeout.get();
+        self.joined(Layer::Portals, &refuse, |joined, hook, door| {
+            let within = limit(&joined.config);
+            let mut job = raise(joined, hook, None, clock())?;
+            job.door = door;
+            begin(&mut job, within)?;
+            Ok(job)
+        })
+    }
+
+    /// As [`Builder::build_over`], with Portals interfaces in place of tagged messages.
+    ///
+    /// # Errors
+    /// As [`Builder::build_portals`].
+    pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
+        self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
+            let within = *joined.config.job.timeout.get();
+            let mut job = raise(joined, hook, Some(remote), clock())?;
+            begin(&mut job, within)?;
+            Ok(job)
+        })
+    }
+}
+
+/// Makes a job of `size` Portals processes inside this process, over the configured rails: to be moved into threads, or to be
+/// polled by one. Their [`Portals::barrier`] was not called yet.
+///
+/// ```
+/// let jobs = doorbell::local_portals(2, &doorbell::Config::default())?;
+/// std::thread::scope(|s| {
+///     for mut job in jobs {
+///         s.spawn(move || job.barrier().unwrap());
+///     }
+/// });
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::build_portals`].
+pub fn local_portals(size: u32, config: &Config) -> Result<Vec<Portals>, Error> {
+    config.verify()?;
+    refuse(config)?;
+    let rails = (0..size)
+        .map(|_| open_all(config))
+        .collect::<Result<Vec<_>, _>>()?;
+    let joined = everybody(config, Layer::Portals, rails, Key::random()?)?;
+    let clock = clock();
+    joined
+        .into_iter()
+        .map(|joined| raise(joined, None, None, clock.clone()))
+        .collect()
+}
+
+/// As [`local_portals`], on a simulated network: one thread drives all of them, in virtual time, with
+/// [`Portals::progress`] in turn. `datagrams`: the network loses, doubles, delays and spoils frames.
+///
+/// ```
+/// use doorbell::sim::{SimConfig, SimNet};
+/// let net = SimNet::new(42, SimConfig::default());
+/// let jobs = doorbell::simulated_portals(&net, 2, &doorbell::Config::default(), false)?;
+/// assert_eq!(jobs[1].rank(), 1);
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::build_portals`].
+pub fn simulated_portals(
+    net: &SimNet,
+    size: u32,
+    config: &Config,
+    datagrams: bool,
+) -> Result<Vec<Portals>, Error> {
+    config.verify()?;
+    refuse(config)?;
+    let rails = simulated_rails(net, size, config, datagrams)?;
+    // Nothing of it leaves this process, and the same seed has to give the same run.
+    let joined = everybody(config, Layer::Portals, rails, Key::of_seed(net.seed()))?;
+    joined
+        .into_iter()
+        .map(|joined| raise(joined, None, None, Clock::Virtual(net.clone())))
+        .collect()
+}
+
+fn clock() -> Clock {
+    Clock::Machine(doorbell_fabric::clock::Clock::start())
+}
+
+/// What only a world has.
+pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
+    let by = || "a job of Portals interfaces or active messages".to_owned();
+    if *config.progress.mode.get() == Mode::Dedicated {
+        return Err(Error::Unsupported {
+            what: "a dedicated progress thread (progress.mode)",
+            by: by(),
+        });
+    }
+    if *config.control.mode.get() {
+        return Err(Error::Unsupported {
+            what: "a control plane (control.mode)",
+            by: by(),
+        });
+    }
+    Ok(())
+}
+
+/// Puts the parts together. Nothing has been polled for when this returns.
+pub(crate) fn raise(
+    joined: Joined,
+    hook: Option<Hook>,
+    mut remote: Option<Remote>,
+    clock: Clock,
+) -> Result<Portals, Error> {
+    let Joined {
+        config,
+        rank,
+        key,
+        directory,
+        rails: (rails, candidates),
+    } = joined;
+    let ranks = Ranks::of(directory.hellos());
+    let size = directory.size();
+    let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
+    let mut hows = Vec::new();
+    let built = node(&config, me).and_then(|mut node| {
+        for mut rail in rails {
+            let name = doorbell_fabric::rail::Rail::name(&rail).to_string();
+            hows.extend(rail.how().map(|how| (name, how)));
+            rail.set_key(&key);
+            node.add_rail(rail).map_err(node_error)?;
+        }
+        let mut floor = Floor {
+            node,
+            ranks,
+            ways: Vec::new(),
+        };
+        floor.ways = above::meet_at_once(&mut floor, &config, &candidates, rank, &directory)?;
+        let what = "the interface of the meeting points";
+        floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
+        let collect = Collect::new(&mut floor, rank, size)?;
+        Ok((floor, collect))
+    });
+    let (floor, collect) = built.map_err(|error| match &mut remote {
+        Some(remote) => remote.refuse(error),
+        None => error,
+    })?;
+    let patience = Patience::of(&config.progress, crowded(rank, &directory, false));
+    let mut station = Station::new(clock, patience, &config, rank);
+    station.hook = hook;
+    station.life = remote.map(Remote::start).transpose()?;
+    Ok(Portals {
+        floor,
+        station,
+        collect,
+        rank,
+        config,
+        directory,
+        door: None,
+        hows,
+        closed: false,
+    })
+}
+
+fn node(config: &Config, me: doorbell_fabric::ni::Process) -> Result<ni::Node<crate::rails::AnyRail>, Error> {
+    let mut settings = ni::Config::new(me);
+    settings.uid = rustix::process::geteuid().as_raw();
+    settings.seed = random::number()?;
+    settings.patience = *config.pml.patience.get();
+    Ok(ni::Node::new(settings))
+}
+
+/// Waits until all ranks are there.
+fn begin(job: &mut Portals, within: Duration) -> Result<(), Error> {
+    let usual = std::mem::replace(&mut job.station.limit, within);
+    let met = job.barrier();
+    job.station.limit = usual;
+    met
+}
+
+/// Takes leave of the launcher, if there is one.
+pub(crate) fn farewell(door: Option<Door>) {
+    let Some(door) = door else { return };
+    let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
+    if door.kind() != Launched::Singleton {
+        // One that does not hear it takes our end for a failure, and has its own words for that.
+        let _ = door.finalize(LAST_WORDS);
+    }
+}
+
+/// Ends the job through its launcher, and this process.
+pub(crate) fn abort(door: Option<Door>, exit: u8, reason: &str) -> ! {
+    if let Some(door) = door {
+        // One that cannot be told sees how we end.
+        let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = door.abort(exit, reason, LAST_WORDS);
+    }
+    std::process::exit(i32::from(exit))
+}

@@ -1,0 +1,322 @@
+//! Waiting for what stands above the rails and moves only when it is asked to: a Portals node, or active messages over one.
+//!
+//! ```text
+//!   until it is done:  poll ── nothing ─► spin, yield, sleep on the rails' descriptors   (progress.wait)
+//!                        │
+//!                        └─ now and then with the clock: losses, the connection to another host, the deadline
+//! ```
+//!
+//! The same turns as those of a [`World`](crate::World)'s waits (`progress::pause`). Every wait has a deadline, and ends
+//! early when a rank is lost that the program has not said it can do without.
+
+mod sleep;
+
+use std::io::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::time::Time;
+use doorbell_pml::LostReason;
+use rustix::fd::{AsFd, BorrowedFd};
+
+use self::sleep::Sleeper;
+use crate::bootstrap::remote::Life;
+use crate::error::{Awaited, Error, Waiting};
+use crate::progress::{Clock, Patience, Turn, Waiter, move_on};
+use crate::world::Hook;
+
+/// What is waited for, and moved meanwhile.
+pub(crate) trait Driven {
+    /// One bounded pass without the clock; returns what it found.
+    fn poll(&mut self) -> usize;
+
+    /// What needs the time; returns the work done.
+    fn progress(&mut self, now: Time) -> usize;
+
+    /// Whether a rail finds the time of the last `progress` old.
+    fn wants_time(&self) -> bool;
+
+    /// When `progress` has something to do next.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Prepares to sleep: shows descriptors. Whether there is work already, or nothing can be slept on.
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool;
+
+    /// Ends what `arm` prepared.
+    fn disarm(&mut self);
+
+    /// The next rank that is lost, told once.
+    fn lost(&mut self) -> Option<(u32, DownReason)>;
+
+    /// A rank has ended, which is known from elsewhere than its rails.
+    fn ended(&mut self, rank: u32, reason: DownReason);
+
+    /// Pushes out what was accepted; whether all of it is.
+    fn close(&mut self, now: Time, by: Time) -> bool;
+
+    /// What is known about the peers whose rails are in trouble, one line each.
+    fn troubles(&self) -> Vec<String>;
+
+    /// What the rails to a rank have recorded last.
+    fn recorded(&self, rank: u32) -> Vec<String>;
+}
+
+/// A rank that can be reached no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRank {
+    /// Which.
+    pub rank: u32,
+    /// Why.
+    pub reason: DownReason,
+}
+
+/// The clock and the habits of this rank's waits.
+pub(crate) struct Station {
+    pub(crate) clock: Clock,
+    pub(crate) patience: Patience,
+    pub(crate) quiet: Duration,
+    /// Of waits that name no limit of their own.
+    pub(crate) limit: Duration,
+    pub(crate) rank: u32,
+    /// The connection to a rank on another host.
+    pub(crate) life: Option<Life>,
+    pub(crate) hook: Option<Hook>,
+    sleeper: Option<Sleeper>,
+    lost: Vec<LostRank>,
+    /// Those that the program goes on without.
+    excused: Vec<u32>,
+    /// Where a simulated clock stopped last for this rank.
+    stopped: Option<Time>,
+}
+
+impl Station {
+    pub(crate) fn new(clock: Clock, patience: Patience, config: &crate::Config, rank: u32) -> Self {
+        Self {
+            clock,
+            patience,
+            quiet: *config.wait.quiet.get(),
+            limit: *config.wait.deadline.get(),
+            rank,
+            life: None,
+            hook: None,
+            sleeper: None,
+            lost: Vec::new(),
+            excused: Vec::new(),
+            stopped: None,
+        }
+    }
+
+    /// The ranks that are lost.
+    pub(crate) fn lost(&self) -> &[LostRank] {
+        &self.lost
+    }
+
+    /// No wait ends any more because this rank is lost.
+    pub(crate) fn excuse(&mut self, rank: u32) {
+        if !self.excused.contains(&rank) {
+            self.excused.push(rank);
+        }
+    }
+
+    /// One bounded pass with everything.
+    pub(crate) fn progress<D: Driven>(&mut self, driven: &mut D) -> usize {
+        if let Clock::Virtual(net) = &self.clock {
+            move_on(net, self.rank, driven.next_deadline(), &mut self.stopped);
+        }
+        let now = self.clock.now();
+        let work = driven.poll() + self.progress_at(driven, now);
+        if let Clock::Virtual(net) = &self.clock {
+            net.set_alarm(self.rank, driven.next_deadline());
+        }
+        work
+    }
+
+    fn progress_at<D: Driven>(&mut self, driven: &mut D, now: Time) -> usize {
+        if let Some(life) = &mut self.life
+            && let Some(reason) = life.look(now)
+        {
+            driven.ended(life.peer().0, reason);
+        }
+        let work = driven.progress(now);
+        while let Some((rank, reason)) = driven.lost() {
+            self.lost.push(LostRank { rank, reason });
+        }
+        work
+    }
+
+    /// Waits until `done` says so.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when a rank is lost; [`Error::Timeout`] when `limit` passes first.
+    #[inline]
+    pub(crate) fn wait<D: Driven, R>(
+        &mut self,
+        driven: &mut D,
+        limit: Duration,
+        what: Awaited,
+        mut done: impl FnMut(&mut D) -> Option<R>,
+    ) -> Result<R, Error> {
+        if let Some(result) = done(driven) {
+            return Ok(result);
+        }
+        let clock = self.clock.clone();
+        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
+        loop {
+            let work = driven.poll();
+            if let Some(result) = done(driven) {
+                return Ok(result);
+            }
+            match waiter.turn(work > 0) {
+                Turn::Again if !driven.wants_time() => {}
+                Turn::Again => {
+                    let now = self.clock.now();
+                    self.progress_at(driven, now);
+                }
+                turn => {
+                    self.slow_turn(driven, turn, &waiter, what)?;
+                    if let Some(lost) = self.missed() {
+                        // What it still brought counts.
+                        return done(driven).ok_or_else(|| self.peer_lost(driven, lost));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A rank that is lost and not excused.
+    fn missed(&self) -> Option<LostRank> {
+        let mut lost = self.lost.iter();
+        lost.find(|lost| !self.excused.contains(&lost.rank)).copied()
+    }
+
+    #[cold]
+    fn slow_turn<D: Driven>(
+        &mut self,
+        driven: &mut D,
+        turn: Turn,
+        waiter: &Waiter<'_>,
+        what: Awaited,
+    ) -> Result<(), Error> {
+        match turn {
+            Turn::Again => {}
+            Turn::Housekeep(now) => _ = self.progress_at(driven, now),
+            Turn::Yield(now) => {
+                if self.progress_at(driven, now) == 0 {
+                    thread::yield_now();
+                }
+            }
+            Turn::Sleep(now, until) => {
+                if self.progress_at(driven, now) == 0 {
+                    self.sleep(driven, now, until);
+                }
+            }
+            Turn::Quiet(now) => {
+                let waiting = self.explain(driven, what, waiter.waited(now));
+                self.complain(&waiting);
+            }
+            Turn::Expired(now) => {
+                let waiting = self.explain(driven, what, waiter.waited(now));
+                return Err(Error::Timeout(Box::new(waiting)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a rail has something, a deadline of the rails comes, or `until`.
+    #[cold]
+    fn sleep<D: Driven>(&mut self, driven: &mut D, now: Time, until: Time) {
+        let until = driven.next_deadline().map_or(until, |due| due.min(until));
+        if let Clock::Virtual(net) = &self.clock {
+            // One thread drives all ranks of a simulation: nobody else can act, so the time simply passes.
+            let next = net.next_event().map_or(until, |event| event.min(until));
+            net.advance_to(next);
+            return;
+        }
+        if self.sleeper.is_none() {
+            self.sleeper = Sleeper::new().ok();
+        }
+        let (Some(sleeper), life) = (&mut self.sleeper, &mut self.life) else {
+            thread::yield_now();
+            return;
+        };
+        sleeper.begin();
+        if let Some(descriptor) = life.as_mut().and_then(Life::arm) {
+            sleeper.watch(descriptor.as_fd());
+        }
+        let works = driven.arm(&mut |descriptor| sleeper.watch(descriptor));
+        if works || !sleeper.sleep(until.since(now)) {
+            thread::yield_now();
+        }
+        driven.disarm();
+    }
+
+    #[cold]
+    fn explain<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Waiting {
+        let mut peers: Vec<String> = self.lost.iter().map(describe).collect();
+        peers.extend(driven.troubles());
+        if peers.is_empty() {
+            peers.push("no peer is known to be lost, nor a rail to be in trouble".to_owned());
+        }
+        Waiting {
+            rank: self.rank,
+            what,
+            waited,
+            peers,
+            recent: Vec::new(),
+        }
+    }
+
+    /// Says once who waits for what.
+    #[cold]
+    fn complain(&mut self, waiting: &Waiting) {
+        match &mut self.hook {
+            Some(hook) => hook(waiting),
+            // In one write, because several ranks may say something at once.
+            None => _ = std::io::stderr().write_all(format!("doorbell: {waiting}\n").as_bytes()),
+        }
+    }
+
+    /// The error of a wait that a lost rank has ended.
+    #[cold]
+    pub(crate) fn peer_lost<D: Driven>(&self, driven: &D, lost: LostRank) -> Error {
+        let reason = LostReason::Peer(lost.reason);
+        Error::PeerLost {
+            peer: lost.rank,
+            why: reason.as_str().to_owned(),
+            what: "what was asked of it has ended as undeliverable".to_owned(),
+            recent: driven.recorded(lost.rank),
+            remedy: reason.advice(),
+        }
+    }
+
+    /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
+    pub(crate) fn close<D: Driven>(&mut self, driven: &mut D, limit: Duration) {
+        let alone = self.life.as_ref().is_some_and(Life::is_over);
+        let by = self.clock.now() + if alone { Duration::ZERO } else { limit };
+        loop {
+            let now = self.clock.now();
+            if driven.close(now, by) || now >= by {
+                break;
+            }
+            match &self.clock {
+                Clock::Virtual(net) => {
+                    let next = net.next_event().map_or(by, |event| event.min(by));
+                    net.advance_to(next);
+                }
+                Clock::Machine(_) => thread::yield_now(),
+            }
+        }
+        if let Some(life) = self.life.take() {
+            life.leave(limit);
+        }
+    }
+}
+
+fn describe(lost: &LostRank) -> String {
+    format!(
+        "rank {} is lost: {}",
+        lost.rank,
+        LostReason::Peer(lost.reason).as_str()
+    )
+}
