@@ -27,6 +27,12 @@ impl Ask {
         }
     }
 
+    /// The same request in another form, of so many credits: that it waited, and what it lacked, stays.
+    #[inline]
+    pub const fn renew(&mut self, credits: u8) {
+        self.credits = credits;
+    }
+
     /// Whether it was refused once.
     #[inline]
     pub const fn has_stalled(&self) -> bool {

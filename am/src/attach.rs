@@ -1,0 +1,161 @@
+//! Making a conduit: its objects first, then the processes come together (gasnet.md section 11; the order is in `boot`).
+
+use doorbell_fabric::ni::{AckReq, Ni, Piece, Put, Target};
+use doorbell_fabric::time::Time;
+
+use crate::barrier::BarrierName;
+use crate::bits::Id;
+use crate::boot::{External, Phase};
+use crate::conduit::{Begin, Conduit, Then};
+use crate::config::{Config, SYS_INDEX};
+use crate::error::{AmError, BootError, WaitsFor};
+use crate::handler::Handlers;
+
+/// A conduit that is being made.
+#[derive(Debug)]
+pub struct Attaching<N> {
+    conduit: Conduit<N>,
+}
+
+impl<N: Ni> Attaching<N> {
+    /// Makes all queues, descriptors and entries. The interface is the conduit's alone from now on; of a logical one the map is
+    /// set.
+    ///
+    /// # Errors
+    /// [`AmError`]: settings that contradict each other, an interface that is too small, memory that cannot be had or pinned.
+    pub fn new(ni: N, config: Config, handlers: Handlers) -> Result<Self, AmError> {
+        let patience = config.patience;
+        let mut conduit = Conduit::new(ni, config, handlers)?;
+        conduit.boot.patience = patience;
+        Ok(Self { conduit })
+    }
+
+    /// Goes on; whether the conduit is ready ([`Self::finish`]). To be called until it is.
+    ///
+    /// # Errors
+    /// [`AmError::Boot`], which names the rank that is lost or does not come.
+    pub fn step(&mut self, now: Time, external: &mut (impl External + ?Sized)) -> Result<bool, AmError> {
+        let conduit = &mut self.conduit;
+        conduit.step(now)?;
+        if let Some(&(rank, reason)) = conduit.lost.first() {
+            return Err(BootError::Lost { rank, reason }.into());
+        }
+        let began = *conduit.boot.began.get_or_insert(now);
+        loop {
+            let phase = self.conduit.boot.phase;
+            if !self.advance(external)? || phase == Phase::Ready {
+                break;
+            }
+        }
+        self.conduit.flush();
+        if self.conduit.boot.phase == Phase::Ready {
+            return Ok(true);
+        }
+        let waited = now.since(began);
+        if waited >= self.conduit.boot.patience {
+            return Err(self.silent(waited.as_secs()).into());
+        }
+        Ok(false)
+    }
+
+    /// The conduit, once [`Self::step`] has said that it is ready.
+    ///
+    /// # Errors
+    /// [`AmError::Order`] before.
+    pub fn finish(self) -> Result<Conduit<N>, AmError> {
+        if self.conduit.boot.phase != Phase::Ready {
+            return Err(AmError::Order("the processes have not come together yet"));
+        }
+        Ok(self.conduit)
+    }
+
+    /// The interface below: for its rails, while the processes come together.
+    pub const fn ni_mut(&mut self) -> &mut N {
+        &mut self.conduit.ni
+    }
+
+    /// One step further, if that can be.
+    fn advance(&mut self, external: &mut (impl External + ?Sized)) -> Result<bool, AmError> {
+        let conduit = &mut self.conduit;
+        match conduit.boot.phase {
+            Phase::External => {
+                let come = external.barrier().map_err(|error| BootError::External {
+                    rank: error.rank,
+                    reason: error.reason,
+                })?;
+                if come {
+                    conduit.boot.phase = Phase::Exchange { step: 0 };
+                    conduit.exchange(0);
+                }
+                Ok(come)
+            }
+            Phase::Exchange { step } if conduit.boot.waits_for(step).is_none() => {
+                conduit.remotes = conduit.boot.segments(&conduit.boot_table);
+                conduit.boot.phase = Phase::Barrier;
+                conduit.begin_barrier(BarrierName::Anonymous)?;
+                Ok(true)
+            }
+            Phase::Exchange { step } => {
+                let has = conduit.boot.has(step);
+                if has {
+                    conduit.boot.phase = Phase::Exchange { step: step + 1 };
+                    conduit.exchange(step + 1);
+                }
+                Ok(has)
+            }
+            Phase::Barrier => {
+                let come = conduit.barrier.try_wait(BarrierName::Anonymous)?;
+                if come {
+                    conduit.boot.phase = Phase::Ready;
+                }
+                Ok(come)
+            }
+            Phase::Ready => Ok(true),
+        }
+    }
+
+    fn silent(&self, seconds: u64) -> BootError {
+        let boot = &self.conduit.boot;
+        let (rank, step) = match boot.phase {
+            Phase::External => (None, "all were to have their objects"),
+            Phase::Exchange { step } => (boot.waits_for(step), "segments were exchanged"),
+            Phase::Barrier | Phase::Ready => {
+                (self.conduit.barrier.waits_for(), "all were to know all segments")
+            }
+        };
+        BootError::Silent {
+            waits_for: rank.map_or(WaitsFor::Launcher, WaitsFor::Rank),
+            step,
+            seconds,
+        }
+    }
+}
+
+impl<N: Ni> Conduit<N> {
+    /// Sends a step's piece of the table.
+    fn exchange(&mut self, step: u32) {
+        let Some(piece) = self.boot.piece(step) else {
+            return;
+        };
+        let Some(process) = self.ranks.process(piece.to) else {
+            return;
+        };
+        let put = Put {
+            from: Piece {
+                md: self.objects.boot,
+                offset: 0,
+            },
+            length: piece.length,
+            ack: AckReq::None,
+            target: Target {
+                process,
+                pt_index: SYS_INDEX,
+                match_bits: Id::Boot as u64,
+                remote_offset: piece.offset,
+            },
+            user_ptr: Id::Boot as u64,
+            hdr_data: piece.step.into(),
+        };
+        self.begin(Begin::Put(put), Then::Nothing);
+    }
+}

@@ -1,0 +1,255 @@
+//! How the processes of a job come together (gasnet.md section 11).
+//!
+//! ```text
+//!   objects made ─► the launcher's barrier ─► exchange of segments through the conduit ─► the conduit's own barrier ─► ready
+//! ```
+//!
+//! Nobody may put anything to a peer before its objects are there: that takes a barrier from outside, [`External`], which the
+//! caller supplies, as it supplies the rank map. Segments are exchanged by doubling: in step k each rank
+//! puts the first 2^k entries of its table, which begins with its own, to the rank 2^k below it: ten thousand ranks take
+//! fourteen messages each.
+
+use std::time::Duration;
+
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_fabric::time::Time;
+
+use crate::exit::{above, distance};
+
+/// Bytes of one rank in the table: the address of its segment and its length, in little endian.
+pub(crate) const ENTRY_BYTES: usize = 16;
+
+/// A barrier of all processes that does not need the conduit: the launcher's.
+pub trait External {
+    /// Comes to the barrier when it is called first, and says whether all have come. Called again until they have.
+    ///
+    /// # Errors
+    /// [`ExternalError`]: it cannot be any more.
+    fn barrier(&mut self) -> Result<bool, ExternalError>;
+}
+
+impl<F: FnMut() -> Result<bool, ExternalError>> External for F {
+    fn barrier(&mut self) -> Result<bool, ExternalError> {
+        self()
+    }
+}
+
+/// Why the launcher's barrier cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalError {
+    /// Whose fault it is, where that is known.
+    pub rank: Option<u32>,
+    /// In words.
+    pub reason: String,
+}
+
+/// A peer's segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteSegment {
+    /// Its address in that process.
+    pub base: u64,
+    /// Its bytes.
+    pub size: u64,
+}
+
+impl RemoteSegment {
+    /// The offset of an address of that process, if `length` bytes from there are inside.
+    #[must_use]
+    pub const fn offset_of(&self, address: u64, length: u64) -> Option<u64> {
+        let Some(offset) = address.checked_sub(self.base) else {
+            return None;
+        };
+        match offset.checked_add(length) {
+            Some(end) if end <= self.size => Some(offset),
+            _ => None,
+        }
+    }
+
+    fn of(bytes: [u8; ENTRY_BYTES]) -> Self {
+        let whole = u128::from_le_bytes(bytes);
+        Self {
+            base: whole as u64,
+            size: (whole >> 64) as u64,
+        }
+    }
+
+    const fn bytes(self) -> [u8; ENTRY_BYTES] {
+        (self.base as u128 | (self.size as u128) << 64).to_le_bytes()
+    }
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    External,
+    Exchange { step: u32 },
+    Barrier,
+    Ready,
+}
+
+/// The exchange of one rank.
+#[derive(Debug)]
+pub(crate) struct Boot {
+    pub(crate) phase: Phase,
+    pub(crate) began: Option<Time>,
+    pub(crate) patience: Duration,
+    me: u32,
+    nodes: u32,
+    /// Steps whose entries have come.
+    arrived: u32,
+}
+
+/// What is put in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) to: u32,
+    pub(crate) step: u32,
+    /// Bytes from the start of the table.
+    pub(crate) length: u64,
+    /// Where they land in the other's.
+    pub(crate) offset: u64,
+}
+
+impl Boot {
+    /// Writes this rank's own entry.
+    pub(crate) fn new(me: u32, nodes: u32, table: &RegionSlice, mine: RemoteSegment) -> Self {
+        table.write(0, &mine.bytes());
+        Self {
+            phase: Phase::External,
+            began: None,
+            patience: Duration::MAX,
+            me,
+            nodes,
+            arrived: 0,
+        }
+    }
+
+    /// The piece of a step; `None` past the last one.
+    pub(crate) fn piece(&self, step: u32) -> Option<Piece> {
+        let distance = distance(step, self.nodes)?;
+        Some(Piece {
+            to: above(self.me, self.nodes - distance, self.nodes),
+            step,
+            length: u64::from(self.entries(distance)) * ENTRY_BYTES as u64,
+            offset: u64::from(distance) * ENTRY_BYTES as u64,
+        })
+    }
+
+    /// A piece has landed; whether it can be one.
+    #[must_use]
+    pub(crate) fn landed(&mut self, from: u32, step: u64, offset: u64, length: u64) -> bool {
+        let Ok(step) = u32::try_from(step) else {
+            return false;
+        };
+        let Some(distance) = distance(step, self.nodes) else {
+            return false;
+        };
+        let bytes = |entries: u32| u64::from(entries) * ENTRY_BYTES as u64;
+        if self.waits_for(step) != Some(from)
+            || offset != bytes(distance)
+            || length != bytes(self.entries(distance))
+            || self.has(step)
+        {
+            return false;
+        }
+        self.arrived |= 1 << step;
+        true
+    }
+
+    /// Whether the entries of a step have come.
+    pub(crate) const fn has(&self, step: u32) -> bool {
+        self.arrived & 1 << step != 0
+    }
+
+    /// Whose entries a step brings.
+    pub(crate) fn waits_for(&self, step: u32) -> Option<u32> {
+        Some(above(self.me, distance(step, self.nodes)?, self.nodes))
+    }
+
+    /// The segments by rank, once all have come.
+    pub(crate) fn segments(&self, table: &RegionSlice) -> Box<[RemoteSegment]> {
+        let of = |rank: u32| {
+            let place = above(rank, self.nodes - self.me, self.nodes);
+            let bytes = table.as_shared().read(place as usize * ENTRY_BYTES);
+            bytes.map(RemoteSegment::of).unwrap_or_default()
+        };
+        (0..self.nodes).map(of).collect()
+    }
+
+    const fn entries(&self, distance: u32) -> u32 {
+        let left = self.nodes - distance;
+        if left < distance { left } else { distance }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::error::RailError;
+    use doorbell_fabric::memory::Region;
+
+    #[test]
+    fn after_all_steps_everybody_knows_everybody() -> Result<(), RailError> {
+        for nodes in 1..=33u32 {
+            let mine = |rank: u32| RemoteSegment {
+                base: u64::from(rank) << 32 | 7,
+                size: u64::from(rank) + 1,
+            };
+            let mut tables = Vec::new();
+            let mut boots = Vec::new();
+            for rank in 0..nodes {
+                let table = Region::new(nodes as usize * ENTRY_BYTES)?.whole();
+                boots.push(Boot::new(rank, nodes, &table, mine(rank)));
+                tables.push(table);
+            }
+            for step in 0..32 {
+                for from in 0..nodes {
+                    let Some(piece) = boots[from as usize].piece(step) else {
+                        continue;
+                    };
+                    let bytes = tables[from as usize].as_shared().take(piece.length as usize);
+                    tables[piece.to as usize].write_shared(piece.offset as usize, bytes);
+                    let to = &mut boots[piece.to as usize];
+                    assert!(to.landed(from, step.into(), piece.offset, piece.length));
+                    assert!(!to.landed(from, step.into(), piece.offset, piece.length), "once");
+                }
+            }
+            for rank in 0..nodes {
+                let segments = boots[rank as usize].segments(&tables[rank as usize]);
+                let expected: Vec<RemoteSegment> = (0..nodes).map(mine).collect();
+                assert_eq!(*segments, *expected, "rank {rank} of {nodes}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pieces_that_cannot_be_are_refused() -> Result<(), RailError> {
+        let table = Region::new(5 * ENTRY_BYTES)?.whole();
+        let mut boot = Boot::new(0, 5, &table, RemoteSegment::default());
+        for (from, step, offset, length) in [
+            (2, 0, 16, 16),
+            (1, 0, 32, 16),
+            (1, 0, 16, 32),
+            (1, 3, 16, 16),
+            (1, 1 << 40, 16, 16),
+        ] {
+            assert!(
+                !boot.landed(from, step, offset, length),
+                "{from} {step} {offset} {length}"
+            );
+        }
+        assert!(boot.landed(1, 0, 16, 16));
+        assert!(boot.landed(4, 2, 64, 16), "the last step brings what is left");
+        Ok(())
+    }
+
+    #[test]
+    fn addresses_become_offsets() {
+        let segment = RemoteSegment { base: 1000, size: 10 };
+        assert_eq!(segment.offset_of(1004, 6), Some(4));
+        assert_eq!(segment.offset_of(1004, 7), None);
+        assert_eq!(segment.offset_of(999, 1), None);
+        assert_eq!(segment.offset_of(1004, u64::MAX), None);
+    }
+}

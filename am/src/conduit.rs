@@ -1,0 +1,612 @@
+//! The conduit of one process: what it is made of, its polls and its housekeeping (gasnet.md section 5).
+//!
+//! A poll shows arrivals to the interface and then looks at the queues in this order: SYS (all of it), SAFE (up to a limit,
+//! for each event frees resources and needs none), AM (up to a limit, and only while the resources of a reply of any kind are
+//! in hand). So a process that is short of everything still takes what gives it something back.
+
+use std::collections::VecDeque;
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::ni::{EqGet, EqHandle, Event, Get, MdHandle, Ni, NiError, Put};
+use doorbell_fabric::time::Time;
+
+use crate::barrier::Barrier;
+use crate::boot::{Boot, RemoteSegment};
+use crate::chunks::{ChunkUse, Chunks};
+use crate::config::{Config, Ranks};
+use crate::credit::Economy;
+use crate::error::{AmError, Fault, Stall};
+use crate::exit::{Exit, Leaving};
+use crate::handler::Handlers;
+use crate::lid::{Half, LidCache};
+use crate::objects::{self, Memories, Objects};
+use crate::ops::Ops;
+use crate::reqrb::ReqRb;
+use crate::resources::{Held, Temporaries};
+use crate::settings::Settings;
+use crate::stats::{self, Resources, Stats};
+use crate::tickets::Tickets;
+use crate::token::Outbox;
+
+/// Arrivals that one poll shows to the interface.
+const ARRIVALS: usize = 32;
+
+/// Active messages, puts, gets and barriers of one process, over an interface that it owns. One thread owns the conduit: it
+/// is `Send` and not `Sync`. Made by [`Attaching`](crate::Attaching).
+#[derive(Debug)]
+pub struct Conduit<N> {
+    pub(crate) ni: N,
+    pub(crate) me: u32,
+    pub(crate) ranks: Ranks,
+    pub(crate) settings: Settings,
+    pub(crate) objects: Objects,
+    pub(crate) segment: RegionSlice,
+    pub(crate) boot_table: RegionSlice,
+    pub(crate) boot: Boot,
+    pub(crate) remotes: Box<[RemoteSegment]>,
+    pub(crate) tickets: Tickets,
+    pub(crate) temporaries: Temporaries,
+    pub(crate) reqsb: Chunks,
+    pub(crate) uses: Box<[ChunkUse]>,
+    pub(crate) rplsb: Chunks,
+    pub(crate) held: Held,
+    pub(crate) reqrb: ReqRb,
+    pub(crate) lids: LidCache,
+    pub(crate) next_lid: u32,
+    pub(crate) ops: Ops,
+    pub(crate) economy: Economy,
+    pub(crate) handlers: Handlers,
+    pub(crate) outbox: Outbox,
+    pub(crate) replies_under_way: u32,
+    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) begun: bool,
+    pub(crate) barrier: Barrier,
+    pub(crate) exit: Exit,
+    pub(crate) lost: Vec<(u32, DownReason)>,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) stats: Stats,
+}
+
+/// An operation that the interface had no room for: it goes before all that come later.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    begin: Begin,
+    then: Then,
+}
+
+/// What is begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Begin {
+    Put(Put),
+    Get(Get),
+}
+
+/// What is free when the interface has taken an operation that no event ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    FreeReply(u32),
+    FreeBounce(u32),
+}
+
+impl<N: Ni> Conduit<N> {
+    pub(crate) fn new(mut ni: N, config: Config, handlers: Handlers) -> Result<Self, AmError> {
+        let shares = config.shares()?;
+        let segment = config.segment(&shares)?;
+        let settings = config.settings.clone().checked()?;
+        let nodes = config.ranks.count();
+        let memories = objects::memories(&config, segment)?;
+        let mut reqrb = objects::receive_buffers(&config, &shares)?;
+        let objects = Objects::new(&mut ni, &config, &shares, &memories, &mut reqrb)?;
+        let economy = Economy::new(&settings.terms(nodes, config.me))?;
+        let Memories {
+            segment,
+            reqsb,
+            rplsb,
+            boot: boot_table,
+        } = memories;
+        let chunk = settings.chunk.bytes() as u32;
+        let mine = RemoteSegment {
+            base: segment.address() as u64,
+            size: segment.len() as u64,
+        };
+        // Halves of requests are bound by their credits, those of replies by the chunks that they come to.
+        let halves = shares.events as usize + settings.request_chunks as usize;
+        let wait = settings.exit.wait(nodes);
+        Ok(Self {
+            ni,
+            me: config.me,
+            boot: Boot::new(config.me, nodes, &boot_table, mine),
+            ranks: config.ranks,
+            outbox: Outbox {
+                memory: rplsb.clone(),
+                offset: 0,
+                chunk: chunk as usize,
+                segment: segment.clone(),
+                their_segment: 0,
+                requester: config.me,
+                me: config.me,
+                packed_long: settings.packed_long,
+                most: objects.most,
+                draft: None,
+            },
+            objects,
+            boot_table,
+            segment,
+            remotes: Box::default(),
+            tickets: Tickets::new(settings.message_limit),
+            temporaries: Temporaries::new(settings.temporaries),
+            reqsb: Chunks::new(reqsb, chunk, settings.request_chunks),
+            uses: (0..settings.request_chunks).map(|_| ChunkUse::Free).collect(),
+            rplsb: Chunks::new(rplsb, chunk, settings.reply_chunks),
+            held: Held::default(),
+            reqrb,
+            lids: LidCache::new(halves),
+            next_lid: 0,
+            ops: Ops::new(settings.thread, settings.message_limit as usize),
+            economy,
+            handlers,
+            replies_under_way: 0,
+            deferred: VecDeque::with_capacity(
+                settings.message_limit as usize + settings.reply_chunks as usize,
+            ),
+            begun: false,
+            barrier: Barrier::new(config.me, nodes),
+            exit: Exit::new(config.me, nodes, wait, config.exit_flag),
+            lost: Vec::new(),
+            fault: None,
+            stats: Stats::default(),
+            settings,
+        })
+    }
+
+    /// This process's rank.
+    #[inline]
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.me
+    }
+
+    /// Processes of the job.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.ranks.count()
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// This process's segment.
+    #[must_use]
+    pub const fn segment(&self) -> &RegionSlice {
+        &self.segment
+    }
+
+    /// The bytes of this process's segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> SharedBytes<'_> {
+        self.segment.as_shared()
+    }
+
+    /// A rank's segment.
+    ///
+    /// # Errors
+    /// [`AmError::NoSuchRank`].
+    #[inline]
+    pub fn segment_of(&self, rank: u32) -> Result<RemoteSegment, AmError> {
+        let remote = self.remotes.get(rank as usize).copied();
+        remote.ok_or(AmError::NoSuchRank {
+            rank,
+            size: self.size(),
+        })
+    }
+
+    /// The interface below: for its descriptors, its status and its rails. What the conduit made is its own.
+    pub const fn ni(&self) -> &N {
+        &self.ni
+    }
+
+    /// The same, to be changed.
+    pub const fn ni_mut(&mut self) -> &mut N {
+        &mut self.ni
+    }
+
+    /// Ends the conduit and gives the interface back. What is under way is not waited for: leave by
+    /// [`exit`](Self::exit) first.
+    pub fn into_ni(self) -> N {
+        self.ni
+    }
+
+    /// The credits, for tests and tools.
+    #[must_use]
+    pub const fn credits(&self) -> &Economy {
+        &self.economy
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            recycled: self.reqrb.recycled(),
+            ..self.stats
+        }
+    }
+
+    /// What is free of each resource. What a poll keeps in hand for a reply counts as taken.
+    #[must_use]
+    pub fn resources(&self) -> Resources {
+        Resources {
+            tickets: (self.tickets.free(), self.tickets.limit()),
+            request_chunks: (self.reqsb.free(), self.reqsb.count()),
+            reply_chunks: (self.rplsb.free(), self.rplsb.count()),
+            temporaries: (self.temporaries.free(), self.settings.temporaries),
+            halves: self.lids.len(),
+            operations: self.ops.live(),
+        }
+    }
+
+    /// The text that [`Settings::credit_stats`] asks for. The caller writes it to a file.
+    #[must_use]
+    pub fn statistics(&self) -> String {
+        stats::text(
+            (self.me, self.size()),
+            &self.stats(),
+            &self.resources(),
+            &self.economy,
+        )
+    }
+
+    /// Replies whose source or chunk is still read: with none, payloads that Long replies left from may be changed.
+    #[must_use]
+    pub const fn replies_under_way(&self) -> u32 {
+        self.replies_under_way
+    }
+
+    /// Ranks that are lost, in the order in which they were.
+    #[must_use]
+    pub fn lost(&self) -> &[(u32, DownReason)] {
+        &self.lost
+    }
+
+    /// Whether the conduit can go on.
+    ///
+    /// # Errors
+    /// [`AmError::Fault`].
+    #[inline]
+    pub fn health(&self) -> Result<(), AmError> {
+        self.fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        let work = self.poll_safely();
+        let work = work + self.poll_am();
+        self.flush();
+        work
+    }
+
+    /// The same without requests: no request handler runs.
+    #[inline]
+    pub fn poll_safely(&mut self) -> usize {
+        self.flush();
+        let mut work = self.ni.poll(ARRIVALS);
+        if !self.deferred.is_empty() {
+            work += self.send_deferred();
+        }
+        work += self.poll_sys();
+        work += self.poll_safe();
+        if self.economy.is_searching() {
+            self.revoke();
+        }
+        if self.exit.flag.is_set() && self.exit.is_running() {
+            self.exit.ask(self.exit.flag.status());
+        }
+        work
+    }
+
+    /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
+    ///
+    /// # Errors
+    /// [`AmError::Fault`].
+    pub fn step(&mut self, now: Time) -> Result<usize, AmError> {
+        let work = self.poll() + self.progress(now);
+        self.health().map(|()| work)
+    }
+
+    /// Housekeeping that needs the time: links, losses, the exit, the catch basin. Every hundred polls or so is enough.
+    pub fn progress(&mut self, now: Time) -> usize {
+        let mut work = self.ni.progress(now);
+        while let Some(lost) = self.ni.lost() {
+            work += 1;
+            if let Some(rank) = self.ranks.rank(lost.process) {
+                self.lose(rank, lost.reason);
+            }
+        }
+        match self.ni.ct_get(self.objects.basin) {
+            Ok(count) if count.success + count.failure > 0 => {
+                self.stats.basin = count.success + count.failure;
+                self.fail(Fault::CatchBasin);
+            }
+            Ok(_) => {}
+            Err(error) => self.fail(Fault::Interface(error)),
+        }
+        work += self.advance_exit(now);
+        self.flush();
+        work
+    }
+
+    /// When [`Conduit::progress`] has something to do next, or `None`.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let exit = self.exit.deadline();
+        self.ni.next_deadline().into_iter().chain(exit).min()
+    }
+
+    /// Sends what was begun. A poll does so too.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.begun {
+            self.begun = false;
+            self.ni.flush();
+        }
+    }
+
+    /// How far the end of the job is.
+    #[must_use]
+    pub const fn leaving(&self) -> Leaving {
+        self.exit.leaving()
+    }
+
+    /// Polls as a wait for this needs it: who waits for tickets handles no requests, for these need tickets themselves.
+    pub(crate) fn wait_step(&mut self, stall: Stall, now: Time) -> Result<(), AmError> {
+        match stall {
+            Stall::Tickets | Stall::Temporary => {
+                self.poll_safely();
+                self.flush();
+            }
+            _ => {
+                self.poll();
+            }
+        }
+        self.progress(now);
+        self.health()
+    }
+
+    /// Notes what ends the conduit; the first counts.
+    #[cold]
+    pub(crate) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// A message that cannot be: dropped and counted.
+    #[cold]
+    pub(crate) fn hostile(&mut self) {
+        self.stats.hostile += 1;
+    }
+
+    /// Begins an operation, or keeps it for later; whether it was begun now.
+    #[inline]
+    pub(crate) fn begin(&mut self, begin: Begin, then: Then) -> bool {
+        self.begun = true;
+        if !self.deferred.is_empty() {
+            self.defer(begin, then);
+            return false;
+        }
+        match self.try_begin(&begin) {
+            Ok(()) => true,
+            Err(NiError::Full) => {
+                self.defer(begin, then);
+                false
+            }
+            Err(error) => {
+                self.fail(Fault::Interface(error));
+                false
+            }
+        }
+    }
+
+    #[inline]
+    fn try_begin(&mut self, begin: &Begin) -> Result<(), NiError> {
+        match begin {
+            Begin::Put(put) => self.ni.put(put),
+            Begin::Get(get) => self.ni.get(get),
+        }
+    }
+
+    #[cold]
+    fn defer(&mut self, begin: Begin, then: Then) {
+        self.stats.deferred += 1;
+        self.deferred.push_back(Deferred { begin, then });
+    }
+
+    #[cold]
+    fn send_deferred(&mut self) -> usize {
+        let mut sent = 0;
+        while let Some(first) = self.deferred.front() {
+            let (begin, then) = (first.begin, first.then);
+            match self.try_begin(&begin) {
+                Ok(()) => {}
+                Err(NiError::Full) => break,
+                Err(error) => self.fail(Fault::Interface(error)),
+            }
+            self.deferred.pop_front();
+            sent += 1;
+            self.begun = true;
+            match then {
+                Then::Nothing => {}
+                Then::FreeReply(chunk) => {
+                    self.rplsb.give(chunk);
+                    self.replies_under_way -= 1;
+                }
+                Then::FreeBounce(chunk) => self.free_chunk(chunk),
+            }
+        }
+        sent
+    }
+
+    /// Gives a chunk of the requests' buffer back.
+    #[inline]
+    pub(crate) fn free_chunk(&mut self, chunk: u32) {
+        if let Some(slot) = self.uses.get_mut(chunk as usize)
+            && !matches!(slot, ChunkUse::Free)
+        {
+            *slot = ChunkUse::Free;
+            self.reqsb.give(chunk);
+        }
+    }
+
+    /// Releases a temporary descriptor.
+    #[inline]
+    pub(crate) fn release(&mut self, number: u32) {
+        let md = self.temporaries.unbind(number);
+        if let Some(error) = md.and_then(|md: MdHandle| self.ni.md_release(md).err()) {
+            self.fail(Fault::Interface(error));
+        }
+    }
+
+    fn poll_safe(&mut self) -> usize {
+        let most = limit(self.settings.safe_limit);
+        let mut work = 0;
+        while work < most {
+            let Some(event) = self.event(self.objects.queues.safe, "SAFE") else {
+                break;
+            };
+            self.safe_event(&event);
+            work += 1;
+        }
+        work
+    }
+
+    fn poll_am(&mut self) -> usize {
+        let most = limit(self.settings.am_limit);
+        let mut work = 0;
+        while work < most && self.hold() {
+            let Some(event) = self.event(self.objects.queues.am, "AM") else {
+                break;
+            };
+            self.am_event(&event);
+            work += 1;
+        }
+        work
+    }
+
+    /// Takes what a reply of any kind needs, as far as it is there; whether all of it is in hand.
+    #[inline]
+    pub(crate) fn hold(&mut self) -> bool {
+        if !self.held.is_complete() {
+            self.hold_more();
+        }
+        self.held.is_complete()
+    }
+
+    fn hold_more(&mut self) {
+        while self.held.tickets < Held::TICKETS && self.tickets.take(1) {
+            self.held.tickets += 1;
+        }
+        if self.held.temporary.is_none() {
+            self.held.temporary = self.temporaries.take();
+        }
+        if self.held.chunk.is_none() {
+            self.held.chunk = self.rplsb.take();
+            if let Some(chunk) = self.held.chunk {
+                self.outbox.offset = self.rplsb.offset(chunk) as usize;
+            }
+        }
+    }
+
+    /// The next event of a queue.
+    #[inline]
+    pub(crate) fn event(&mut self, queue: EqHandle, name: &'static str) -> Option<Event> {
+        match self.ni.eq_get(queue) {
+            Ok(EqGet::Event(event)) => Some(event),
+            Ok(EqGet::Empty) => None,
+            Ok(EqGet::Dropped(event)) => {
+                self.fail(Fault::EventsLost(name));
+                Some(event)
+            }
+            Err(error) => {
+                self.fail(Fault::Interface(error));
+                None
+            }
+        }
+    }
+
+    /// A rank is lost: what is under way to it has ended, and nothing more will come of it.
+    #[cold]
+    fn lose(&mut self, rank: u32, reason: DownReason) {
+        if self.lost.iter().any(|(known, _)| *known == rank) {
+            return;
+        }
+        self.lost.push((rank, reason));
+        // What it owed has ended as events: they come first, for they free what they hold.
+        while let Some(event) = self.event(self.objects.queues.safe, "SAFE") {
+            self.safe_event(&event);
+        }
+        for chunk in 0..self.reqsb.count() {
+            if matches!(self.uses.get(chunk as usize), Some(ChunkUse::Request(to)) if *to == rank) {
+                self.free_chunk(chunk);
+            }
+        }
+        let economy = &mut self.economy;
+        self.lids.forget(rank, |half| {
+            if let Half::Request(header) = half {
+                economy.answer(rank, header.due);
+            }
+        });
+        self.exit.lost(rank, reason);
+    }
+
+    /// Whether something can be sent to a rank.
+    #[inline]
+    pub(crate) fn reachable(&self, rank: u32) -> Result<(), AmError> {
+        if self.fault.is_some() || !self.lost.is_empty() || !self.exit.is_running() {
+            self.why_not(rank)?;
+        }
+        if rank as usize >= self.remotes.len() {
+            return Err(AmError::NoSuchRank {
+                rank,
+                size: self.size(),
+            });
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn why_not(&self, rank: u32) -> Result<(), AmError> {
+        self.health()?;
+        self.not_leaving()?;
+        match self.lost.iter().find(|(lost, _)| *lost == rank) {
+            Some(&(rank, reason)) => Err(AmError::PeerLost { rank, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the job goes on.
+    pub(crate) const fn not_leaving(&self) -> Result<(), AmError> {
+        match self.exit.leaving() {
+            Leaving::No => Ok(()),
+            Leaving::Underway { code, by } => Err(AmError::ShuttingDown { code, by }),
+            Leaving::Over(Ok(code)) => Err(AmError::ShuttingDown { code, by: self.me }),
+            Leaving::Over(Err(unclean)) => Err(AmError::Unclean(unclean)),
+        }
+    }
+
+    /// Nobody is lost: what everybody must take part in needs that.
+    pub(crate) fn complete(&self) -> Result<(), AmError> {
+        self.lost
+            .first()
+            .map_or(Ok(()), |&(rank, reason)| Err(AmError::PeerLost { rank, reason }))
+    }
+}
+
+/// A limit of a poll: zero is none.
+#[inline]
+const fn limit(limit: u32) -> usize {
+    if limit == 0 { usize::MAX } else { limit as usize }
+}

@@ -1,0 +1,169 @@
+//! What a conduit is made of: ranks, segment, settings, limits.
+
+use std::time::Duration;
+
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_fabric::ni::{NiLimits, Process};
+
+use crate::credit::Shares;
+use crate::error::AmError;
+use crate::exit::ExitFlag;
+use crate::settings::Settings;
+
+/// The processes of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranks {
+    /// On a logical interface, whose map is set: ranks are ranks.
+    Logical(u32),
+    /// On a physical one: the rank map, from the launcher.
+    Physical(Box<[Process]>),
+}
+
+impl Ranks {
+    /// How many processes.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Logical(count) => *count,
+            Self::Physical(map) => u32::try_from(map.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The process of a rank; `None` where there is none.
+    #[inline]
+    #[must_use]
+    pub fn process(&self, rank: u32) -> Option<Process> {
+        match self {
+            Self::Logical(count) if rank < *count => Some(Process::rank(rank)),
+            Self::Logical(_) => None,
+            Self::Physical(map) => map.get(rank as usize).copied(),
+        }
+    }
+
+    /// The rank of a process. A walk through the map on a physical interface: not for every message.
+    #[must_use]
+    pub fn rank(&self, process: Process) -> Option<u32> {
+        match self {
+            Self::Logical(count) => (process.nid < *count).then_some(process.nid),
+            Self::Physical(map) => {
+                let at = map.iter().position(|known| *known == process)?;
+                u32::try_from(at).ok()
+            }
+        }
+    }
+}
+
+/// What of a process's memory its peers may reach.
+#[derive(Clone, Debug)]
+pub enum Segment {
+    /// GASNet's FAST: one piece, pinned at the start.
+    Fast(RegionSlice),
+    /// GASNet's EVERYTHING: all of the process. Refused by name, [`AmError::Everything`]: no safe Rust can lend memory that
+    /// other code of the process uses and frees at any time.
+    Everything,
+}
+
+/// What a conduit is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This process's rank.
+    pub me: u32,
+    /// All processes.
+    pub ranks: Ranks,
+    /// The segment.
+    pub segment: Segment,
+    /// The settings.
+    pub settings: Settings,
+    /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins what it is given; `None`:
+    /// no limit, or an interface in software.
+    pub memlock: Option<u64>,
+    /// How long the processes may take to come together.
+    pub patience: Duration,
+    /// The flag that a signal handler may set to have the job end, tested in polls.
+    pub exit_flag: ExitFlag,
+}
+
+impl Config {
+    /// The defaults, for a job of so many ranks on a logical interface.
+    #[must_use]
+    pub fn new(me: u32, ranks: u32, segment: RegionSlice) -> Self {
+        Self {
+            me,
+            ranks: Ranks::Logical(ranks),
+            segment: Segment::Fast(segment),
+            settings: Settings::default(),
+            memlock: None,
+            patience: Duration::from_secs(60),
+            exit_flag: ExitFlag::default(),
+        }
+    }
+
+    /// What the interface must have, to be asked for when it is initialised.
+    ///
+    /// # Errors
+    /// [`AmError::Terms`], [`AmError::NoSuchRank`]: settings that do not fit the job.
+    pub fn needs(&self) -> Result<NiLimits, AmError> {
+        let shares = self.shares()?;
+        let base = NiLimits::default();
+        let entries = shares.buffers.saturating_add(OTHER_ENTRIES);
+        Ok(NiLimits {
+            max_entries: base.max_entries.max(entries),
+            max_list_size: base.max_list_size.max(entries),
+            max_mds: base
+                .max_mds
+                .max(self.settings.temporaries.saturating_add(OTHER_MDS)),
+            max_unexpected_headers: base.max_unexpected_headers.max(1),
+            max_eqs: base.max_eqs.max(3),
+            max_cts: base.max_cts.max(1),
+            max_pt_index: base.max_pt_index.max(SYS_INDEX),
+            ..base
+        })
+    }
+
+    pub(crate) fn shares(&self) -> Result<Shares, AmError> {
+        let count = self.ranks.count();
+        if self.me >= count {
+            return Err(AmError::NoSuchRank {
+                rank: self.me,
+                size: count,
+            });
+        }
+        Ok(Shares::new(&self.settings.terms(count, self.me))?)
+    }
+
+    /// The segment, within what may be pinned.
+    pub(crate) fn segment(&self, shares: &Shares) -> Result<RegionSlice, AmError> {
+        let Segment::Fast(segment) = &self.segment else {
+            return Err(AmError::Everything);
+        };
+        let Some(limit) = self.memlock else {
+            return Ok(segment.clone());
+        };
+        let chunks = u64::from(self.settings.request_chunks) + u64::from(self.settings.reply_chunks);
+        let send = chunks.saturating_mul(self.settings.chunk.bytes() as u64);
+        let receive = shares.receive_bytes();
+        let bytes = segment.len() as u64;
+        let need = bytes.saturating_add(send).saturating_add(receive);
+        if need > limit {
+            return Err(AmError::Pinning {
+                need,
+                segment: bytes,
+                receive,
+                send,
+                limit,
+            });
+        }
+        Ok(segment.clone())
+    }
+}
+
+/// The portal table entry of puts, gets and what the SAFE queue tells of: the RAR entry of the original.
+pub const RAR_INDEX: u32 = 38;
+/// That of requests: the AM entry of the original.
+pub const AM_INDEX: u32 = 39;
+/// That of system messages and the exchange at the start, which Portals 4 needs because queues belong to table entries.
+pub const SYS_INDEX: u32 = 40;
+/// Entries beside the receive buffers: RAR, RARSRC, ReqSB, RARAM, the catch basin, SYS, BOOT.
+pub(crate) const OTHER_ENTRIES: u32 = 7;
+/// Memory descriptors beside the temporary ones.
+pub(crate) const OTHER_MDS: u32 = 10;

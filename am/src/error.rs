@@ -1,0 +1,349 @@
+//! What can go wrong with the conduit, and what to do about it.
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::ni::{NiError, NiFail};
+use thiserror::Error;
+
+use crate::credit::{NoCredits, TermsError, Violation};
+use crate::exit::Unclean;
+use crate::settings::SettingsError;
+
+/// The errors of the conduit.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AmError {
+    /// A rank outside the job.
+    #[error("rank {rank} is not in this job of {size}; ranks go from 0 to {}", size.saturating_sub(1))]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// Processes of the job.
+        size: u32,
+    },
+    /// More arguments than a message carries.
+    #[error("{given} arguments: an active message carries at most 16, of 32 bits each")]
+    TooManyArgs {
+        /// So many.
+        given: usize,
+    },
+    /// A payload that is too long for its kind of message.
+    #[error("{what} of {given} bytes: {most} are possible here; ask `max_{query}`, or send several")]
+    TooLong {
+        /// What was sent.
+        what: &'static str,
+        /// Its bytes.
+        given: u64,
+        /// The most.
+        most: u64,
+        /// Which query tells the limit.
+        query: &'static str,
+    },
+    /// Bytes that are only borrowed for the length of the call, and too many to be copied.
+    #[error(
+        "{given} borrowed bytes: up to {most} are copied; give a place in the segment, or memory that stays, for more"
+    )]
+    MustStay {
+        /// Its bytes.
+        given: u64,
+        /// The most that is copied.
+        most: u64,
+    },
+    /// Outside the segment of its owner.
+    #[error("{length} bytes from {offset} are outside the segment of rank {rank}, which has {size}")]
+    OutsideSegment {
+        /// Whose.
+        rank: u32,
+        /// From where.
+        offset: u64,
+        /// How many.
+        length: u64,
+        /// Bytes of the segment.
+        size: u64,
+    },
+    /// A handler's number that cannot be given away.
+    #[error("handler {0} cannot be registered: 0 is the conduit's own, and a number is given once")]
+    Handler(u8),
+    /// A process is lost.
+    #[error("rank {rank} is lost: {}", reason_of(*reason))]
+    PeerLost {
+        /// Which.
+        rank: u32,
+        /// Why.
+        reason: DownReason,
+    },
+    /// The job ends.
+    #[error("the job ends with status {code}: rank {by} asked for it")]
+    ShuttingDown {
+        /// The largest status so far.
+        code: u8,
+        /// Who told us.
+        by: u32,
+    },
+    /// The exit did not end in order.
+    #[error(transparent)]
+    Unclean(#[from] Unclean),
+    /// An operation of the segment failed at its target.
+    #[error("an operation on the segment of rank {rank} ended as {fail:?}")]
+    Operation {
+        /// Whose segment.
+        rank: u32,
+        /// How it ended.
+        fail: NiFail,
+    },
+    /// A handle whose operation has been told of, or that is another conduit's.
+    #[error("this handle names no operation that is under way: each is synchronised once")]
+    Stale,
+    /// More operations are under way than 24 bits can name.
+    #[error("65536 operations are not synchronised: synchronise some before others begin")]
+    TooManyOperations,
+    /// A call that does not fit what was called before.
+    #[error("{0}")]
+    Order(&'static str),
+    /// The barrier's names do not agree.
+    #[error("the processes are at different barriers: one of them named another id")]
+    BarrierMismatch,
+    /// The caller ended a wait.
+    #[error("the wait for {0} was ended by its caller")]
+    Ended(Stall),
+    /// The interface refused a call that had to work.
+    #[error("{step}: {source}")]
+    Interface {
+        /// What was tried.
+        step: &'static str,
+        /// What it said.
+        source: NiError,
+    },
+    /// The interface is smaller than what the settings ask for.
+    #[error(
+        "the interface has {what}={have}, and these settings need {need}: initialise it with `Config::needs`, or lower {lower}"
+    )]
+    Limits {
+        /// Which limit.
+        what: &'static str,
+        /// What it is.
+        have: u64,
+        /// What is needed.
+        need: u64,
+        /// Which setting to lower.
+        lower: &'static str,
+    },
+    /// More memory would be pinned than the system allows this process.
+    #[error(
+        "{need} bytes would be pinned ({segment} of the segment, {receive} of receive buffers, {send} of send buffers), and the limit of locked memory is {limit}: raise it (ulimit -l), or lower the segment, GASNET_PORTAL_AMRECV_SPACE or GASNET_PORTAL_SB_CHUNKS"
+    )]
+    Pinning {
+        /// All bytes.
+        need: u64,
+        /// Of the segment.
+        segment: u64,
+        /// Of the receive buffers.
+        receive: u64,
+        /// Of the send buffers.
+        send: u64,
+        /// What may be pinned.
+        limit: u64,
+    },
+    /// The segment mode is not one of this conduit.
+    #[error(
+        "the segment mode EVERYTHING would open all memory of the process to its peers, which nothing here can lend safely: use FAST, with a segment of the size that is needed"
+    )]
+    Everything,
+    /// Memory could not be had.
+    #[error("memory for {what}: {source}")]
+    Memory {
+        /// What for.
+        what: &'static str,
+        /// Why not.
+        source: RailError,
+    },
+    /// A setting is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The credits cannot be distributed.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
+    /// The credits of a request: a mistake of the conduit's own.
+    #[error(transparent)]
+    Credits(#[from] NoCredits),
+    /// The job did not come together.
+    #[error("the processes did not come together: {0}")]
+    Boot(#[from] BootError),
+    /// Something that ends the conduit.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why the processes of a job did not come together.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum BootError {
+    /// The barrier outside the conduit failed.
+    #[error("the launcher's barrier failed{}: {reason}", who(*rank))]
+    External {
+        /// Whose fault it is, where that is known.
+        rank: Option<u32>,
+        /// In words.
+        reason: String,
+    },
+    /// A rank is lost.
+    #[error("rank {rank} is lost: {}", reason_of(*reason))]
+    Lost {
+        /// Which.
+        rank: u32,
+        /// Why.
+        reason: DownReason,
+    },
+    /// A rank did not come in time.
+    #[error(
+        "nothing came from {waits_for} within {seconds} s, while {step}: see whether it still runs and polls"
+    )]
+    Silent {
+        /// Whom it waited for.
+        waits_for: WaitsFor,
+        /// During which step.
+        step: &'static str,
+        /// So long.
+        seconds: u64,
+    },
+}
+
+/// Whom a step waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// One rank.
+    Rank(u32),
+    /// Whoever the launcher waits for.
+    Launcher,
+}
+
+impl std::fmt::Display for WaitsFor {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rank(rank) => write!(out, "rank {rank}"),
+            Self::Launcher => out.write_str("the launcher's barrier"),
+        }
+    }
+}
+
+/// What ends the conduit as a whole: after it, every call says so.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Fault {
+    /// A request found no receive buffer.
+    #[error(
+        "a request found no receive buffer and fell into the catch basin: a process sends more than its credits, or flow control is off; turn GASNET_PORTAL_FLOW_CONTROL on, or raise GASNET_PORTAL_AMRECV_SPACE"
+    )]
+    CatchBasin,
+    /// An event queue overflowed.
+    #[error("the event queue {0} overflowed, and events are lost: a process sends more than was agreed")]
+    EventsLost(&'static str),
+    /// The interface failed.
+    #[error("the interface failed in the middle of the work: {0}")]
+    Interface(NiError),
+    /// A portal table entry was disabled.
+    #[error("portal table entry {0} was disabled by the interface: its queue or its list ran out")]
+    Disabled(u32),
+    /// A peer does not keep to the protocol of credits.
+    #[error("{0}: the processes run different versions or settings, or one of them is hostile")]
+    Credits(Violation),
+    /// A rank is lost, and a wait for it cannot end.
+    #[error("rank {rank} is lost: {}", reason_of(*reason))]
+    Lost {
+        /// Which.
+        rank: u32,
+        /// Why.
+        reason: DownReason,
+    },
+}
+
+/// What a call waits for, or would wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stall {
+    /// Credits of the peer: its replies bring them.
+    Credits,
+    /// Send tickets: operations under way give them back.
+    Tickets,
+    /// A chunk of the send buffer: replies give it back.
+    Chunk,
+    /// A temporary descriptor.
+    Temporary,
+    /// The interface has no room: a poll makes some.
+    Interface,
+    /// Reply resources, for a message to oneself.
+    Reply,
+    /// Operations that are to be synchronised.
+    Operations,
+    /// Other processes at a barrier.
+    Barrier,
+    /// Other processes at the exit.
+    Exit,
+}
+
+impl std::fmt::Display for Stall {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Credits => "credits of the peer",
+            Self::Tickets => "send tickets",
+            Self::Chunk => "a chunk of the send buffer",
+            Self::Temporary => "a temporary descriptor",
+            Self::Interface => "room in the interface",
+            Self::Reply => "reply resources",
+            Self::Operations => "operations under way",
+            Self::Barrier => "the others at the barrier",
+            Self::Exit => "the others at the exit",
+        })
+    }
+}
+
+/// The outcome of a call that does not wait: done, or what it would have to wait for. Nothing was taken then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a stalled call has done nothing"]
+pub enum Try<T> {
+    /// It is done.
+    Done(T),
+    /// It would have had to wait for this.
+    Stalled(Stall),
+}
+
+impl<T> Try<T> {
+    /// What came out, if it was done.
+    #[inline]
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done(value) => Some(value),
+            Self::Stalled(_) => None,
+        }
+    }
+
+    /// The same, with another outcome.
+    #[inline]
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Try<U> {
+        match self {
+            Self::Done(value) => Try::Done(with(value)),
+            Self::Stalled(stall) => Try::Stalled(stall),
+        }
+    }
+
+    /// Whether it was done.
+    #[inline]
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}
+
+fn who(rank: Option<u32>) -> String {
+    rank.map_or_else(String::new, |rank| format!(" at rank {rank}"))
+}
+
+const fn reason_of(reason: DownReason) -> &'static str {
+    match reason {
+        DownReason::Closed => "it closed its end; let no rank leave before all have what they need of it",
+        DownReason::Died => "its process ended or its connection broke; see what it said last",
+        DownReason::Hostile => "it broke the rules of the wire; see that both run the same version",
+        DownReason::Silent => "it did not answer within the bound; see whether it still runs and polls",
+        DownReason::Abandoned => "the way to it was given up; see the network between",
+        DownReason::Resources => {
+            "this process has no memory or descriptors left to talk to it; raise its limits"
+        }
+        DownReason::Control => "the control plane has lost it; see how its process ended",
+    }
+}

@@ -1,0 +1,180 @@
+//! How a reply leaves: what the handler drafted, or the reply that says nothing (gasnet.md section 4).
+//!
+//! It needs no credits: it lands in the chunk that its request left from, and its events are within the size of the SAFE queue.
+//! What else it needs is in hand before the request is looked at.
+
+use doorbell_fabric::message::Landing;
+use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
+
+use crate::bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
+use crate::conduit::{Begin, Conduit, Then};
+use crate::config::RAR_INDEX;
+use crate::credit::Due;
+use crate::error::Fault;
+use crate::handler::NO_OP;
+use crate::putget::SENDS;
+use crate::token::{Draft, DraftData, From};
+
+/// The reply of a handler that did not reply.
+const NOTHING: Draft = Draft {
+    flags: Flags::SHORT,
+    handler: NO_OP,
+    args: 0,
+    other: 0,
+    length: 0,
+    data: None,
+};
+
+impl<N: Ni> Conduit<N> {
+    /// Sends what the handler has drafted, with the credits of the request, to the requester's chunk at offset `chunk`.
+    #[inline]
+    pub(crate) fn send_reply(&mut self, to: u32, chunk: u32, due: Due) {
+        let draft = self.outbox.draft.take().unwrap_or_else(|| {
+            self.stats.no_reply += 1;
+            NOTHING
+        });
+        let credit = self.economy.answer(to, due).wire();
+        let Some(process) = self.ranks.process(to) else {
+            return;
+        };
+        self.stats.replies[kind(draft.flags)] += 1;
+        let mut other = draft.other;
+        if let Some(data) = draft.data {
+            other = REPLY_LID | self.next_lid;
+            self.next_lid = (self.next_lid + 1) & (REPLY_LID - 1);
+            let bits = LongData {
+                id: Id::RarSrc,
+                args: draft.args,
+                handler: draft.handler,
+                thread: self.settings.thread,
+                source: self.me,
+                lid: other,
+            };
+            self.reply_long_data(process, bits, data);
+        }
+        // In hand, or no request would have been looked at.
+        let Some(own) = self.held.chunk else {
+            return;
+        };
+        let volatile = u64::from(draft.length) <= self.objects.volatile;
+        let mark = if volatile { 0 } else { SENDS };
+        let header = |id, offset| AmHeader {
+            id,
+            flags: draft.flags,
+            handler: draft.handler,
+            args: draft.args,
+            offset,
+        };
+        let put = Put {
+            from: Piece {
+                md: if volatile {
+                    self.objects.rplsb.volatile
+                } else {
+                    self.objects.rplsb.send
+                },
+                offset: u64::from(self.rplsb.offset(own)),
+            },
+            length: u64::from(draft.length),
+            ack: AckReq::None,
+            target: Target {
+                process,
+                pt_index: RAR_INDEX,
+                match_bits: header(Id::ReqSb, 0).bits(),
+                remote_offset: u64::from(chunk),
+            },
+            user_ptr: header(Id::RplSb, own | mark).bits(),
+            hdr_data: AmData {
+                source: self.me,
+                other,
+                credit,
+            }
+            .bits(),
+        };
+        if !volatile {
+            // Ticket and chunk come back with SEND.
+            self.held.tickets = self.held.tickets.saturating_sub(1);
+            self.held.chunk = None;
+            self.replies_under_way += 1;
+            self.begin(Begin::Put(put), Then::Nothing);
+        } else if !self.begin(Begin::Put(put), Then::FreeReply(own)) {
+            self.held.chunk = None;
+            self.replies_under_way += 1;
+        }
+    }
+
+    /// The data of an unpacked Long reply.
+    fn reply_long_data(&mut self, process: doorbell_fabric::ni::Process, bits: LongData, data: DraftData) {
+        let (id, from, temporary) = match data.from {
+            From::Segment(offset) => {
+                let md = self.objects.segment.send;
+                (Id::RarSrc, Piece { md, offset }, 0)
+            }
+            From::Memory(memory) => {
+                let Some(number) = self.held.temporary.take() else {
+                    return;
+                };
+                let Some(md) = self.bind(number, memory, MdOptions::NONE) else {
+                    return;
+                };
+                (Id::Temporary, Piece { md, offset: 0 }, number)
+            }
+        };
+        self.held.tickets = self.held.tickets.saturating_sub(1);
+        self.replies_under_way += 1;
+        let put = Put {
+            from,
+            length: data.length,
+            ack: AckReq::None,
+            target: Target {
+                process,
+                pt_index: RAR_INDEX,
+                match_bits: bits.match_bits(),
+                remote_offset: data.to,
+            },
+            user_ptr: LongSource {
+                id,
+                op: None,
+                temporary,
+            }
+            .bits(),
+            hdr_data: bits.hdr_data(),
+        };
+        self.begin(Begin::Put(put), Then::Nothing);
+    }
+
+    /// Binds a temporary descriptor over a caller's memory; `None` is a failure of the interface, which is noted, and the
+    /// ticket is given back.
+    pub(crate) fn bind(&mut self, number: u32, memory: Landing, options: MdOptions) -> Option<MdHandle> {
+        let md = Md {
+            memory: Memory::One(memory),
+            options,
+            eq: Some(self.objects.queues.safe),
+            ct: None,
+        };
+        match self.ni.md_bind(md) {
+            Ok(md) => {
+                self.temporaries.bind(number, md);
+                Some(md)
+            }
+            Err(error) => {
+                self.temporaries.give(number);
+                self.fail(Fault::Interface(error));
+                None
+            }
+        }
+    }
+}
+
+/// Which count of the statistics: Short, Medium, packed Long, unpacked Long.
+#[inline]
+pub(crate) const fn kind(flags: Flags) -> usize {
+    if flags.has(Flags::SHORT) {
+        0
+    } else if flags.has(Flags::MEDIUM) {
+        1
+    } else if flags.has(Flags::PACKED) {
+        2
+    } else {
+        3
+    }
+}

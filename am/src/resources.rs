@@ -1,0 +1,92 @@
+//! Temporary descriptors, and the resources that a poll of the AM queue needs in hand (gasnet.md sections 3 and 4).
+
+use doorbell_fabric::ni::MdHandle;
+
+/// Temporary descriptors by number: an event names the number, the interface the handle.
+#[derive(Debug)]
+pub(crate) struct Temporaries {
+    bound: Vec<Option<MdHandle>>,
+    free: Vec<u32>,
+}
+
+impl Temporaries {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self {
+            bound: vec![None; limit as usize],
+            free: (0..limit).rev().collect(),
+        }
+    }
+
+    /// How many are free.
+    pub(crate) fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Takes a ticket for one.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// The ticket stands for this descriptor now.
+    #[inline]
+    pub(crate) fn bind(&mut self, number: u32, md: MdHandle) {
+        if let Some(slot) = self.bound.get_mut(number as usize) {
+            *slot = Some(md);
+        }
+    }
+
+    /// Gives a ticket back that stood for nothing.
+    pub(crate) fn give(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// Takes the descriptor out and gives the ticket back: the descriptor is to be released.
+    #[inline]
+    pub(crate) fn unbind(&mut self, number: u32) -> Option<MdHandle> {
+        let md = self.bound.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(md)
+    }
+}
+
+/// What a reply may need, kept from one poll to the next and not given back when it is not all there: two send tickets, a
+/// ticket for a temporary descriptor, a chunk of the replies' buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) tickets: u32,
+    pub(crate) temporary: Option<u32>,
+    pub(crate) chunk: Option<u32>,
+}
+
+impl Held {
+    /// Send tickets of an unpacked Long reply.
+    pub(crate) const TICKETS: u32 = 2;
+
+    /// Whether a reply of any kind can be sent.
+    #[inline]
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.tickets == Self::TICKETS && self.temporary.is_some() && self.chunk.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_is_released_once() {
+        let mut temporaries = Temporaries::new(2);
+        let first = temporaries.take();
+        assert_eq!(first, Some(0));
+        temporaries.bind(0, MdHandle(9));
+        assert_eq!(temporaries.unbind(0), Some(MdHandle(9)));
+        assert_eq!(
+            temporaries.unbind(0),
+            None,
+            "an event that comes twice releases nothing"
+        );
+        assert_eq!(temporaries.unbind(7), None);
+        assert_eq!(temporaries.free(), 2);
+    }
+}

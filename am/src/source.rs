@@ -1,0 +1,212 @@
+//! Where the bytes of a payload, a put or a get come from or go to, and how a message is laid out in a chunk.
+//!
+//! ```text
+//!   Short         arguments
+//!   Medium        arguments, padded to 8 bytes │ payload
+//!   packed Long   arguments, padded to 8 bytes │ offset in the segment (8 bytes, little endian) │ payload
+//!   Long          arguments                      (its payload comes by itself)
+//! ```
+
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::Landing;
+
+use crate::handler::MAX_ARGS;
+
+/// Bytes of the offset that a packed Long carries in front of its payload.
+pub(crate) const PACKED_OFFSET: usize = 8;
+/// Bytes of the most arguments: what a full Medium leaves of a chunk.
+pub(crate) const ARGS_BYTES: usize = MAX_ARGS * 4;
+
+/// Bytes to be sent.
+#[derive(Clone, Debug)]
+pub enum Source<'a> {
+    /// Borrowed for the length of the call: copied.
+    Bytes(&'a [u8]),
+    /// The same, as bytes that may change (a payload that has just arrived).
+    Shared(SharedBytes<'a>),
+    /// In the segment of this process: sent from where they are, not to be changed before the operation says so.
+    Segment {
+        /// From which byte on.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// In memory that stays until the operation has ended: through a temporary descriptor, if it is too long to be copied.
+    Memory(Landing),
+}
+
+impl Source<'_> {
+    /// How many bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Shared(bytes) => bytes.len() as u64,
+            Self::Segment { length, .. } => *length,
+            Self::Memory(memory) => memory.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the memory outlives the call.
+    pub(crate) const fn stays(&self) -> bool {
+        matches!(self, Self::Segment { .. } | Self::Memory(_))
+    }
+
+    /// Copies them into `to` at `at`. Those of the segment were checked to be inside.
+    #[inline]
+    pub(crate) fn copy_into(&self, segment: &RegionSlice, to: &RegionSlice, at: usize) -> usize {
+        match self {
+            Self::Bytes(bytes) => to.write(at, bytes),
+            Self::Shared(bytes) => to.write_shared(at, *bytes),
+            Self::Segment { offset, length } => {
+                let bytes = segment.as_shared().skip(*offset as usize).take(*length as usize);
+                to.write_shared(at, bytes)
+            }
+            Self::Memory(memory) => to.write_shared(at, view(memory)),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Source<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Source<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<SharedBytes<'a>> for Source<'a> {
+    fn from(bytes: SharedBytes<'a>) -> Self {
+        Self::Shared(bytes)
+    }
+}
+
+impl From<Landing> for Source<'_> {
+    fn from(memory: Landing) -> Self {
+        Self::Memory(memory)
+    }
+}
+
+impl From<RegionSlice> for Source<'_> {
+    fn from(memory: RegionSlice) -> Self {
+        Self::Memory(Landing::Region(memory))
+    }
+}
+
+/// Where the bytes of a get go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// Into the segment of this process.
+    Segment {
+        /// From which byte on.
+        offset: u64,
+    },
+    /// Into memory that stays until the operation has ended.
+    Memory(Landing),
+}
+
+impl From<Landing> for Destination {
+    fn from(memory: Landing) -> Self {
+        Self::Memory(memory)
+    }
+}
+
+impl From<RegionSlice> for Destination {
+    fn from(memory: RegionSlice) -> Self {
+        Self::Memory(Landing::Region(memory))
+    }
+}
+
+/// Memory as bytes that may change.
+#[inline]
+pub(crate) fn view(memory: &Landing) -> SharedBytes<'_> {
+    match memory {
+        Landing::Loan(loan) => loan.as_shared(),
+        Landing::Region(slice) => slice.as_shared(),
+    }
+}
+
+/// Bytes of so many arguments.
+#[inline]
+pub(crate) const fn args_bytes(count: usize) -> usize {
+    count * 4
+}
+
+/// The same, padded: where a payload begins.
+#[inline]
+pub(crate) const fn padded(count: usize) -> usize {
+    (count * 4).next_multiple_of(8)
+}
+
+/// Arguments as they travel: little endian, one behind the other.
+#[inline]
+pub(crate) fn write_args(args: &[u32], to: &RegionSlice, at: usize) {
+    let mut bytes = [0; ARGS_BYTES];
+    for (slot, arg) in bytes.chunks_exact_mut(4).zip(args) {
+        slot.copy_from_slice(&arg.to_le_bytes());
+    }
+    let length = args_bytes(args.len()).min(ARGS_BYTES);
+    if let Some(bytes) = bytes.get(..length) {
+        to.write(at, bytes);
+    }
+}
+
+/// Reads so many arguments, at most 16.
+#[inline]
+pub(crate) fn read_args(count: usize, from: SharedBytes<'_>) -> [u32; MAX_ARGS] {
+    let mut args = [0; MAX_ARGS];
+    let mut bytes = [0; ARGS_BYTES];
+    let length = args_bytes(count.min(MAX_ARGS));
+    if let Some(bytes) = bytes.get_mut(..length) {
+        from.copy_to(0, bytes);
+    }
+    for (arg, slot) in args.iter_mut().take(count).zip(bytes.chunks_exact(4)) {
+        if let Ok(slot) = slot.try_into() {
+            *arg = u32::from_le_bytes(slot);
+        }
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_fabric::error::RailError;
+    use doorbell_fabric::memory::Region;
+
+    #[test]
+    fn arguments_travel_in_little_endian() -> Result<(), RailError> {
+        let memory = Region::new(128)?.whole();
+        write_args(&[0x0403_0201, 0xFFFF_FFFE], &memory, 3);
+        assert_eq!(
+            memory.as_shared().skip(3).take(8).to_vec(),
+            [1, 2, 3, 4, 0xFE, 0xFF, 0xFF, 0xFF]
+        );
+        assert_eq!(
+            read_args(2, memory.as_shared().skip(3))[..3],
+            [0x0403_0201, 0xFFFF_FFFE, 0]
+        );
+        let all: [u32; MAX_ARGS] = std::array::from_fn(|n| n as u32 * 7);
+        write_args(&all, &memory, 0);
+        assert_eq!(read_args(MAX_ARGS, memory.as_shared()), all);
+        assert_eq!((padded(0), padded(1), padded(2), padded(3)), (0, 8, 8, 16));
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! System messages: barriers, credits that are taken back, the end of the job (gasnet.md sections 1, 10 and 12).
+//!
+//! They have no body and take no credits, tickets or chunks. A peer has at most one CREDIT_REVOKE of ours that is not answered,
+//! each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one message for each of its steps: that is what
+//! the size of the SYS queue reckons with. Their first argument is the rank that sent them.
+
+use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Put, Target};
+use doorbell_fabric::time::Time;
+
+use crate::barrier::{self, BarrierName};
+use crate::bits::{Id, SysKind, SysMessage};
+use crate::conduit::{Begin, Conduit, Then};
+use crate::config::SYS_INDEX;
+use crate::error::{AmError, Fault, Stall};
+use crate::exit::Leaving;
+use crate::request::Wait;
+
+impl<N: Ni> Conduit<N> {
+    /// Comes to a barrier. Others may be late: [`Self::try_barrier`] says when all have come.
+    ///
+    /// # Errors
+    /// [`AmError::Order`]: the one before was not waited for. [`AmError::PeerLost`].
+    pub fn notify_barrier(&mut self, name: BarrierName) -> Result<(), AmError> {
+        self.health()?;
+        self.not_leaving()?;
+        self.complete()?;
+        self.begin_barrier(name)
+    }
+
+    pub(crate) fn begin_barrier(&mut self, name: BarrierName) -> Result<(), AmError> {
+        let mut tell = self.barrier.notify(name)?;
+        while let Some(one) = tell {
+            self.tell_barrier(one);
+            tell = self.barrier.next();
+        }
+        Ok(())
+    }
+
+    /// Whether all have come to the barrier that was notified.
+    ///
+    /// # Errors
+    /// [`AmError::BarrierMismatch`]: the barrier is over, and the names do not agree. [`AmError::PeerLost`]: it cannot end.
+    pub fn try_barrier(&mut self, name: BarrierName) -> Result<bool, AmError> {
+        let done = self.barrier.try_wait(name)?;
+        if !done {
+            self.health()?;
+            self.not_leaving()?;
+            self.complete()?;
+        }
+        Ok(done)
+    }
+
+    /// Comes to a barrier and waits until all have.
+    ///
+    /// # Errors
+    /// As [`Self::try_barrier`], and [`AmError::Ended`].
+    pub fn barrier(&mut self, wait: &mut (impl Wait + ?Sized)) -> Result<(), AmError> {
+        self.notify_barrier(BarrierName::Anonymous)?;
+        self.until(Stall::Barrier, wait, |conduit| {
+            conduit.try_barrier(BarrierName::Anonymous)
+        })
+    }
+
+    /// Asks for the end of the job, with this status. Goes on with [`Self::step`], until [`Self::leaving`] says that it is over.
+    pub fn exit(&mut self, code: u8) {
+        self.exit.ask(code);
+    }
+
+    /// Asks for the end of the job and waits for it; returns the largest status of all. The wait is bounded by the settings,
+    /// whatever `wait` says.
+    ///
+    /// # Errors
+    /// [`AmError::Unclean`], [`AmError::Ended`], [`AmError::Fault`].
+    pub fn leave(&mut self, code: u8, wait: &mut (impl Wait + ?Sized)) -> Result<u8, AmError> {
+        self.exit(code);
+        loop {
+            if let Leaving::Over(how) = self.leaving() {
+                return Ok(how?);
+            }
+            let now = wait.wait(Stall::Exit).ok_or(AmError::Ended(Stall::Exit))?;
+            self.wait_step(Stall::Exit, now)?;
+        }
+    }
+
+    /// All of the SYS queue, up to its limit.
+    pub(crate) fn poll_sys(&mut self) -> usize {
+        let most = match self.settings.sys_limit {
+            0 => usize::MAX,
+            limit => limit as usize,
+        };
+        let mut work = 0;
+        while work < most {
+            let Some(event) = self.event(self.objects.queues.sys, "SYS") else {
+                break;
+            };
+            self.sys_event(&event);
+            work += 1;
+        }
+        work
+    }
+
+    #[cold]
+    fn sys_event(&mut self, event: &Event) {
+        if event.kind == EventKind::PtDisabled {
+            return self.fail(Fault::Disabled(event.pt_index));
+        }
+        if event.kind != EventKind::Put || event.fail != NiFail::Ok {
+            return;
+        }
+        if Id::of(event.match_bits) == Some(Id::Boot) {
+            let from = self.ranks.rank(event.initiator);
+            let landed =
+                from.is_some_and(|from| self.boot.landed(from, event.hdr_data, event.place, event.mlength));
+            if !landed {
+                self.hostile();
+            }
+            return;
+        }
+        let Some(message) = SysMessage::of(event.match_bits, event.hdr_data) else {
+            return self.hostile();
+        };
+        let [from, second, third] = message.args;
+        if self.ranks.process(from) != Some(event.initiator) {
+            return self.hostile();
+        }
+        match message.kind {
+            SysKind::Barrier => {
+                if !self.barrier.message(from, [second, third]) {
+                    return self.hostile();
+                }
+                while let Some(tell) = self.barrier.next() {
+                    self.tell_barrier(tell);
+                }
+            }
+            SysKind::ShutdownRequest => {
+                let known = u8::try_from(third).is_ok_and(|code| self.exit.message(from, second, code));
+                if !known {
+                    self.hostile();
+                }
+            }
+            SysKind::CreditRevoke => match self.economy.revoked(from, second != 0) {
+                Ok(give) => {
+                    let args = [self.me, give.give.into(), give.epoch.into()];
+                    self.tell(from, SysKind::CreditReturn, args);
+                }
+                Err(_) => self.hostile(),
+            },
+            SysKind::CreditReturn => {
+                let give = u16::try_from(second);
+                let known = give.is_ok_and(|give| self.economy.returned(from, give, third != 0).is_ok());
+                if !known {
+                    self.hostile();
+                }
+            }
+        }
+    }
+
+    /// Takes credits back from whom the economy names.
+    #[cold]
+    pub(crate) fn revoke(&mut self) {
+        while let Some(revoke) = self.economy.next_revoke() {
+            self.tell(
+                revoke.to,
+                SysKind::CreditRevoke,
+                [self.me, revoke.epoch.into(), 0],
+            );
+        }
+    }
+
+    /// The exit goes on; returns the work done.
+    pub(crate) fn advance_exit(&mut self, now: Time) -> usize {
+        if self.exit.is_running() {
+            return 0;
+        }
+        let mut work = 0;
+        while let Some(tell) = self.exit.next(now) {
+            work += 1;
+            let args = [self.me, tell.step, tell.code.into()];
+            self.tell(tell.to, SysKind::ShutdownRequest, args);
+        }
+        for at in 0..self.lost.len() {
+            let (rank, reason) = self.lost[at];
+            self.exit.lost(rank, reason);
+        }
+        work
+    }
+
+    fn tell_barrier(&mut self, tell: barrier::Tell) {
+        let [place, id] = tell.args;
+        self.tell(tell.to, SysKind::Barrier, [self.me, place, id]);
+    }
+
+    /// Sends a system message.
+    fn tell(&mut self, to: u32, kind: SysKind, args: [u32; 3]) {
+        let Some(process) = self.ranks.process(to) else {
+            return;
+        };
+        self.stats.system += 1;
+        let message = SysMessage { kind, args };
+        let put = Put {
+            from: Piece {
+                md: self.objects.nothing,
+                offset: 0,
+            },
+            length: 0,
+            ack: AckReq::None,
+            target: Target {
+                process,
+                pt_index: SYS_INDEX,
+                match_bits: message.match_bits(),
+                remote_offset: 0,
+            },
+            user_ptr: Id::Sys as u64,
+            hdr_data: message.hdr_data(),
+        };
+        self.begin(Begin::Put(put), Then::Nothing);
+    }
+}

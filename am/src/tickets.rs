@@ -1,0 +1,62 @@
+//! Tickets: how many of something this process may have under way (gasnet.md section 2).
+
+/// A number of tickets of one kind. Taking and giving back is counting; what a ticket is for, its holder knows.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    free: u32,
+    limit: u32,
+}
+
+impl Tickets {
+    /// All of them free.
+    pub(crate) const fn new(limit: u32) -> Self {
+        Self { free: limit, limit }
+    }
+
+    /// Takes so many, or none.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn take(&mut self, n: u32) -> bool {
+        if self.free < n {
+            return false;
+        }
+        self.free -= n;
+        true
+    }
+
+    /// Gives one back. More than there are cannot come back, whatever the events say.
+    #[inline]
+    pub(crate) const fn give(&mut self) {
+        if self.free < self.limit {
+            self.free += 1;
+        }
+    }
+
+    /// How many could be taken.
+    #[inline]
+    pub(crate) const fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// How many there are.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_or_none_and_never_more_than_there_are() {
+        let mut tickets = Tickets::new(3);
+        assert!(tickets.take(2));
+        assert!(!tickets.take(2), "one is left");
+        assert_eq!(tickets.free(), 1);
+        tickets.give();
+        tickets.give();
+        tickets.give();
+        assert_eq!(tickets.free(), tickets.limit());
+    }
+}
