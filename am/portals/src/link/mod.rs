@@ -42,7 +42,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{DownReason, Life};
 use doorbell_fabric::message::{Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
 use doorbell_fabric::pace::Paces;
-use doorbell_fabric::rail::Armed;
+use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
@@ -255,6 +255,8 @@ struct Slot<M> {
 struct Core {
     config: LinkConfig,
     now: Time,
+    /// There may be something to do after a poll: a doorbell, a message to this process itself, a peer on a list.
+    busy: bool,
     hot: Vec<Hot>,
     peers: Vec<Peer>,
     buffers: Buffers,
@@ -279,6 +281,8 @@ pub(crate) struct Link<M> {
     core: Core,
     /// A doorbell waits for the next flush or poll.
     gathers: bool,
+    /// There is one rail, and a look at it costs no system call.
+    plain: bool,
     /// Rails that are closed, as a set.
     closed: u64,
 }
@@ -292,6 +296,7 @@ impl<M: Message> Link<M> {
             core: Core {
                 config,
                 now: Time::ZERO,
+                busy: false,
                 hot: Vec::new(),
                 peers: Vec::new(),
                 buffers: Buffers::default(),
@@ -305,6 +310,7 @@ impl<M: Message> Link<M> {
                 stats: Stats::default(),
             },
             gathers: false,
+            plain: false,
             closed: 0,
         };
         link.add_peer();
@@ -316,6 +322,7 @@ impl<M: Message> Link<M> {
         if !self.paces.add(rail.poll_cost()) {
             return None;
         }
+        self.plain = self.rails.is_empty() && rail.poll_cost() == PollCost::Memory;
         self.rails.push(Slot {
             can: *rail.capabilities(),
             rail,
@@ -413,26 +420,42 @@ impl<M: Message> Link<M> {
     /// Shows what has arrived, and operations that ended, up to `budget` of each rail; returns how many. Reads no clock.
     #[inline]
     pub(crate) fn poll<U: Upper>(&mut self, budget: usize, upper: &mut U) -> usize {
-        let mut shown = 0;
-        if !self.core.own.is_empty() {
-            shown += self.core.show_own(budget, upper);
+        // One rail that costs little is what counts most, and needs no turns.
+        let mut shown = if self.plain {
+            self.poll_rail(0, budget, upper)
+        } else {
+            self.poll_due(budget, upper)
+        };
+        if self.core.busy {
+            shown += self.core.show_own(budget, upper) + self.afterwards();
         }
+        shown
+    }
+
+    /// Polls the rails whose turn it is.
+    #[inline(never)]
+    fn poll_due<U: Upper>(&mut self, budget: usize, upper: &mut U) -> usize {
+        let mut shown = 0;
         for at in self.paces.begin() {
-            let slot = &mut self.rails[at];
-            let mut sink = arrive::Sink {
-                rail: at as u16,
-                names: &slot.names,
-                core: &mut self.core,
-                upper,
-            };
-            let work = slot.rail.poll(budget, &mut sink);
+            let work = self.poll_rail(at, budget, upper);
             self.paces.polled(at, work);
             shown += work;
         }
-        if self.gathers || self.core.is_busy() {
-            shown += self.afterwards();
-        }
         shown
+    }
+
+    #[inline(always)]
+    fn poll_rail<U: Upper>(&mut self, at: usize, budget: usize, upper: &mut U) -> usize {
+        let Some(slot) = self.rails.get_mut(at) else {
+            return 0;
+        };
+        let mut sink = arrive::Sink {
+            rail: at as u16,
+            names: &slot.names,
+            core: &mut self.core,
+            upper,
+        };
+        slot.rail.poll(budget, &mut sink)
     }
 
     /// What arrived about ways, what waits for room, and the doorbells.
@@ -441,6 +464,8 @@ impl<M: Message> Link<M> {
     fn afterwards(&mut self) -> usize {
         let work = self.hear() + self.drain();
         self.flush();
+        let core = &mut self.core;
+        core.busy = !(core.own.is_empty() && core.waiting.is_empty() && core.stirred.is_empty());
         work
     }
 
@@ -459,7 +484,7 @@ impl<M: Message> Link<M> {
                 work += 1;
             }
         }
-        if self.gathers || self.core.is_busy() {
+        if self.core.busy {
             work += self.afterwards();
         }
         if self.core.tick_at <= now {
@@ -484,7 +509,7 @@ impl<M: Message> Link<M> {
 
     /// Whether there is work that only polling moves on: who sleeps on the rails would delay it.
     pub(crate) fn must_poll(&self) -> bool {
-        !self.core.own.is_empty() || self.gathers || self.core.is_busy()
+        self.core.busy
     }
 
     /// Whether anything that was accepted waits here: for room, or for a way that may come back. Not for the data path.
@@ -581,10 +606,6 @@ impl<M: Message> Link<M> {
 }
 
 impl Core {
-    fn is_busy(&self) -> bool {
-        !(self.waiting.is_empty() && self.stirred.is_empty())
-    }
-
     /// Time has to do with a peer from now on.
     fn watch(&mut self, peer: u32) {
         self.tick_at = Time::ZERO;
@@ -597,6 +618,7 @@ impl Core {
     fn list(&mut self, peer: u32) {
         self.hot[peer as usize].limit = 0;
         if !std::mem::replace(&mut self.peers[peer as usize].is_waiting, true) {
+            self.busy = true;
             self.waiting.push(peer);
         }
     }
@@ -604,6 +626,7 @@ impl Core {
     /// Something about the ways of a peer has arrived.
     fn stir(&mut self, peer: u32) {
         if !std::mem::replace(&mut self.peers[peer as usize].is_stirred, true) {
+            self.busy = true;
             self.stirred.push(peer);
         }
     }

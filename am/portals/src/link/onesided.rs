@@ -69,7 +69,7 @@ impl<M: Message> Link<M> {
             return Err(Refused::PeerDown);
         }
         self.rails[rail].rail.get(index, op, from, into)?;
-        self.gathers = true;
+        (self.gathers, self.core.busy) = (true, true);
         self.paces.expect(rail);
         Ok(())
     }

@@ -50,7 +50,9 @@ impl<M: Message> Link<M> {
                     hot.charged += charge(length);
                     let seq = hot.next;
                     hot.next = seq.wrapping_add(1);
-                    self.gathers |= !slot.rail.flush_soon(hot.index);
+                    if !slot.rail.flush_soon(hot.index) {
+                        (self.gathers, self.core.busy) = (true, true);
+                    }
                     if id.0.wrapping_sub(u64::from(seq)) != hot.run {
                         self.core.begin_run(peer.0, id, seq);
                     }
@@ -202,7 +204,9 @@ impl<M: Message> Link<M> {
             (sent, _) => sent,
         };
         let id = sent?;
-        self.gathers |= !slot.rail.flush_soon(way.index);
+        if !slot.rail.flush_soon(way.index) {
+            (self.gathers, self.core.busy) = (true, true);
+        }
         let striped = known.stripes & 1 << at != 0;
         let bytes = if striped { head.len() + body.len() } else { 0 };
         if at == known.current {
@@ -515,6 +519,7 @@ impl Core {
         }
         hot.next = hot.next.wrapping_add(1);
         self.own_bytes += length;
+        self.busy = true;
         self.own.push_back(self.buffers.gather(head, body));
         Ok(())
     }
