@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Inbound, Message, OpError, OpId};
 use doorbell_fabric::ni::{Kind, NiError, Process};
 
@@ -14,13 +15,17 @@ use crate::peers::{NONE, Peers};
 use crate::pulls::Pulls;
 use crate::wire::{Head, VERSION, WINDOW, Words, kind};
 
+/// The number of no interface: of operations whose interface was finished, and that are not over.
+pub(crate) const NO_NI: u8 = 4;
+
 /// The state of a node.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) me: Process,
     pub(crate) uid: u32,
     pub(crate) seed: u64,
-    pub(crate) nis: [Option<Box<Iface>>; 4],
+    /// By the number of their kind; the last is nobody's.
+    pub(crate) nis: [Option<Box<Iface>>; 5],
     pub(crate) peers: Peers,
     pub(crate) ops: Ops,
     pub(crate) pulls: Pulls,
@@ -28,6 +33,10 @@ pub(crate) struct Core {
     /// Operations that have something to send, and have not been able to.
     pub(crate) work: VecDeque<u32>,
     pub(crate) drops: Drops,
+    /// Something that needs the rails has fired, and is to be done.
+    pub(crate) fired: bool,
+    /// Peers that are lost, while gets from them are still under way.
+    pub(crate) leaving: Vec<(PeerId, DownReason)>,
     /// Where pieces are gathered.
     pub(crate) scratch: Vec<u8>,
 }
@@ -38,13 +47,15 @@ impl Core {
             me,
             uid,
             seed,
-            nis: [const { None }; 4],
+            nis: [const { None }; 5],
             peers: Peers::new(me, uid),
             ops: Ops::new(),
             pulls: Pulls::default(),
             outbox: Outbox::default(),
             work: VecDeque::new(),
             drops: Drops::default(),
+            fired: false,
+            leaving: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -106,9 +117,7 @@ impl Core {
 
     /// Everything that can be sent now: answers, fragments, pulls, and what was triggered.
     pub(crate) fn pump<M: Message>(&mut self, link: &mut Link<M>) {
-        if !self.outbox.is_empty() {
-            self.outbox.send(link);
-        }
+        self.send_answers(link);
         if !self.work.is_empty() {
             self.do_work(link);
         }
@@ -117,19 +126,26 @@ impl Core {
                 link.withdraw(peer, way, key);
             }
         }
-        self.pump_fired(link);
+        if std::mem::take(&mut self.fired) {
+            for kind in 0..4 {
+                self.run_fired(link, Kind::of_number(kind));
+            }
+        }
         link.flush();
     }
 
-    fn pump_fired<M: Message>(&mut self, link: &mut Link<M>) {
-        for kind in 0..4 {
-            let fired = self.nis[kind]
-                .as_deref()
-                .is_some_and(|ni| ni.triggers.has_fired());
-            if fired {
-                self.run_fired(link, Kind::of_number(kind as u32));
-            }
+    #[inline(always)]
+    pub(crate) fn send_answers<M: Message>(&mut self, link: &mut Link<M>) {
+        if !self.outbox.is_empty() {
+            let dropped = self.outbox.send(link);
+            self.drops.count_more(Drop::Window, dropped);
         }
+    }
+
+    /// Whether anything waits that [`Core::pump`] could do.
+    #[inline(always)]
+    pub(crate) fn is_restless(&self) -> bool {
+        self.fired || !self.work.is_empty() || !self.outbox.is_empty() || !self.pulls.withdrawals.is_empty()
     }
 
     /// Puts an operation into the queue of work, once.

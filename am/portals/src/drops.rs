@@ -16,7 +16,7 @@ pub enum Drop {
     Hello,
     /// It answers, pulls or ends an operation that is not, or is somebody else's.
     Unknown,
-    /// Its sender has more operations open here than the window allows.
+    /// Its sender has more operations open here than the window allows, or does not take its answers.
     Window,
 }
 
@@ -27,6 +27,12 @@ const REASONS: usize = Drop::Window as usize + 1;
 pub struct Drops([u64; REASONS]);
 
 impl Drops {
+    pub(crate) fn count_more(&mut self, reason: Drop, more: u64) {
+        if let Some(count) = self.0.get_mut(reason as usize) {
+            *count += more;
+        }
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn count(&mut self, reason: Drop) {

@@ -10,7 +10,7 @@ use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 
 use crate::config::{Config, NodeError, granted};
-use crate::core::Core;
+use crate::core::{Core, NO_NI};
 use crate::drops::Drops;
 use crate::iface::{Iface, Map};
 use crate::link::{Link, LinkConfig, PeerId, RailId};
@@ -207,7 +207,9 @@ impl<M: Message> Node<M> {
     /// The process of a peer has ended, which is known from elsewhere than its rails. Its last messages, which are there
     /// already, are shown first.
     pub fn ended(&mut self, peer: Process, reason: DownReason) {
-        let Some(id) = self.core.peers.find(peer) else { return };
+        let Some(id) = self.core.peers.find(peer) else {
+            return;
+        };
         for _ in 0..LAST_PASSES {
             if self.poll(LAST_MESSAGES) == 0 {
                 break;
@@ -393,6 +395,15 @@ impl Core {
             if self.ops.at(op).is_some_and(|op| op.ni == number) {
                 self.fail_op(op);
             }
+            // What is still being written ends by itself, and nobody is told.
+            if let Some(op) = self.ops.at_mut(op).filter(|op| op.ni == number) {
+                op.ni = NO_NI;
+            }
+        }
+        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
+            let limits = ni.limits;
+            ni.renew(limits);
+            ni.users = 0;
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Answers that were made while arrivals were shown: they leave when the rails are free again, at the end of the poll.
 
+use std::collections::HashMap;
+
 use doorbell_fabric::message::{Body, Message, Refused};
 
 use crate::link::{Link, PeerId};
-use crate::wire::Head;
+use crate::wire::{Head, WINDOW};
 
 #[derive(Debug)]
 struct Answer {
@@ -19,12 +21,9 @@ struct Answer {
 pub(crate) struct Outbox {
     answers: Vec<Answer>,
     bytes: Vec<u8>,
-    /// Answers that did not leave: the link holds no more for their peers.
-    pub(crate) refused: u64,
+    /// How many of each peer the link could not hold: one that keeps to its window never has more than that many.
+    held: HashMap<PeerId, u32>,
 }
-
-/// Answers that wait at most; a peer that keeps to its window never makes so many.
-const MOST: usize = 1 << 16;
 
 impl Outbox {
     #[inline(always)]
@@ -35,10 +34,6 @@ impl Outbox {
     /// An answer, with a short body that is copied.
     #[inline]
     pub(crate) fn push(&mut self, peer: PeerId, head: Head, body: &[u8]) {
-        if self.answers.len() >= MOST {
-            self.refused += 1;
-            return;
-        }
         let from = self.bytes.len();
         self.bytes.extend_from_slice(body);
         self.answers.push(Answer {
@@ -49,27 +44,57 @@ impl Outbox {
         });
     }
 
-    /// Sends them. What the link cannot hold now stays, and what is behind it for the same peer.
-    #[inline(never)]
-    pub(crate) fn send<M: Message>(&mut self, link: &mut Link<M>) {
-        let mut kept = 0;
+    /// Sends them. What the link cannot hold now stays, and what is behind it for the same peer; how many were beyond all
+    /// bounds, and are dropped.
+    #[inline]
+    pub(crate) fn send<M: Message>(&mut self, link: &mut Link<M>) -> u64 {
         for at in 0..self.answers.len() {
-            let held = self.answers[..kept]
-                .iter()
-                .any(|kept| kept.peer == self.answers[at].peer);
             let answer = &mut self.answers[at];
             let body = match answer.length {
                 0 => Body::Empty,
                 length => Body::Bytes(&self.bytes[answer.from..answer.from + length]),
             };
-            if held || link.send(answer.peer, answer.head.as_mut_bytes(), body, true) == Err(Refused::Full) {
-                self.answers.swap(kept, at);
-                kept += 1;
+            if link.send(answer.peer, answer.head.as_mut_bytes(), body, true) == Err(Refused::Full) {
+                return self.send_rest(link, at);
             }
         }
-        self.answers.truncate(kept);
-        if kept == 0 {
-            self.bytes.clear();
+        self.answers.clear();
+        self.bytes.clear();
+        0
+    }
+
+    /// The same from one on that the link did not take.
+    #[cold]
+    #[inline(never)]
+    fn send_rest<M: Message>(&mut self, link: &mut Link<M>, from: usize) -> u64 {
+        let (mut kept, mut filled, mut dropped) = (0, 0, 0);
+        for at in from..self.answers.len() {
+            let answer = &mut self.answers[at];
+            let (start, length) = (answer.from, answer.length);
+            let body = match length {
+                0 => Body::Empty,
+                length => Body::Bytes(&self.bytes[start..start + length]),
+            };
+            if let Some(held) = self.held.get_mut(&answer.peer) {
+                if *held >= WINDOW {
+                    dropped += 1;
+                    continue;
+                }
+                *held += 1;
+            } else if link.send(answer.peer, answer.head.as_mut_bytes(), body, true) == Err(Refused::Full) {
+                self.held.insert(answer.peer, 1);
+            } else {
+                continue;
+            }
+            answer.from = filled;
+            self.bytes.copy_within(start..start + length, filled);
+            filled += length;
+            self.answers.swap(kept, at);
+            kept += 1;
         }
+        self.held.clear();
+        self.answers.truncate(kept);
+        self.bytes.truncate(filled);
+        dropped
     }
 }

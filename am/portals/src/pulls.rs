@@ -54,8 +54,8 @@ pub(crate) struct Pull {
     /// Parts that a broken way did not bring.
     missed: Vec<(u64, u64)>,
     sources: [Option<(u16, Remote)>; SOURCES],
-    /// The operation has ended early; what is under way is waited for.
-    over: bool,
+    /// The operation fails, as soon as nothing is under way any more that writes its memory.
+    failing: Option<NiFail>,
     free: bool,
 }
 
@@ -99,7 +99,7 @@ impl Pulls {
             frag: None,
             missed: Vec::new(),
             sources: [None; SOURCES],
-            over: false,
+            failing: None,
             free: false,
         };
         if let Some(at) = self.free.pop() {
@@ -114,14 +114,28 @@ impl Pulls {
         self.list.get_mut(at as usize).filter(|pull| !pull.free)
     }
 
-    /// The operation has ended. Gets that are under way still refer to the pull.
+    /// The operation has ended, and with it all of its gets.
     pub(crate) fn close(&mut self, at: u32) {
-        let Some(pull) = self.at_mut(at) else { return };
-        pull.over = true;
-        if pull.gets == 0 {
+        if let Some(pull) = self.at_mut(at) {
             pull.free = true;
             self.free.push(at);
         }
+    }
+
+    /// Whether gets of a pull are under way; then it fails when they have ended.
+    pub(crate) fn defers(&mut self, at: u32, fail: NiFail) -> bool {
+        let Some(pull) = self.at_mut(at).filter(|pull| pull.gets != 0) else {
+            return false;
+        };
+        pull.failing = pull.failing.or(Some(fail));
+        pull.missed.clear();
+        (pull.next, pull.frag) = (pull.length, None);
+        true
+    }
+
+    /// Whether any get is under way.
+    pub(crate) fn are_writing(&self) -> bool {
+        self.gets.len() != self.free_gets.len()
     }
 
     /// A place for one more get, if there is one.
@@ -223,7 +237,8 @@ impl Core {
             return self.outbox.push(peer, Head::new(kind::GONE, 0, 0).word(to), &[]);
         };
         let Some(at) = self.ops.at_mut(op) else { return };
-        if !bytes::range(at.length, offset, length) || length == 0 || at.stream.is_some() {
+        let served = at.role == Role::Rts || at.announced;
+        if !bytes::range(at.length, offset, length) || length == 0 || at.stream.is_some() || !served {
             return self.drops.count(Drop::Malformed);
         }
         at.stream = Some(crate::ops::Stream {
@@ -315,8 +330,13 @@ impl Core {
             return;
         };
         pulling.gets -= 1;
-        if pulling.over {
-            return self.pulls.close(pull);
+        if let Some(fail) = pulling.failing {
+            if pulling.gets == 0
+                && let Some(op) = self.ops.find(op, peer)
+            {
+                self.landed(op, fail);
+            }
+            return;
         }
         if ok {
             pulling.done += length;
@@ -339,6 +359,9 @@ impl Core {
     pub(crate) fn landed(&mut self, op: u32, fail: NiFail) {
         let Some(at) = self.ops.at(op) else { return };
         let (peer, far, offset, mlength) = (PeerId(at.peer), at.far, at.offset, at.length);
+        if fail != NiFail::Ok && self.pulls.defers(at.pull, fail) {
+            return;
+        }
         match at.role {
             Role::Landing => {
                 let managed = at.user_ptr != 0;
@@ -398,9 +421,7 @@ impl Core {
                 self.enqueue(op);
             }
         }
-        if !self.outbox.is_empty() {
-            self.outbox.send(link);
-        }
+        self.send_answers(link);
     }
 
     /// Sends fragments. Whether there is more to be sent.

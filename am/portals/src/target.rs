@@ -35,6 +35,8 @@ pub(crate) struct Taken {
     header: u32,
     /// Whether the entry places messages itself.
     managed: bool,
+    /// A queue has promised its event a place (flow control).
+    kept: bool,
 }
 
 impl Core {
@@ -119,7 +121,7 @@ impl Core {
     fn finish(&mut self, request: &Request, taken: &Taken) {
         let kind = request.ni;
         if let Some(ni) = self.nis[kind].as_deref_mut() {
-            ni.ended(taken.entry, taken.header, &request.event, false);
+            ni.ended(taken.entry, taken.header, &request.event, taken.kept);
             if ni.triggers.has_fired() {
                 self.run_local(kind);
             }
@@ -329,19 +331,10 @@ impl Core {
     fn open_target(&mut self, peer: PeerId, request: &Request, taken: &Taken, role: Role) -> u32 {
         let event = &request.event;
         let op = self.ops.open(role, request.ni as u8, peer.0, taken.entry);
-        let mut kept = false;
-        if let Some(ni) = self.nis[request.ni].as_deref_mut() {
-            let mut eq = 0;
-            if let Some(table) = ni.table_mut(event.pt_index) {
-                table.in_progress += 1;
-                if table.has_flow_control() {
-                    eq = table.eq;
-                }
-            }
-            if let Some(queue) = ni.eqs.get_mut(eq) {
-                queue.promise();
-                kept = true;
-            }
+        if let Some(ni) = self.nis[request.ni].as_deref_mut()
+            && let Some(table) = ni.table_mut(event.pt_index)
+        {
+            table.in_progress += 1;
         }
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.owed += 1;
@@ -357,7 +350,7 @@ impl Core {
             };
             at.user_ptr = u64::from(taken.managed);
             at.far = request.op;
-            at.kept = kept;
+            at.kept = taken.kept;
             at.event = *event;
         }
         op
@@ -477,6 +470,13 @@ impl Iface {
         event.user_ptr = slot.user_ptr;
         event.start = slot.memory.address(place as usize);
         let managed = options.has(EntryOptions::MANAGE_LOCAL);
+        let mut kept = false;
+        if table.has_flow_control()
+            && let Some(queue) = self.eqs.get_mut(table.eq)
+        {
+            queue.promise();
+            kept = true;
+        }
         if let Some(found) = &candidate {
             // It is there: it was found just now.
             let _ = table.matcher.take(found);
@@ -494,6 +494,7 @@ impl Iface {
             place,
             header,
             managed,
+            kept,
         })
     }
 

@@ -114,7 +114,11 @@ impl Core {
         let Some(ni) = self.nis[ni].as_deref_mut() else {
             return;
         };
-        while let Some(what) = ni.triggers.next().filter(|what| !what.is_data()) {
+        while let Some(what) = ni.triggers.next() {
+            if what.is_data() {
+                self.fired = true;
+                return;
+            }
             ni.triggers.did();
             ni.do_local(what);
         }
@@ -146,6 +150,7 @@ impl Core {
             };
             ni.by_index = false;
             if outcome == Err(NiError::Full) {
+                self.fired = true;
                 return;
             }
             ni.triggers.did();

@@ -1,4 +1,7 @@
 //! Tests of the interface as its users see it; each rule of its own is tested beside its code.
 
 mod basics;
+mod failures;
+mod flow;
+mod lists;
 mod world;

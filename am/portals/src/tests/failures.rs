@@ -1,0 +1,205 @@
+//! Rails that break and peers that die, in the middle of everything.
+
+use std::time::Duration;
+
+use doorbell_fabric::ni::*;
+use doorbell_sim::{Change, SimConfig};
+
+use super::world::*;
+
+#[test]
+fn long_transfers_survive_the_end_of_a_way() {
+    for (planes, gets) in [(2, true), (2, false), (3, true)] {
+        for at in [0, 1, 5, 20, 60, 100] {
+            let mut config = SimConfig::default();
+            config.capabilities.features.get = gets;
+            let mut world = World::new(2, planes, Kind::MATCHING_LOGICAL, config);
+            let length = 2_000_000;
+            let landing = bytes(length, 0);
+            let there = numbered(length);
+            let (put_to, get_from) = (world.target(1, 0, 1, 0), world.target(1, 0, 2, 0));
+            let mut ni = world.ni(1);
+            let teq = ni.eq_alloc(16).unwrap();
+            ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+            ni.append(
+                0,
+                Entry::open(memory(landing), BOTH).matching(1, 0),
+                List::Priority,
+                0,
+            )
+            .unwrap();
+            ni.append(
+                0,
+                Entry::open(memory(there), BOTH).matching(2, 0),
+                List::Priority,
+                0,
+            )
+            .unwrap();
+            let mut ni = world.ni(0);
+            let eq = ni.eq_alloc(16).unwrap();
+            let source = numbered(length);
+            let into = bytes(length, 0);
+            let from = ni.md_bind(md(source, eq)).unwrap();
+            let to = ni.md_bind(md(into, eq)).unwrap();
+            ni.put(&put(from, length as u64, put_to)).unwrap();
+            ni.get(&get(to, length as u64, get_from)).unwrap();
+            let plane = world.nodes[0]
+                .rails()
+                .next()
+                .map(|(_, rail)| rail.plane())
+                .unwrap();
+            world.net.at(
+                world.net.now() + Duration::from_micros(at),
+                Change::LinkDown(plane, 0),
+            );
+            world.settle();
+            let what = format!("{planes} planes, gets {gets}, broken after {at} us");
+            let mut heard: Vec<_> = world.kinds(0, eq);
+            heard.sort_by_key(|told| told.0 as u8);
+            let ok = NiFail::Ok;
+            assert_eq!(
+                heard,
+                [
+                    (EventKind::Reply, ok),
+                    (EventKind::Send, ok),
+                    (EventKind::Ack, ok)
+                ],
+                "{what}"
+            );
+            let told: Vec<_> = world.kinds(1, teq).into_iter().skip(2).collect();
+            assert!(
+                told.contains(&(EventKind::Put, ok)) && told.contains(&(EventKind::Get, ok)),
+                "{what}: {told:?}"
+            );
+            assert_eq!(told.len(), 2, "{what}: exactly once");
+            assert!(
+                landing.as_shared().to_vec() == source.as_shared().to_vec(),
+                "{what}: put"
+            );
+            assert!(
+                into.as_shared().to_vec() == there.as_shared().to_vec(),
+                "{what}: get"
+            );
+            assert!(world.nodes.iter().all(|node| !node.is_writing()));
+        }
+    }
+}
+
+#[test]
+fn a_dead_peer_ends_everything_it_owed_and_then_is_told() {
+    for at in [0, 1, 3, 10, 50, 200] {
+        // Up to three microseconds, nothing that is answered can have ended.
+        let mut world = World::new(3, 2, Kind::MATCHING_LOGICAL, SimConfig::default());
+        let length = 4_000_000u64;
+        let mut ni = world.ni(1);
+        ni.pt_alloc(PtOptions::NONE, None, None).unwrap();
+        ni.append(
+            0,
+            Entry::open(memory(bytes(length as usize, 0)), BOTH),
+            List::Priority,
+            0,
+        )
+        .unwrap();
+        let mut ni = world.ni(0);
+        let teq = ni.eq_alloc(16).unwrap();
+        ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+        ni.append(
+            0,
+            Entry::open(memory(bytes(length as usize, 0)), BOTH),
+            List::Priority,
+            0,
+        )
+        .unwrap();
+        let eq = ni.eq_alloc(16).unwrap();
+        let md = ni.md_bind(md(bytes(length as usize, 1), eq)).unwrap();
+        let mut ni = world.ni(1);
+        let theirs = ni.md_bind(super::world::md(bytes(length as usize, 2), EqHandle(0)));
+        assert!(theirs.is_err(), "no such queue");
+        let theirs = ni
+            .md_bind(Md {
+                memory: memory(bytes(length as usize, 2)),
+                ..Md::default()
+            })
+            .unwrap();
+        let (there, here) = (world.target(1, 0, 0, 0), world.target(0, 0, 0, 0));
+        let mut ni = world.ni(0);
+        ni.put(&put(md, length, there)).unwrap();
+        ni.get(&get(md, length, there)).unwrap();
+        ni.put(&put(md, 8, there)).unwrap();
+        world.ni(1).put(&put(theirs, length, here)).unwrap();
+        world.ni(1).get(&get(theirs, length, here)).unwrap();
+        world
+            .net
+            .at(world.net.now() + Duration::from_micros(at), Change::RankDeath(1));
+        world.settle();
+        let heard = world.kinds(0, eq);
+        let what = format!("killed after {at} us: {heard:?}");
+        assert_eq!(heard.len(), 5, "{what}");
+        let failed = heard
+            .iter()
+            .filter(|told| told.1 == NiFail::Undeliverable)
+            .count();
+        assert!(at > 3 || failed >= 3, "{what}");
+        assert_eq!(
+            world.ni(0).lost().map(|lost| lost.process),
+            Some(Process::rank(1)),
+            "{what}"
+        );
+        assert_eq!(world.ni(0).lost(), None);
+        for told in world.events(0, teq).iter().skip(1) {
+            assert!(
+                told.fail == NiFail::Ok || told.fail == NiFail::Undeliverable,
+                "{told:?}"
+            );
+        }
+        assert!(!world.nodes[0].is_writing());
+        // Afterwards it is nobody.
+        world.ni(0).put(&put(md, 8, there)).unwrap();
+        let fail = NiFail::Undeliverable;
+        assert_eq!(
+            world.kinds(0, eq),
+            [(EventKind::Send, fail), (EventKind::Ack, fail)]
+        );
+    }
+}
+
+#[test]
+fn an_interface_that_is_finished_leaves_nobody_waiting() {
+    for finisher in [0, 1] {
+        let mut world = World::pair();
+        let length = 1_000_000u64;
+        let mut ni = world.ni(1);
+        ni.pt_alloc(PtOptions::NONE, None, None).unwrap();
+        ni.append(
+            0,
+            Entry::open(memory(bytes(length as usize, 0)), BOTH),
+            List::Priority,
+            0,
+        )
+        .unwrap();
+        let target = world.target(1, 0, 0, 0);
+        let mut ni = world.ni(0);
+        let eq = ni.eq_alloc(16).unwrap();
+        let md = ni.md_bind(md(bytes(length as usize, 1), eq)).unwrap();
+        ni.put(&put(md, length, target)).unwrap();
+        ni.get(&get(md, length, target)).unwrap();
+        // Far enough that the transfers have begun.
+        for _ in 0..6 {
+            world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
+            world.net.advance_to_next_event();
+        }
+        let kind = world.kind;
+        world.nodes[finisher].ni_fini(kind).unwrap();
+        world.settle();
+        assert!(world.nodes.iter().all(|node| !node.is_writing()));
+        if finisher == 1 {
+            let heard = world.kinds(0, eq);
+            assert_eq!(heard.len(), 3, "{heard:?}");
+        }
+        // Both ends go on: the interface can be made anew.
+        world.nodes[finisher].ni_init(kind, None).unwrap();
+        world.nodes[finisher].set_map(kind, &[name(0), name(1)]).unwrap();
+        let eq = world.ni(finisher).eq_alloc(4).unwrap();
+        assert_eq!(world.kinds(finisher, eq), []);
+    }
+}
