@@ -9,28 +9,34 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `send` | numbers, the way that a message takes, what waits |
+//! | `send`, `choose` | numbers, how much may be under way; the way that a message takes |
+//! | `waiting`, `own` | what waits for room; messages to this process itself |
 //! | `arrive` | order: what is expected, held, or here already |
 //! | `flight` | which numbers are under way over which way, and how many may be |
 //! | `way` | the states of a way, and the table of moves |
 //! | `turns` | events: a way breaks, answers, comes back; a peer is lost |
 //! | `tick` | what time brings: calls, probes, the end of patience |
 //! | `onesided` | memory for a peer's gets, and gets of ours |
-//! | `buffers`, `stats` | buffers for what waits, counts |
+//! | `types`, `peer`, `buffers`, `stats` | the nouns |
 //!
 //! The ways of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each can tell the
 //! other which one is broken.
 
 mod arrive;
 mod buffers;
+mod choose;
 mod flight;
 mod onesided;
+mod own;
+mod peer;
 mod send;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod tick;
 mod turns;
+mod types;
+mod waiting;
 mod way;
 
 use std::collections::VecDeque;
@@ -39,207 +45,24 @@ use std::time::Duration;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{DownReason, Life};
-use doorbell_fabric::message::{Inbound, Incarnation, Message, OpError, OpId, PeerIndex};
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::message::{Incarnation, Message, PeerIndex};
 use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 use buffers::{Buffers, Kept};
-use flight::Window;
+use peer::{Hot, NO_RUN, Peer, each};
 pub(crate) use stats::Stats;
-use way::{Way, Why};
-
-/// A peer of this link: dense, from zero, in the order of `add_peer`. The first one is this process itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PeerId(pub(crate) u32);
-
-impl PeerId {
-    /// This process itself: what is sent to it is queued, and shown by [`Link::poll`].
-    pub(crate) const SELF: Self = Self(0);
-
-    /// As an index into a table of peers.
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// A rail of a node: its number in the order of `add_rail`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RailId(pub u16);
-
-impl RailId {
-    /// As an index into a table of rails.
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// What every message begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct First {
-    /// What it is: below 0x80 the layer above says what, from there on it is the link's own.
-    pub(crate) kind: u8,
-    /// The layer above's.
-    pub(crate) flags: u8,
-    /// The layer above's.
-    pub(crate) short: little_endian::U16,
-    /// The link's: the number among the messages to this peer.
-    pub(crate) seq: little_endian::U32,
-}
-const _: () = assert!(size_of::<First>() == FIRST_LEN);
-
-/// Bytes of [`First`].
-pub(crate) const FIRST_LEN: usize = 8;
-/// The kinds from here on are the link's own.
-pub(crate) const OWN_KINDS: u8 = 0x80;
-/// Longest head of a message, in bytes: what every rail takes.
-pub(crate) const HEAD_MOST: usize = 64;
-
-/// The link's own words: a [`First`], whose `short` names a way. They have no place among the numbers.
-mod kind {
-    /// The way, in the connection whose number `seq` is, is given up.
-    pub(super) const BROKEN: u8 = 0x80;
-    /// An answer is asked for over the way, with this `seq`.
-    pub(super) const PROBE: u8 = 0x81;
-    /// That answer.
-    pub(super) const ECHO: u8 = 0x82;
-}
-
-/// Where a link delivers.
-pub(crate) trait Upper {
-    /// A message of `peer`, in order and exactly once. The first eight bytes of `inbound` are `first`.
-    fn message(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>);
-
-    /// A one-sided operation that [`Link::get`] started has ended.
-    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>);
-}
-
-/// Settings of a link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LinkConfig {
-    /// How long a peer without a way is waited for; zero: not at all.
-    pub(crate) patience: Duration,
-    /// Bytes of urgent messages that may wait for one peer's ways, and of messages to this process itself.
-    pub(crate) backlog: usize,
-}
-
-impl Default for LinkConfig {
-    fn default() -> Self {
-        Self {
-            patience: Duration::from_secs(10),
-            backlog: 4 << 20,
-        }
-    }
-}
-
-/// What sizes suit the ways of a peer, in bytes, head and body together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    /// Longest message: a longer one is refused. The least of all ways, so that what one gives back another can carry.
-    pub(crate) message: usize,
-    /// Largest message that is better sent at once than announced.
-    pub(crate) eager: usize,
-    /// Best size of a fragment.
-    pub(crate) fragment: usize,
-    /// From here on a get is better than fragments; `None` where no way offers it.
-    pub(crate) get_from: Option<usize>,
-}
-
-impl Sizes {
-    /// Those of messages to this process itself, and to a peer without ways.
-    const OWN: Self = Self {
-        message: 128 << 10,
-        eager: 16 << 10,
-        fragment: 64 << 10,
-        get_from: None,
-    };
-}
+pub use types::RailId;
+use types::kind;
+pub(crate) use types::{FIRST_LEN, First, HEAD_MOST, LinkConfig, OWN_KINDS, PeerId, Sizes, Upper};
+use way::Way;
 
 /// The name of a rail's peer that is none of ours.
 const NOBODY: u32 = u32::MAX;
 /// Longer than that without a look, and every rail is polled again.
 const PAUSE: Duration = Duration::from_micros(100);
-
-/// What the data path needs of a peer.
-#[derive(Debug)]
-struct Hot {
-    /// What the rail's numbers of the messages to it are ahead of ours, in the last run of its current way.
-    run: u64,
-    /// What its messages were charged, and up to where nobody has to look at the window.
-    charged: u64,
-    check: u64,
-    /// The number of the next message to it.
-    next: u32,
-    /// Messages up to so many bytes go to this rail at once; zero: none.
-    limit: u32,
-    index: PeerIndex,
-    /// The number of the next message from it.
-    expected: u32,
-    rail: u16,
-    /// Something is held until an earlier message came.
-    held: bool,
-}
-const _: () = assert!(size_of::<Hot>() <= 48);
-
-/// No rail's number is ahead of ours by so much.
-const NO_RUN: u64 = u64::MAX;
-
-/// The rest of a peer.
-#[derive(Debug, Default)]
-struct Peer {
-    ways: Vec<Way>,
-    /// The way of small messages; the ways that long ones take together, as a set (empty: as small ones), and from how
-    /// many bytes on.
-    current: usize,
-    stripes: u64,
-    stripe_from: usize,
-    sizes: Option<Sizes>,
-    window: Window,
-    /// What goes first when there is room again: news of ways, what rails gave back (by number), urgent messages.
-    news: Vec<(u16, Life)>,
-    again: VecDeque<Kept>,
-    fresh: VecDeque<Kept>,
-    fresh_bytes: usize,
-    /// What arrived ahead, from the number after the expected one on, and how much that is.
-    held: VecDeque<Option<Kept>>,
-    held_charge: u64,
-    /// No way is up: until when one is waited for, and why the last one went.
-    alone: Option<(Time, Why)>,
-    /// The peer's process has ended: until when its last messages are read.
-    ended: Option<Time>,
-    lost: bool,
-    /// Something was to be sent to it, so its ways are worth a look.
-    introduced: bool,
-    /// On which of the link's lists it is.
-    is_watched: bool,
-    is_waiting: bool,
-    is_stirred: bool,
-}
-
-impl Peer {
-    /// The ways in a state that `which` likes, as a set.
-    fn ways_that(&self, which: impl Fn(&Way) -> bool) -> u64 {
-        let ways = self.ways.iter().enumerate();
-        ways.filter(|(_, way)| which(way))
-            .fold(0, |set, (at, _)| set | 1 << at)
-    }
-
-    /// Whether anything waits for room.
-    fn waits(&self) -> bool {
-        !(self.news.is_empty() && self.again.is_empty() && self.fresh.is_empty())
-    }
-}
-
-/// The members of a set of ways.
-fn each(set: u64) -> impl Iterator<Item = usize> {
-    let rest = std::iter::successors(Some(set), |set| Some(set & set.wrapping_sub(1)));
-    rest.take_while(|set| *set != 0)
-        .map(|set| set.trailing_zeros() as usize)
-}
 
 /// A rail, and what is kept with it.
 #[derive(Debug)]

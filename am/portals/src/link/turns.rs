@@ -5,7 +5,7 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::Message;
 
-use super::send::seq_of;
+use super::waiting::seq_of;
 use super::way::{BACK_OFF, State, Turn, Why};
 use super::{Core, FIRST_LEN, First, Link, NOBODY, OWN_KINDS, PeerId, kind};
 

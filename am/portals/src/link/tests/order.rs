@@ -5,7 +5,7 @@ use std::time::Duration;
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_fabric::message::{Access, Body, Exposure, Message, Refused};
 use doorbell_fabric::rail::Rail;
-use doorbell_sim::{Faults, SimConfig, SimNet, SimRail};
+use doorbell_sim::{SimConfig, SimNet, SimRail};
 
 use super::world::{self, Heard, Plan, first, head};
 use crate::link::flight::{AHEAD_MOST, WINDOW};
@@ -14,13 +14,11 @@ use crate::link::{Link, PeerId, RailId, Stats};
 #[test]
 fn one_rail_that_mixes_everything_up_is_put_in_order() {
     for seed in 0..20 {
-        let mut config = SimConfig::default();
-        config.faults = Faults::ROUGH;
+        let config = world::rough();
         let net = SimNet::new(seed, config);
         let planes = world::planes(&net, 1);
         let plan = Plan {
             ranks: 3,
-            planes: 1,
             ..Plan::default()
         };
         let mut job = world::job(&net, &planes, &plan);
@@ -39,8 +37,7 @@ fn one_rail_that_mixes_everything_up_is_put_in_order() {
 
 #[test]
 fn numbers_wrap() {
-    let mut config = SimConfig::default();
-    config.faults = Faults::ROUGH;
+    let config = world::rough();
     let net = SimNet::new(1, config);
     let planes = world::planes(&net, 2);
     let plan = Plan {
@@ -168,7 +165,6 @@ fn what_is_sent_to_this_process_itself_is_shown_by_polls_in_order_and_bounded() 
     let net = SimNet::new(1, SimConfig::default());
     let mut plan = Plan {
         ranks: 1,
-        planes: 1,
         ..Plan::default()
     };
     plan.config.backlog = 50_000;

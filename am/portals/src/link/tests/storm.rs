@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Access, Exposure, Landing, OpId, Refused, RemoteKey};
 use doorbell_fabric::time::Time;
-use doorbell_sim::{Change, Faults, Plane, Random, SimConfig, SimNet};
+use doorbell_sim::{Change, Plane, Random, SimNet};
 
 use super::world::{self, Plan};
 
@@ -33,13 +35,11 @@ fn trouble(net: &SimNet, random: &mut Random, planes: &[Plane], ranks: u64, at: 
 }
 
 fn storm(seed: u64, ranks: usize, count: usize, messages: u64) -> [u64; 4] {
-    let mut config = SimConfig::default();
-    config.faults = Faults::ROUGH;
+    let config = world::rough();
     let net = SimNet::new(seed, config);
     let planes = world::planes(&net, count);
     let plan = Plan {
         ranks,
-        planes: count,
         messages,
         pause: Duration::from_millis(4),
         ..Plan::default()
@@ -103,4 +103,84 @@ fn one_rail_that_dies_and_comes_back_loses_nothing() {
     for seed in 200..200 + seeds() {
         storm(seed, 2, 1, 1500);
     }
+}
+
+/// Process 1 reads memory of process 0 again and again, which is exposed anew and withdrawn now and then.
+fn gets(seed: u64) -> [usize; 2] {
+    const LENGTH: usize = 6000;
+    let net = SimNet::new(seed, world::rough());
+    let planes = world::planes(&net, 2);
+    let plan = Plan::default();
+    let mut job = world::job(&net, &planes, &plan);
+    let [target, initiator] = job.ranks_mut() else {
+        panic!("two processes");
+    };
+    let mut random = Random::for_part(seed, &[6]);
+    let from = Region::new(LENGTH).expect("memory");
+    from.whole().write(0, &[7; LENGTH]);
+    let mut started = Vec::new();
+    let mut exposed = None;
+    let mut now = Time::ZERO;
+    for at in 0..4000_u64 {
+        now += Duration::from_micros(random.below(400));
+        net.advance_to(now);
+        if at % 150 == 0 && at < 3000 {
+            trouble(&net, &mut random, &planes, 2, now);
+        }
+        for process in [&mut *target, &mut *initiator] {
+            process.link.poll(16, &mut process.heard);
+            process.link.progress(now);
+        }
+        if exposed.is_none() {
+            exposed = target
+                .link
+                .expose(world::peer_of(0, 1), Exposure::Region(from.whole()), Access::Read);
+        }
+        if let Some((way, remote)) = exposed {
+            if at < 3000 && random.chance(0.5) {
+                let into = Region::new(LENGTH).expect("memory");
+                let landing = Landing::Region(into.whole());
+                match initiator
+                    .link
+                    .get(world::peer_of(1, 0), way, OpId(at), &remote, landing)
+                {
+                    Ok(()) => started.push((OpId(at), into)),
+                    Err(Refused::Full | Refused::PeerDown) => {}
+                    Err(refused) => panic!("seed {seed}: {refused:?}"),
+                }
+            }
+            if random.chance(0.02) {
+                target
+                    .link
+                    .withdraw(world::peer_of(0, 1), way, RemoteKey(remote.key.get()));
+                exposed = None;
+            }
+        }
+    }
+    let ended = &initiator.heard.ended;
+    assert_eq!(ended.len(), started.len(), "seed {seed}: each ends once");
+    let mut read = 0;
+    for (op, into) in &started {
+        let outcome = ended.iter().find(|(ended, _)| ended == op);
+        let (_, outcome) = outcome.unwrap_or_else(|| panic!("seed {seed}: {op:?} never ended"));
+        if outcome.is_ok() {
+            read += 1;
+            assert_eq!(
+                into.whole().as_shared().to_vec(),
+                [7; LENGTH],
+                "seed {seed}: {op:?}"
+            );
+        }
+    }
+    [read, started.len() - read]
+}
+
+#[test]
+fn every_get_ends_once_whatever_becomes_of_its_way_and_its_memory() {
+    let mut sum = [0; 2];
+    for seed in 300..300 + seeds() {
+        let counts = gets(seed);
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    assert!(sum[0] > 1000 && sum[1] > 20, "{sum:?}");
 }

@@ -6,7 +6,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Inbound, OpError, OpId, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::{Job, Plane, Random, SimNet, SimRail, Step};
+use doorbell_sim::{Faults, Job, Plane, Random, SimConfig, SimNet, SimRail, Step};
 
 use crate::link::{First, Link, LinkConfig, PeerId, Upper};
 
@@ -89,7 +89,6 @@ pub(crate) struct Process {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) ranks: usize,
-    pub(crate) planes: usize,
     /// Messages of each process to each other one, and to itself.
     pub(crate) messages: u64,
     /// The longest body.
@@ -107,7 +106,6 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             ranks: 2,
-            planes: 2,
             messages: 1000,
             long: 12_000,
             pause: Duration::from_micros(200),
@@ -115,6 +113,14 @@ impl Default for Plan {
             start: 0,
             config: LinkConfig::default(),
         }
+    }
+}
+
+/// A network that delays and reorders.
+pub(crate) fn rough() -> SimConfig {
+    SimConfig {
+        faults: Faults::ROUGH,
+        ..SimConfig::default()
     }
 }
 
