@@ -48,9 +48,9 @@ impl Iface {
 
     /// A target on the wire.
     #[inline(always)]
-    fn address(&self, target: &Target, ack: u8, hdr: u64) -> Result<Addressed, NiError> {
-        let short =
-            u16::try_from(target.pt_index).map_err(|_| NiError::ArgInvalid("a portal table index"))?;
+    fn address(&self, target: &Target, ack: u8, hdr: u64) -> Addressed {
+        // An index that no table has is the target's to refuse, and to count (section 6, step 2).
+        let short = u16::try_from(target.pt_index).unwrap_or(u16::MAX);
         let (main, second) = if self.kind.matching {
             (target.match_bits, target.remote_offset)
         } else {
@@ -63,12 +63,12 @@ impl Iface {
         if hdr != 0 {
             flags |= flag::HDR;
         }
-        Ok(Addressed {
+        Addressed {
             flags,
             short,
             main,
             second,
-        })
+        }
     }
 
     /// The acknowledgement that is worth asking for: what nobody would hear of is not.
@@ -145,8 +145,8 @@ impl Core {
     }
 
     /// Begins a put, or an atomic for `atom`.
-    #[inline(always)]
-    fn put_or_atomic<M: Message>(
+    #[inline(never)]
+    pub(crate) fn put_or_atomic<M: Message>(
         &mut self,
         link: &mut Link<M>,
         kind: Kind,
@@ -159,7 +159,7 @@ impl Core {
             return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
         }
         let ack = ni.wanted_ack(md, put.ack);
-        let at = ni.address(&put.target, ack as u8, put.hdr_data)?;
+        let at = ni.address(&put.target, ack as u8, put.hdr_data);
         let Some(peer) = self.reachable(kind, &put.target) else {
             self.unreachable(kind, md, put);
             return Ok(());
@@ -241,15 +241,6 @@ impl Core {
         };
         let body = bytes::body(&md.memory, at as usize, length as usize, &mut self.scratch);
         link.send(peer, head.as_mut_bytes(), body, false)
-    }
-
-    pub(crate) fn put<M: Message>(
-        &mut self,
-        link: &mut Link<M>,
-        kind: Kind,
-        put: &Put,
-    ) -> Result<(), NiError> {
-        self.put_or_atomic(link, kind, put, None)
     }
 
     pub(crate) fn atomic<M: Message>(
@@ -417,7 +408,7 @@ impl Core {
         if get.length > ni.limits.max_msg_size {
             return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
         }
-        let at = ni.address(&get.target, 0, 0)?;
+        let at = ni.address(&get.target, 0, 0);
         let Some(peer) = self.reachable(kind, &get.target) else {
             self.unreadable(kind, md, get.user_ptr, get.target.remote_offset);
             return Ok(());
@@ -469,7 +460,7 @@ impl Core {
         )?;
         let into = ni.piece(fetch.into, fetch.length)?;
         let from = ni.piece(fetch.from, fetch.length)?;
-        let at = ni.address(&fetch.target, 0, fetch.hdr_data)?;
+        let at = ni.address(&fetch.target, 0, fetch.hdr_data);
         let Some(peer) = self.reachable(kind, &fetch.target) else {
             self.unreadable(kind, into, fetch.user_ptr, fetch.target.remote_offset);
             return Ok(());
@@ -526,14 +517,14 @@ impl Core {
         let ni = self.ready(kind)?;
         let limits = ni.limits;
         let mut pieces = [None, None];
-        let (length, target) = match what {
+        let length = match what {
             Held::Put(put) => {
                 pieces[0] = Some(put.from);
-                (put.length, &put.target)
+                put.length
             }
             Held::Get(get) => {
                 pieces[0] = Some(get.into);
-                (get.length, &get.target)
+                get.length
             }
             Held::Atomic(atomic) => {
                 let put = &atomic.put;
@@ -545,7 +536,7 @@ impl Core {
                     false,
                 )?;
                 pieces[0] = Some(put.from);
-                (put.length, &put.target)
+                put.length
             }
             Held::FetchAtomic(fetch) => {
                 judge(
@@ -556,14 +547,13 @@ impl Core {
                     true,
                 )?;
                 pieces = [Some(fetch.into), Some(fetch.from)];
-                (fetch.length, &fetch.target)
+                fetch.length
             }
             _ => return Ok(()),
         };
         if length > limits.max_msg_size {
             return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
         }
-        ni.address(target, 0, 0)?;
         for piece in pieces.into_iter().flatten() {
             ni.piece(piece, length)?;
         }
