@@ -72,6 +72,11 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Whether the environment is ignored.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// The settings of the environment and of the file that it names.
     pub fn new() -> Self {
         Self::default()

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use doorbell_am::{AmError, BootError, Unclean};
 use doorbell_fabric::error::{Exit, RailError};
 use doorbell_oob::{LaunchError, OobError};
 use thiserror::Error;
@@ -417,7 +418,10 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A Portals interface, or active messages over one, refused a call.
+    /// Active messages: what the conduit says.
+    #[error(transparent)]
+    Am(Box<AmError>),
+    /// A Portals interface refused a call.
     #[error("{what}: {reason}")]
     Interface {
         /// What was asked for, or of what.
@@ -484,6 +488,7 @@ impl Error {
             Self::Cancelled => "request.cancelled",
             Self::Unsupported { .. } => "unsupported",
             Self::OneSided { .. } => "one-sided",
+            Self::Am(_) => "am",
             Self::Interface { .. } => "interface",
             Self::Layout { .. } => "layout",
             Self::Stale { .. } => "stale",
@@ -531,7 +536,7 @@ impl Error {
             Self::Cancelled => "nothing: it was asked for",
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
-            Self::Interface { .. } => "docs/active-messages.md has the limits and settings of interfaces",
+            Self::Am(_) | Self::Interface { .. } => "docs/active-messages.md has the limits and settings of interfaces",
             Self::Layout { .. } => "check offsets and lengths against the buffer",
             Self::Stale { .. } => "use each number once, and only in the world that gave it out",
             Self::Full { .. } => "make progress, then try again",
@@ -561,6 +566,7 @@ impl Error {
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
             Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,
+            Self::Am(error) => of_am(error),
             Self::Io { .. } | Self::Ended { .. } | Self::Interface { .. } => Exit::System,
         }
     }
@@ -568,6 +574,24 @@ impl Error {
     /// The same as a number.
     pub fn exit_code(&self) -> u8 {
         self.exit().number()
+    }
+}
+
+impl From<AmError> for Error {
+    fn from(error: AmError) -> Self {
+        Self::Am(Box::new(error))
+    }
+}
+
+/// With which number a program ends because of the conduit.
+fn of_am(error: &AmError) -> Exit {
+    match error {
+        AmError::PeerLost { .. } | AmError::ShuttingDown { .. } | AmError::Operation { .. } => Exit::PeerLost,
+        AmError::Unclean(Unclean::Lost { .. }) | AmError::Boot(BootError::Lost { .. }) => Exit::PeerLost,
+        AmError::Unclean(Unclean::Silent { .. }) | AmError::Boot(_) | AmError::Ended(_) => Exit::TimedOut,
+        AmError::Interface { .. } | AmError::Memory { .. } | AmError::Fault(_) => Exit::System,
+        // What is left is about arguments, settings and limits.
+        _ => Exit::Usage,
     }
 }
 

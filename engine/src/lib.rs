@@ -23,6 +23,7 @@
 
 mod above;
 pub mod acm;
+pub mod am;
 pub mod bootstrap;
 mod builder;
 mod collect;
@@ -34,6 +35,7 @@ mod directory;
 pub mod drivers;
 pub mod error;
 mod launch;
+pub mod lobby;
 mod message;
 pub mod portals;
 mod progress;
@@ -67,6 +69,7 @@ pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Peers, Waiting};
 pub use launch::launcher;
 pub use message::Message;
+pub use am::{Am, local_am, simulated_am};
 pub use portals::{Portals, local_portals, simulated_portals};
 pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;

@@ -176,6 +176,11 @@ impl Key {
         Self(key)
     }
 
+    /// One that was derived elsewhere.
+    pub(crate) const fn of_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Its bytes, for those who derive from it.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
@@ -224,7 +229,7 @@ impl Absent {
     }
 }
 
-fn host_id() -> String {
+pub(crate) fn host_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     match id.trim() {
         "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -330,7 +335,7 @@ fn stream_socket(root: &Root) -> Result<OwnedFd, Error> {
 }
 
 /// The user at the other end of `socket`.
-fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
+pub(crate) fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
     // With plain numbers: the process's is 0 where it is of another pid namespace.
     let peer = getsockopt(socket, PeerCredentials);

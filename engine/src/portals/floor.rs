@@ -7,13 +7,13 @@ use doorbell_am_portals as ni;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Incarnation, Message as _};
-use doorbell_fabric::ni::{Kind, Ni, Process};
+use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
-use super::collect::{Ground, INTERNAL};
+use super::collect::{Ground, INTERNAL, refused};
 use crate::above::Above;
 use crate::bootstrap::Hello;
 use crate::error::Error;
@@ -158,50 +158,27 @@ impl Driven for Floor {
     }
 
     fn troubles(&self) -> Vec<String> {
-        let ranks = (0..).zip(&self.ways);
-        ranks
-            .filter_map(|(rank, ways)| self.trouble(rank, ways))
-            .take(EXPLAINED)
-            .collect()
+        troubles(&self.node, &self.ways)
     }
 
     fn recorded(&self, rank: u32) -> Vec<String> {
-        let ways = self.ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
-        let most = RECORDED / ways.len().max(1);
-        let mut lines = Vec::new();
-        for way in ways {
-            let Some(rail) = self.node.rail(ni::RailId(way.rail.0)) else {
-                continue;
-            };
-            let recent = rail.recent(way.peer, most);
-            if !recent.is_empty() {
-                lines.push(format!(
-                    "{} recorded about rank {rank}, newest last:",
-                    rail.name()
-                ));
-                lines.extend(recent);
-            }
-        }
-        lines
+        recorded(&self.node, &self.ways, rank)
     }
 }
 
 impl Floor {
-    /// What the rails to a rank know of trouble on the way to it.
-    fn trouble(&self, rank: u32, ways: &[Way]) -> Option<String> {
-        let told = ways.iter().filter_map(|way| {
-            let rail = self.node.rail(ni::RailId(way.rail.0))?;
-            let report = rail.report(way.peer);
-            let trouble = rail.trouble(way.peer).map(Cow::into_owned);
-            let down = report.link == Some(false) || rail.is_suspect(way.peer);
-            let facts = (down || trouble.is_some())
-                .then(|| told::facts(&report))
-                .flatten();
-            let words: Vec<String> = facts.into_iter().chain(trouble).collect();
-            (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))
-        });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| format!("rank {rank} over {}", told.join("; ")))
+    /// Initialises an interface; one of ranks gets its map.
+    pub(crate) fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
+        let what = "the initialisation of an interface";
+        let limits = self.node.ni_init(kind, desired).map_err(refused(what))?;
+        if kind.logical {
+            match self.node.set_map(kind, &self.ranks.table) {
+                // It was initialised before.
+                Ok(()) | Err(NiError::Ignored) => {}
+                Err(error) => return Err(refused(what)(error)),
+            }
+        }
+        Ok(limits)
     }
 
     /// The interface of a kind, for the next call.
@@ -209,6 +186,63 @@ impl Floor {
     pub(crate) fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
         self.node.ni(kind)
     }
+}
+
+/// What is known about the peers whose rails are in trouble.
+pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> Vec<String> {
+    let ranks = (0..).zip(ways);
+    ranks
+        .filter_map(|(rank, ways)| trouble(node, rank, ways))
+        .take(EXPLAINED)
+        .collect()
+}
+
+/// What the rails to a rank know of trouble on the way to it.
+fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> {
+    let told = ways.iter().filter_map(|way| {
+        let rail = node.rail(ni::RailId(way.rail.0))?;
+        let report = rail.report(way.peer);
+        let trouble = rail.trouble(way.peer).map(Cow::into_owned);
+        let down = report.link == Some(false) || rail.is_suspect(way.peer);
+        let facts = (down || trouble.is_some())
+            .then(|| told::facts(&report))
+            .flatten();
+        let words: Vec<String> = facts.into_iter().chain(trouble).collect();
+        (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("rank {rank} over {}", told.join("; ")))
+}
+
+/// What the rails to a rank have recorded last: for each a heading, then one line per event, newest last.
+pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<Way>], rank: u32) -> Vec<String> {
+    let ways = ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
+    let most = RECORDED / ways.len().max(1);
+    let mut lines = Vec::new();
+    for way in ways {
+        let Some(rail) = node.rail(ni::RailId(way.rail.0)) else {
+            continue;
+        };
+        let recent = rail.recent(way.peer, most);
+        if !recent.is_empty() {
+            lines.push(format!(
+                "{} recorded about rank {rank}, newest last:",
+                rail.name()
+            ));
+            lines.extend(recent);
+        }
+    }
+    lines
+}
+
+/// What the rails of a node have counted, by name.
+pub(crate) fn rail_counts(node: &ni::Node<AnyRail>) -> Vec<(String, u64)> {
+    let mut counts = Vec::new();
+    for (_, rail) in node.rails() {
+        let name = rail.name();
+        rail.counts(&mut |what, _, count| counts.push((format!("{name}.{what}"), count)));
+    }
+    counts
 }
 
 #[cfg(test)]

@@ -34,15 +34,17 @@ mod collect;
 mod floor;
 mod raise;
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
 
-pub(crate) use self::collect::{Collect, refused};
-pub(crate) use self::floor::Floor;
+pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
+pub(crate) use self::floor::{Floor, Ranks, rail_counts, recorded, troubles};
+pub(crate) use self::raise::{
+    abort as give_up, clock, farewell, jobs_in_process, launcher_of, raise, refuse, simulated_jobs,
+};
 pub use self::raise::{local_portals, simulated_portals};
 use crate::bootstrap::Hello;
 use crate::config::Config;
@@ -57,28 +59,42 @@ use crate::station::Station;
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), or with [`Error::PeerLost`] when a rank is lost
 /// that the program has not said it goes on without ([`Portals::go_on_without`]).
 pub struct Portals {
-    pub(crate) floor: Floor,
+    floor: Floor,
+    parts: Parts,
+    closed: bool,
+}
+
+/// What a job has beside its node.
+pub(crate) struct Parts {
     pub(crate) station: Station,
     pub(crate) collect: Collect,
     pub(crate) rank: u32,
     pub(crate) config: Config,
     pub(crate) directory: Directory,
     pub(crate) door: Option<Door>,
-    hows: Vec<(String, String)>,
-    closed: bool,
+    /// How rails were had that can be had in several ways.
+    pub(crate) hows: Vec<(String, String)>,
 }
 
 impl Portals {
+    pub(crate) fn of((floor, parts): (Floor, Parts)) -> Self {
+        Self {
+            floor,
+            parts,
+            closed: false,
+        }
+    }
+
     /// This process's rank, from 0.
     #[inline]
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.parts.rank
     }
 
     /// How many ranks the job has.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.directory.size()
+        self.parts.directory.size()
     }
 
     /// Which process a rank is: the number of its host, and its place among the ranks there. `None`: there is no such rank.
@@ -93,33 +109,28 @@ impl Portals {
 
     /// The configuration in use.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.parts.config
     }
 
     /// What a rank has published about itself.
     pub fn hello(&self, rank: u32) -> Option<&Hello> {
-        self.directory.hello(rank)
+        self.parts.directory.hello(rank)
     }
 
     /// Which rails lead to a rank, and why the others do not.
     pub fn selection(&self, rank: u32) -> Option<&Selection> {
-        self.directory.selection(rank)
+        self.parts.directory.selection(rank)
     }
 
     /// In which of several ways a rail was had; see [`World::rail_how`](crate::World::rail_how).
     pub fn rail_how(&self, rail: &str) -> Option<&str> {
-        let found = self.hows.iter().find(|(name, _)| name == rail)?;
+        let found = self.parts.hows.iter().find(|(name, _)| name == rail)?;
         Some(&found.1)
     }
 
     /// What this rank's rails have counted, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
-        let mut counts = Vec::new();
-        for (_, rail) in self.floor.node.rails() {
-            let name = doorbell_fabric::rail::Rail::name(rail).to_string();
-            rail.counts(&mut |what, _, count| counts.push((format!("{name}.{what}"), count)));
-        }
-        counts
+        rail_counts(&self.floor.node)
     }
 
     /// Initialises an interface of this process, with these bounds at most; one of ranks gets its map. It is counted: each
@@ -131,16 +142,7 @@ impl Portals {
     /// # Errors
     /// [`Error::Interface`]: bounds that cannot be.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
-        let what = "the initialisation of an interface";
-        let limits = self.floor.node.ni_init(kind, desired).map_err(refused(what))?;
-        if kind.logical {
-            match self.floor.node.set_map(kind, &self.floor.ranks.table) {
-                // It was initialised before.
-                Ok(()) | Err(NiError::Ignored) => {}
-                Err(error) => return Err(refused(what)(error)),
-            }
-        }
-        Ok(limits)
+        self.floor.init(kind, desired)
     }
 
     /// Ends one initialisation of an interface; the last one frees everything that it holds.
@@ -161,7 +163,7 @@ impl Portals {
 
     /// How long waits last at most from here on, instead of `wait.deadline`.
     pub fn set_deadline(&mut self, limit: Duration) {
-        self.station.limit = limit;
+        self.parts.station.limit = limit;
     }
 
     /// One call of an interface, again and again while there is no room for it ([`NiError::Full`]).
@@ -177,12 +179,12 @@ impl Portals {
         let what = Awaited::Interface {
             what: "room for another operation of its interface",
         };
-        let limit = self.station.limit;
+        let limit = self.parts.station.limit;
         let begin = |floor: &mut Floor| match call(&mut floor.ni(kind)) {
             Err(NiError::Full) => None,
             begun => Some(begun),
         };
-        let begun = self.station.wait(&mut self.floor, limit, what, begin)?;
+        let begun = self.parts.station.wait(&mut self.floor, limit, what, begin)?;
         begun.map_err(refused("a call of an interface"))
     }
 
@@ -197,9 +199,9 @@ impl Portals {
         what: &'static str,
         mut done: impl FnMut(&mut dyn Ni) -> Option<R>,
     ) -> Result<R, Error> {
-        let (limit, what) = (self.station.limit, Awaited::Interface { what });
+        let (limit, what) = (self.parts.station.limit, Awaited::Interface { what });
         let look = |floor: &mut Floor| done(&mut floor.ni(kind));
-        self.station.wait(&mut self.floor, limit, what, look)
+        self.parts.station.wait(&mut self.floor, limit, what, look)
     }
 
     /// Waits until a counting event has reached `test`, or has counted a failure, and gives its value.
@@ -211,12 +213,12 @@ impl Portals {
         let what = Awaited::Interface {
             what: "its counting event",
         };
-        let limit = self.station.limit;
+        let limit = self.parts.station.limit;
         let look = |floor: &mut Floor| match floor.ni(kind).ct_get(ct) {
             Ok(found) if !found.reaches(test) => None,
             found => Some(found),
         };
-        let found = self.station.wait(&mut self.floor, limit, what, look)?;
+        let found = self.parts.station.wait(&mut self.floor, limit, what, look)?;
         found.map_err(refused("a counting event"))
     }
 
@@ -228,18 +230,18 @@ impl Portals {
         let what = Awaited::Interface {
             what: "an event of its queue",
         };
-        let limit = self.station.limit;
+        let limit = self.parts.station.limit;
         let look = |floor: &mut Floor| match floor.ni(kind).eq_get(eq) {
             Ok(EqGet::Empty) => None,
             found => Some(found),
         };
-        let found = self.station.wait(&mut self.floor, limit, what, look)?;
+        let found = self.parts.station.wait(&mut self.floor, limit, what, look)?;
         found.map_err(refused("an event queue"))
     }
 
     /// One bounded pass of progress; returns the work done.
     pub fn progress(&mut self) -> usize {
-        self.station.progress(&mut self.floor)
+        self.parts.station.progress(&mut self.floor)
     }
 
     /// Returns when all ranks have called it. What a rank did before is done: entries that it has appended are there.
@@ -247,7 +249,9 @@ impl Portals {
     /// # Errors
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.collect.barrier(&mut self.floor, &mut self.station)
+        self.parts
+            .collect
+            .barrier(&mut self.floor, &mut self.parts.station)
     }
 
     /// Gathers everybody's `own` bytes at every rank, in the order of ranks. `all` is `size()` times as long as `own`, which
@@ -256,18 +260,19 @@ impl Portals {
     /// # Errors
     /// As [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
     pub fn allgather(&mut self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        self.collect
-            .allgather(&mut self.floor, &mut self.station, own, all)
+        self.parts
+            .collect
+            .allgather(&mut self.floor, &mut self.parts.station, own, all)
     }
 
     /// The ranks that are lost, as far as this one knows.
     pub fn lost(&self) -> &[LostRank] {
-        self.station.lost()
+        self.parts.station.lost()
     }
 
     /// Waits do not end any more because this rank is lost. What was asked of it has ended as undeliverable.
     pub fn go_on_without(&mut self, rank: u32) {
-        self.station.excuse(rank);
+        self.parts.station.excuse(rank);
     }
 
     /// Breaks a rail to all its peers, as if by itself, for drills.
@@ -290,14 +295,12 @@ impl Portals {
 
     /// By which launcher this rank was started, when that was not `doorbell run`.
     pub fn launcher(&self) -> Option<Launched> {
-        let door = self.door.as_ref()?;
-        let kind = door.lock().unwrap_or_else(PoisonError::into_inner).kind();
-        (kind != Launched::Singleton).then_some(kind)
+        launcher_of(self.parts.door.as_ref())
     }
 
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        raise::abort(self.door.take(), exit, reason)
+        raise::abort(self.parts.door.take(), exit, reason)
     }
 
     /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
@@ -307,10 +310,10 @@ impl Portals {
 
     fn take_leave(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
-            let limit = *self.config.wait.close.get();
-            self.station.close(&mut self.floor, limit);
-            self.directory.close();
-            raise::farewell(self.door.take());
+            let limit = *self.parts.config.wait.close.get();
+            self.parts.station.close(&mut self.floor, limit);
+            self.parts.directory.close();
+            raise::farewell(self.parts.door.take());
         }
     }
 }
@@ -323,6 +326,6 @@ impl Drop for Portals {
 
 impl std::fmt::Debug for Portals {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Portals(rank {} of {})", self.rank, self.size())
+        write!(out, "Portals(rank {} of {})", self.parts.rank, self.size())
     }
 }

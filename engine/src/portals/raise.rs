@@ -8,9 +8,9 @@ use doorbell_oob::Connection;
 use doorbell_oob::launch::Kind as Launched;
 use doorbell_sim::SimNet;
 
-use super::Portals;
 use super::collect::{Collect, INTERNAL, refused};
 use super::floor::{Floor, Ranks, node_error};
+use super::{Parts, Portals};
 use crate::above;
 use crate::bootstrap::Key;
 use crate::bootstrap::remote::Remote;
@@ -41,13 +41,10 @@ impl Builder {
     /// As [`init`](crate::init); [`Error::Unsupported`] for what only a [`World`](crate::World) has: a progress thread, a
     /// control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
-        let limit = |config: &Config| *config.job.timeout.get();
         self.joined(Layer::Portals, &refuse, |joined, hook, door| {
-            let within = limit(&joined.config);
-            let mut job = raise(joined, hook, None, clock())?;
-            job.door = door;
-            begin(&mut job, within)?;
-            Ok(job)
+            let (floor, mut parts) = raise(joined, hook, None, clock())?;
+            parts.door = door;
+            begin(Portals::of((floor, parts)))
         })
     }
 
@@ -57,10 +54,7 @@ impl Builder {
     /// As [`Builder::build_portals`].
     pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
         self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
-            let within = *joined.config.job.timeout.get();
-            let mut job = raise(joined, hook, Some(remote), clock())?;
-            begin(&mut job, within)?;
-            Ok(job)
+            begin(Portals::of(raise(joined, hook, Some(remote), clock())?))
         })
     }
 }
@@ -81,12 +75,22 @@ impl Builder {
 /// # Errors
 /// As [`Builder::build_portals`].
 pub fn local_portals(size: u32, config: &Config) -> Result<Vec<Portals>, Error> {
+    let jobs = jobs_in_process(size, config, Layer::Portals)?;
+    Ok(jobs.into_iter().map(Portals::of).collect())
+}
+
+/// What all ranks of a job inside this process stand on.
+pub(crate) fn jobs_in_process(
+    size: u32,
+    config: &Config,
+    layer: Layer,
+) -> Result<Vec<(Floor, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
     let rails = (0..size)
         .map(|_| open_all(config))
         .collect::<Result<Vec<_>, _>>()?;
-    let joined = everybody(config, Layer::Portals, rails, Key::random()?)?;
+    let joined = everybody(config, layer, rails, Key::random()?)?;
     let clock = clock();
     joined
         .into_iter()
@@ -113,18 +117,30 @@ pub fn simulated_portals(
     config: &Config,
     datagrams: bool,
 ) -> Result<Vec<Portals>, Error> {
+    let jobs = simulated_jobs(net, size, config, datagrams, Layer::Portals)?;
+    Ok(jobs.into_iter().map(Portals::of).collect())
+}
+
+/// The same on a simulated network.
+pub(crate) fn simulated_jobs(
+    net: &SimNet,
+    size: u32,
+    config: &Config,
+    datagrams: bool,
+    layer: Layer,
+) -> Result<Vec<(Floor, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
     let rails = simulated_rails(net, size, config, datagrams)?;
     // Nothing of it leaves this process, and the same seed has to give the same run.
-    let joined = everybody(config, Layer::Portals, rails, Key::of_seed(net.seed()))?;
+    let joined = everybody(config, layer, rails, Key::of_seed(net.seed()))?;
     joined
         .into_iter()
         .map(|joined| raise(joined, None, None, Clock::Virtual(net.clone())))
         .collect()
 }
 
-fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     Clock::Machine(doorbell_fabric::clock::Clock::start())
 }
 
@@ -152,7 +168,7 @@ pub(crate) fn raise(
     hook: Option<Hook>,
     mut remote: Option<Remote>,
     clock: Clock,
-) -> Result<Portals, Error> {
+) -> Result<(Floor, Parts), Error> {
     let Joined {
         config,
         rank,
@@ -190,8 +206,7 @@ pub(crate) fn raise(
     let mut station = Station::new(clock, patience, &config, rank);
     station.hook = hook;
     station.life = remote.map(Remote::start).transpose()?;
-    Ok(Portals {
-        floor,
+    let parts = Parts {
         station,
         collect,
         rank,
@@ -199,8 +214,8 @@ pub(crate) fn raise(
         directory,
         door: None,
         hows,
-        closed: false,
-    })
+    };
+    Ok((floor, parts))
 }
 
 fn node(config: &Config, me: doorbell_fabric::ni::Process) -> Result<ni::Node<crate::rails::AnyRail>, Error> {
@@ -212,11 +227,18 @@ fn node(config: &Config, me: doorbell_fabric::ni::Process) -> Result<ni::Node<cr
 }
 
 /// Waits until all ranks are there.
-fn begin(job: &mut Portals, within: Duration) -> Result<(), Error> {
-    let usual = std::mem::replace(&mut job.station.limit, within);
-    let met = job.barrier();
-    job.station.limit = usual;
-    met
+fn begin(mut job: Portals) -> Result<Portals, Error> {
+    let within = *job.parts.config.job.timeout.get();
+    let usual = std::mem::replace(&mut job.parts.station.limit, within);
+    job.barrier()?;
+    job.parts.station.limit = usual;
+    Ok(job)
+}
+
+/// By which launcher a rank was started, when that was not `doorbell run`.
+pub(crate) fn launcher_of(door: Option<&Door>) -> Option<Launched> {
+    let kind = door?.lock().unwrap_or_else(PoisonError::into_inner).kind();
+    (kind != Launched::Singleton).then_some(kind)
 }
 
 /// Takes leave of the launcher, if there is one.

@@ -86,6 +86,7 @@ pub(crate) struct Station {
     lost: Vec<LostRank>,
     /// Those that the program goes on without.
     excused: Vec<u32>,
+    excuses_all: bool,
     /// Where a simulated clock stopped last for this rank.
     stopped: Option<Time>,
 }
@@ -103,6 +104,7 @@ impl Station {
             sleeper: None,
             lost: Vec::new(),
             excused: Vec::new(),
+            excuses_all: false,
             stopped: None,
         }
     }
@@ -117,6 +119,11 @@ impl Station {
         if !self.excused.contains(&rank) {
             self.excused.push(rank);
         }
+    }
+
+    /// No wait ends any more because a rank is lost.
+    pub(crate) fn excuse_all(&mut self) {
+        self.excuses_all = true;
     }
 
     /// One bounded pass with everything.
@@ -186,7 +193,7 @@ impl Station {
 
     /// A rank that is lost and not excused.
     fn missed(&self) -> Option<LostRank> {
-        let mut lost = self.lost.iter();
+        let mut lost = self.lost.iter().filter(|_| !self.excuses_all);
         lost.find(|lost| !self.excused.contains(&lost.rank)).copied()
     }
 
@@ -216,8 +223,7 @@ impl Station {
                 self.complain(&waiting);
             }
             Turn::Expired(now) => {
-                let waiting = self.explain(driven, what, waiter.waited(now));
-                return Err(Error::Timeout(Box::new(waiting)));
+                return Err(self.expired(driven, what, waiter.waited(now)));
             }
         }
         Ok(())
@@ -249,6 +255,12 @@ impl Station {
             thread::yield_now();
         }
         driven.disarm();
+    }
+
+    /// The error of a wait that has reached its limit.
+    #[cold]
+    pub(crate) fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
+        Error::Timeout(Box::new(self.explain(driven, what, waited)))
     }
 
     #[cold]

@@ -1,0 +1,172 @@
+//! The conduit of this rank with the node below it, and before that the conduit in the making.
+
+use doorbell_am::{AmError, Attaching, Conduit};
+use doorbell_am_portals::{Interface, Node};
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::ni::Ni;
+use doorbell_fabric::time::Time;
+use rustix::fd::BorrowedFd;
+
+use crate::portals::{Ground, Ranks, recorded, troubles};
+use crate::progress::Way;
+use crate::rails::AnyRail;
+use crate::station::Driven;
+
+/// What a conduit stands on here.
+pub type Below = Interface<AnyRail>;
+
+/// Arrivals shown in one pass.
+const BUDGET: usize = 64;
+
+/// A conduit, its ranks, and the ways to them.
+pub(super) struct Field {
+    pub(super) conduit: Conduit<Below>,
+    pub(super) ranks: Ranks,
+    pub(super) ways: Vec<Vec<Way>>,
+    /// So many of the conduit's losses were told.
+    pub(super) told: usize,
+}
+
+impl Field {
+    pub(super) fn node(&self) -> &Node<AnyRail> {
+        self.conduit.ni().node()
+    }
+
+    /// Why nothing can be waited for any more, besides losses.
+    pub(super) fn trouble_now(&self) -> Option<AmError> {
+        if let Err(error) = self.conduit.health() {
+            return Some(error);
+        }
+        match self.conduit.leaving() {
+            doorbell_am::Leaving::No => None,
+            doorbell_am::Leaving::Underway { code, by } => Some(AmError::ShuttingDown { code, by }),
+            doorbell_am::Leaving::Over(Ok(code)) => Some(AmError::ShuttingDown {
+                code,
+                by: self.conduit.rank(),
+            }),
+            doorbell_am::Leaving::Over(Err(unclean)) => Some(unclean.into()),
+        }
+    }
+}
+
+impl Driven for Field {
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.conduit.poll()
+    }
+
+    fn progress(&mut self, now: Time) -> usize {
+        self.conduit.progress(now)
+    }
+
+    #[inline]
+    fn wants_time(&self) -> bool {
+        self.node().wants_time()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.conduit.next_deadline()
+    }
+
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.conduit.flush();
+        self.conduit.ni_mut().arm(each)
+    }
+
+    fn disarm(&mut self) {
+        self.conduit.ni_mut().disarm();
+    }
+
+    fn lost(&mut self) -> Option<(u32, DownReason)> {
+        let lost = self.conduit.lost().get(self.told).copied()?;
+        self.told += 1;
+        Some(lost)
+    }
+
+    fn ended(&mut self, rank: u32, reason: DownReason) {
+        if let Some(process) = self.ranks.process(rank) {
+            self.conduit.ni_mut().node_mut().ended(process, reason);
+        }
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.conduit.flush();
+        self.conduit.ni_mut().node_mut().close(now, by)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        troubles(self.node(), &self.ways)
+    }
+
+    fn recorded(&self, rank: u32) -> Vec<String> {
+        recorded(self.node(), &self.ways, rank)
+    }
+}
+
+/// A conduit in the making.
+pub(super) struct Gathering {
+    pub(super) attaching: Attaching<Below>,
+    pub(super) ranks: Ranks,
+    pub(super) ways: Vec<Vec<Way>>,
+}
+
+impl Ground for Gathering {
+    fn node(&mut self) -> &mut Node<AnyRail> {
+        self.attaching.ni_mut().node_mut()
+    }
+
+    fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+}
+
+impl Driven for Gathering {
+    fn poll(&mut self) -> usize {
+        self.node().poll(BUDGET)
+    }
+
+    fn progress(&mut self, now: Time) -> usize {
+        self.node().progress(now)
+    }
+
+    fn wants_time(&self) -> bool {
+        // Its steps are few, and each reads the clock.
+        true
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        // Nobody sleeps for long while the ranks come together.
+        None
+    }
+
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.node().arm(each)
+    }
+
+    fn disarm(&mut self) {
+        self.node().disarm();
+    }
+
+    fn lost(&mut self) -> Option<(u32, DownReason)> {
+        let lost = self.node().ni(crate::portals::INTERNAL).lost()?;
+        Some((self.ranks.rank(lost.process)?, lost.reason))
+    }
+
+    fn ended(&mut self, rank: u32, reason: DownReason) {
+        if let Some(process) = self.ranks.process(rank) {
+            self.node().ended(process, reason);
+        }
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.node().close(now, by)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn recorded(&self, _: u32) -> Vec<String> {
+        Vec::new()
+    }
+}

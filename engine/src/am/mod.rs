@@ -1,0 +1,398 @@
+//! A job whose processes exchange active messages, and put into and get from each other's segments: this rank's handle
+//! ([`Am`]).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//! use doorbell::am::{Handlers, Setup};
+//! let sum = Arc::new(AtomicU32::new(0));
+//! let told = Arc::clone(&sum);
+//! let mut handlers = Handlers::new();
+//! // A request is answered by the sum of its arguments; what arrives is kept.
+//! handlers.request(200, |request| {
+//!     let sum = request.args().iter().sum();
+//!     let _ = request.reply_short(201, &[sum]);
+//! })?;
+//! handlers.reply(201, move |reply| told.store(reply.args()[0], Ordering::Relaxed))?;
+//! let mut am = doorbell::Builder::new().build_am(Setup::new(handlers, 1 << 20))?;
+//! let neighbour = (am.rank() + 1) % am.size();
+//! am.request_short(neighbour, 200, &[1, 2, 3])?;
+//! am.wait_until("the sum", |_| (sum.load(Ordering::Relaxed) == 6).then_some(()))?;
+//! am.barrier()?;
+//! # Ok::<(), doorbell::Error>(())
+//! ```
+//!
+//! Calls of the conduit ([`Am::conduit`]) are those of [`doorbell_am`]: all that GASNet's core and extended interface have, with
+//! variants that do not wait. Those of [`Am`] wait, with the settings of `progress.*` and `wait.*`.
+
+mod field;
+mod setup;
+mod wait;
+
+use std::time::Duration;
+
+pub use doorbell_am::{
+    AmError, BarrierName, Conduit, Destination, Handle, Handlers, Leaving, LongSent, Payload, Remote,
+    RemoteSegment, Reply, Request, Resources, Settings, SettingsError, Source, Stall, Stats, Try, Unclean,
+};
+use doorbell_fabric::memory::RegionSlice;
+use doorbell_fabric::ni::Ni;
+use doorbell_fabric::select::Selection;
+use doorbell_oob::launch::Kind as Launched;
+
+use self::field::Field;
+pub use self::setup::{Setup, local_am, simulated_am};
+use self::wait::{Patient, at_call};
+use crate::bootstrap::Hello;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::error::{Awaited, Error};
+use crate::portals::{LostRank, farewell, give_up, launcher_of};
+use crate::spawn::Door;
+use crate::station::Station;
+
+/// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls.
+///
+/// Every wait ends: when it is over, by its deadline (`wait.deadline`), with [`Error::PeerLost`] when a rank is lost, or with
+/// [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
+pub struct Am {
+    field: Field,
+    station: Station,
+    rank: u32,
+    config: Config,
+    directory: Directory,
+    door: Option<Door>,
+    hows: Vec<(String, String)>,
+    /// Where the statistics go at the end.
+    statistics: Option<std::path::PathBuf>,
+    closed: bool,
+}
+
+impl Am {
+    /// This process's rank, from 0.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks the job has.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.directory.size()
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What a rank has published about itself.
+    pub fn hello(&self, rank: u32) -> Option<&Hello> {
+        self.directory.hello(rank)
+    }
+
+    /// Which rails lead to a rank, and why the others do not.
+    pub fn selection(&self, rank: u32) -> Option<&Selection> {
+        self.directory.selection(rank)
+    }
+
+    /// In which of several ways a rail was had; see [`World::rail_how`](crate::World::rail_how).
+    pub fn rail_how(&self, rail: &str) -> Option<&str> {
+        let found = self.hows.iter().find(|(name, _)| name == rail)?;
+        Some(&found.1)
+    }
+
+    /// What this rank's rails have counted, by name: `shm.sent`, ….
+    pub fn rail_counts(&self) -> Vec<(String, u64)> {
+        crate::portals::rail_counts(self.field.node())
+    }
+
+    /// By which launcher this rank was started, when that was not `doorbell run`.
+    pub fn launcher(&self) -> Option<Launched> {
+        launcher_of(self.door.as_ref())
+    }
+
+    /// The conduit, for all that it can, without waiting.
+    #[inline]
+    pub fn conduit(&mut self) -> &mut Conduit<impl Ni> {
+        &mut self.field.conduit
+    }
+
+    /// This process's segment.
+    pub fn segment(&self) -> &RegionSlice {
+        self.field.conduit.segment()
+    }
+
+    /// The segment of a rank.
+    ///
+    /// # Errors
+    /// [`AmError::NoSuchRank`].
+    pub fn segment_of(&self, rank: u32) -> Result<RemoteSegment, Error> {
+        self.field.conduit.segment_of(rank).map_err(Error::from)
+    }
+
+    /// Sends a request with arguments to a handler of rank `to`. Handles what arrives while it waits for room.
+    ///
+    /// # Errors
+    /// [`Error::Am`]: the message cannot be; [`Error::PeerLost`], [`Error::Timeout`].
+    #[inline]
+    pub fn request_short(&mut self, to: u32, handler: u8, args: &[u32]) -> Result<(), Error> {
+        self.call(|conduit, wait| conduit.request_short(to, handler, args, wait))
+    }
+
+    /// The same with a payload, which the handler sees while it runs. It is copied.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    #[inline]
+    pub fn request_medium<'a>(
+        &mut self,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: impl Into<Source<'a>>,
+    ) -> Result<(), Error> {
+        self.call(|conduit, wait| conduit.request_medium(to, handler, args, payload, wait))
+    }
+
+    /// The same with a payload that lies at offset `at` of the other's segment when its handler runs.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn request_long<'a>(
+        &mut self,
+        to: Remote,
+        handler: u8,
+        args: &[u32],
+        payload: impl Into<Source<'a>>,
+    ) -> Result<LongSent, Error> {
+        self.call(|conduit, wait| conduit.request_long(to.rank, handler, args, payload, to.offset, wait))
+    }
+
+    /// Writes into a rank's segment, and waits until the bytes are there.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn put<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<(), Error> {
+        self.call(|conduit, wait| conduit.put_blocking(to, from, wait))
+    }
+
+    /// Reads a rank's segment, and waits until the bytes are here.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn get(&mut self, into: impl Into<Destination>, from: Remote, length: u64) -> Result<(), Error> {
+        self.call(|conduit, wait| conduit.get_blocking(into, from, length, wait))
+    }
+
+    /// Begins a write into a rank's segment, to be waited for by [`Am::sync`].
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn put_later<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Handle, Error> {
+        let from = from.into();
+        self.begin(|conduit| conduit.put_bulk(to, from.clone()))
+    }
+
+    /// Begins a read of a rank's segment, to be waited for by [`Am::sync`].
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn get_later(
+        &mut self,
+        into: impl Into<Destination>,
+        from: Remote,
+        length: u64,
+    ) -> Result<Handle, Error> {
+        let into = into.into();
+        self.begin(|conduit| conduit.get(into.clone(), from, length))
+    }
+
+    /// Waits until an operation is over.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn sync(&mut self, handle: Handle) -> Result<(), Error> {
+        self.until("its put or get", |conduit| conduit.try_sync(handle))
+    }
+
+    /// Returns when all ranks have called it.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        self.call(|conduit, _| conduit.notify_barrier(BarrierName::Anonymous))?;
+        self.until("all ranks at a barrier", |conduit| {
+            conduit.try_barrier(BarrierName::Anonymous)
+        })
+    }
+
+    /// Waits until `done` finds what it looks for, and handles what arrives; `what` is it in words, for whoever asks why this
+    /// takes so long.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`].
+    #[inline]
+    pub fn wait_until<R>(
+        &mut self,
+        what: &'static str,
+        mut done: impl FnMut(&mut Conduit<crate::am::field::Below>) -> Option<R>,
+    ) -> Result<R, Error> {
+        let (limit, what) = (self.station.limit, Awaited::Interface { what });
+        let look = |field: &mut Field| match done(&mut field.conduit) {
+            Some(found) => Some(Ok(found)),
+            None => field.trouble_now().map(Err),
+        };
+        let found = self.station.wait(&mut self.field, limit, what, look)?;
+        found.map_err(|error| self.told(error))
+    }
+
+    /// One bounded pass of progress; handlers run. Returns the work done.
+    pub fn progress(&mut self) -> usize {
+        self.station.progress(&mut self.field)
+    }
+
+    /// How long waits last at most from here on, instead of `wait.deadline`.
+    pub fn set_deadline(&mut self, limit: Duration) {
+        self.station.limit = limit;
+    }
+
+    /// The ranks that are lost, as far as this one knows.
+    pub fn lost(&self) -> &[LostRank] {
+        self.station.lost()
+    }
+
+    /// Ends the job: all ranks end, whoever asks for it, with the largest status that any of them names, which this returns.
+    /// Waits at most as `GASNET_EXITTIMEOUT` and its kin say.
+    ///
+    /// # Errors
+    /// [`AmError::Unclean`], which names the rank that is lost or silent: then the launcher has to end what is left.
+    pub fn exit(mut self, status: u8) -> Result<u8, Error> {
+        self.leave(status)
+    }
+
+    fn leave(&mut self, status: u8) -> Result<u8, Error> {
+        self.field.conduit.exit(status);
+        // The exit has a limit of its own, and losses are its business: they end it.
+        let limit = self.field.conduit.settings().exit.wait(self.size()) + EXIT_MARGIN;
+        let what = Awaited::Interface {
+            what: "the other ranks to end, too",
+        };
+        self.station.excuse_all();
+        let over = |field: &mut Field| match field.conduit.leaving() {
+            Leaving::Over(how) => Some(how),
+            _ => None,
+        };
+        let how = self.station.wait(&mut self.field, limit, what, over);
+        self.take_leave();
+        how?.map_err(|unclean| Error::Am(Box::new(AmError::Unclean(unclean))))
+    }
+
+    /// What has become of the job, where another rank, or an interrupt that was asked to, has ended it.
+    pub fn leaving(&self) -> Leaving {
+        self.field.conduit.leaving()
+    }
+
+    /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
+    pub fn abort(mut self, exit: u8, reason: &str) -> ! {
+        give_up(self.door.take(), exit, reason)
+    }
+
+    /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Dropping
+    /// does the same.
+    pub fn close(mut self) {
+        self.take_leave();
+    }
+
+    /// One call of the conduit that may wait.
+    #[inline]
+    fn call<R>(
+        &mut self,
+        call: impl FnOnce(&mut Conduit<field::Below>, &mut Patient<'_>) -> Result<R, AmError>,
+    ) -> Result<R, Error> {
+        let clock = self.station.clock.clone();
+        let mut patient = Patient::new(&clock, &self.station);
+        match call(&mut self.field.conduit, &mut patient) {
+            Ok(done) => {
+                self.field.conduit.flush();
+                Ok(done)
+            }
+            Err(AmError::Ended(stall)) => {
+                let waited = patient.waited();
+                Err(self.station.expired(&self.field, at_call(stall), waited))
+            }
+            Err(error) => Err(self.told(error)),
+        }
+    }
+
+    /// A call that does not wait, again and again until it does not have to.
+    fn begin<R>(
+        &mut self,
+        mut begin: impl FnMut(&mut Conduit<field::Below>) -> Result<Try<R>, AmError>,
+    ) -> Result<R, Error> {
+        let limit = self.station.limit;
+        let what = Awaited::Interface {
+            what: "room for another operation",
+        };
+        let begun = |field: &mut Field| match begin(&mut field.conduit) {
+            Ok(Try::Stalled(_)) => None,
+            Ok(Try::Done(done)) => Some(Ok(done)),
+            Err(error) => Some(Err(error)),
+        };
+        let begun = self.station.wait(&mut self.field, limit, what, begun)?;
+        self.field.conduit.flush();
+        begun.map_err(|error| self.told(error))
+    }
+
+    fn until(
+        &mut self,
+        what: &'static str,
+        mut is_so: impl FnMut(&mut Conduit<field::Below>) -> Result<bool, AmError>,
+    ) -> Result<(), Error> {
+        let limit = self.station.limit;
+        let look = |field: &mut Field| match is_so(&mut field.conduit) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        };
+        let found = self
+            .station
+            .wait(&mut self.field, limit, Awaited::Interface { what }, look)?;
+        found.map_err(|error| self.told(error))
+    }
+
+    /// The error, with what the rails know about a rank that is lost.
+    #[cold]
+    fn told(&self, error: AmError) -> Error {
+        wait::told(&self.station, &self.field, error)
+    }
+
+    fn take_leave(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        if let Some(file) = &self.statistics {
+            // Nobody is left who could be told.
+            let _ = std::fs::write(file, self.field.conduit.statistics());
+        }
+        let limit = *self.config.wait.close.get();
+        self.station.close(&mut self.field, limit);
+        self.directory.close();
+        farewell(self.door.take());
+    }
+}
+
+/// What an exit may take beyond its own limit.
+const EXIT_MARGIN: Duration = Duration::from_secs(1);
+
+impl Drop for Am {
+    fn drop(&mut self) {
+        self.take_leave();
+    }
+}
+
+impl std::fmt::Debug for Am {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Am(rank {} of {})", self.rank, self.size())
+    }
+}

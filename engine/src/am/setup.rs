@@ -1,0 +1,330 @@
+//! What a job of active messages is made of, and how it comes about.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use doorbell_am::{AmError, Attaching, Config as Plan, ExitFlag, Handlers, Settings, SettingsError};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::ni::Kind;
+use doorbell_oob::Connection;
+use doorbell_sim::SimNet;
+use rustix::process::{Resource, getrlimit};
+
+use super::Am;
+use super::field::{Field, Gathering};
+use super::wait::told;
+use crate::builder::{Builder, Layer};
+use crate::config::Config;
+use crate::error::{Awaited, Error};
+use crate::portals::{Floor, Parts, clock, jobs_in_process, raise, refuse, simulated_jobs};
+
+/// The interface of the conduit.
+const KIND: Kind = Kind::MATCHING_LOGICAL;
+/// The status of a job that was interrupted, as shells say it.
+const INTERRUPTED: u8 = 130;
+
+/// What a job of active messages is made of: handlers and settings alike at all ranks.
+///
+/// ```
+/// use doorbell::am::{Handlers, Settings, Setup};
+/// let settings = Settings::parse([("GASNET_PORTAL_MSG_LIMIT", "64")]).map_err(doorbell::am::AmError::from)?;
+/// let setup = Setup::new(Handlers::new(), 1 << 16).settings(settings);
+/// let am = doorbell::Builder::new().build_am(setup)?;
+/// assert_eq!(am.segment().len(), 1 << 16);
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Setup {
+    handlers: Handlers,
+    segment: usize,
+    settings: Option<Settings>,
+    interrupt: bool,
+    pinned: bool,
+    statistics: Option<PathBuf>,
+}
+
+impl Setup {
+    /// These handlers, and a segment of so many bytes. The settings are those of the environment (`GASNET_PORTAL_*`,
+    /// `GASNET_EXITTIMEOUT*`).
+    pub fn new(handlers: Handlers, segment: usize) -> Self {
+        Self {
+            handlers,
+            segment,
+            settings: None,
+            interrupt: false,
+            pinned: false,
+            statistics: None,
+        }
+    }
+
+    /// These settings instead of those of the environment.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that sets a flag and
+    /// does nothing else. Without this, no signal is touched.
+    #[must_use]
+    pub fn end_on_interrupt(mut self) -> Self {
+        self.interrupt = true;
+        self
+    }
+
+    /// Refuses what would pin more memory than the system lets this process lock (`ulimit -l`), by name and before anything
+    /// is pinned. For interfaces that pin what they are given; those in software do not.
+    #[must_use]
+    pub fn within_memlock(mut self) -> Self {
+        self.pinned = true;
+        self
+    }
+
+    /// Where the statistics are written at the end, if the settings ask for them (`GASNET_PORTAL_CREDIT_STATS=1`): this name
+    /// with the rank behind it, as in `NAME.3`. Without this, `credit_stats` in the working directory.
+    #[must_use]
+    pub fn statistics(mut self, name: impl Into<PathBuf>) -> Self {
+        self.statistics = Some(name.into());
+        self
+    }
+
+    /// With the settings of the environment where none were given.
+    fn resolved(mut self, without_environment: bool) -> Result<Self, Error> {
+        if self.settings.is_none() {
+            let settings = if without_environment {
+                Settings::default()
+            } else {
+                of_environment().map_err(AmError::from)?
+            };
+            self.settings = Some(settings);
+        }
+        Ok(self)
+    }
+
+    fn flag(&self) -> Result<ExitFlag, Error> {
+        let flag = Arc::new(AtomicBool::new(false));
+        if self.interrupt {
+            let registered = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&flag));
+            registered.map_err(|source| Error::Io {
+                step: "install a handler of SIGINT",
+                object: "this process".to_owned(),
+                source,
+                remedy: "leave `end_on_interrupt` out where signals cannot be handled",
+            })?;
+        }
+        Ok(ExitFlag::new(flag, INTERRUPTED))
+    }
+
+    fn file(&self, rank: u32, wanted: bool) -> Option<PathBuf> {
+        let name = self.statistics.clone().unwrap_or_else(|| "credit_stats".into());
+        let mut name = name.into_os_string();
+        name.push(format!(".{rank}"));
+        wanted.then(|| name.into())
+    }
+}
+
+/// The settings that the environment names. Names that are not ours may be anything.
+fn of_environment() -> Result<Settings, SettingsError> {
+    let ours = |name: &str| name.starts_with("GASNET_");
+    let pairs: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .collect();
+    Settings::parse(pairs.iter().map(|(name, value)| (&**name, &**value)))
+}
+
+impl Builder {
+    /// As [`Builder::build`], with active messages in place of tagged ones. When it returns, all ranks are there and know each
+    /// other's segments.
+    ///
+    /// ```
+    /// use doorbell::am::{Handlers, Setup};
+    /// let mut am = doorbell::Builder::new().build_am(Setup::new(Handlers::new(), 4096))?;
+    /// am.barrier()?;
+    /// assert_eq!(am.exit(3)?, 3);
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::build_portals`]; [`Error::Am`] for settings that do not fit together.
+    pub fn build_am(self, setup: Setup) -> Result<Am, Error> {
+        let setup = setup.resolved(self.is_alone())?;
+        self.joined(Layer::Am, &refuse, |joined, hook, door| {
+            let (floor, mut parts) = raise(joined, hook, None, clock())?;
+            parts.door = door;
+            attach((floor, parts), setup)
+        })
+    }
+
+    /// As [`Builder::build_over`], with active messages in place of tagged ones.
+    ///
+    /// # Errors
+    /// As [`Builder::build_am`].
+    pub fn build_am_over(self, connection: Connection, setup: Setup) -> Result<Am, Error> {
+        let setup = setup.resolved(self.is_alone())?;
+        self.joined_over(connection, Layer::Am, &refuse, |joined, hook, remote| {
+            attach(raise(joined, hook, Some(remote), clock())?, setup)
+        })
+    }
+}
+
+/// Makes a job of `size` ranks inside this process, over the configured rails; `setup` makes what each is made of. Each comes
+/// together with the others when its [`Waiting::attach`] is called, in a thread of its own.
+///
+/// ```
+/// use doorbell::am::{Handlers, Setup};
+/// let ranks = doorbell::local_am(2, &doorbell::Config::default(), |_| Setup::new(Handlers::new(), 4096))?;
+/// std::thread::scope(|s| {
+///     for rank in ranks {
+///         s.spawn(move || rank.attach().unwrap().barrier().unwrap());
+///     }
+/// });
+/// # Ok::<(), doorbell::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::build_am`].
+pub fn local_am(size: u32, config: &Config, setup: impl FnMut(u32) -> Setup) -> Result<Vec<Waiting>, Error> {
+    waiting(jobs_in_process(size, config, Layer::Am)?, setup)
+}
+
+/// As [`local_am`], on a simulated network: one thread drives all of them, in virtual time, by [`Waiting::step`] in turn and
+/// then by calls that do not wait.
+///
+/// # Errors
+/// As [`Builder::build_am`].
+pub fn simulated_am(
+    net: &SimNet,
+    size: u32,
+    config: &Config,
+    datagrams: bool,
+    setup: impl FnMut(u32) -> Setup,
+) -> Result<Vec<Waiting>, Error> {
+    waiting(simulated_jobs(net, size, config, datagrams, Layer::Am)?, setup)
+}
+
+fn waiting(jobs: Vec<(Floor, Parts)>, mut setup: impl FnMut(u32) -> Setup) -> Result<Vec<Waiting>, Error> {
+    let one = |job: (Floor, Parts)| {
+        let setup = setup(job.1.rank).resolved(true)?;
+        begin(job, setup)
+    };
+    jobs.into_iter().map(one).collect()
+}
+
+/// A rank of a job whose ranks have not come together yet.
+pub struct Waiting {
+    gathering: Gathering,
+    parts: Parts,
+    statistics: Option<PathBuf>,
+}
+
+impl Waiting {
+    /// Waits until all ranks are there.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; [`Error::Am`], which names the rank that does not come.
+    pub fn attach(mut self) -> Result<Am, Error> {
+        let limit = *self.parts.config.job.timeout.get();
+        let usual = std::mem::replace(&mut self.parts.station.limit, limit);
+        let (gathering, station) = (&mut self.gathering, &mut self.parts.station);
+        self.parts.collect.barrier(gathering, station)?;
+        let what = Awaited::Interface {
+            what: "all ranks to know each other's segments",
+        };
+        let clock = station.clock.clone();
+        let step = |gathering: &mut Gathering| match gathering.attaching.step(clock.now(), &mut || Ok(true)) {
+            Ok(false) => None,
+            done => Some(done),
+        };
+        let done = station.wait(gathering, limit + MARGIN, what, step)?;
+        if let Err(error) = done {
+            return Err(told(&self.parts.station, &self.gathering, error));
+        }
+        self.parts.station.limit = usual;
+        self.finish()
+    }
+
+    /// One step further, for whoever drives several ranks; whether all are there: then [`Waiting::finish`].
+    ///
+    /// # Errors
+    /// As [`Waiting::attach`].
+    pub fn step(&mut self) -> Result<bool, Error> {
+        self.parts.station.progress(&mut self.gathering);
+        let now = self.parts.station.clock.now();
+        let done = self.gathering.attaching.step(now, &mut || Ok(true));
+        done.map_err(|error| told(&self.parts.station, &self.gathering, error))
+    }
+
+    /// The rank, once [`Waiting::step`] has said that all are there.
+    ///
+    /// # Errors
+    /// [`Error::Am`] before.
+    pub fn finish(self) -> Result<Am, Error> {
+        let Self {
+            gathering,
+            parts,
+            statistics,
+        } = self;
+        let conduit = gathering.attaching.finish()?;
+        Ok(Am {
+            field: Field {
+                conduit,
+                ranks: gathering.ranks,
+                ways: gathering.ways,
+                told: 0,
+            },
+            station: parts.station,
+            rank: parts.rank,
+            config: parts.config,
+            directory: parts.directory,
+            door: parts.door,
+            hows: parts.hows,
+            statistics,
+            closed: false,
+        })
+    }
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Waiting(rank {})", self.parts.rank)
+    }
+}
+
+/// What the wait may take beyond the conduit's own, which names whom it waits for.
+const MARGIN: Duration = Duration::from_millis(500);
+
+fn attach(job: (Floor, Parts), setup: Setup) -> Result<Am, Error> {
+    begin(job, setup)?.attach()
+}
+
+/// Makes the conduit's objects. Nothing has been polled for before: what peers send early finds them.
+fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Error> {
+    let (rank, size) = (parts.rank, parts.directory.size());
+    let segment = Region::new(setup.segment.max(1))?;
+    let slice = segment.slice(0, setup.segment).unwrap_or_else(|| segment.whole());
+    let mut plan = Plan::new(rank, size, slice);
+    plan.settings = setup.settings.clone().unwrap_or_default();
+    plan.memlock = setup
+        .pinned
+        .then(|| getrlimit(Resource::Memlock).current)
+        .flatten();
+    plan.patience = *parts.config.job.timeout.get();
+    plan.exit_flag = setup.flag()?;
+    let statistics = setup.file(rank, plan.settings.credit_stats);
+    let needs = plan.needs()?;
+    floor.init(KIND, Some(&needs))?;
+    let attaching = Attaching::new(floor.node.into_ni(KIND), plan, setup.handlers)?;
+    Ok(Waiting {
+        gathering: Gathering {
+            attaching,
+            ranks: floor.ranks,
+            ways: floor.ways,
+        },
+        parts,
+        statistics,
+    })
+}
