@@ -1,2 +1,38 @@
-//! libportals: the C library that Portals 4 programs link.
-#![forbid(unsafe_code)]
+//! libportals: the C library that Portals 4 programs link. A program needs nothing else: it includes `portals4.h` (its own,
+//! or the one in `include/`), links `-lportals`, and is started by any launcher, or by none.
+//!
+//! ```text
+//!   a C program's threads            this process                                other processes
+//!     PtlPut, PtlEQWait, … ──┐
+//!                            ├─ one lock ── Member (engine::lobby) ── rails ──►  …
+//!     thread `libportals` ───┘                 └── desk ◄──────────────────────  who wants to meet us
+//! ```
+//!
+//! # Progress
+//! A target need not call anything for what others do to its memory. Whoever is inside of a call makes progress for all;
+//! when nobody has called for half a millisecond, a thread of the library takes over, and sleeps on the rails' descriptors
+//! until something comes. A call that waits looks for [`wait::SPIN`], and then sleeps the same way. `PTL_PROGRESS_THREAD=0`
+//! does without the thread: then progress is made in calls only, and a program has to go on calling.
+//!
+//! # Meeting
+//! {nid, pid}: a nid names a network namespace of a host; a pid is unique there, and a program may ask for one of up to
+//! `PTL_PID_MAX`. Whoever has something to say to another process introduces itself at that one's desk first
+//! (`doorbell::lobby`): no barrier of all is needed, and no launcher. So a program may keep its own conversation with the
+//! launcher (PMI), which this library never touches.
+//!
+//! # Rails
+//! Shared memory, and `udp:NAME` where `PTL_IFACE_NAME` names an interface. `DOORBELL_RAILS` names others; the settings of
+//! the engine are read from `DOORBELL_*` as usual.
+//!
+//! # Waits, signals, forks
+//! Waits without a time end by what they wait for, or by `PtlAbort`. No signal handler is installed. A child of `fork` has no
+//! interface: its calls fail, and harm nothing. A process that ends without `PtlFini` pushes out what it has sent.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+pub mod abi;
+mod call;
+mod limits;
+mod state;
+mod thread;
+mod wait;

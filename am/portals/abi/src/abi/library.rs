@@ -1,0 +1,398 @@
+//! The library and its interfaces.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Once;
+use std::time::Duration;
+
+use doorbell::lobby::Member;
+use doorbell::{Builder, Config, Error};
+use doorbell_fabric::ni::{Kind, Ni, PID_ANY, PID_MAX, Register};
+
+use super::types::{PtlNiLimits, PtlProcess};
+use super::{give, invalid, wanted};
+use crate::call::{
+    ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, ni_handle, on, say,
+};
+use crate::limits;
+use crate::state::{Core, Live, end, end_at_exit, enter, forked, is_forked};
+use crate::wait;
+
+/// How long the end waits for what was sent to be taken.
+const CLOSE: Duration = Duration::from_secs(2);
+
+const MATCHING: c_uint = 1;
+const NO_MATCHING: c_uint = 2;
+const LOGICAL: c_uint = 4;
+const PHYSICAL: c_uint = 8;
+const IFACE_DEFAULT: c_uint = c_uint::MAX;
+
+/// Counted: the library is there until as many [`PtlFini`].
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlInit() -> c_int {
+    guarded(|| {
+        static CHILDREN: Once = Once::new();
+        CHILDREN.call_once(|| {
+            // SAFETY: the function only sets a flag.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        let mut core = enter();
+        core.inits = core.inits.checked_add(1).ok_or(FAIL)?;
+        Ok(())
+    })
+}
+
+extern "C" fn in_child() {
+    forked();
+}
+
+/// The last one ends everything.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlFini() {
+    guarded(|| {
+        let mut core = enter();
+        core.inits = core.inits.saturating_sub(1);
+        if core.inits == 0 {
+            end(core, CLOSE);
+        }
+        Ok(())
+    });
+}
+
+/// Ends the waits that are under way.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlAbort() {
+    guarded(|| {
+        wait::abort();
+        Ok(())
+    });
+}
+
+/// What a process has sent leaves before it ends, though it has not called [`PtlFini`].
+extern "C" fn at_exit() {
+    guarded(|| {
+        end_at_exit(CLOSE);
+        Ok(())
+    });
+}
+
+// SAFETY: the loader calls what stands in this section, once, without arguments.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+/// An interface of one of four kinds.
+///
+/// # Safety
+/// `desired` and `actual` are null or point to limits; `ni_handle` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlNIInit(
+    iface: c_uint,
+    options: c_uint,
+    pid: u32,
+    desired: *const PtlNiLimits,
+    actual: *mut PtlNiLimits,
+    ni_handle: *mut u32,
+) -> c_int {
+    guarded(|| {
+        let mut core = enter();
+        if core.inits == 0 {
+            return Err(NO_INIT);
+        }
+        let kind = kind_of_options(options)?;
+        if !matches!(iface, 0 | IFACE_DEFAULT) {
+            return Err(ARG_INVALID);
+        }
+        wanted(ni_handle)?;
+        // SAFETY: null or limits, by the caller's promise.
+        let desired = unsafe { desired.as_ref() };
+        let limits = limits::wanted(desired, &|name| std::env::var(name).ok());
+        let at = kind.number() as usize;
+        let live = live(&mut core, pid)?;
+        let limits = live.member.ni_init(kind, Some(&limits)).map_err(|error| error.code())?;
+        live.counts[at] += 1;
+        live.limits[at] = limits;
+        if !actual.is_null() {
+            // SAFETY: not null.
+            unsafe { give(actual, PtlNiLimits::from(&limits)) }?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(ni_handle, self::ni_handle(kind)) }
+    })
+}
+
+fn kind_of_options(options: c_uint) -> Result<Kind, Code> {
+    let one_of = |one: c_uint, other: c_uint| match options & (one | other) {
+        bits if bits == one => Ok(true),
+        bits if bits == other => Ok(false),
+        _ => Err(ARG_INVALID),
+    };
+    if options & !(MATCHING | NO_MATCHING | LOGICAL | PHYSICAL) != 0 {
+        return Err(ARG_INVALID);
+    }
+    Ok(Kind {
+        matching: one_of(MATCHING, NO_MATCHING)?,
+        logical: one_of(LOGICAL, PHYSICAL)?,
+    })
+}
+
+/// The member; with the first interface it comes into being.
+fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
+    let wanted = (pid != PID_ANY).then_some(pid);
+    if let Some(live) = &core.live {
+        // All interfaces of a process have one pid.
+        if wanted.is_some_and(|pid| pid != live.member.process().pid) {
+            return Err(ARG_INVALID);
+        }
+    } else {
+        if wanted.is_some_and(|pid| pid > PID_MAX) {
+            return Err(ARG_INVALID);
+        }
+        let entered = settings().and_then(|config| Member::enter(config, wanted));
+        let member = entered.map_err(|error| {
+            complain(&error);
+            FAIL
+        })?;
+        let member = member.map_err(|_| PID_IN_USE)?;
+        core.live = Some(Live::new(member).map_err(|_| FAIL)?);
+        let is_wanted = std::env::var("PTL_PROGRESS_THREAD").map_or(true, |text| text.trim() != "0");
+        if is_wanted && let Err(error) = core.start_thread() {
+            say(&format!("no progress but in calls: the thread cannot start ({error})"));
+        }
+    }
+    core.live.as_mut().ok_or(FAIL)
+}
+
+/// Shared memory, and the interface that `PTL_IFACE_NAME` names, unless rails are named.
+fn settings() -> Result<Config, Error> {
+    let mut config = Builder::new().resolve()?;
+    if config.rails.list.get().0.is_empty() {
+        let named = std::env::var("PTL_IFACE_NAME").ok().filter(|name| !name.trim().is_empty());
+        let rails = named.map_or_else(|| "shm".to_owned(), |name| format!("shm,udp:{}", name.trim()));
+        config.set_by("PTL_IFACE_NAME", "rails.list", &rails)?;
+    }
+    Ok(config)
+}
+
+/// An interface that cannot be had is worth a line: the code does not say why.
+#[cold]
+fn complain(error: &Error) {
+    use std::io::Write as _;
+    let _ = std::io::stderr().write_all(format!("libportals: no interface: {error}\n").as_bytes());
+}
+
+/// Counted per kind.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        live.member.ni_fini(kind).map_err(|error| error.code())?;
+        live.counts[kind.number() as usize] -= 1;
+        core.tell();
+        Ok(())
+    })
+}
+
+/// A status register.
+///
+/// # Safety
+/// `status` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlNIStatus(ni_handle: u32, status_register: c_uint, status: *mut c_int) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        let register = match status_register {
+            0 => Register::DropCount,
+            1 => Register::PermissionViolations,
+            2 => Register::OperationViolations,
+            _ => return Err(ARG_INVALID),
+        };
+        wanted(status)?;
+        let value = on(kind, |ni| Ok(ni.status(register)))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(status, c_int::try_from(value).unwrap_or(c_int::MAX)) }
+    })
+}
+
+/// Which interface a handle belongs to.
+///
+/// # Safety
+/// `ni_handle` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlNIHandle(handle: u32, ni_handle: *mut u32) -> c_int {
+    guarded(|| {
+        let class = handle >> 29;
+        if !matches!(class, EQ | CT | MD | ENTRY | NI) {
+            return Err(ARG_INVALID);
+        }
+        let kind = kind_of(handle, class)?;
+        on(kind, |_| Ok(()))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(ni_handle, self::ni_handle(kind)) }
+    })
+}
+
+/// Which process each rank is.
+///
+/// # Safety
+/// `mapping` is null or points to `map_size` processes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlSetMap(ni_handle: u32, map_size: u64, mapping: *const PtlProcess) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        if !kind.logical || map_size == 0 || mapping.is_null() {
+            return Err(ARG_INVALID);
+        }
+        let size = usize::try_from(map_size).map_err(|_| ARG_INVALID)?;
+        // SAFETY: so many processes are there, by the caller's promise.
+        let mapping = unsafe { std::slice::from_raw_parts(mapping, size) };
+        let map: Vec<_> = mapping.iter().map(|process| (*process).into()).collect();
+        let mut core = enter();
+        match core.with(kind) {
+            Some(live) => live.member.set_map(kind, &map).map_err(|error| error.code()),
+            None => Err(absent(&core)),
+        }
+    })
+}
+
+/// The map, as far as there is room for it.
+///
+/// # Safety
+/// `mapping` is null or has room for `map_size` processes; `actual_map_size` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlGetMap(
+    ni_handle: u32,
+    map_size: u64,
+    mapping: *mut PtlProcess,
+    actual_map_size: *mut u64,
+) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        if !kind.logical || (map_size > 0 && mapping.is_null()) {
+            return Err(ARG_INVALID);
+        }
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        let map = live.member.map(kind).map_err(|error| error.code())?;
+        let room = usize::try_from(map_size).unwrap_or(usize::MAX);
+        for (at, process) in map.iter().take(room).enumerate() {
+            // SAFETY: inside of `map_size`.
+            unsafe { give(mapping.wrapping_add(at), PtlProcess::from(*process)) }?;
+        }
+        if !actual_map_size.is_null() {
+            // SAFETY: not null.
+            unsafe { give(actual_map_size, map.len() as u64) }?;
+        }
+        Ok(())
+    })
+}
+
+/// Whose process this is.
+///
+/// # Safety
+/// `uid` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlGetUid(ni_handle: u32, uid: *mut u32) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        wanted(uid)?;
+        let found = on(kind, |ni| Ok(ni.uid()))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(uid, found) }
+    })
+}
+
+/// The rank, or on a physical interface nid and pid.
+///
+/// # Safety
+/// `id` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlGetId(ni_handle: u32, id: *mut PtlProcess) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        wanted(id)?;
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        if kind.logical {
+            // Without a map there are no ranks.
+            live.member.map(kind).map_err(|error| error.code())?;
+        }
+        let found = live.member.ni(kind).id();
+        // SAFETY: the caller's promise.
+        unsafe { give(id, found.into()) }
+    })
+}
+
+/// Nid and pid.
+///
+/// # Safety
+/// `id` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PtlGetPhysId(ni_handle: u32, id: *mut PtlProcess) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        wanted(id)?;
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(id, live.member.process().into()) }
+    })
+}
+
+/// What atomics have done to memory can be read, and the other way round: they are done by this process's own threads, under
+/// the lock that this takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlAtomicSync() -> c_int {
+    guarded(|| {
+        let core = enter();
+        if core.inits == 0 {
+            return Err(NO_INIT);
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    })
+}
+
+/// From here on operations wait for each other before they leave.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlStartBundle(ni_handle: u32) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        live.bundles = invalid(live.bundles.checked_add(1))?;
+        Ok(())
+    })
+}
+
+/// What was begun since leaves.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlEndBundle(ni_handle: u32) -> c_int {
+    guarded(|| {
+        let kind = kind_of(ni_handle, NI)?;
+        let mut core = enter();
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        live.bundles = invalid(live.bundles.checked_sub(1))?;
+        live.flush();
+        Ok(())
+    })
+}
+
+/// Other than zero when both name the same object.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlHandleIsEqual(handle1: u32, handle2: u32) -> c_int {
+    c_int::from(!is_forked() && handle1 == handle2)
+}

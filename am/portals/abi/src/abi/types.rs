@@ -1,0 +1,261 @@
+//! What C programs hand over and get back: the layouts of `portals4.h` (reference: portals, section 2), each with its
+//! sizes and offsets pinned. `tests/layout.rs` asks a C compiler for the same numbers.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use doorbell_fabric::ni::{Count, Event, NiLimits, Process};
+
+/// `ptl_process_t`: a union of a rank and a pair; the pair's first half is the rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PtlProcess {
+    /// The rank, or the node.
+    pub nid: u32,
+    /// The process of the node.
+    pub pid: u32,
+}
+
+/// `ptl_iovec_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PtlIovec {
+    /// The first byte.
+    pub base: *mut c_void,
+    /// How many.
+    pub length: u64,
+}
+
+/// `ptl_md_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PtlMd {
+    /// The first byte, or the array of pieces.
+    pub start: *mut c_void,
+    /// Bytes, or pieces.
+    pub length: u64,
+    /// `PTL_MD_*`.
+    pub options: c_uint,
+    /// Where full events go.
+    pub eq_handle: u32,
+    /// What counts.
+    pub ct_handle: u32,
+}
+
+/// `ptl_le_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PtlLe {
+    /// The first byte, or the array of pieces.
+    pub start: *mut c_void,
+    /// Bytes, or pieces.
+    pub length: u64,
+    /// What counts.
+    pub ct_handle: u32,
+    /// Whose operations it takes.
+    pub uid: u32,
+    /// `PTL_LE_*`.
+    pub options: c_uint,
+}
+
+/// `ptl_me_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PtlMe {
+    /// The first byte, or the array of pieces.
+    pub start: *mut c_void,
+    /// Bytes, or pieces.
+    pub length: u64,
+    /// What counts.
+    pub ct_handle: u32,
+    /// Whose operations it takes.
+    pub uid: u32,
+    /// `PTL_ME_*`.
+    pub options: c_uint,
+    /// From whom.
+    pub match_id: PtlProcess,
+    /// The bits asked for.
+    pub match_bits: u64,
+    /// The bits that may differ.
+    pub ignore_bits: u64,
+    /// Unlinked when fewer bytes are free.
+    pub min_free: u64,
+}
+
+/// `ptl_event_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PtlEvent {
+    /// Where it landed, or was read.
+    pub start: *mut c_void,
+    /// The caller's own.
+    pub user_ptr: *mut c_void,
+    /// The initiator's 64 bits.
+    pub hdr_data: u64,
+    /// The initiator's match bits.
+    pub match_bits: u64,
+    /// Bytes asked for.
+    pub rlength: u64,
+    /// Bytes moved.
+    pub mlength: u64,
+    /// The other side's offset.
+    pub remote_offset: u64,
+    /// Who began it.
+    pub initiator: PtlProcess,
+    /// Whose process that is.
+    pub uid: u32,
+    /// Which portal table entry.
+    pub pt_index: u32,
+    /// `PTL_EVENT_*`.
+    pub kind: u8,
+    /// `PTL_PRIORITY_LIST` or `PTL_OVERFLOW_LIST`.
+    pub list: u8,
+    /// `PTL_NI_*`.
+    pub fail: u8,
+    /// Of atomics: the operation.
+    pub atomic_operation: u8,
+    /// Of atomics: the type.
+    pub atomic_type: u8,
+}
+
+/// `ptl_ct_event_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PtlCtEvent {
+    /// What ended well.
+    pub success: u64,
+    /// What did not.
+    pub failure: u64,
+}
+
+/// `ptl_ni_limits_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct PtlNiLimits {
+    pub max_entries: c_int,
+    pub max_unexpected_headers: c_int,
+    pub max_mds: c_int,
+    pub max_cts: c_int,
+    pub max_eqs: c_int,
+    pub max_pt_index: c_int,
+    pub max_iovecs: c_int,
+    pub max_list_size: c_int,
+    pub max_triggered_ops: c_int,
+    pub max_msg_size: u64,
+    pub max_atomic_size: u64,
+    pub max_fetch_atomic_size: u64,
+    pub max_waw_ordered_size: u64,
+    pub max_war_ordered_size: u64,
+    pub max_volatile_size: u64,
+    pub features: c_uint,
+}
+
+macro_rules! pinned {
+    ($type:ty, $size:expr, $($field:ident $at:expr),+) => {
+        const _: () = {
+            assert!(size_of::<$type>() == $size);
+            $(assert!(std::mem::offset_of!($type, $field) == $at);)+
+        };
+    };
+}
+
+pinned!(PtlProcess, 8, nid 0, pid 4);
+pinned!(PtlIovec, 16, base 0, length 8);
+pinned!(PtlCtEvent, 16, success 0, failure 8);
+pinned!(PtlMd, 32, start 0, length 8, options 16, eq_handle 20, ct_handle 24);
+pinned!(PtlLe, 32, start 0, length 8, ct_handle 16, uid 20, options 24);
+pinned!(
+    PtlMe, 64, start 0, length 8, ct_handle 16, uid 20, options 24, match_id 28, match_bits 40, ignore_bits 48,
+    min_free 56
+);
+pinned!(
+    PtlEvent, 80, start 0, user_ptr 8, hdr_data 16, match_bits 24, rlength 32, mlength 40, remote_offset 48,
+    initiator 56, uid 64, pt_index 68, kind 72, list 73, fail 74, atomic_operation 75, atomic_type 76
+);
+pinned!(
+    PtlNiLimits, 96, max_entries 0, max_unexpected_headers 4, max_mds 8, max_cts 12, max_eqs 16, max_pt_index 20,
+    max_iovecs 24, max_list_size 28, max_triggered_ops 32, max_msg_size 40, max_atomic_size 48,
+    max_fetch_atomic_size 56, max_waw_ordered_size 64, max_war_ordered_size 72, max_volatile_size 80, features 88
+);
+
+impl From<PtlProcess> for Process {
+    fn from(process: PtlProcess) -> Self {
+        Self {
+            nid: process.nid,
+            pid: process.pid,
+        }
+    }
+}
+
+impl From<Process> for PtlProcess {
+    fn from(process: Process) -> Self {
+        Self {
+            nid: process.nid,
+            pid: process.pid,
+        }
+    }
+}
+
+impl From<PtlCtEvent> for Count {
+    fn from(event: PtlCtEvent) -> Self {
+        Self {
+            success: event.success,
+            failure: event.failure,
+        }
+    }
+}
+
+impl From<Count> for PtlCtEvent {
+    fn from(count: Count) -> Self {
+        Self {
+            success: count.success,
+            failure: count.failure,
+        }
+    }
+}
+
+impl From<Event> for PtlEvent {
+    fn from(event: Event) -> Self {
+        Self {
+            start: std::ptr::with_exposed_provenance_mut(event.start),
+            user_ptr: std::ptr::with_exposed_provenance_mut(event.user_ptr as usize),
+            hdr_data: event.hdr_data,
+            match_bits: event.match_bits,
+            rlength: event.rlength,
+            mlength: event.mlength,
+            remote_offset: event.remote_offset,
+            initiator: event.initiator.into(),
+            uid: event.uid,
+            pt_index: event.pt_index,
+            kind: event.kind as u8,
+            list: event.list as u8,
+            fail: event.fail as u8,
+            atomic_operation: event.atomic_operation,
+            atomic_type: event.atomic_type,
+        }
+    }
+}
+
+impl From<&NiLimits> for PtlNiLimits {
+    fn from(limits: &NiLimits) -> Self {
+        let int = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
+        Self {
+            max_entries: int(limits.max_entries),
+            max_unexpected_headers: int(limits.max_unexpected_headers),
+            max_mds: int(limits.max_mds),
+            max_cts: int(limits.max_cts),
+            max_eqs: int(limits.max_eqs),
+            max_pt_index: int(limits.max_pt_index),
+            max_iovecs: int(limits.max_iovecs),
+            max_list_size: int(limits.max_list_size),
+            max_triggered_ops: int(limits.max_triggered_ops),
+            max_msg_size: limits.max_msg_size,
+            max_atomic_size: limits.max_atomic_size,
+            max_fetch_atomic_size: limits.max_fetch_atomic_size,
+            max_waw_ordered_size: limits.max_waw_ordered_size,
+            max_war_ordered_size: limits.max_war_ordered_size,
+            max_volatile_size: limits.max_volatile_size,
+            features: limits.features,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which limits an interface gets: what the program asks for, within what can be; the `PTL_LIM_*` variables say what it
+//! gets when it asks for nothing (reference: portals, section 3).
+//!
+//! The largest values are the reference implementation's, but where this library counts with fewer bits: a handle has room
+//! for about a million objects of a kind, and no list is longer than there are entries.
+
+use doorbell_fabric::ni::NiLimits;
+
+use crate::abi::types::PtlNiLimits;
+
+/// Objects of a kind that a handle has room for.
+const OBJECTS: u64 = 1 << 20;
+/// The same for what has no handle.
+const MANY: u64 = i32::MAX as u64;
+/// What an `int` and a `long` of C hold.
+const LONG: u64 = i64::MAX as u64;
+
+/// One limit: its variable, and what can be.
+struct Limit {
+    variable: &'static str,
+    least: u64,
+    most: u64,
+    usual: u64,
+}
+
+const fn limit(variable: &'static str, least: u64, most: u64, usual: u64) -> Limit {
+    Limit {
+        variable,
+        least,
+        most,
+        usual,
+    }
+}
+
+impl Limit {
+    fn get(&self, desired: Option<u64>, variables: &dyn Fn(&str) -> Option<String>) -> u64 {
+        // A variable that says nonsense says nothing, as in the reference implementation.
+        let told = || variables(self.variable)?.trim().parse::<u64>().ok();
+        let value = desired.or_else(told).unwrap_or(self.usual);
+        value.clamp(self.least, self.most)
+    }
+}
+
+const MAX_ENTRIES: Limit = limit("PTL_LIM_MAX_ENTRIES", 0, OBJECTS, 1024);
+const MAX_UNEXPECTED_HEADERS: Limit = limit("PTL_LIM_MAX_UNEXPECTED_HEADERS", 0, MANY, 1024);
+const MAX_MDS: Limit = limit("PTL_LIM_MAX_MDS", 0, OBJECTS, 1024);
+const MAX_CTS: Limit = limit("PTL_LIM_MAX_CTS", 0, OBJECTS, 1024);
+const MAX_EQS: Limit = limit("PTL_LIM_MAX_EQS", 0, OBJECTS, 1024);
+const MAX_PT_INDEX: Limit = limit("PTL_LIM_MAX_PT_INDEX", 1, 511, 63);
+const MAX_IOVECS: Limit = limit("PTL_LIM_MAX_IOVECS", 0, MANY, 1024);
+const MAX_LIST_SIZE: Limit = limit("PTL_LIM_MAX_LIST_SIZE", 0, MANY, 1024);
+const MAX_TRIGGERED_OPS: Limit = limit("PTL_LIM_MAX_TRIGGERED_OPS", 0, MANY, 1024);
+const MAX_MSG_SIZE: Limit = limit("PTL_LIM_MAX_MSG_SIZE", 0, 4 << 30, 4 << 30);
+const MAX_ATOMIC_SIZE: Limit = limit("PTL_LIM_MAX_ATOMIC_SIZE", 0, 512, 512);
+const MAX_FETCH_ATOMIC_SIZE: Limit = limit("PTL_LIM_MAX_FETCH_ATOMIC_SIZE", 8, 512, 512);
+// The specification's least; the reference implementation's 8 is below it.
+const MAX_WAW_ORDERED_SIZE: Limit = limit("PTL_LIM_MAX_WAW_ORDERED_SIZE", 64, LONG, 64);
+const MAX_WAR_ORDERED_SIZE: Limit = limit("PTL_LIM_MAX_WAR_ORDERED_SIZE", 8, LONG, 8);
+const MAX_VOLATILE_SIZE: Limit = limit("PTL_LIM_MAX_VOLATILE_SIZE", 0, 64, 64);
+const FEATURES: Limit = limit("PTL_LIM_FEATURES", 0, 7, 0);
+
+/// Every variable, for the documentation's test.
+#[cfg(test)]
+const ALL: [&Limit; 16] = [
+    &MAX_ENTRIES,
+    &MAX_UNEXPECTED_HEADERS,
+    &MAX_MDS,
+    &MAX_CTS,
+    &MAX_EQS,
+    &MAX_PT_INDEX,
+    &MAX_IOVECS,
+    &MAX_LIST_SIZE,
+    &MAX_TRIGGERED_OPS,
+    &MAX_MSG_SIZE,
+    &MAX_ATOMIC_SIZE,
+    &MAX_FETCH_ATOMIC_SIZE,
+    &MAX_WAW_ORDERED_SIZE,
+    &MAX_WAR_ORDERED_SIZE,
+    &MAX_VOLATILE_SIZE,
+    &FEATURES,
+];
+
+/// What an interface is to be asked for.
+pub(crate) fn wanted(desired: Option<&PtlNiLimits>, variables: &dyn Fn(&str) -> Option<String>) -> NiLimits {
+    // Negative numbers are the least that can be.
+    let int = |get: fn(&PtlNiLimits) -> i32| desired.map(|limits| u64::try_from(get(limits)).unwrap_or(0));
+    let size = |get: fn(&PtlNiLimits) -> u64| desired.map(get);
+    let small = |limit: &Limit, desired| u32::try_from(limit.get(desired, variables)).unwrap_or(u32::MAX);
+    NiLimits {
+        max_entries: small(&MAX_ENTRIES, int(|limits| limits.max_entries)),
+        max_unexpected_headers: small(&MAX_UNEXPECTED_HEADERS, int(|limits| limits.max_unexpected_headers)),
+        max_mds: small(&MAX_MDS, int(|limits| limits.max_mds)),
+        max_cts: small(&MAX_CTS, int(|limits| limits.max_cts)),
+        max_eqs: small(&MAX_EQS, int(|limits| limits.max_eqs)),
+        max_pt_index: small(&MAX_PT_INDEX, int(|limits| limits.max_pt_index)),
+        max_iovecs: small(&MAX_IOVECS, int(|limits| limits.max_iovecs)),
+        max_list_size: small(&MAX_LIST_SIZE, int(|limits| limits.max_list_size)),
+        max_triggered_ops: small(&MAX_TRIGGERED_OPS, int(|limits| limits.max_triggered_ops)),
+        max_msg_size: MAX_MSG_SIZE.get(size(|limits| limits.max_msg_size), variables),
+        max_atomic_size: MAX_ATOMIC_SIZE.get(size(|limits| limits.max_atomic_size), variables),
+        max_fetch_atomic_size: MAX_FETCH_ATOMIC_SIZE
+            .get(size(|limits| limits.max_fetch_atomic_size), variables),
+        max_waw_ordered_size: MAX_WAW_ORDERED_SIZE.get(size(|limits| limits.max_waw_ordered_size), variables),
+        max_war_ordered_size: MAX_WAR_ORDERED_SIZE.get(size(|limits| limits.max_war_ordered_size), variables),
+        max_volatile_size: MAX_VOLATILE_SIZE.get(size(|limits| limits.max_volatile_size), variables),
+        features: small(&FEATURES, desired.map(|limits| u64::from(limits.features))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_nothing_gets_what_the_variables_say_within_bounds() {
+        let none = |_: &str| None;
+        assert_eq!(wanted(None, &none), NiLimits::default());
+        let some = |name: &str| match name {
+            "PTL_LIM_MAX_MDS" => Some(" 7 ".to_owned()),
+            "PTL_LIM_MAX_PT_INDEX" => Some("100000".to_owned()),
+            "PTL_LIM_MAX_CTS" => Some("many".to_owned()),
+            "PTL_LIM_MAX_WAW_ORDERED_SIZE" => Some("8".to_owned()),
+            _ => None,
+        };
+        let limits = wanted(None, &some);
+        assert_eq!((limits.max_mds, limits.max_pt_index, limits.max_cts), (7, 511, 1024));
+        assert_eq!(limits.max_waw_ordered_size, 64);
+    }
+
+    #[test]
+    fn who_asks_gets_that_within_bounds() {
+        let mut desired = PtlNiLimits::from(&NiLimits::default());
+        desired.max_mds = 5;
+        desired.max_cts = -1;
+        desired.max_pt_index = 0;
+        desired.max_msg_size = u64::MAX;
+        desired.features = u32::MAX;
+        let some = |_: &str| Some("9".to_owned());
+        let limits = wanted(Some(&desired), &some);
+        assert_eq!((limits.max_mds, limits.max_cts, limits.max_pt_index), (5, 0, 1));
+        assert_eq!((limits.max_msg_size, limits.features), (4 << 30, 7));
+        let back = PtlNiLimits::from(&limits);
+        assert_eq!((back.max_mds, back.max_entries), (5, 1024));
+    }
+
+    #[test]
+    fn usual_values_are_possible_ones() {
+        for limit in ALL {
+            assert!((limit.least..=limit.most).contains(&limit.usual), "{}", limit.variable);
+        }
+    }
+}

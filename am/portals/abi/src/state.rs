@@ -1,0 +1,358 @@
+//! What the library holds, under its one lock: the member, its interfaces, and who sleeps.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use doorbell::lobby::{Desk, Member};
+use doorbell_fabric::ni::{Kind, NiLimits};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+static CORE: Mutex<Core> = Mutex::new(Core::new());
+/// Told when something may have changed for those who sleep while another one watches the rails.
+pub(crate) static CHANGED: Condvar = Condvar::new();
+/// Told when the thread may have to take over.
+pub(crate) static HANDED: Condvar = Condvar::new();
+/// This process is a child of the one that has the interfaces.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Arrivals that one look shows at most.
+const BUDGET: usize = 64;
+/// Housekeeping is done on every so many looks; a power of two.
+const KEEP: u32 = 64;
+/// The desk is looked at on every so many; a power of two. The thread looks more often.
+const SERVE: u32 = 1024;
+/// Nobody sleeps longer without a look.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+pub(crate) type Guard = MutexGuard<'static, Core>;
+
+/// What sleepers watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    set: OwnedFd,
+    /// Wakes a sleeper.
+    bell: OwnedFd,
+}
+
+const BELL: u64 = 1;
+const OTHER: u64 = 0;
+
+impl Watch {
+    fn new() -> std::io::Result<Self> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&set, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Self { set, bell })
+    }
+
+    fn ring(&self) {
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn sleep(&self, limit: Duration) {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let mut found = [const {
+            epoll::Event {
+                flags: EventFlags::empty(),
+                data: EventData::new_u64(OTHER),
+            }
+        }; 8];
+        // Whatever ends it, the caller looks.
+        if let Ok(count) = epoll::wait(&self.set, &mut found[..], Some(&limit))
+            && found.iter().take(count).any(|event| event.data.u64() == BELL)
+        {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+    }
+}
+
+/// The process's rails and interfaces, from its first interface on.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) member: Member,
+    /// How often each kind was initialised.
+    pub(crate) counts: [u32; 4],
+    pub(crate) limits: [NiLimits; 4],
+    /// Bundles that are open.
+    pub(crate) bundles: u32,
+    watch: Arc<Watch>,
+    /// The thread, where there is one.
+    thread: Option<JoinHandle<()>>,
+    looks: u32,
+}
+
+impl Live {
+    pub(crate) fn new(member: Member) -> std::io::Result<Self> {
+        Ok(Self {
+            member,
+            counts: [0; 4],
+            limits: [NiLimits::default(); 4],
+            bundles: 0,
+            watch: Arc::new(Watch::new()?),
+            thread: None,
+            looks: 0,
+        })
+    }
+
+    /// One look at the rails; now and then, housekeeping.
+    #[inline]
+    pub(crate) fn look(&mut self) -> usize {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks & (KEEP - 1) == 0 {
+            self.keep();
+        }
+        self.member.poll(BUDGET)
+    }
+
+    #[cold]
+    fn keep(&mut self) {
+        if self.looks & (SERVE - 1) == 0 {
+            self.member.desk().serve();
+        }
+        self.member.progress();
+    }
+
+    /// Everything that needs the time, and those who want to meet us. Returns the work done.
+    pub(crate) fn housekeeping(&mut self) -> usize {
+        self.member.desk().serve();
+        self.member.progress()
+    }
+
+    /// What was begun leaves now, unless a bundle is open.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if self.bundles == 0 {
+            self.member.flush();
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        let mut failed = false;
+        let watch = &self.watch;
+        let ready = self.member.arm(&mut |fd| {
+            match epoll::add(&watch.set, fd, EventData::new_u64(OTHER), EventFlags::IN) {
+                // One that was closed has left the set by itself; one that is there stays.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(_) => failed = true,
+            }
+        });
+        ready || failed
+    }
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// `PtlInit` less `PtlFini`.
+    pub(crate) inits: u32,
+    pub(crate) live: Option<Live>,
+    /// Calls so far: by it the thread knows whether anybody calls.
+    pub(crate) activity: u64,
+    /// Callers inside of a wait.
+    pub(crate) waiting: u32,
+    /// Those of them that sleep.
+    asleep: u32,
+    /// Somebody watches the rails' descriptors.
+    watched: bool,
+    /// It is the thread that does, and it was not woken yet.
+    thread_sleeps: bool,
+    /// The thread waits to be told that nobody waits any more.
+    pub(crate) thread_parked: bool,
+    /// The thread is to end.
+    pub(crate) stop: bool,
+}
+
+impl Core {
+    const fn new() -> Self {
+        Self {
+            inits: 0,
+            live: None,
+            activity: 0,
+            waiting: 0,
+            asleep: 0,
+            watched: false,
+            thread_sleeps: false,
+            thread_parked: false,
+            stop: false,
+        }
+    }
+
+    /// The member with an interface of this kind.
+    #[inline]
+    pub(crate) fn with(&mut self, kind: Kind) -> Option<&mut Live> {
+        let live = self.live.as_mut()?;
+        (live.counts[kind.number() as usize] > 0).then_some(live)
+    }
+
+    /// Somebody calls: who sleeps has to look again, and the thread leaves the rails to the caller.
+    #[inline]
+    fn stir(&mut self) {
+        self.activity = self.activity.wrapping_add(1);
+        if self.thread_sleeps {
+            self.thread_sleeps = false;
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        if let Some(live) = &self.live {
+            live.watch.ring();
+        }
+    }
+
+    /// Wakes those who sleep in a wait: what they wait for may be there.
+    #[inline]
+    pub(crate) fn tell(&self) {
+        if self.asleep > 0 {
+            self.tell_sleepers();
+        }
+    }
+
+    #[cold]
+    fn tell_sleepers(&self) {
+        if self.watched {
+            self.ring();
+        }
+        CHANGED.notify_all();
+    }
+
+    /// Starts the thread that makes progress when nobody calls.
+    pub(crate) fn start_thread(&mut self) -> std::io::Result<()> {
+        self.stop = false;
+        let thread = std::thread::Builder::new().name("libportals".to_owned());
+        let thread = thread.spawn(crate::thread::run)?;
+        if let Some(live) = &mut self.live {
+            live.thread = Some(thread);
+        }
+        Ok(())
+    }
+}
+
+/// The lock, without saying that anybody calls.
+pub(crate) fn lock() -> Guard {
+    CORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock, for a call.
+#[inline]
+pub(crate) fn enter() -> Guard {
+    let mut core = lock();
+    core.stir();
+    core
+}
+
+/// Whether calls are to fail, because this process is a child.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// In a child of fork: the interfaces are the parent's.
+pub(crate) fn forked() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Wakes everybody, for them to see that waits are to end.
+pub(crate) fn wake_all() {
+    let core = lock();
+    core.ring();
+    CHANGED.notify_all();
+}
+
+/// Sleeps until something may have come, or `limit` is over: one of all who want to sleep watches the rails, the others wait
+/// for it.
+pub(crate) fn nap(mut core: Guard, limit: Option<Duration>, is_thread: bool) -> Guard {
+    let limit = limit.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
+    if !is_thread {
+        core.asleep += 1;
+    }
+    if core.watched {
+        let waited = CHANGED.wait_timeout(core, limit);
+        core = waited.unwrap_or_else(PoisonError::into_inner).0;
+    } else {
+        core = watch(core, limit, is_thread);
+    }
+    if !is_thread {
+        core.asleep -= 1;
+    }
+    core
+}
+
+fn watch(mut core: Guard, limit: Duration, is_thread: bool) -> Guard {
+    let Some(live) = &mut core.live else {
+        return core;
+    };
+    if live.arm() {
+        live.member.disarm();
+        live.housekeeping();
+        return core;
+    }
+    let limit = live.member.idle().map_or(limit, |idle| idle.min(limit));
+    let watch = Arc::clone(&live.watch);
+    core.watched = true;
+    core.thread_sleeps = is_thread;
+    drop(core);
+    watch.sleep(limit);
+    core = lock();
+    core.watched = false;
+    if is_thread {
+        core.thread_sleeps = false;
+    }
+    if let Some(live) = &mut core.live {
+        live.member.disarm();
+        live.housekeeping();
+    }
+    // One of those who wait for us watches next.
+    if core.asleep > 0 {
+        CHANGED.notify_all();
+    }
+    core
+}
+
+/// Ends everything: the thread first, then what was sent is pushed out.
+pub(crate) fn end(mut core: Guard, limit: Duration) {
+    core.stop = true;
+    core.ring();
+    HANDED.notify_all();
+    let thread = core.live.as_mut().and_then(|live| live.thread.take());
+    drop(core);
+    if let Some(thread) = thread {
+        // It has caught its own panics.
+        let _ = thread.join();
+    }
+    let mut core = lock();
+    let live = core.live.take();
+    CHANGED.notify_all();
+    drop(core);
+    if let Some(mut live) = live {
+        live.member.close(limit);
+    }
+}
+
+/// At the end of the process: as [`end`], without waiting for anybody who holds the lock.
+pub(crate) fn end_at_exit(limit: Duration) {
+    if is_forked() {
+        return;
+    }
+    let Ok(mut core) = CORE.try_lock() else { return };
+    core.stop = true;
+    if let Some(mut live) = core.live.take() {
+        live.watch.ring();
+        live.member.close(limit);
+    }
+}
+
+/// A copy of the desk.
+pub(crate) fn desk(core: &Core) -> Option<Desk> {
+    core.live.as_ref().map(|live| live.member.desk().clone())
+}

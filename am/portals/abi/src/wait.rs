@@ -1,0 +1,197 @@
+//! Calls that wait: they look for a short while, then sleep until something comes.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::call::{ABORTED, Code};
+use crate::state::{Core, Guard, HANDED, enter, lock, nap, wake_all};
+
+/// How long a wait looks before it sleeps.
+pub(crate) const SPIN: Duration = Duration::from_micros(100);
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 16;
+
+/// `PtlAbort` was called, and not all who waited then have left.
+static ABORT: AtomicBool = AtomicBool::new(false);
+/// Calls that `PtlAbort` ends.
+static WAITS: AtomicU32 = AtomicU32::new(0);
+
+/// Until when a call waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// One look.
+    Now,
+    /// Until then.
+    At(Instant),
+    /// Until it has what it waits for.
+    Never,
+}
+
+impl Limit {
+    /// `ptl_time_t`: milliseconds.
+    pub(crate) fn of_ms(ms: u32) -> Self {
+        match ms {
+            0 => Self::Now,
+            u32::MAX => Self::Never,
+            ms => Self::At(Instant::now() + Duration::from_millis(u64::from(ms))),
+        }
+    }
+
+    fn left(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(until) => Some(until.saturating_duration_since(Instant::now())),
+            Self::Never => None,
+        }
+    }
+}
+
+/// A call that `PtlAbort` ends.
+struct Abortable;
+
+impl Abortable {
+    fn begin() -> Result<Self, c_int> {
+        if ABORT.load(Ordering::SeqCst) {
+            return Err(ABORTED);
+        }
+        WAITS.fetch_add(1, Ordering::SeqCst);
+        Ok(Self)
+    }
+}
+
+impl Drop for Abortable {
+    fn drop(&mut self) {
+        // The last one out opens the door again.
+        if WAITS.fetch_sub(1, Ordering::SeqCst) == 1 {
+            ABORT.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Ends the waits that are under way.
+pub(crate) fn abort() {
+    if WAITS.load(Ordering::SeqCst) > 0 {
+        ABORT.store(true, Ordering::SeqCst);
+        wake_all();
+    }
+}
+
+/// Counts a caller as waiting for as long as it is there.
+struct Waiting;
+
+impl Waiting {
+    fn begin(core: &mut Core) -> Self {
+        core.waiting += 1;
+        Self
+    }
+
+    fn end(self, core: &mut Core) {
+        core.waiting -= 1;
+        core.activity = core.activity.wrapping_add(1);
+        if core.thread_parked && core.waiting == 0 {
+            HANDED.notify_all();
+        }
+    }
+}
+
+/// Looks until `done` finds something; `None` when the time is up before.
+///
+/// # Errors
+/// What `done` says; `PTL_ABORTED`.
+pub(crate) fn wait<R>(
+    limit: Limit,
+    done: impl FnMut(&mut Core) -> Result<Option<R>, Code>,
+) -> Result<Option<R>, c_int> {
+    let _abortable = Abortable::begin()?;
+    wait_on(enter(), limit, true, done).1
+}
+
+/// The same, for a call that `PtlAbort` does not end, and with the lock that it has.
+pub(crate) fn wait_on<R>(
+    mut core: Guard,
+    limit: Limit,
+    abortable: bool,
+    mut done: impl FnMut(&mut Core) -> Result<Option<R>, Code>,
+) -> (Guard, Result<Option<R>, c_int>) {
+    if core.live.is_none() {
+        let code = crate::call::absent(&core);
+        return (core, Err(code));
+    }
+    match look(&mut core, &mut done) {
+        Err(code) => return (core, Err(code)),
+        Ok(Some(found)) => return (core, Ok(Some(found))),
+        Ok(None) if matches!(limit, Limit::Now) => return (core, Ok(None)),
+        Ok(None) => {}
+    }
+    let waiting = Waiting::begin(&mut core);
+    let (mut core, result) = go_on(core, limit, abortable, &mut done);
+    waiting.end(&mut core);
+    (core, result)
+}
+
+fn look<R>(
+    core: &mut Core,
+    done: &mut impl FnMut(&mut Core) -> Result<Option<R>, Code>,
+) -> Result<Option<R>, c_int> {
+    let Some(live) = &mut core.live else {
+        return Err(crate::call::absent(core));
+    };
+    if live.look() > 0 {
+        core.tell();
+    }
+    done(core)
+}
+
+fn go_on<R>(
+    mut core: Guard,
+    limit: Limit,
+    abortable: bool,
+    done: &mut impl FnMut(&mut Core) -> Result<Option<R>, Code>,
+) -> (Guard, Result<Option<R>, c_int>) {
+    let began = Instant::now();
+    let mut looks = 0_u32;
+    loop {
+        if abortable && ABORT.load(Ordering::Relaxed) {
+            return (core, Err(ABORTED));
+        }
+        match look(&mut core, done) {
+            Ok(None) => {}
+            Ok(found) => return (core, Ok(found)),
+            Err(code) => return (core, Err(code)),
+        }
+        looks = looks.wrapping_add(1);
+        if !looks.is_multiple_of(LOOKS) {
+            drop(core);
+            std::hint::spin_loop();
+            core = lock();
+            continue;
+        }
+        let left = limit.left();
+        if left.is_some_and(|left| left.is_zero()) {
+            return (core, Ok(None));
+        }
+        if began.elapsed() < SPIN {
+            drop(core);
+            std::thread::yield_now();
+            core = lock();
+        } else {
+            core = nap(core, left, false);
+        }
+    }
+}
+
+/// One look, for a call that does not wait.
+///
+/// # Errors
+/// What `done` says.
+pub(crate) fn glance<R>(done: impl FnOnce(&mut Core) -> Result<R, Code>) -> Result<R, c_int> {
+    let mut core = enter();
+    let Some(live) = &mut core.live else {
+        return Err(crate::call::absent(&core));
+    };
+    if live.look() > 0 {
+        core.tell();
+    }
+    done(&mut core)
+}

@@ -1,0 +1,303 @@
+//! Processes with Portals interfaces, which meet when one has something to say to the other: nobody waits for all.
+//!
+//! ```text
+//!   Member ── owns ── Node<rails>                 one thread at a time: whoever holds it makes progress
+//!     │
+//!     └── desk() ──── Desk                        other processes of this host call here (`desk`); any thread
+//! ```
+//!
+//! A job of ranks meets as a whole ([`crate::Builder`]); a Portals program does not say who belongs to its job before it
+//! names a process {nid, pid}, and may name one of another job. So every process has a desk on its host, under its process
+//! id. Whoever first needs another one introduces itself there; from then on both know both. Neither the launcher nor a
+//! barrier of all is needed.
+//!
+//! A nid names a network namespace of a host. Processes elsewhere are not met yet: what goes there is undeliverable.
+
+mod card;
+mod desk;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use doorbell_am_portals as portals;
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::clock::Clock;
+use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::ni::{Kind, NID_ANY, Ni, NiError, NiLimits, PID_ANY, PID_MAX, Process};
+use doorbell_oob::JobKey;
+use doorbell_pml::RailId;
+use rustix::fd::BorrowedFd;
+
+pub use self::card::Card;
+pub use self::desk::Desk;
+use self::desk::Place;
+use crate::above::{Above, connect};
+use crate::bootstrap::{Hello, Key};
+use crate::config::Config;
+use crate::error::Error;
+use crate::rails::{AnyRail, open_all};
+use crate::random;
+
+/// Process ids of those that do not ask for one: above all that may be asked for, and below [`PID_ANY`].
+const OWN_IDS: std::ops::Range<u32> = PID_MAX + 1..PID_ANY;
+
+/// The process id that was asked for is another process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken;
+
+/// A process with Portals interfaces.
+pub struct Member {
+    node: portals::Node<AnyRail>,
+    desk: Desk,
+    config: Config,
+    candidates: Vec<Candidate>,
+    clock: Clock,
+}
+
+impl Member {
+    /// Opens the rails that `config` names, and takes a process id of this host: this one, or any.
+    ///
+    /// # Errors
+    /// A rail that cannot be used; what the system refuses.
+    pub fn enter(config: Config, pid: Option<u32>) -> Result<Result<Self, Taken>, Error> {
+        let nid = nid(&crate::bootstrap::host_id());
+        let Some(place) = take(pid)? else {
+            return Ok(Err(Taken));
+        };
+        let me = Process::physical(nid, place.pid);
+        let (rails, candidates) = open_all(&config)?;
+        let entries = rails.iter().map(AnyRail::entry).collect();
+        let hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
+        let desk = Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
+        let mut settings = portals::Config::new(me);
+        settings.uid = rustix::process::geteuid().as_raw();
+        settings.seed = random::number()?;
+        settings.patience = *config.pml.patience.get();
+        let mut node = portals::Node::new(settings);
+        let key = key()?;
+        for mut rail in rails {
+            rail.set_key(&key);
+            node.add_rail(rail).map_err(node_error)?;
+        }
+        Ok(Ok(Self {
+            node,
+            desk,
+            config,
+            candidates,
+            clock: Clock::start(),
+        }))
+    }
+
+    /// Who this is.
+    pub fn process(&self) -> Process {
+        self.desk.process()
+    }
+
+    /// Where others call.
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// Whether a process was met, or is this one.
+    pub fn knows(&self, process: Process) -> bool {
+        process == self.process() || self.node.knows(process)
+    }
+
+    /// Opens a process whose card has come.
+    ///
+    /// # Errors
+    /// No rail leads to it, with the reasons.
+    pub fn meet(&mut self, card: &Card) -> Result<(), Error> {
+        let process = card.process();
+        if self.knows(process) {
+            return Ok(());
+        }
+        let (own, theirs) = self.desk.card().ranked(card);
+        let mut toward = Toward {
+            node: &mut self.node,
+            process,
+        };
+        connect(&mut toward, &self.config, &self.candidates, &own, &theirs).map(drop)
+    }
+
+    /// Opens those who have called since the last time; returns how many.
+    pub fn attend(&mut self) -> usize {
+        if !self.desk.any() {
+            return 0;
+        }
+        let cards = self.desk.take();
+        for card in &cards {
+            // One that cannot be opened has been told nothing, and finds nobody: its messages wait at its end until it
+            // gives up.
+            let _ = self.meet(card);
+        }
+        cards.len()
+    }
+
+    /// An interface, counted; see [`portals::Node::ni_init`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ni_init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, NiError> {
+        self.node.ni_init(kind, desired)
+    }
+
+    /// Ends it; see [`portals::Node::ni_fini`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ni_fini(&mut self, kind: Kind) -> Result<(), NiError> {
+        self.node.ni_fini(kind)
+    }
+
+    /// Which process each rank is.
+    ///
+    /// # Errors
+    /// [`NiError::Ignored`] when it was said before; [`NiError::NoInit`] without such an interface.
+    pub fn set_map(&mut self, kind: Kind, map: &[Process]) -> Result<(), NiError> {
+        self.node.set_map(kind, map)
+    }
+
+    /// What was said.
+    ///
+    /// # Errors
+    /// [`NiError::NoInit`].
+    pub fn map(&self, kind: Kind) -> Result<&[Process], NiError> {
+        self.node.get_map(kind)
+    }
+
+    /// An interface, for the next call.
+    pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
+        self.node.ni(kind)
+    }
+
+    /// Shows arrivals to the interfaces; see [`Ni::poll`].
+    pub fn poll(&mut self, budget: usize) -> usize {
+        self.node.poll(budget)
+    }
+
+    /// Housekeeping: reads the clock. Returns the work done.
+    pub fn progress(&mut self) -> usize {
+        let now = self.clock.now();
+        self.attend() + self.node.progress(now)
+    }
+
+    /// How long [`Member::progress`] may wait, at most.
+    pub fn idle(&self) -> Option<Duration> {
+        let deadline = self.node.next_deadline()?;
+        Some(deadline.since(self.clock.now()))
+    }
+
+    /// As [`Ni::arm`]; the desk's descriptor is among those that are shown.
+    pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        each(self.desk.ready());
+        self.node.arm(each) || self.desk.any()
+    }
+
+    /// As [`Ni::disarm`].
+    pub fn disarm(&mut self) {
+        self.node.disarm();
+    }
+
+    /// One doorbell for everything that was begun.
+    pub fn flush(&mut self) {
+        self.node.flush();
+    }
+
+    /// Pushes out what was accepted, for at most `limit`.
+    pub fn close(&mut self, limit: Duration) {
+        let by = self.clock.now() + limit;
+        let until = Instant::now() + limit;
+        while !self.node.close(self.clock.now(), by) && Instant::now() < until {
+            self.desk.serve();
+            self.attend();
+            self.node.poll(64);
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Process { nid, pid } = self.process();
+        write!(out, "Member(nid {nid}, pid {pid})")
+    }
+}
+
+/// A node that opens one process.
+struct Toward<'a> {
+    node: &'a mut portals::Node<AnyRail>,
+    process: Process,
+}
+
+impl Above for Toward<'_> {
+    fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
+        self.node.rails().map(|(rail, found)| (RailId(rail.0), found))
+    }
+
+    fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {
+        self.node.rail_mut(portals::RailId(rail.0))
+    }
+
+    fn open(&mut self, _: u32, rail: RailId, address: &RailAddress, life: Incarnation) -> Result<(), Error> {
+        let rail = portals::RailId(rail.0);
+        self.node.connect(self.process, rail, address, life).map_err(node_error)
+    }
+}
+
+fn take(pid: Option<u32>) -> Result<Option<Place>, Error> {
+    let taken = |pid| Place::take(pid).map_err(|source| io_error("take a process id", source));
+    if let Some(pid) = pid {
+        return taken(pid);
+    }
+    // Beginning somewhere else than others do, the first is free as a rule.
+    let many = OWN_IDS.end - OWN_IDS.start;
+    let first = std::process::id() % many;
+    for step in 0..many {
+        if let Some(place) = taken(OWN_IDS.start + (first + step) % many)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+/// The number of this network namespace of this host: sixteen bits, below those that stand for all.
+fn nid(host: &str) -> u32 {
+    let space = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let text = format!("{host} {}", space.display());
+    // FNV-1a.
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    (hash ^ hash >> 16) % NID_ANY
+}
+
+/// What frames on a network are told apart by: the same for all processes of a user, as they may all name each other. It
+/// is a secret where a file holds it (`PTL_KEY_FILE`).
+fn key() -> Result<Key, Error> {
+    let base = match std::env::var_os("PTL_KEY_FILE") {
+        Some(path) => JobKey::read(path.as_ref())?,
+        None => JobKey::from_bytes([0; 32]),
+    };
+    let uid = rustix::process::geteuid().as_raw();
+    Ok(Key::of_bytes(*base.derive(&format!("portals {uid}")).expose()))
+}
+
+fn node_error(error: portals::NodeError) -> Error {
+    match error {
+        portals::NodeError::Rail(error) => Error::Rail(error),
+        error => Error::Job {
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn io_error(step: &'static str, source: io::Error) -> Error {
+    Error::Io {
+        step,
+        object: "this process".to_owned(),
+        source,
+        remedy: "raise the limit of open files (ulimit -n), and check that Unix sockets are allowed here",
+    }
+}
