@@ -234,7 +234,8 @@ pub fn differs(a: &Report, b: &Report) -> Option<String> {
         .to_owned()
     };
     type Condition<'a> = (&'static str, &'a dyn Fn(&Report) -> String);
-    let conditions: [Condition<'_>; 10] = [
+    let conditions: [Condition<'_>; 11] = [
+        ("the layers", &|report| report.layer.to_string()),
         ("the loads", &|report| report.kind.to_string()),
         ("the rails", &|report| report.rail.clone()),
         ("the sizes", &sizes),

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use doorbell::World;
+use doorbell::{Portals, Selection, World};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::env::{
-    CaptureRecord, ClockRecord, Environment, Host, RankRecord, Watch, broken, doubts, injected,
+    CaptureRecord, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, doubts, injected,
 };
 use crate::error::BenchError;
+use crate::layer::portals::PortalsLink;
 use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
 use crate::plan::Plan;
@@ -53,61 +54,31 @@ pub fn measure(
             reason: format!("ranks work in pairs, and {} leaves one over", world.size()),
         });
     }
-    let started = SystemTime::now();
     let begun = Instant::now();
-    let clock = Clock::start();
-    // Before our own work is part of it.
-    let host = Host::read(&cores.main.into_iter().collect::<Vec<_>>());
+    let start = Start::now(cores);
     let mut link = WorldLink::new(world, world.rank() ^ 1);
-    let (rail, rail_reason, rails) = (link.rail().to_owned(), link.reason(), link.rails());
-    let watch = Watch::look(cores.main);
-    let record = || RankRecord {
-        rank: world.rank(),
-        pid: std::process::id(),
-        core: cores.main,
-        progress_core: cores.progress,
-        hostname: host.name.clone(),
-        noise: watch.since(),
-        captures: CaptureRecord::of(world),
+    let facts = Facts {
+        rail: link.rail().to_owned(),
+        reason: link.reason(),
+        rails: link.rails(),
+        mode: mode(world),
     };
-    let mut session = Session::new(&mut link, &clock).apart(is_apart(world));
-    if world.rank() % 2 == 1 {
-        follow(&mut session, || json(&record()))?;
+    let apart = is_apart(world);
+    let record = || start.record(world.rank(), cores, CaptureRecord::of(world));
+    let Some(pair) = pair(&mut link, &start, apart, plan, record, progress)? else {
         return Ok(None);
-    }
-    let pair = lead_pair(&mut session, plan, record, progress)?;
+    };
     if world.rank() != 0 {
         tell_within(world, 0, &json(&pair), other_pairs(world, begun))?;
         return Ok(None);
     }
-    let mut report = Report {
-        schema: SCHEMA.to_owned(),
-        kind: plan.kind,
-        rail,
-        window: plan.window,
-        posted: plan.posted,
-        plain: plan.plain,
-        started_unix_ms: started
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
-        environment: Environment {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            rail_reason,
-            rails,
-            mode: mode(world).to_owned(),
-            clock: ClockRecord::of(&clock),
-            ..Environment::default()
-        },
-        reference: Overall::default(),
-        results: Vec::new(),
-        rail_counts: rail_counts(world),
-    };
+    let mut report = start.report(plan, facts, rail_counts(world));
     add(&mut report, pair);
     let limit = other_pairs(world, begun);
     for leader in (2..world.size()).step_by(2) {
         add(&mut report, parse(leader, &hear_within(world, leader, limit)?)?);
     }
-    finish(&mut report, host);
+    finish(&mut report, start.host);
     let faults = injected(&world.config().fault.inject.get().to_string());
     let broke = broken(&rails_broken(world), &report.results);
     report
@@ -115,6 +86,160 @@ pub fn measure(
         .doubts
         .splice(..0, faults.into_iter().chain(broke));
     Ok(Some(report))
+}
+
+/// As [`measure`], by puts in a job of two ranks.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_portals(
+    job: &mut Portals,
+    plan: &Plan,
+    cores: Cores,
+    progress: &mut dyn Progress,
+) -> Result<Option<Report>, BenchError> {
+    plan.check()?;
+    only_two(job.size())?;
+    let start = Start::now(cores);
+    let (rank, peer) = (job.rank(), job.rank() ^ 1);
+    let facts = Facts::of_selection(job.selection(peer), |rail| job.rail_how(rail));
+    let apart = job.hello(rank).map(|hello| &hello.host) != job.hello(peer).map(|hello| &hello.host);
+    let faults = injected(&job.config().fault.inject.get().to_string());
+    let most = plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
+    let mut link = PortalsLink::new(job, facts.rail.clone(), most)?;
+    let record = || start.record(rank, cores, Vec::new());
+    let pair = pair(&mut link, &start, apart, plan, record, progress)?;
+    job.barrier()?;
+    let Some(pair) = pair else { return Ok(None) };
+    let counts = job.rail_counts().into_iter().filter(|(_, count)| *count > 0);
+    let mut report = start.report(plan, facts, counts.collect());
+    add(&mut report, pair);
+    finish(&mut report, start.host);
+    report.environment.doubts.splice(..0, faults);
+    Ok(Some(report))
+}
+
+/// What only tagged messages can: several pairs at once.
+fn only_two(size: u32) -> Result<(), BenchError> {
+    if size == 2 {
+        return Ok(());
+    }
+    Err(BenchError::BadPlan {
+        what: "a job of another size than two",
+        reason: format!("there are {size} ranks, and this layer is measured between two: start two"),
+    })
+}
+
+/// What carries the messages, and how.
+struct Facts {
+    rail: String,
+    reason: String,
+    rails: Vec<RailUse>,
+    mode: &'static str,
+}
+
+impl Facts {
+    /// Of the rails that were chosen to a peer, in the order of preference.
+    fn of_selection<'a>(selection: Option<&Selection>, how: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let chosen = || selection.into_iter().flat_map(Selection::chosen);
+        let rails: Vec<RailUse> = chosen()
+            .map(|(rail, to)| RailUse {
+                rail: rail.to_string(),
+                to: to.rail.to_string(),
+                role: "everything, or spare".to_owned(),
+            })
+            .collect();
+        let rail = rails
+            .first()
+            .map_or_else(|| "none".to_owned(), |used| used.rail.clone());
+        let reason = match how(&rail) {
+            Some(how) => format!("the first that was chosen; {how}"),
+            None => "the first that was chosen".to_owned(),
+        };
+        Self {
+            rail,
+            reason,
+            rails,
+            mode: "inline",
+        }
+    }
+}
+
+/// The beginning of a measurement: what is read before its own work is part of it.
+struct Start {
+    at: SystemTime,
+    clock: Clock,
+    host: Host,
+    watch: Watch,
+}
+
+impl Start {
+    fn now(cores: Cores) -> Self {
+        Self {
+            at: SystemTime::now(),
+            clock: Clock::start(),
+            host: Host::read(&cores.main.into_iter().collect::<Vec<_>>()),
+            watch: Watch::look(cores.main),
+        }
+    }
+
+    fn record(&self, rank: u32, cores: Cores, captures: Vec<CaptureRecord>) -> RankRecord {
+        RankRecord {
+            rank,
+            pid: std::process::id(),
+            core: cores.main,
+            progress_core: cores.progress,
+            hostname: self.host.name.clone(),
+            noise: self.watch.since(),
+            captures,
+        }
+    }
+
+    /// A report without rows.
+    fn report(&self, plan: &Plan, facts: Facts, rail_counts: BTreeMap<String, u64>) -> Report {
+        Report {
+            schema: SCHEMA.to_owned(),
+            kind: plan.kind,
+            layer: plan.layer,
+            rail: facts.rail,
+            window: plan.window,
+            posted: plan.posted,
+            plain: plan.plain,
+            started_unix_ms: self
+                .at
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+            environment: Environment {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                rail_reason: facts.reason,
+                rails: facts.rails,
+                mode: facts.mode.to_owned(),
+                clock: ClockRecord::of(&self.clock),
+                ..Environment::default()
+            },
+            reference: Overall::default(),
+            results: Vec::new(),
+            rail_counts,
+        }
+    }
+}
+
+/// This rank's part in its pair; the leader comes to know what both found out.
+fn pair<L: Link>(
+    link: &mut L,
+    start: &Start,
+    apart: bool,
+    plan: &Plan,
+    record: impl Fn() -> RankRecord,
+    progress: &mut dyn Progress,
+) -> Result<Option<Pair>, BenchError> {
+    let follows = link.rank() % 2 == 1;
+    let mut session = Session::new(link, &start.clock).apart(apart);
+    if follows {
+        follow(&mut session, || json(&record()))?;
+        return Ok(None);
+    }
+    lead_pair(&mut session, plan, record, progress).map(Some)
 }
 
 /// Whether the partner is elsewhere, so that its process number means nothing here.

@@ -17,6 +17,7 @@ pub mod compare;
 pub mod env;
 pub mod error;
 pub mod job;
+pub mod layer;
 pub mod link;
 pub mod load;
 pub mod pin;

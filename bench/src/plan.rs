@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
+use crate::layer::{self, Layer};
 use crate::size::Size;
 
 /// The kinds of load.
@@ -82,6 +83,8 @@ pub struct Plan {
     pub open: Option<Asked>,
     /// Whether `pingpong` measures each direction by itself, too.
     pub one_way: bool,
+    /// What carries the messages.
+    pub layer: Layer,
 }
 
 /// The rate of an open loop.
@@ -121,6 +124,7 @@ impl Plan {
             spoil: None,
             open: None,
             one_way: false,
+            layer: Layer::Pml,
         }
     }
 
@@ -168,6 +172,7 @@ impl Plan {
                 "nobody looks for them without `--verify`".to_owned(),
             );
         }
+        layer::check(self)?;
         if self.spoil == Some(0) {
             return bad("spoilt messages", "`--spoil` has to be at least 1".to_owned());
         }
@@ -193,7 +198,11 @@ mod tests {
     #[test]
     fn a_plan_that_cannot_be_carried_out_names_the_setting() {
         type Change = fn(&mut Plan);
-        let cases: [(&str, Change); 9] = [
+        let cases: [(&str, Change); 10] = [
+            ("leave one of them out", |p| {
+                p.layer = Layer::Portals;
+                p.posted = true;
+            }),
             ("not within 1", |p| p.open = Some(Asked::PerSecond(0.5))),
             ("for `pingpong`", |p| p.one_way = true),
             ("--verify", |p| p.spoil = Some(5)),

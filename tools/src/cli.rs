@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doorbell::oob::{Endpoint, OobError};
+use doorbell_bench::layer::Layer;
 use doorbell_bench::plan::{RATE_MAX, RATE_MIN};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
@@ -105,6 +106,7 @@ doorbell pingpong --verify\n  \
 doorbell pingpong --sizes 64 --rate 200k\n  doorbell pingpong --sizes 64 --open-loop\n  \
 doorbell pingpong --sizes 8 --one-way\n  \
 doorbell pingpong --rail shm --rail udp:lo\n  \
+doorbell pingpong --layer portals --sizes 8\n  doorbell pingpong --layer am --rail udp:lo\n  \
 doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
@@ -437,12 +439,37 @@ impl ModeArg {
     }
 }
 
+/// What carries the messages of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayerArg {
+    /// Tagged messages
+    Pml,
+    /// Puts of a Portals interface in software
+    Portals,
+    /// Active messages over such an interface
+    Am,
+}
+
+impl LayerArg {
+    pub(crate) fn layer(self) -> Layer {
+        match self {
+            Self::Pml => Layer::Pml,
+            Self::Portals => Layer::Portals,
+            Self::Am => Layer::Am,
+        }
+    }
+}
+
 /// What all measurements have in common.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// A rail to be used or refused; again for each further one
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
+    /// What carries the messages: tagged messages (pml), puts into the other's memory (portals), or requests and their
+    /// replies (am); between two hosts, the same on both sides
+    #[arg(long, value_enum, default_value_t = LayerArg::Pml)]
+    pub(crate) layer: LayerArg,
     /// Where progress is made
     #[arg(long, value_enum, default_value_t = ModeArg::Inline)]
     pub(crate) mode: ModeArg,
@@ -778,6 +805,7 @@ of their own. Beside the best peer of each comparison stands what is promised: l
 from 64 KiB on at least 0.97 of it.\n\n", exits!(), "\
 Examples:\n  doorbell compare-peers --list\n  doorbell compare-peers\n  \
 doorbell compare-peers --network --loss 1,5 --html peers.html\n  \
+doorbell compare-peers --layers --only ucx --sizes 8\n  \
 doorbell compare-peers --shm --network --rail udp --rail xdp --overlap --rounds 9 --json peers.json\n  \
 doorbell compare-peers --quick --only ucx --only open-mpi"))]
 pub(crate) struct ComparePeersArgs {
@@ -796,6 +824,9 @@ pub(crate) struct ComparePeersArgs {
     /// How much of a receive is hidden behind the receiver's computation
     #[arg(long)]
     pub(crate) overlap: bool,
+    /// Measure puts (Portals) and active messages, too: beside UCX's ucp_put_lat and ucp_am_lat
+    #[arg(long)]
+    pub(crate) layers: bool,
     /// With --network or --loss: a kind of rail for doorbell; again for each further one [default: udp]
     #[arg(long = "rail", value_name = "KIND")]
     pub(crate) rails: Vec<String>,

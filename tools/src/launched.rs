@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use doorbell::oob::launch::{Found, Kind};
-use doorbell::{Config, World};
+use doorbell::Config;
 use doorbell_fabric::error::Exit;
 
 use crate::error::ToolError;
+use crate::layer::Job;
 use crate::out;
 
 /// A rank that ends because it lost another one is not the cause: that one's end is seen to first.
@@ -44,13 +45,13 @@ fn member_of(found: &Found) -> Option<Member> {
 }
 
 /// Ends the job because of an error of this rank.
-pub(crate) fn abort(world: World, error: &ToolError) -> ! {
-    let text = format!("doorbell: rank {}: {error}", world.rank());
+pub(crate) fn abort(job: Job, error: &ToolError) -> ! {
+    let text = format!("doorbell: rank {}: {error}", job.rank());
     out::say(&text);
     if error.exit() == Exit::PeerLost {
         std::thread::sleep(CAUSE);
     }
-    world.abort(error.exit().number(), &text)
+    job.abort(error.exit().number(), &text)
 }
 
 #[cfg(test)]

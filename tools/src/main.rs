@@ -13,6 +13,7 @@ mod hosts;
 mod info;
 mod key;
 mod launched;
+mod layer;
 mod links;
 mod measure;
 mod model;

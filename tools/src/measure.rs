@@ -7,9 +7,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use doorbell::World;
 use doorbell_bench::compare::{self, Finding};
-use doorbell_bench::job::{Cores, measure as measure_job};
+use doorbell_bench::job::Cores;
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
 use doorbell_bench::plan::{Asked as Rate, Kind, Plan};
@@ -22,6 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::cli::{CompareArgs, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::launched::{self, Member};
+use crate::layer::Job;
 use crate::run::{Launch, Output, launch};
 use crate::{hosts, out, outputs};
 
@@ -32,7 +32,7 @@ const DEDICATED_CORES: usize = 4;
 
 /// What a command line asks for.
 pub(crate) struct Asked<'a> {
-    plan: Plan,
+    pub(crate) plan: Plan,
     pub(crate) args: &'a MeasureArgs,
     /// Outputs that only latencies have.
     hgrm: Option<&'a Path>,
@@ -180,6 +180,7 @@ fn plan(kind: Kind, args: &MeasureArgs) -> Plan {
         reference: !args.no_reference,
         verify: args.verify,
         spoil: args.spoil,
+        layer: args.layer.layer(),
         ..defaults
     }
 }
@@ -274,30 +275,30 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
 
 fn be_rank(asked: &Asked<'_>, member: Member) -> Result<ExitCode, ToolError> {
     let cores = own_cores(asked.args, member);
-    let world = builder(asked.args, cores.progress).build()?;
-    carry_out(asked, world, cores)
+    let job = Job::build(builder(asked.args, cores.progress), asked.plan.layer)?;
+    carry_out(asked, job, cores)
 }
 
-/// This rank's part, in a world that is there; rank 0 shows the report.
-pub(crate) fn carry_out(asked: &Asked<'_>, world: World, cores: Cores) -> Result<ExitCode, ToolError> {
-    match take_part(asked, &world, cores) {
+/// This rank's part, in a job that is there; rank 0 shows the report.
+pub(crate) fn carry_out(asked: &Asked<'_>, mut job: Job, cores: Cores) -> Result<ExitCode, ToolError> {
+    match take_part(asked, &mut job, cores) {
         Ok(exit) => {
-            world.close();
+            job.close();
             Ok(exit.into())
         }
         // A launcher that is not ours may let the other ranks wait for one that has ended.
-        Err(error) if world.launcher().is_some() && !error.is_closed_pipe() => launched::abort(world, &error),
+        Err(error) if job.is_launched() && !error.is_closed_pipe() => launched::abort(job, &error),
         Err(error) => Err(error),
     }
 }
 
-fn take_part(asked: &Asked<'_>, world: &World, cores: Cores) -> Result<Exit, ToolError> {
+fn take_part(asked: &Asked<'_>, job: &mut Job, cores: Cores) -> Result<Exit, ToolError> {
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }
-    let shown = world.rank() == 0 && io::stderr().is_terminal();
+    let shown = job.rank() == 0 && io::stderr().is_terminal();
     let mut bar = Bar::new(shown, &asked.plan);
-    let measured = measure_job(world, &asked.plan, cores, &mut bar);
+    let measured = job.measure(&asked.plan, cores, &mut bar);
     bar.bar.finish_and_clear();
     let mut exit = Exit::Done;
     if let Some(report) = measured? {

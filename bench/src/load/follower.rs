@@ -156,6 +156,7 @@ fn echo<L: Link>(
             return session.check(&into[..found], theirs);
         }
     }
+    session.link.settle(into);
     session.check(into, theirs)
 }
 
@@ -187,7 +188,8 @@ fn sink<L: Link>(
     session.link.stream_in(sinks, count, flow)?;
     session.link.send(&[1])?;
     let used = sinks.count().min(usize::try_from(count).unwrap_or(usize::MAX));
-    sinks.buffers()[..used]
-        .iter()
-        .try_for_each(|sink| session.check(sink, theirs))
+    sinks.buffers()[..used].iter_mut().try_for_each(|sink| {
+        session.link.settle(sink);
+        session.check(sink, theirs)
+    })
 }

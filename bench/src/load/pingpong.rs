@@ -101,6 +101,7 @@ impl Pingpong {
         if session.verifier.is_some() {
             return session.end_serving(&mut self.into);
         }
+        session.link.settle(&mut self.into);
         session.check(&self.into, &self.theirs)
     }
 

@@ -65,6 +65,7 @@ impl Stream {
         session.link.stream_out(&self.out, count, self.flow)?;
         session.link.recv(&mut answer)?;
         let ticks = session.clock.ticks().saturating_sub(start);
+        session.link.settle(&mut answer);
         session.check(&answer, &[1])?;
         Ok(session.clock.ticks_to_nanos_f64(ticks))
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::env::Environment;
 use crate::error::BenchError;
+use crate::layer::Layer;
 use crate::load::Row;
 use crate::plan::Kind;
 use crate::stats::median;
@@ -36,6 +37,9 @@ pub struct Report {
     pub schema: String,
     /// The load.
     pub kind: Kind,
+    /// What carried the messages.
+    #[serde(default)]
+    pub layer: Layer,
     /// Name of the rail that carried the messages.
     pub rail: String,
     /// Messages outstanding; 1 for `pingpong`.

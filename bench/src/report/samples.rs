@@ -40,6 +40,7 @@ fn report(kind: Kind, results: Vec<Row>) -> Report {
         kind,
         rail: "shm".to_owned(),
         window: kind.default_window(),
+        layer: crate::layer::Layer::Pml,
         posted: false,
         plain: false,
         started_unix_ms: 1_700_000_000_123,

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Report, digits, per_second};
+use crate::layer::Layer;
 use crate::load::{KneeLimit, Open, Row};
 use crate::plan::Kind;
 use crate::size::Size;
@@ -273,6 +274,9 @@ fn speed_of(row: &Row, nanos: Option<f64>) -> String {
 /// The lines below the table: what the columns mean.
 fn notes(report: &Report, width: usize, text: &mut String) {
     text.push('\n');
+    if report.layer != Layer::Pml {
+        paragraph(text, width, "", &format!("over {}", report.layer.words()));
+    }
     let unit = match report.kind {
         Kind::Pingpong if report.is_open() => {
             "open loop; full round trips in µs: p50, p99, max from the intended send, a.p50, a.p99 from the actual one; \

@@ -7,19 +7,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use doorbell_sim::Stats;
 use serde_json::json;
 
 use crate::class::Class;
+pub use crate::credits::command::Options as CreditsOptions;
 use crate::failure::Failure;
 use crate::job::{Job, Outcome, Stack};
-use crate::{rails, usnic};
+use crate::{credits, rails, usnic};
 
 /// Whole jobs over a faulty simulated network: every message once, whole, and in matching order
 #[derive(Clone, Debug, Parser)]
 #[command(name = "simulate", bin_name = "cargo xtask simulate", after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub struct Options {
+    /// Something else than jobs
+    #[command(subcommand)]
+    pub other: Option<Other>,
     /// How many seeds for each class of faults
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub seeds: u64,
@@ -66,6 +71,13 @@ pub struct Options {
     pub captures: PathBuf,
 }
 
+/// What is simulated beside jobs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Other {
+    /// The credit economy of active messages: nodes by the thousand, every rule judged at every step
+    Credits(Box<CreditsOptions>),
+}
+
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask simulate                                ten seeds over each class of faults
@@ -75,7 +87,8 @@ Examples:
   cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it
   cargo xtask simulate --rails --seeds 1000           failover: rails die, return, are cut and part the ranks
   cargo xtask simulate --rails --seed 7
-  cargo xtask simulate --usnic --seeds 20             usnic rails over models of their adapter";
+  cargo xtask simulate --usnic --seeds 20             usnic rails over models of their adapter
+  cargo xtask simulate credits --nodes 1024           credits of active messages; its --help says more";
 
 /// Messages of a job over one rail, when none were asked for.
 const MESSAGES: usize = 100_000;
@@ -138,6 +151,9 @@ pub fn main() -> ExitCode {
 
 /// Runs all that was asked for, and prints a line per class and each failure; returns how many seeds failed.
 pub fn run(options: &Options) -> u64 {
+    if let Some(Other::Credits(options)) = &options.other {
+        return credits::command::run(options);
+    }
     if let Err(error) = std::fs::create_dir_all(&options.captures) {
         eprintln!(
             "{}: {error}; failed seeds are not captured",
@@ -313,6 +329,9 @@ mod tests {
         );
         let options = Options::parse_from(["simulate", "--rails", "--from", "5", "--seeds", "3"]);
         assert!(options.rails && options.all_seeds() == (5..8));
+        let options = Options::parse_from(["simulate", "credits", "--nodes", "64"]);
+        assert!(matches!(options.other, Some(Other::Credits(_))));
+        assert!(Options::try_parse_from(["simulate", "--rails", "credits"]).is_err());
         let mixed = Options::try_parse_from(["simulate", "--rails", "--fault", "all"]);
         assert!(mixed.is_err(), "the seed chooses what breaks");
     }

@@ -8,6 +8,7 @@
 //!
 //! That is one rail for everybody, which loses, repeats, damages. Over several rails that break and come back, see
 //! [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the machine's clock: [`UsnicJob`].
+//! The credits of active messages, between up to ten thousand nodes: [`CreditsJob`].
 //!
 //! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and its last
 //! moments are kept as a capture for Wireshark.
@@ -16,6 +17,7 @@
 mod books;
 mod class;
 pub mod command;
+mod credits;
 mod end;
 mod failure;
 mod job;
@@ -27,6 +29,10 @@ pub mod soak;
 mod usnic;
 
 pub use class::Class;
+pub use credits::{
+    Job as CreditsJob, Pattern as CreditsPattern, Policy as CreditsPolicy, Sample as CreditsSample,
+    Tally as CreditsTally,
+};
 pub use failure::{Failure, Kind};
 pub use job::{Job, Outcome, Stack};
 pub use rails::{Counts, Outcome as RailsOutcome, RailsJob};

@@ -86,6 +86,10 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         alone().or_else(|| values.is_empty().then_some(other))
     };
     let bad = shm.bad_bases + shm.unsteady;
+    let none = |values: &[f64]| {
+        let why = "no repetition had a bare exchange that it can be compared with";
+        values.is_empty().then(|| why.to_owned())
+    };
     let beside = |why: Option<String>| why.or_else(|| Some(rows::BESIDE_PEERS.to_owned()));
     let mailbox = parts.lacks(Part::Process).or_else(|| machine.alone.clone());
     let mailbox = mailbox.or_else(|| {
@@ -101,6 +105,11 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         rows::SIBLING
             .judge(&shm.sibling, band(&shm.sibling, "threads of one core"))
             .without(bad),
+        rows::PUT.judge(&shm.put, alone().or_else(|| none(&shm.put))).without(bad),
+        rows::REQUEST
+            .judge(&shm.request, alone().or_else(|| none(&shm.request)))
+            .without(bad),
+        rows::REQUEST_RATE.judge(&shm.request_rate, alone()),
         rows::DEDICATED.judge(&shm.dedicated, left().or_else(|| machine.few.clone())),
         rows::MAILBOX
             .judge(&inside.mailbox, mailbox)

@@ -29,6 +29,9 @@ pub(super) struct Shm {
     pub(super) bandwidth: Vec<f64>,
     pub(super) bandwidth_regions: Vec<f64>,
     pub(super) dedicated: Vec<f64>,
+    pub(super) put: Vec<f64>,
+    pub(super) request: Vec<f64>,
+    pub(super) request_rate: Vec<f64>,
     /// Repetitions whose bare exchange was too slow to compare with.
     pub(super) bad_bases: u32,
     /// Measurements during which the cores did not stay near or far.
@@ -93,6 +96,17 @@ impl Shm {
         self.bandwidth.extend(stream.reference.memcpy_share);
         let stream = asker.shm(&["stream", "--sizes", "1Mi"])?;
         self.bandwidth_regions.extend(stream.reference.memcpy_share);
+        for (layer, samples) in [("portals", &mut self.put), ("am", &mut self.request)] {
+            let exchange = asker.shm(&["pingpong", "--layer", layer, "--sizes", "8"])?.reference;
+            let base = exchange.cache_line_half_rtt_ns.unwrap_or(f64::INFINITY);
+            match exchange.ratio {
+                _ if base > BAD_BASE_NS => self.bad_bases += 1,
+                _ if exchange.unsteady => self.unsteady += 1,
+                ratio => samples.extend(ratio),
+            }
+        }
+        let rate = asker.shm(&["rate", "--layer", "am", "--sizes", "64"])?;
+        self.request_rate.extend(rate.messages_per_second);
         if cores.len() >= DEDICATED_CORES {
             let words = ["pingpong", "--sizes", "8", "--mode", "dedicated"];
             let dedicated = asker.shm(&words)?.reference;

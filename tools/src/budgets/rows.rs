@@ -46,6 +46,28 @@ pub(super) const RATE_NEAR: Budget = Budget {
     bound: Bound::None,
     how: "shm, one pair, one direction, blocking sends and receives",
 };
+pub(super) const PUT: Budget = Budget {
+    name: "8 B put, half round trip, shm",
+    unit: "x",
+    limit: 1.5,
+    bound: Bound::AtMost,
+    how: "a put of a Portals interface into the other's memory, whose counting event is polled, to and fro, as a multiple of \
+          the bare cache-line exchange measured before and after each slice, near or far",
+};
+pub(super) const REQUEST: Budget = Budget {
+    name: "AM request and reply, half, shm",
+    unit: "x",
+    limit: 3.0,
+    bound: Bound::AtMost,
+    how: "half of a Short request with the Short reply of its handler, 8 B as two arguments, the same way",
+};
+pub(super) const REQUEST_RATE: Budget = Budget {
+    name: "AM Mediums of 64 B, shm",
+    unit: "msg/s",
+    limit: 0.0,
+    bound: Bound::None,
+    how: "Medium requests in one direction, as many under way as there are credits",
+};
 /// Why rates and bandwidths that are promised beside the peers are not judged here.
 pub(super) const BESIDE_PEERS: &str = "what is promised is more than the best installed peer carries in the same way and run: \
                                        `doorbell compare-peers` measures both and judges it";

@@ -56,7 +56,7 @@ pub(crate) enum Promise {
 impl Promise {
     fn of(line: &Line) -> Option<Self> {
         match (line.place, line.kind) {
-            (Setting::Loss(_), _) | (_, Kind::Overlap) => None,
+            (Setting::Loss(_), _) | (_, Kind::Overlap | Kind::Put | Kind::Am) => None,
             (_, Kind::Stream) if line.bytes >= LARGE => Some(Self::AtLeast(BANDWIDTH)),
             _ => Some(Self::Above(1.0)),
         }
@@ -121,7 +121,7 @@ fn is_beside(a: &Line, b: &Line) -> bool {
 fn is_better(a: &Line, b: &Line) -> bool {
     let (a_median, b_median) = (a.figure.median, b.figure.median);
     match a.kind {
-        Kind::Latency | Kind::Overlap => a_median < b_median,
+        Kind::Latency | Kind::Overlap | Kind::Put | Kind::Am => a_median < b_median,
         Kind::Stream | Kind::Blocking => a_median > b_median,
     }
 }

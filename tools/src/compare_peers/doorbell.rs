@@ -73,7 +73,7 @@ impl Doorbell {
     /// The words that ask for a load.
     fn asked(&self, load: &Load) -> Vec<String> {
         let verb = match load.kind {
-            Kind::Latency => "pingpong",
+            Kind::Latency | Kind::Put | Kind::Am => "pingpong",
             _ => "rate",
         };
         let (seconds, window) = (load.seconds.to_string(), load.window.to_string());
@@ -84,6 +84,8 @@ impl Doorbell {
         match load.kind {
             Kind::Stream => words.extend(["--posted", &window]),
             Kind::Blocking => words.extend(["--window", &window]),
+            Kind::Put => words.extend(["--layer", "portals"]),
+            Kind::Am => words.extend(["--layer", "am"]),
             _ => {}
         }
         if load.kind == Kind::Stream && self.way == Way::Usual {
@@ -164,7 +166,8 @@ impl Stack for Doorbell {
             Way::Usual => format!(
                 "`doorbell pingpong` and `doorbell rate` over {}, inline, tag-matched; `--posted --plain` where a window of \
                  non-blocking messages is asked for: sent out of one buffer that never changes and received into several, \
-                 all of it ordinary memory",
+                 all of it ordinary memory; `--layer portals`: a put into the other's memory, whose counting event is polled; \
+                 `--layer am`: half of a request with the reply of its handler",
                 self.rail
             ),
             Way::Regions => "the same without `--plain`: messages from 64 KiB on are sent out of regions and received into \

@@ -153,7 +153,7 @@ fn drawn(report: &Report, block: &Block<'_>) -> Figure {
         },
         up: match (block.show, block.kind) {
             (Show::Bytes, _) => Up::Bandwidth,
-            (_, Kind::Latency) => Up::HalfRoundTrip,
+            (_, kind) if kind.is_latency() => Up::HalfRoundTrip,
             (Show::Hidden, _) => Up::Share,
             (_, Kind::Overlap) => Up::Time("time"),
             _ => Up::Rate,

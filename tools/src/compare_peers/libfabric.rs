@@ -79,6 +79,7 @@ impl Stack for Libfabric {
         match kind {
             Kind::Latency => None,
             Kind::Stream | Kind::Blocking => Some("fi_pingpong does not tell rates of one direction"),
+            Kind::Put | Kind::Am => Some("fi_pingpong exchanges messages"),
             Kind::Overlap => Some("fi_pingpong does not tell overlap"),
         }
     }

@@ -18,6 +18,10 @@ pub(crate) enum Kind {
     Blocking,
     /// A receive behind the receiver's own computation.
     Overlap,
+    /// A put into the other's memory to and fro: half round trips.
+    Put,
+    /// An active message to and fro: half round trips.
+    Am,
 }
 
 impl Kind {
@@ -28,7 +32,14 @@ impl Kind {
             Self::Stream => "stream",
             Self::Blocking => "blocking",
             Self::Overlap => "overlap",
+            Self::Put => "put",
+            Self::Am => "am",
         }
+    }
+
+    /// Whether half round trips are told.
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(self, Self::Latency | Self::Put | Self::Am)
     }
 }
 

@@ -204,8 +204,11 @@ impl Stack for Mpi {
         )
     }
 
-    fn untold(&self, _: Kind) -> Option<&'static str> {
-        None
+    fn untold(&self, kind: Kind) -> Option<&'static str> {
+        match kind {
+            Kind::Put | Kind::Am => Some("our benchmark of it exchanges messages"),
+            Kind::Latency | Kind::Stream | Kind::Blocking | Kind::Overlap => None,
+        }
     }
 
     fn measure(&self, lab: &Lab<'_>, load: &Load) -> Result<Vec<Figure>, Stop> {

@@ -96,6 +96,7 @@ impl Stack for Osu {
         match kind {
             Kind::Latency | Kind::Stream => None,
             Kind::Blocking => Some("osu_bw has no blocking sends"),
+            Kind::Put | Kind::Am => Some("OSU's benchmarks of two processes are measured by messages here"),
             Kind::Overlap => Some("OSU's benchmarks of two processes do not tell overlap"),
         }
     }

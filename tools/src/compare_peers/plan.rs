@@ -48,7 +48,7 @@ impl<'a> Plan<'a> {
     pub(super) fn of(args: &'a ComparePeersArgs) -> Result<Self, ToolError> {
         let (rounds, seconds) = if args.quick { QUICK } else { USUAL };
         let network = args.network || !args.loss.is_empty();
-        let shm = args.shm || args.overlap || !network;
+        let shm = args.shm || args.overlap || (args.layers && !args.network) || !network;
         if !args.sizes.is_empty() && !shm && !args.network {
             return Err(ToolError::Usage(format!(
                 "`--sizes` says nothing about losses, which are told by messages of {LOSS_LATENCY} bytes and streams of 1 MiB: \
@@ -120,7 +120,7 @@ impl<'a> Plan<'a> {
     }
 
     fn shm(&self) -> Vec<Load> {
-        let nothing_named = !self.args.shm && !self.args.overlap && self.settings == [Setting::Shm];
+        let nothing_named = !self.args.shm && !self.args.overlap && !self.args.layers && self.settings == [Setting::Shm];
         let small = self.sizes.iter().copied().filter(|bytes| mpi::blocking(*bytes));
         let mut loads = Vec::new();
         if self.args.shm || nothing_named {
@@ -128,10 +128,19 @@ impl<'a> Plan<'a> {
             loads.push(self.load(Kind::Stream, self.sizes.clone()));
             loads.push(self.load(Kind::Blocking, small.collect()));
         }
+        if self.args.layers {
+            loads.extend(self.layers());
+        }
         if self.args.overlap {
             loads.push(self.load(Kind::Overlap, self.sizes.clone()));
         }
         loads
+    }
+
+    /// Puts and active messages.
+    fn layers(&self) -> impl Iterator<Item = Load> {
+        let kinds = [Kind::Put, Kind::Am].into_iter();
+        kinds.map(|kind| self.load(kind, self.sizes.clone()))
     }
 
     /// Without losses: the sizes, and what losses are told against, which is measured as long as under them.
@@ -152,6 +161,9 @@ impl<'a> Plan<'a> {
                 loads.push(self.load(kind, rest.collect()));
             }
             loads.extend(told.iter().filter(|load| load.kind == kind).cloned());
+        }
+        if self.args.network && self.args.layers {
+            loads.extend(self.layers());
         }
         loads
     }

@@ -35,7 +35,7 @@ pub(crate) fn complete(name: &str, load: &Load, mut figures: Vec<Figure>) -> Res
     figures.retain(|figure| load.sizes.contains(&figure.bytes));
     figures.sort_by_key(|figure| load.sizes.iter().position(|bytes| *bytes == figure.bytes));
     let told = |figure: &Figure| match load.kind {
-        Kind::Latency => figure.half_rtt_ns.mean.is_some_and(is_sane),
+        Kind::Latency | Kind::Put | Kind::Am => figure.half_rtt_ns.mean.is_some_and(is_sane),
         Kind::Stream | Kind::Blocking => figure.messages_per_second.is_some_and(is_sane),
         Kind::Overlap => figure.overlap.is_some_and(|times| is_sane(times.both)),
     };

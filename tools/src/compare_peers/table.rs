@@ -81,6 +81,8 @@ pub(crate) fn blocks(report: &Report) -> Vec<Block<'_>> {
                 ("half round trip, mean, µs", Show::Figure),
                 ("half round trip by percentile, µs", Show::Percentiles),
             ],
+            Kind::Put => &[("puts: half round trip, mean, µs", Show::Figure)],
+            Kind::Am => &[("active messages: half round trip, mean, µs", Show::Figure)],
             Kind::Stream => &[
                 ("messages per second, non-blocking, in a window", Show::Figure),
                 ("bytes per second, non-blocking, in a window", Show::Bytes),
@@ -192,7 +194,7 @@ impl Block<'_> {
             (Show::Hidden, _) => line
                 .hidden
                 .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
-            (_, Kind::Latency | Kind::Overlap) => micros(Some(line.figure.median)),
+            (_, Kind::Latency | Kind::Overlap | Kind::Put | Kind::Am) => micros(Some(line.figure.median)),
             _ => short(line.figure.median, "/s"),
         }
     }

@@ -36,10 +36,11 @@ impl Ucx {
             command
         };
         let mut client = side(Side::One);
-        let test = if load.kind == Kind::Latency {
-            "tag_lat"
-        } else {
-            "tag_bw"
+        let test = match load.kind {
+            Kind::Latency => "tag_lat",
+            Kind::Put => "ucp_put_lat",
+            Kind::Am => "ucp_am_lat",
+            Kind::Stream | Kind::Blocking | Kind::Overlap => "tag_bw",
         };
         client.args([
             "-t",
@@ -89,13 +90,14 @@ impl Stack for Ucx {
 
     fn how(&self) -> String {
         "ucx_perftest tag_lat and tag_bw, tag-matched, out of one buffer and into another, after a fifth of the iterations that \
-         does not count; its p50 is that of its last exchanges, and it tells no other percentile beside it"
+         does not count; ucp_put_lat, which writes into memory that the other polls, and ucp_am_lat, a message each way to a \
+         handler; its p50 is that of its last exchanges, and it tells no other percentile beside it"
             .to_owned()
     }
 
     fn untold(&self, kind: Kind) -> Option<&'static str> {
         match kind {
-            Kind::Latency | Kind::Stream => None,
+            Kind::Latency | Kind::Stream | Kind::Put | Kind::Am => None,
             Kind::Blocking => Some("ucx_perftest has no blocking sends"),
             Kind::Overlap => Some("ucx_perftest does not tell overlap"),
         }
@@ -130,7 +132,7 @@ fn read(text: &str, bytes: u64, kind: Kind) -> Option<Figure> {
         row.get(at)?.parse::<f64>().ok().filter(|value| value.is_finite())
     };
     let micros = |name| column(name).map(|micros| micros * 1e3);
-    let latency = kind == Kind::Latency;
+    let latency = kind.is_latency();
     Some(Figure {
         bytes,
         half_rtt_ns: Percentiles {

@@ -88,7 +88,7 @@ pub(crate) struct Row {
 /// Of one figure: the number that is compared.
 fn number(kind: Kind, figure: &Figure) -> Option<f64> {
     match kind {
-        Kind::Latency => figure.half_rtt_ns.mean,
+        Kind::Latency | Kind::Put | Kind::Am => figure.half_rtt_ns.mean,
         Kind::Stream | Kind::Blocking => figure.messages_per_second,
         Kind::Overlap => figure.overlap.map(|times| times.both),
     }
@@ -97,7 +97,7 @@ fn number(kind: Kind, figure: &Figure) -> Option<f64> {
 /// How many times as good the base is.
 fn times(kind: Kind, base: f64, other: f64) -> f64 {
     match kind {
-        Kind::Latency | Kind::Overlap => other / base,
+        Kind::Latency | Kind::Overlap | Kind::Put | Kind::Am => other / base,
         Kind::Stream | Kind::Blocking => base / other,
     }
 }

@@ -14,6 +14,7 @@ use doorbell_fabric::error::Exit;
 use crate::cli::{HostsArgs, MeasureArgs, ModeArg};
 use crate::error::ToolError;
 use crate::launched;
+use crate::layer::Job;
 use crate::measure::{self, Asked};
 use crate::out;
 
@@ -36,9 +37,10 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
     let to = &by_address_service(args, to)?;
     let started = Instant::now();
     let mut told = false;
-    let world = loop {
+    let layer = asked.plan.layer;
+    let job = loop {
         let connection = Connection::connect(to, &terms, CONNECT)?;
-        match measure::builder(args, cores.progress).build_over(connection) {
+        match Job::build_over(measure::builder(args, cores.progress), layer, connection) {
             Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
                 if !std::mem::replace(&mut told, true) {
                     let seconds = PATIENCE.as_secs();
@@ -48,10 +50,10 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
                 }
                 thread::sleep(AGAIN);
             }
-            world => break world.map_err(no_way)?,
+            job => break job.map_err(no_way)?,
         }
     };
-    measure::carry_out(asked, world, cores)
+    measure::carry_out(asked, job, cores)
 }
 
 /// The host by its address, where settings have the address service asked for names; as it was, where that does not help.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use doorbell::oob::tcp::{Accepted, PORT, is_loopback};
 use doorbell::oob::{Canceller, Connection, Endpoint, Listener};
-use doorbell_bench::job::{Cores, measure as measure_job};
+use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_fabric::error::Exit;
@@ -25,6 +25,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::{Side, alone, cores, no_way, terms};
 use crate::cli::MeasureArgs;
 use crate::error::ToolError;
+use crate::layer::Job;
 use crate::measure::{self, Asked};
 use crate::out;
 
@@ -201,12 +202,9 @@ fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
 /// One measurement, as its guest wants it.
 fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolError> {
     let address = guest.address();
-    let world = measure::builder(args, cores.progress)
-        .build_over(guest)
-        .map_err(no_way)?;
-    let peer = world.peer(0);
-    let (pid, rails) = peer.map_or((0, Vec::new()), |peer| (peer.pid, peer.rails));
-    let rails: Vec<String> = rails.into_iter().map(|rail| rail.name).collect();
+    let layer = args.layer.layer();
+    let mut job = Job::build_over(measure::builder(args, cores.progress), layer, guest).map_err(no_way)?;
+    let (pid, rails) = job.peer(0);
     // A reader that went away is noticed at the door.
     let _ = out::print(&format!(
         "{address} came: process {pid}, over {}\n",
@@ -216,8 +214,12 @@ fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolEr
         pin::bind(core)?;
     }
     // The plan is the guest's: the follower only needs one that can be.
-    measure_job(&world, &Plan::new(Kind::Pingpong), cores, &mut ())?;
-    world.close();
+    let plan = Plan {
+        layer,
+        ..Plan::new(Kind::Pingpong)
+    };
+    job.measure(&plan, cores, &mut ())?;
+    job.close();
     Ok(())
 }
 

@@ -1,0 +1,135 @@
+//! The same loads over other layers than tagged messages: puts of a Portals interface, active messages.
+//!
+//! | layer | a ping-pong is | a stream is |
+//! |---|---|---|
+//! | `pml` | a tagged message to and fro | tagged messages ([`crate::world`]) |
+//! | `portals` | a put into the other's memory, whose counting event is polled, to and fro | puts, a window of them not acknowledged |
+//! | `am` | a request and the reply of its handler | requests, as many as there are credits |
+//!
+//! Half of an exchange is the figure everywhere: of `am` half of a request with its reply.
+
+mod control;
+pub mod portals;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::plan::Plan;
+
+/// What carries the messages of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// Tagged messages.
+    #[default]
+    Pml,
+    /// Puts of a Portals interface.
+    Portals,
+    /// Active messages.
+    Am,
+}
+
+impl Layer {
+    /// Its name, as in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pml => "pml",
+            Self::Portals => "portals",
+            Self::Am => "am",
+        }
+    }
+
+    /// In words, for tables.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Pml => "tagged messages",
+            Self::Portals => "puts over a Portals interface, their counting event polled",
+            Self::Am => "active messages: a request and its handler's reply are an exchange",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// Refuses what only tagged messages have.
+pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
+    let asked = [
+        (plan.verify, "`--verify`"),
+        (plan.open.is_some(), "an open loop"),
+        (plan.one_way, "`--one-way`"),
+        (plan.posted, "`--posted`"),
+        (plan.plain, "`--plain`"),
+    ];
+    match asked.into_iter().find(|(is, _)| *is && plan.layer != Layer::Pml) {
+        Some((_, what)) => Err(BenchError::BadPlan {
+            what,
+            reason: format!(
+                "it is for tagged messages, and `--layer {}` was asked for: leave one of them out",
+                plan.layer
+            ),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What the plan's check has refused before.
+fn only_tagged<R>() -> Result<R, BenchError> {
+    Err(BenchError::BadPlan {
+        what: "this load",
+        reason: "it is for tagged messages only".to_owned(),
+    })
+}
+
+/// The part of a link that only tagged messages have.
+macro_rules! only_tagged_messages {
+    () => {
+        fn stream_out_each(
+            &mut self,
+            _: &mut Sinks,
+            _: u64,
+            _: Flow,
+            _: &mut dyn FnMut(&mut [u8]),
+        ) -> Result<(), BenchError> {
+            only_tagged()
+        }
+
+        fn stream_in_each(
+            &mut self,
+            _: &mut Sinks,
+            _: u64,
+            _: Flow,
+            _: &mut dyn FnMut(&[u8]),
+        ) -> Result<(), BenchError> {
+            only_tagged()
+        }
+
+        fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
+            only_tagged()
+        }
+
+        fn end_open(&mut self) {}
+
+        fn can_send(&mut self) -> Result<bool, BenchError> {
+            only_tagged()
+        }
+
+        fn try_send(&mut self, _: &[u8]) -> Result<bool, BenchError> {
+            only_tagged()
+        }
+
+        fn try_recv(&mut self, _: &mut [u8]) -> Result<Option<usize>, BenchError> {
+            only_tagged()
+        }
+
+        fn leftover(&mut self, _: &mut [u8]) -> Result<Option<usize>, BenchError> {
+            Ok(None)
+        }
+    };
+}
+pub(crate) use only_tagged_messages;

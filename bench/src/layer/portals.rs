@@ -1,0 +1,242 @@
+//! A pair's link by puts: each side has memory that the other one writes to, and polls the event that counts how often.
+
+use std::time::Duration;
+
+use doorbell::fabric::memory::Region;
+use doorbell::fabric::message::Landing;
+use doorbell::fabric::ni::{
+    AckReq, CtHandle, Entry, EntryOptions, Kind, List, Md, MdHandle, MdOptions, Memory, Ni, NiError, Piece,
+    Process, PtOptions, Put, Target,
+};
+use doorbell::portals::Portals;
+
+use super::control::Control;
+use super::{only_tagged, only_tagged_messages};
+use crate::error::BenchError;
+use crate::link::{Flow, Link, Sinks};
+use crate::size::LARGEST;
+
+/// The interface of the load.
+pub(super) const KIND: Kind = Kind::MATCHING_LOGICAL;
+/// Portal table entry of the load.
+const DATA: u32 = 4;
+
+/// One rank's side of a pair, by puts.
+pub struct PortalsLink<'a> {
+    job: &'a mut Portals,
+    peer: u32,
+    rail: String,
+    deadline: Duration,
+    control: Control,
+    /// What the peer puts, and how often it has.
+    room: Region,
+    arrived: CtHandle,
+    seen: u64,
+    /// What is put from, without and with acknowledgements that are counted.
+    out: Region,
+    md: MdHandle,
+    acknowledged: MdHandle,
+    acks: CtHandle,
+    acked: u64,
+    /// Which bytes lie in `out`.
+    prepared: (usize, usize),
+}
+
+impl<'a> PortalsLink<'a> {
+    /// The link to the other of two ranks, for messages of up to `most` bytes: what the one says who wants more. Both call it.
+    ///
+    /// # Errors
+    /// When memory runs out, or the peer is lost.
+    pub fn new(job: &'a mut Portals, rail: String, most: usize) -> Result<Self, BenchError> {
+        let peer = job.rank() ^ 1;
+        job.init(KIND, None)?;
+        let control = Control::new(job, peer)?;
+        let mut wanted = [0; 16];
+        job.allgather(&(most as u64).to_le_bytes(), &mut wanted)?;
+        let most = wanted
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+            .max();
+        let most = most.map_or(0, |most| most.min(LARGEST as u64) as usize);
+        let region = || Region::new(most.max(64)).map_err(doorbell::Error::from);
+        let (room, out) = (region()?, region()?);
+        let whole = |region: &Region| Memory::One(Landing::Region(region.whole()));
+        let arrived = job.ask(KIND, |ni| ni.ct_alloc())?;
+        let acks = job.ask(KIND, |ni| ni.ct_alloc())?;
+        let index = job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(DATA)))?;
+        let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+        let entry = Entry::open(whole(&room), options).counted(arrived);
+        job.ask(KIND, |ni| ni.append(index, entry.clone(), List::Priority, 0))?;
+        let md = job.ask(KIND, |ni| {
+            ni.md_bind(Md {
+                memory: whole(&out),
+                ..Md::default()
+            })
+        })?;
+        let acknowledged = job.ask(KIND, |ni| {
+            ni.md_bind(Md {
+                memory: whole(&out),
+                options: MdOptions::EVENT_CT_ACK,
+                eq: None,
+                ct: Some(acks),
+            })
+        })?;
+        job.barrier()?;
+        Ok(Self {
+            deadline: *job.config().wait.deadline.get(),
+            job,
+            peer,
+            rail,
+            control,
+            room,
+            arrived,
+            seen: 0,
+            out,
+            md,
+            acknowledged,
+            acks,
+            acked: 0,
+            prepared: (0, 0),
+        })
+    }
+
+    /// The bytes are where they are put from. They are the same for every message of a load, as a program's would lie in
+    /// memory that it has bound: they are copied once.
+    #[inline]
+    fn prepare(&mut self, body: &[u8]) {
+        let which = (body.as_ptr().addr(), body.len());
+        if self.prepared != which {
+            self.out.write(0, body);
+            self.prepared = which;
+        }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, md: MdHandle, length: usize, ack: AckReq) -> Result<(), BenchError> {
+        let put = Put {
+            from: Piece { md, offset: 0 },
+            length: length as u64,
+            ack,
+            target: Target {
+                process: Process::rank(self.peer),
+                pt_index: DATA,
+                match_bits: 0,
+                remote_offset: 0,
+            },
+            user_ptr: 0,
+            hdr_data: 0,
+        };
+        let begun = self.job.ni(KIND).put(&put);
+        match begun {
+            Ok(()) => Ok(()),
+            Err(NiError::Full) => Ok(self.job.ask(KIND, |ni| ni.put(&put))?),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    #[inline(always)]
+    fn wait(&mut self, ct: CtHandle, test: u64) -> Result<(), BenchError> {
+        let count = self.job.wait_count(KIND, ct, test)?;
+        if count.failure > 0 {
+            return Err(BenchError::Disorder {
+                rank: self.peer,
+                what: format!("{} of its operations failed", count.failure),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn refused(error: NiError) -> BenchError {
+    BenchError::World {
+        source: doorbell::Error::Interface {
+            what: "a put",
+            reason: error.to_string(),
+        },
+    }
+}
+
+impl Link for PortalsLink<'_> {
+    fn rank(&self) -> u32 {
+        self.job.rank()
+    }
+
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn rail(&self) -> &str {
+        &self.rail
+    }
+
+    #[inline(always)]
+    fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
+        self.prepare(body);
+        self.put(self.md, body.len(), AckReq::None)?;
+        self.job.ni(KIND).flush();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        self.seen += 1;
+        self.wait(self.arrived, self.seen)?;
+        Ok(into.len())
+    }
+
+    fn settle(&mut self, into: &mut [u8]) {
+        self.room.read(0, into);
+    }
+
+    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError> {
+        self.prepare(body);
+        let window = flow.window.max(1) as u64;
+        // Half a window at a time, so that the acknowledgements of the other half are on their way meanwhile.
+        let step = window.div_ceil(2);
+        let (first, last) = (self.acked, self.acked + count);
+        for sent in first..last {
+            if (sent - first) % step == 0 && sent - first >= window {
+                self.wait(self.acks, sent + step - window)?;
+            }
+            self.put(self.acknowledged, body.len(), AckReq::Oc)?;
+        }
+        self.acked = last;
+        self.job.ni(KIND).flush();
+        self.wait(self.acks, last)
+    }
+
+    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
+        self.seen += count;
+        self.wait(self.arrived, self.seen)
+    }
+
+    only_tagged_messages!();
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
+        self.control.tell(self.job, text)
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
+        self.hear_within(self.deadline)
+    }
+
+    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        self.job.set_deadline(limit);
+        let heard = self.control.hear(self.job);
+        self.job.set_deadline(self.deadline);
+        heard
+    }
+}
+
+impl std::fmt::Debug for PortalsLink<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "PortalsLink(to rank {} over {})", self.peer, self.rail)
+    }
+}

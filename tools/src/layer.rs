@@ -1,0 +1,92 @@
+//! What carries the messages of a measurement, once its ranks have met.
+
+use doorbell::oob::Connection;
+use doorbell::{Builder, Portals, World};
+use doorbell_bench::error::BenchError;
+use doorbell_bench::job::{self, Cores};
+use doorbell_bench::layer::Layer;
+use doorbell_bench::load::Progress;
+use doorbell_bench::plan::Plan;
+use doorbell_bench::report::Report;
+
+/// A job of one of the layers.
+pub(crate) enum Job {
+    World(Box<World>),
+    Portals(Box<Portals>),
+}
+
+impl Job {
+    /// Joins the job that the environment describes.
+    pub(crate) fn build(builder: Builder, layer: Layer) -> Result<Self, doorbell::Error> {
+        Ok(match layer {
+            Layer::Pml => Self::World(Box::new(builder.build()?)),
+            Layer::Portals | Layer::Am => Self::Portals(Box::new(builder.build_portals()?)),
+        })
+    }
+
+    /// Meets another rank over a connection.
+    pub(crate) fn build_over(
+        builder: Builder,
+        layer: Layer,
+        connection: Connection,
+    ) -> Result<Self, doorbell::Error> {
+        Ok(match layer {
+            Layer::Pml => Self::World(Box::new(builder.build_over(connection)?)),
+            Layer::Portals | Layer::Am => Self::Portals(Box::new(builder.build_portals_over(connection)?)),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        match self {
+            Self::World(world) => world.rank(),
+            Self::Portals(portals) => portals.rank(),
+        }
+    }
+
+    /// The other side's process, and the rails to it.
+    pub(crate) fn peer(&self, rank: u32) -> (u32, Vec<String>) {
+        let (hello, selection) = match self {
+            Self::World(world) => (world.hello(rank), world.selection(rank)),
+            Self::Portals(portals) => (portals.hello(rank), portals.selection(rank)),
+        };
+        let chosen = selection.into_iter().flat_map(doorbell::Selection::chosen);
+        let rails = chosen.map(|(rail, _)| rail.to_string()).collect();
+        (hello.map_or(0, |hello| hello.pid), rails)
+    }
+
+    /// This rank's part of a measurement.
+    pub(crate) fn measure(
+        &mut self,
+        plan: &Plan,
+        cores: Cores,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<Report>, BenchError> {
+        match self {
+            Self::World(world) => job::measure(world, plan, cores, progress),
+            Self::Portals(portals) => job::measure_portals(portals, plan, cores, progress),
+        }
+    }
+
+    pub(crate) fn close(self) {
+        match self {
+            Self::World(world) => world.close(),
+            Self::Portals(portals) => portals.close(),
+        }
+    }
+
+    /// Whether another program than ours has started the ranks.
+    pub(crate) fn is_launched(&self) -> bool {
+        match self {
+            Self::World(world) => world.launcher().is_some(),
+            Self::Portals(portals) => portals.launcher().is_some(),
+        }
+    }
+
+    /// Ends the whole job, as far as its launcher has a call for that.
+    pub(crate) fn abort(self, exit: u8, reason: &str) -> ! {
+        match self {
+            Self::World(world) => world.abort(exit, reason),
+            Self::Portals(portals) => portals.abort(exit, reason),
+        }
+    }
+}
