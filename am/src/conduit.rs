@@ -15,7 +15,7 @@ use crate::barrier::Barrier;
 use crate::boot::{Boot, RemoteSegment};
 use crate::chunks::{ChunkUse, Chunks};
 use crate::config::{Config, Ranks};
-use crate::credit::Economy;
+use crate::credit::{Ask, Economy};
 use crate::error::{AmError, Fault, Stall};
 use crate::exit::{Exit, Leaving};
 use crate::handler::Handlers;
@@ -56,6 +56,8 @@ pub struct Conduit<N> {
     pub(crate) next_lid: u32,
     pub(crate) ops: Ops,
     pub(crate) economy: Economy,
+    /// The request to each rank that waits for credits, three bytes each.
+    pub(crate) asks: Box<[Ask]>,
     pub(crate) handlers: Handlers,
     pub(crate) outbox: Outbox,
     pub(crate) replies_under_way: u32,
@@ -146,6 +148,7 @@ impl<N: Ni> Conduit<N> {
             next_lid: 0,
             ops: Ops::new(settings.thread, settings.message_limit as usize),
             economy,
+            asks: vec![Ask::new(1); nodes as usize].into(),
             handlers,
             replies_under_way: 0,
             deferred: VecDeque::with_capacity(

@@ -191,7 +191,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
         let from = from.into();
-        let handle = self.insist(wait, |conduit, _| conduit.explicit_put(to, &from, true))?;
+        let handle = self.insist(wait, |conduit| conduit.explicit_put(to, &from, true))?;
         self.sync(handle, wait)
     }
 
@@ -207,7 +207,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
         let into = into.into();
-        let handle = self.insist(wait, |conduit, _| conduit.get(into.clone(), from, length))?;
+        let handle = self.insist(wait, |conduit| conduit.get(into.clone(), from, length))?;
         self.sync(handle, wait)
     }
 

@@ -104,7 +104,7 @@ impl<N: Ni> Conduit<N> {
     /// [`AmError`]: the message cannot be, or the rank cannot be reached.
     #[inline]
     pub fn try_request_short(&mut self, to: u32, handler: u8, args: &[u32]) -> Result<Try<()>, AmError> {
-        self.short(to, handler, args, None)
+        self.short(to, handler, args)
     }
 
     /// Sends a request with arguments; waits for what it needs, and handles what arrives meanwhile.
@@ -118,7 +118,7 @@ impl<N: Ni> Conduit<N> {
         args: &[u32],
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
-        self.insist(wait, |conduit, ask| conduit.short(to, handler, args, Some(ask)))
+        self.insist(wait, |conduit| conduit.short(to, handler, args))
     }
 
     /// Sends a request with arguments and a payload, which the handler sees while it runs, if that can be done without
@@ -133,7 +133,7 @@ impl<N: Ni> Conduit<N> {
         args: &[u32],
         payload: impl Into<Source<'a>>,
     ) -> Result<Try<()>, AmError> {
-        self.medium(to, handler, args, &payload.into(), None)
+        self.medium(to, handler, args, &payload.into())
     }
 
     /// The same; waits for what it needs, and handles what arrives meanwhile.
@@ -149,9 +149,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
         let payload = payload.into();
-        self.insist(wait, |conduit, ask| {
-            conduit.medium(to, handler, args, &payload, Some(ask))
-        })
+        self.insist(wait, |conduit| conduit.medium(to, handler, args, &payload))
     }
 
     /// Sends a request with arguments and a payload that lands at offset `place` of the rank's segment, if that can be done
@@ -167,7 +165,7 @@ impl<N: Ni> Conduit<N> {
         payload: impl Into<Source<'a>>,
         place: u64,
     ) -> Result<Try<LongSent>, AmError> {
-        self.long(to, handler, args, &payload.into(), place, None)
+        self.long(to, handler, args, &payload.into(), place)
     }
 
     /// The same; waits for what it needs, and handles what arrives meanwhile.
@@ -184,9 +182,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<LongSent, AmError> {
         let payload = payload.into();
-        self.insist(wait, |conduit, ask| {
-            conduit.long(to, handler, args, &payload, place, Some(ask))
-        })
+        self.insist(wait, |conduit| conduit.long(to, handler, args, &payload, place))
     }
 
     /// Room for the payload of a Medium request, of `least` to `most` bytes: as many as the peer's credits allow now, so that a
@@ -231,7 +227,7 @@ impl<N: Ni> Conduit<N> {
         let taken = if to == self.me {
             self.take_for_self()
         } else {
-            self.take(to, head + room, 1, None)?
+            self.take(to, head + room, 1)?
         };
         let taken = match taken {
             Try::Done(taken) => taken,
@@ -250,11 +246,10 @@ impl<N: Ni> Conduit<N> {
     pub(crate) fn insist<T>(
         &mut self,
         wait: &mut (impl Wait + ?Sized),
-        mut attempt: impl FnMut(&mut Self, &mut Ask) -> Result<Try<T>, AmError>,
+        mut attempt: impl FnMut(&mut Self) -> Result<Try<T>, AmError>,
     ) -> Result<T, AmError> {
-        let mut ask = Ask::new(1);
         loop {
-            match attempt(self, &mut ask)? {
+            match attempt(self)? {
                 Try::Done(value) => return Ok(value),
                 Try::Stalled(stall) => {
                     let now = wait.wait(stall).ok_or(AmError::Ended(stall))?;
@@ -265,13 +260,7 @@ impl<N: Ni> Conduit<N> {
     }
 
     #[inline]
-    fn short(
-        &mut self,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        ask: Option<&mut Ask>,
-    ) -> Result<Try<()>, AmError> {
+    fn short(&mut self, to: u32, handler: u8, args: &[u32]) -> Result<Try<()>, AmError> {
         let head = Head {
             flags: Flags::SHORT,
             handler,
@@ -283,7 +272,7 @@ impl<N: Ni> Conduit<N> {
         if to == self.me {
             return self.short_to_self(handler, args);
         }
-        match self.take(to, head.length, 1, ask)? {
+        match self.take(to, head.length, 1)? {
             Try::Stalled(stall) => Ok(Try::Stalled(stall)),
             Try::Done(taken) => {
                 if !args.is_empty() {
@@ -301,7 +290,6 @@ impl<N: Ni> Conduit<N> {
         handler: u8,
         args: &[u32],
         payload: &Source<'_>,
-        ask: Option<&mut Ask>,
     ) -> Result<Try<()>, AmError> {
         let count = checked(args)?;
         self.reachable(to)?;
@@ -319,7 +307,7 @@ impl<N: Ni> Conduit<N> {
             return self.medium_to_self(handler, args, payload);
         }
         let length = padded(args.len()) + payload.len() as usize;
-        match self.take(to, length, 1, ask)? {
+        match self.take(to, length, 1)? {
             Try::Stalled(stall) => Ok(Try::Stalled(stall)),
             Try::Done(taken) => {
                 let at = self.reqsb.offset(taken.chunk) as usize;
@@ -345,7 +333,6 @@ impl<N: Ni> Conduit<N> {
         args: &[u32],
         payload: &Source<'_>,
         place: u64,
-        ask: Option<&mut Ask>,
     ) -> Result<Try<LongSent>, AmError> {
         let count = checked(args)?;
         self.reachable(to)?;
@@ -372,10 +359,10 @@ impl<N: Ni> Conduit<N> {
             });
         }
         if !self.goes_packed(to, args.len(), length, may_go_alone) {
-            return self.unpacked_long(to, (handler, count), args, payload, place, ask);
+            return self.unpacked_long(to, (handler, count), args, payload, place);
         }
         let whole = padded(args.len()) + PACKED_OFFSET + length as usize;
-        match self.take(to, whole, 1, ask)? {
+        match self.take(to, whole, 1)? {
             Try::Stalled(stall) => Ok(Try::Stalled(stall)),
             Try::Done(taken) => {
                 let start = self.reqsb.offset(taken.chunk) as usize;
@@ -417,7 +404,6 @@ impl<N: Ni> Conduit<N> {
         args: &[u32],
         payload: &Source<'_>,
         place: u64,
-        ask: Option<&mut Ask>,
     ) -> Result<Try<LongSent>, AmError> {
         if self.tickets.free() < 2 {
             return Ok(self.stall(Stall::Tickets));
@@ -431,7 +417,7 @@ impl<N: Ni> Conduit<N> {
                 return Ok(Try::Stalled(stall));
             }
         };
-        let taken = match self.take(to, args_bytes(args.len()), 2, ask) {
+        let taken = match self.take(to, args_bytes(args.len()), 2) {
             Ok(Try::Done(taken)) => taken,
             refused => {
                 if source.id == Id::Temporary {
@@ -524,13 +510,7 @@ impl<N: Ni> Conduit<N> {
     /// Takes a chunk and the credits of a message of so many bytes, and one credit more for an unpacked Long's data. A ticket is
     /// only looked at: it is taken when the message is one that SEND ends.
     #[inline]
-    fn take(
-        &mut self,
-        to: u32,
-        bytes: usize,
-        events: u8,
-        ask: Option<&mut Ask>,
-    ) -> Result<Try<Taken>, AmError> {
+    fn take(&mut self, to: u32, bytes: usize, events: u8) -> Result<Try<Taken>, AmError> {
         if !self.deferred.is_empty() {
             return Ok(self.stall(Stall::Interface));
         }
@@ -554,19 +534,16 @@ impl<N: Ni> Conduit<N> {
                 "medium",
             ));
         };
-        let credits = credits + (events - 1);
-        let credit = match ask {
-            None if !self.economy.has(to, credits) => return Ok(self.stall(Stall::Credits)),
-            None => self.economy.take(to, &mut Ask::new(credits)),
-            Some(ask) => {
-                // A Long may be tried packed and unpacked: what it lacked stays what it lacked.
-                ask.renew(credits);
-                self.economy.take(to, ask)
-            }
+        // One that stalled before counts as the same one, in whichever form it is tried again: its stall counts once, and what
+        // it lacked then is told when one goes.
+        let Some(ask) = self.asks.get_mut(to as usize) else {
+            return Ok(self.stall(Stall::Credits));
         };
-        match credit {
+        ask.renew(credits + (events - 1));
+        match self.economy.take(to, ask) {
             Ok(credit) => match self.reqsb.take() {
                 Some(chunk) => {
+                    *ask = Ask::new(1);
                     if let Some(slot) = self.uses.get_mut(chunk as usize) {
                         *slot = ChunkUse::Request(to);
                     }

@@ -1,0 +1,6 @@
+//! The conduit over the interface in software, over a simulated network: whole jobs in one thread.
+
+mod limits;
+mod messages;
+mod rig;
+mod segments;
