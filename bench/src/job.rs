@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use doorbell::{Portals, Selection, World};
+use doorbell::{Am, Portals, Selection, World};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use crate::env::{
     CaptureRecord, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, doubts, injected,
 };
 use crate::error::BenchError;
+use crate::layer::am::{AmLink, AmState};
 use crate::layer::portals::PortalsLink;
 use crate::link::Link;
 use crate::load::{Progress, Row, Session, follow, lead};
@@ -112,6 +113,37 @@ pub fn measure_portals(
     job.barrier()?;
     let Some(pair) = pair else { return Ok(None) };
     let counts = job.rail_counts().into_iter().filter(|(_, count)| *count > 0);
+    let mut report = start.report(plan, facts, counts.collect());
+    add(&mut report, pair);
+    finish(&mut report, start.host);
+    report.environment.doubts.splice(..0, faults);
+    Ok(Some(report))
+}
+
+/// As [`measure`], by active messages in a job of two ranks, which was made with the handlers of `state`.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_am(
+    am: &mut Am,
+    state: &AmState,
+    plan: &Plan,
+    cores: Cores,
+    progress: &mut dyn Progress,
+) -> Result<Option<Report>, BenchError> {
+    plan.check()?;
+    only_two(am.size())?;
+    let start = Start::now(cores);
+    let (rank, peer) = (am.rank(), am.rank() ^ 1);
+    let facts = Facts::of_selection(am.selection(peer), |rail| am.rail_how(rail));
+    let apart = am.hello(rank).map(|hello| &hello.host) != am.hello(peer).map(|hello| &hello.host);
+    let faults = injected(&am.config().fault.inject.get().to_string());
+    let mut link = AmLink::new(am, state, facts.rail.clone())?;
+    let record = || start.record(rank, cores, Vec::new());
+    let pair = pair(&mut link, &start, apart, plan, record, progress)?;
+    am.barrier()?;
+    let Some(pair) = pair else { return Ok(None) };
+    let counts = am.rail_counts().into_iter().filter(|(_, count)| *count > 0);
     let mut report = start.report(plan, facts, counts.collect());
     add(&mut report, pair);
     finish(&mut report, start.host);

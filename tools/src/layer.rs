@@ -1,38 +1,55 @@
 //! What carries the messages of a measurement, once its ranks have met.
 
 use doorbell::oob::Connection;
-use doorbell::{Builder, Portals, World};
+use doorbell::{Am, Builder, Portals, World};
 use doorbell_bench::error::BenchError;
 use doorbell_bench::job::{self, Cores};
 use doorbell_bench::layer::Layer;
+use doorbell_bench::layer::am::AmState;
 use doorbell_bench::load::Progress;
 use doorbell_bench::plan::Plan;
 use doorbell_bench::report::Report;
+
+use crate::error::ToolError;
 
 /// A job of one of the layers.
 pub(crate) enum Job {
     World(Box<World>),
     Portals(Box<Portals>),
+    Am(Box<Am>, AmState),
 }
 
 impl Job {
     /// Joins the job that the environment describes.
-    pub(crate) fn build(builder: Builder, layer: Layer) -> Result<Self, doorbell::Error> {
-        Ok(match layer {
+    pub(crate) fn build(builder: Builder, plan: &Plan) -> Result<Self, ToolError> {
+        Ok(match plan.layer {
             Layer::Pml => Self::World(Box::new(builder.build()?)),
-            Layer::Portals | Layer::Am => Self::Portals(Box::new(builder.build_portals()?)),
+            Layer::Portals => Self::Portals(Box::new(builder.build_portals()?)),
+            Layer::Am => {
+                let state = AmState::new()?;
+                Self::Am(Box::new(builder.build_am(state.setup(most(plan))?)?), state)
+            }
         })
     }
 
     /// Meets another rank over a connection.
     pub(crate) fn build_over(
         builder: Builder,
-        layer: Layer,
+        plan: &Plan,
         connection: Connection,
     ) -> Result<Self, doorbell::Error> {
-        Ok(match layer {
+        Ok(match plan.layer {
             Layer::Pml => Self::World(Box::new(builder.build_over(connection)?)),
-            Layer::Portals | Layer::Am => Self::Portals(Box::new(builder.build_portals_over(connection)?)),
+            Layer::Portals => Self::Portals(Box::new(builder.build_portals_over(connection)?)),
+            Layer::Am => {
+                let no_memory = |error: BenchError| doorbell::Error::Interface {
+                    what: "the handlers of a measurement",
+                    reason: error.to_string(),
+                };
+                let state = AmState::new().map_err(no_memory)?;
+                let setup = state.setup(most(plan)).map_err(no_memory)?;
+                Self::Am(Box::new(builder.build_am_over(connection, setup)?), state)
+            }
         })
     }
 
@@ -40,6 +57,7 @@ impl Job {
         match self {
             Self::World(world) => world.rank(),
             Self::Portals(portals) => portals.rank(),
+            Self::Am(am, _) => am.rank(),
         }
     }
 
@@ -48,6 +66,7 @@ impl Job {
         let (hello, selection) = match self {
             Self::World(world) => (world.hello(rank), world.selection(rank)),
             Self::Portals(portals) => (portals.hello(rank), portals.selection(rank)),
+            Self::Am(am, _) => (am.hello(rank), am.selection(rank)),
         };
         let chosen = selection.into_iter().flat_map(doorbell::Selection::chosen);
         let rails = chosen.map(|(rail, _)| rail.to_string()).collect();
@@ -64,6 +83,7 @@ impl Job {
         match self {
             Self::World(world) => job::measure(world, plan, cores, progress),
             Self::Portals(portals) => job::measure_portals(portals, plan, cores, progress),
+            Self::Am(am, state) => job::measure_am(am, state, plan, cores, progress),
         }
     }
 
@@ -71,6 +91,7 @@ impl Job {
         match self {
             Self::World(world) => world.close(),
             Self::Portals(portals) => portals.close(),
+            Self::Am(am, _) => am.close(),
         }
     }
 
@@ -79,6 +100,7 @@ impl Job {
         match self {
             Self::World(world) => world.launcher().is_some(),
             Self::Portals(portals) => portals.launcher().is_some(),
+            Self::Am(am, _) => am.launcher().is_some(),
         }
     }
 
@@ -87,6 +109,12 @@ impl Job {
         match self {
             Self::World(world) => world.abort(exit, reason),
             Self::Portals(portals) => portals.abort(exit, reason),
+            Self::Am(am, _) => am.abort(exit, reason),
         }
     }
+}
+
+/// Bytes of the longest message of a plan.
+fn most(plan: &Plan) -> usize {
+    plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0)
 }

@@ -275,7 +275,7 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
 
 fn be_rank(asked: &Asked<'_>, member: Member) -> Result<ExitCode, ToolError> {
     let cores = own_cores(asked.args, member);
-    let job = Job::build(builder(asked.args, cores.progress), asked.plan.layer)?;
+    let job = Job::build(builder(asked.args, cores.progress), &asked.plan)?;
     carry_out(asked, job, cores)
 }
 

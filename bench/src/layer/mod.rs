@@ -8,6 +8,7 @@
 //!
 //! Half of an exchange is the figure everywhere: of `am` half of a request with its reply.
 
+pub mod am;
 mod control;
 pub mod portals;
 

@@ -13,7 +13,7 @@ use crate::rails::AnyRail;
 use crate::station::Driven;
 
 /// What a conduit stands on here.
-pub type Below = Interface<AnyRail>;
+pub(super) type Below = Interface<AnyRail>;
 
 /// Arrivals shown in one pass.
 const BUDGET: usize = 64;

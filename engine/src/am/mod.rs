@@ -17,7 +17,7 @@
 //! let mut am = doorbell::Builder::new().build_am(Setup::new(handlers, 1 << 20))?;
 //! let neighbour = (am.rank() + 1) % am.size();
 //! am.request_short(neighbour, 200, &[1, 2, 3])?;
-//! am.wait_until("the sum", |_| (sum.load(Ordering::Relaxed) == 6).then_some(()))?;
+//! am.wait_until("the sum", || (sum.load(Ordering::Relaxed) == 6).then_some(()))?;
 //! am.barrier()?;
 //! # Ok::<(), doorbell::Error>(())
 //! ```
@@ -40,7 +40,7 @@ use doorbell_fabric::ni::Ni;
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
 
-use self::field::Field;
+use self::field::{Below, Field};
 pub use self::setup::{Setup, local_am, simulated_am};
 use self::wait::{Patient, at_call};
 use crate::bootstrap::Hello;
@@ -236,10 +236,10 @@ impl Am {
     pub fn wait_until<R>(
         &mut self,
         what: &'static str,
-        mut done: impl FnMut(&mut Conduit<crate::am::field::Below>) -> Option<R>,
+        mut done: impl FnMut() -> Option<R>,
     ) -> Result<R, Error> {
         let (limit, what) = (self.station.limit, Awaited::Interface { what });
-        let look = |field: &mut Field| match done(&mut field.conduit) {
+        let look = |field: &mut Field| match done() {
             Some(found) => Some(Ok(found)),
             None => field.trouble_now().map(Err),
         };
@@ -308,7 +308,7 @@ impl Am {
     #[inline]
     fn call<R>(
         &mut self,
-        call: impl FnOnce(&mut Conduit<field::Below>, &mut Patient<'_>) -> Result<R, AmError>,
+        call: impl FnOnce(&mut Conduit<Below>, &mut Patient<'_>) -> Result<R, AmError>,
     ) -> Result<R, Error> {
         let clock = self.station.clock.clone();
         let mut patient = Patient::new(&clock, &self.station);
@@ -328,7 +328,7 @@ impl Am {
     /// A call that does not wait, again and again until it does not have to.
     fn begin<R>(
         &mut self,
-        mut begin: impl FnMut(&mut Conduit<field::Below>) -> Result<Try<R>, AmError>,
+        mut begin: impl FnMut(&mut Conduit<Below>) -> Result<Try<R>, AmError>,
     ) -> Result<R, Error> {
         let limit = self.station.limit;
         let what = Awaited::Interface {
@@ -347,7 +347,7 @@ impl Am {
     fn until(
         &mut self,
         what: &'static str,
-        mut is_so: impl FnMut(&mut Conduit<field::Below>) -> Result<bool, AmError>,
+        mut is_so: impl FnMut(&mut Conduit<Below>) -> Result<bool, AmError>,
     ) -> Result<(), Error> {
         let limit = self.station.limit;
         let look = |field: &mut Field| match is_so(&mut field.conduit) {

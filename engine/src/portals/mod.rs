@@ -313,7 +313,7 @@ impl Portals {
             let limit = *self.parts.config.wait.close.get();
             self.parts.station.close(&mut self.floor, limit);
             self.parts.directory.close();
-            raise::farewell(self.parts.door.take());
+            farewell(self.parts.door.take());
         }
     }
 }

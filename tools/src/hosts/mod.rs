@@ -37,10 +37,9 @@ pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::
     let to = &by_address_service(args, to)?;
     let started = Instant::now();
     let mut told = false;
-    let layer = asked.plan.layer;
     let job = loop {
         let connection = Connection::connect(to, &terms, CONNECT)?;
-        match Job::build_over(measure::builder(args, cores.progress), layer, connection) {
+        match Job::build_over(measure::builder(args, cores.progress), &asked.plan, connection) {
             Err(doorbell::Error::Occupied { address, reason }) if started.elapsed() < PATIENCE => {
                 if !std::mem::replace(&mut told, true) {
                     let seconds = PATIENCE.as_secs();

@@ -202,8 +202,12 @@ fn end(served: Option<Served<'_>>) -> Result<ExitCode, ToolError> {
 /// One measurement, as its guest wants it.
 fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolError> {
     let address = guest.address();
-    let layer = args.layer.layer();
-    let mut job = Job::build_over(measure::builder(args, cores.progress), layer, guest).map_err(no_way)?;
+    // The plan is the guest's: the follower only needs one that can be.
+    let plan = Plan {
+        layer: args.layer.layer(),
+        ..Plan::new(Kind::Pingpong)
+    };
+    let mut job = Job::build_over(measure::builder(args, cores.progress), &plan, guest).map_err(no_way)?;
     let (pid, rails) = job.peer(0);
     // A reader that went away is noticed at the door.
     let _ = out::print(&format!(
@@ -213,11 +217,6 @@ fn one(args: &MeasureArgs, guest: Connection, cores: Cores) -> Result<(), ToolEr
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }
-    // The plan is the guest's: the follower only needs one that can be.
-    let plan = Plan {
-        layer,
-        ..Plan::new(Kind::Pingpong)
-    };
     job.measure(&plan, cores, &mut ())?;
     job.close();
     Ok(())

@@ -1,0 +1,393 @@
+//! A pair's link by active messages. An exchange is a request and the reply of its handler, so the follower's half of it is
+//! done inside its polls: it counts what came, and has nothing left to send.
+//!
+//! Up to eight bytes travel as arguments of a Short, as long as they fit in Mediums, and else in Longs, which land in the
+//! other's segment. What came last is kept, so that it can be looked at when nothing is measured.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use doorbell::Region;
+use doorbell::am::{Am, AmError, Handlers, Payload, Remote, Request, Setup};
+use doorbell::fabric::message::Landing;
+
+use super::{only_tagged, only_tagged_messages};
+use crate::error::BenchError;
+use crate::link::{CONTROL_MAX, Flow, Link, Sinks, pattern};
+
+/// Handlers: of exchanges, of streams, of their ends, of orders.
+const ASK: u8 = 130;
+const ANSWER: u8 = 131;
+const TAKE: u8 = 132;
+const END: u8 = 133;
+const TELL: u8 = 134;
+const TOLD: u8 = 135;
+/// Bytes that travel as arguments.
+const SHORT: usize = 8;
+/// Bytes of a control message that travel at once: they fit in the smaller kind of chunks, too.
+const PIECE: usize = 512;
+/// The rank that follows.
+const FOLLOWER: u32 = 1;
+
+/// What a rank's handlers have seen. One thread runs them and looks at it: nothing is ordered by these numbers.
+#[derive(Debug)]
+struct Seen {
+    asked: AtomicU64,
+    answered: AtomicU64,
+    taken: AtomicU64,
+    ends: AtomicU64,
+    /// What came last as arguments, and as the payload of a Medium.
+    word: AtomicU64,
+    kept: Region,
+    told: Mutex<Told>,
+}
+
+/// Control messages, and the pieces of one that is not whole.
+#[derive(Debug, Default)]
+struct Told {
+    whole: VecDeque<Vec<u8>>,
+    pieces: Vec<u8>,
+}
+
+fn bump(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+impl Seen {
+    /// Keeps what a message brought.
+    #[inline]
+    fn keep(&self, args: &[u32], payload: Payload<'_>) {
+        match (payload, args) {
+            (Payload::None, [low, high]) => {
+                let word = u64::from(*low) | u64::from(*high) << 32;
+                self.word.store(word, Ordering::Relaxed);
+            }
+            (Payload::Medium(bytes), _) => _ = self.kept.whole().write_shared(0, bytes),
+            // In the segment.
+            _ => {}
+        }
+    }
+}
+
+/// What a rank's handlers write to, made before its job.
+#[derive(Clone, Debug)]
+pub struct AmState {
+    seen: Arc<Seen>,
+}
+
+impl AmState {
+    /// Nothing was seen yet.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new() -> Result<Self, BenchError> {
+        let seen = Seen {
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            ends: AtomicU64::new(0),
+            word: AtomicU64::new(0),
+            kept: Region::new(4096).map_err(doorbell::Error::from)?,
+            told: Mutex::default(),
+        };
+        Ok(Self { seen: Arc::new(seen) })
+    }
+
+    /// The handlers of a load, and a segment that has room for messages of `most` bytes.
+    ///
+    /// # Errors
+    /// None: handlers are numbered once.
+    pub fn setup(&self, most: usize) -> Result<Setup, BenchError> {
+        let mut handlers = Handlers::new();
+        self.handlers(&mut handlers).map_err(doorbell::Error::from)?;
+        Ok(Setup::new(handlers, most.max(64)))
+    }
+
+    fn handlers(&self, handlers: &mut Handlers) -> Result<(), AmError> {
+        let (seen, mut answers) = (Arc::clone(&self.seen), Answers::default());
+        handlers.request(ASK, move |request| {
+            bump(&seen.asked);
+            seen.keep(request.args(), request.payload());
+            answers.give(request);
+        })?;
+        let seen = Arc::clone(&self.seen);
+        handlers.reply(ANSWER, move |reply| {
+            bump(&seen.answered);
+            seen.keep(reply.args(), reply.payload());
+        })?;
+        let seen = Arc::clone(&self.seen);
+        handlers.request(TAKE, move |request| {
+            bump(&seen.taken);
+            seen.keep(request.args(), request.payload());
+        })?;
+        let seen = Arc::clone(&self.seen);
+        handlers.request(END, move |_| bump(&seen.ends))?;
+        let seen = Arc::clone(&self.seen);
+        handlers.request(TELL, move |request| hear(&seen, request))?;
+        handlers.reply(TOLD, |_| ())?;
+        Ok(())
+    }
+}
+
+fn hear(seen: &Seen, request: Request<'_>) {
+    let mut told = seen.told.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = request.payload().bytes();
+    if told.pieces.len().saturating_add(bytes.len()) <= CONTROL_MAX {
+        told.pieces.extend_from_slice(&bytes.to_vec());
+    }
+    if request.args() == [1] {
+        let whole = std::mem::take(&mut told.pieces);
+        told.whole.push_back(whole);
+    }
+}
+
+/// What the follower replies with: bytes of its own, of the length of what came.
+#[derive(Default)]
+struct Answers {
+    ours: Vec<u8>,
+    region: Option<Region>,
+}
+
+impl Answers {
+    #[inline]
+    fn give(&mut self, request: Request<'_>) {
+        let payload = request.payload();
+        let length = match payload {
+            Payload::None => SHORT,
+            _ => payload.bytes().len(),
+        };
+        if self.ours.len() != length {
+            self.make(length);
+        }
+        // A reply that cannot be is none: the other side waits for it in vain, and says so.
+        let _ = match payload {
+            Payload::None => {
+                let args = words(&self.ours);
+                request.reply_short(ANSWER, &args)
+            }
+            Payload::Medium(_) => request.reply_medium(ANSWER, &[], &self.ours[..]),
+            Payload::Long { .. } => match &self.region {
+                Some(region) => request.reply_long(ANSWER, &[], Landing::Region(region.whole()), 0),
+                None => Ok(()),
+            },
+        };
+    }
+
+    #[cold]
+    fn make(&mut self, length: usize) {
+        self.ours = pattern(FOLLOWER, length).unwrap_or_default();
+        self.region = Region::new(length.max(1)).ok();
+        if let Some(region) = &self.region {
+            region.write(0, &self.ours);
+        }
+    }
+}
+
+/// Up to eight bytes as two arguments.
+#[inline]
+fn words(body: &[u8]) -> [u32; 2] {
+    let mut bytes = [0; SHORT];
+    let length = body.len().min(SHORT);
+    bytes[..length].copy_from_slice(&body[..length]);
+    let word = u64::from_le_bytes(bytes);
+    [word as u32, (word >> 32) as u32]
+}
+
+/// One rank's side of a pair, by active messages.
+pub struct AmLink<'a> {
+    am: &'a mut Am,
+    seen: Arc<Seen>,
+    rail: String,
+    deadline: Duration,
+    /// Requests of exchanges that were sent, or answered here, and those that were waited for.
+    asked: u64,
+    answered: u64,
+    taken: u64,
+    ends: u64,
+    /// A stream has come, and its end is to be told.
+    owes_end: bool,
+    /// What was waited for last was the end of a stream.
+    ended: bool,
+    /// The body that Longs leave from.
+    out: Region,
+    prepared: (usize, usize),
+    medium: usize,
+}
+
+impl<'a> AmLink<'a> {
+    /// The link to the other of two ranks.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(am: &'a mut Am, state: &AmState, rail: String) -> Result<Self, BenchError> {
+        let most = am.segment().len();
+        Ok(Self {
+            deadline: *am.config().wait.deadline.get(),
+            rail,
+            seen: Arc::clone(&state.seen),
+            asked: 0,
+            answered: 0,
+            taken: 0,
+            ends: 0,
+            owes_end: false,
+            ended: false,
+            out: Region::new(most).map_err(doorbell::Error::from)?,
+            prepared: (0, 0),
+            medium: am.conduit().max_request_medium(0).min(4096),
+            am,
+        })
+    }
+
+    /// Sends a body to a handler, as the kind of message that it fits.
+    #[inline(always)]
+    fn request(&mut self, handler: u8, body: &[u8]) -> Result<(), BenchError> {
+        let peer = self.am.rank() ^ 1;
+        if body.len() <= SHORT {
+            return Ok(self.am.request_short(peer, handler, &words(body))?);
+        }
+        if body.len() <= self.medium {
+            return Ok(self.am.request_medium(peer, handler, &[], body)?);
+        }
+        self.request_long(peer, handler, body)
+    }
+
+    fn request_long(&mut self, peer: u32, handler: u8, body: &[u8]) -> Result<(), BenchError> {
+        let which = (body.as_ptr().addr(), body.len());
+        if self.prepared != which {
+            self.out.write(0, body);
+            self.prepared = which;
+        }
+        let slice = self.out.slice(0, body.len());
+        let slice = slice.ok_or(BenchError::NoMemory { bytes: body.len() })?;
+        let to = Remote {
+            rank: peer,
+            offset: 0,
+        };
+        let sent = self.am.request_long(to, handler, &[], Landing::Region(slice))?;
+        match sent.source {
+            Some(handle) => Ok(self.am.sync(handle)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits until a count of what handlers saw is reached.
+#[inline(always)]
+fn until(am: &mut Am, what: &'static str, count: &AtomicU64, to: u64) -> Result<(), BenchError> {
+    let reached = || (count.load(Ordering::Relaxed) >= to).then_some(());
+    Ok(am.wait_until(what, reached)?)
+}
+
+impl Link for AmLink<'_> {
+    fn rank(&self) -> u32 {
+        self.am.rank()
+    }
+
+    fn peer(&self) -> u32 {
+        self.am.rank() ^ 1
+    }
+
+    fn rail(&self) -> &str {
+        &self.rail
+    }
+
+    #[inline(always)]
+    fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
+        if self.am.rank() != FOLLOWER {
+            self.asked += 1;
+            return self.request(ASK, body);
+        }
+        // The handler has answered what came. What is not answered by a handler is the end of a stream.
+        if std::mem::take(&mut self.owes_end) {
+            self.am.request_short(self.am.rank() ^ 1, END, &[])?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        if self.am.rank() == FOLLOWER {
+            self.asked += 1;
+            until(self.am, "a request", &self.seen.asked, self.asked)?;
+        } else if self.answered < self.asked {
+            self.answered += 1;
+            self.ended = false;
+            until(self.am, "a reply", &self.seen.answered, self.answered)?;
+        } else {
+            self.ends += 1;
+            self.ended = true;
+            until(self.am, "the end of a stream", &self.seen.ends, self.ends)?;
+        }
+        Ok(into.len())
+    }
+
+    fn settle(&mut self, into: &mut [u8]) {
+        if self.ended && self.am.rank() != FOLLOWER {
+            into.fill(1);
+        } else if into.len() <= SHORT {
+            let word = self.seen.word.load(Ordering::Relaxed).to_le_bytes();
+            let length = into.len();
+            into.copy_from_slice(&word[..length]);
+        } else if into.len() <= self.medium {
+            self.seen.kept.read(0, into);
+        } else {
+            self.am.segment().as_shared().take(into.len()).copy_to(0, into);
+        }
+    }
+
+    fn stream_out(&mut self, body: &[u8], count: u64, _: Flow) -> Result<(), BenchError> {
+        (0..count).try_for_each(|_| self.request(TAKE, body))
+    }
+
+    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
+        self.taken += count;
+        self.owes_end = true;
+        until(self.am, "requests", &self.seen.taken, self.taken)
+    }
+
+    only_tagged_messages!();
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn tell(&mut self, text: &[u8]) -> Result<(), BenchError> {
+        let peer = self.am.rank() ^ 1;
+        let mut pieces = text.chunks(PIECE).peekable();
+        loop {
+            let piece = pieces.next().unwrap_or_default();
+            let last = u32::from(pieces.peek().is_none());
+            self.am.request_medium(peer, TELL, &[last], piece)?;
+            if last == 1 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, BenchError> {
+        self.hear_within(self.deadline)
+    }
+
+    fn hear_within(&mut self, limit: Duration) -> Result<Vec<u8>, BenchError> {
+        let seen = &self.seen;
+        let next = || {
+            seen.told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .whole
+                .pop_front()
+        };
+        self.am.set_deadline(limit);
+        let heard = self.am.wait_until("an order of the other rank", next);
+        self.am.set_deadline(self.deadline);
+        Ok(heard?)
+    }
+}
+
+impl std::fmt::Debug for AmLink<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "AmLink(to rank {} over {})", self.am.rank() ^ 1, self.rail)
+    }
+}
