@@ -122,7 +122,8 @@ fn gets(seed: u64) -> [usize; 2] {
     let mut exposed = None;
     let mut now = Time::ZERO;
     for at in 0..4000_u64 {
-        now += Duration::from_micros(random.below(400));
+        // At the end, until the last trouble is over.
+        now += Duration::from_micros(random.below(if at < 3000 { 400 } else { 4000 }));
         net.advance_to(now);
         if at % 150 == 0 && at < 3000 {
             trouble(&net, &mut random, &planes, 2, now);
