@@ -125,7 +125,7 @@ pub enum Body<'a> {
 
 impl Body<'_> {
     /// Length in bytes.
-    #[inline]
+    #[inline(always)]
     pub fn len(&self) -> usize {
         match self {
             Body::Empty => 0,
@@ -191,8 +191,9 @@ impl<'a> Inbound<'a> {
         }
     }
 
+    // By value, as everything rare that is done with one: so it need not lie in memory where nothing rare happens.
     #[cold]
-    fn read_across<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+    fn read_across<const N: usize>(self, at: usize) -> Option<[u8; N]> {
         if self.len() < at.checked_add(N)? {
             return None;
         }
