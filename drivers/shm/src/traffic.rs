@@ -88,7 +88,8 @@ impl Message for ShmRail {
             }
             return sent;
         }
-        self.send_other(peer, head, &body)
+        // A copy: so the body itself need not lie in memory on the short way.
+        self.send_other(peer, head, &{ body })
     }
 
     #[inline]
