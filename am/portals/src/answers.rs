@@ -129,7 +129,7 @@ impl Core {
                 .as_deref()
                 .and_then(|ni| ni.mds.at(at.object))
         {
-            bytes::land(&md.memory, at.at as usize, inbound, body, length);
+            bytes::land(&md.memory, at.at as usize, *inbound, body, length);
         }
         let offset = (flags & flag::OFFSET != 0).then_some(offset);
         self.end_get(op, fail, length as u64, offset);

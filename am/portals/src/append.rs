@@ -311,13 +311,17 @@ impl Iface {
                 found
             }
         };
+        let event = Event {
+            fail: NiFail::NoMatch,
+            pt_index: pt,
+            ..crate::events::BLANK
+        };
         if !found {
-            let event = Event {
-                fail: NiFail::NoMatch,
-                pt_index: pt,
-                ..crate::events::BLANK
-            };
             self.tell_search(index, event);
+        }
+        // By this count a waiter knows that a search for all has come to its end, or found nothing.
+        if !found || !once {
+            self.count_search(index, &event);
         }
         self.entries.take_counted(index);
     }
@@ -363,6 +367,18 @@ impl Iface {
             ..kept.event
         };
         self.tell_search(index, event);
+        self.count_search(index, &event);
+    }
+
+    /// Counts what a search has found, or that it has ended.
+    fn count_search(&mut self, index: u32, event: &Event) {
+        let Some(slot) = self.entries.at(index) else {
+            return;
+        };
+        let (options, ct) = (slot.options, slot.ct);
+        if options.has(EntryOptions::EVENT_CT_OVERFLOW) {
+            self.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), event));
+        }
     }
 
     fn tell_search(&mut self, index: u32, mut event: Event) {

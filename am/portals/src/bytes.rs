@@ -11,7 +11,7 @@ pub(crate) fn range(size: u64, at: u64, length: u64) -> bool {
 
 /// Copies `length` bytes of a message, from its byte `from` on, to offset `at`; they fit, the caller has seen to that.
 #[inline(always)]
-pub(crate) fn land(memory: &Memory, at: usize, inbound: &Inbound<'_>, from: usize, length: usize) {
+pub(crate) fn land(memory: &Memory, at: usize, inbound: Inbound<'_>, from: usize, length: usize) {
     match memory {
         Memory::One(Landing::Loan(loan)) => {
             inbound.copy_to_loan(from, &loan.part(at, length), 0);
@@ -21,7 +21,7 @@ pub(crate) fn land(memory: &Memory, at: usize, inbound: &Inbound<'_>, from: usiz
 }
 
 #[inline(never)]
-fn land_other(memory: &Memory, at: usize, inbound: &Inbound<'_>, from: usize, length: usize) {
+fn land_other(memory: &Memory, at: usize, inbound: Inbound<'_>, from: usize, length: usize) {
     let mut from = from;
     each_piece(memory, at, length, |piece, at, length| {
         match piece {
@@ -144,7 +144,7 @@ mod tests {
             }
         }
         let message = [9; 6];
-        land(&memory, 2, &Inbound::whole(SharedBytes::of(&message)), 1, 5);
+        land(&memory, 2, Inbound::whole(SharedBytes::of(&message)), 1, 5);
         let mut out = [0; 16];
         read(&memory, 0, &mut out);
         assert_eq!(out, [1, 2, 9, 9, 9, 9, 9, 8, 9, 10, 11, 12, 13, 14, 15, 16]);

@@ -170,13 +170,12 @@ impl Core {
 }
 
 impl Upper for Core {
-    #[inline]
+    // A part of the poll that shows it, as far as the short way goes.
+    #[inline(always)]
     fn message(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
         match first.kind {
-            kind::PUT => self.put_arrived(peer, first, &inbound),
-            kind::ACK => self.ack_arrived(peer, first, &inbound),
-            kind::REPLY => self.reply_arrived(peer, first, &inbound),
-            _ => self.other_arrived(peer, first, &inbound),
+            kind::PUT => self.put_arrived(peer, first, inbound),
+            _ => self.other_arrived(peer, first, inbound),
         }
     }
 
@@ -187,8 +186,11 @@ impl Upper for Core {
 
 impl Core {
     #[inline(never)]
-    fn other_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+    fn other_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
+        let inbound = &inbound;
         match first.kind {
+            kind::ACK => self.ack_arrived(peer, first, inbound),
+            kind::REPLY => self.reply_arrived(peer, first, inbound),
             kind::HELLO => self.hello(peer, first, inbound),
             kind::RTS => self.rts_arrived(peer, first, inbound),
             kind::GET => self.get_arrived(peer, first, inbound),

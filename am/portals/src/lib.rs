@@ -21,6 +21,7 @@ mod ops;
 mod outbox;
 mod peers;
 mod pulls;
+mod short;
 mod slab;
 mod table;
 mod target;

@@ -282,7 +282,7 @@ impl Core {
                 ni.entries.at(object).map(|entry| &entry.memory)
             };
             if let Some(memory) = memory {
-                bytes::land(memory, (base + offset) as usize, inbound, body, length as usize);
+                bytes::land(memory, (base + offset) as usize, *inbound, body, length as usize);
             }
         }
         if all {

@@ -142,8 +142,9 @@ impl Core {
         self.outbox.push(peer, head, &[]);
     }
 
-    #[inline]
-    pub(crate) fn put_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
+    #[inline(never)]
+    pub(crate) fn any_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
+        let inbound = &inbound;
         let mut words = Words::of(inbound);
         let Some(mut request) = self.request(peer, first, EventKind::Put, &mut words, false) else {
             return;
@@ -157,7 +158,7 @@ impl Core {
                     && let Some(ni) = self.nis[request.ni].as_deref()
                     && let Some(slot) = ni.entries.at(taken.entry)
                 {
-                    bytes::land(&slot.memory, taken.place as usize, inbound, body, length);
+                    bytes::land(&slot.memory, taken.place as usize, *inbound, body, length);
                 }
                 self.finish(&request, &taken);
                 self.acknowledge(peer, &request, Ok(&taken));

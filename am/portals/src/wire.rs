@@ -36,7 +36,7 @@
 //! The offset of an answer is there when it is not the one that was asked for (flag OFFSET).
 
 use doorbell_fabric::message::{Inbound, Remote};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) use crate::link::First;
@@ -81,46 +81,35 @@ pub(crate) const WORDS: usize = 7;
 /// Operations that a process may have open at one peer: what bounds a responder's memory.
 pub(crate) const WINDOW: u32 = 1024;
 
-/// A head being made.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct HeadBytes {
-    first: First,
-    words: [U64; WORDS],
+/// The first eight bytes of a head, as a word in memory: the link adds its number to it.
+#[inline(always)]
+pub(crate) fn first_word(kind: u8, flags: u8, short: u16) -> u64 {
+    (u64::from(kind) | u64::from(flags) << 8 | u64::from(short) << 16).to_le()
 }
-const _: () = assert!(size_of::<First>() == 8 && size_of::<HeadBytes>() == 64);
 
-/// A head and its length.
+/// A head being made. It is made of words, stored once each: see `short`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
-    bytes: HeadBytes,
-    words: usize,
+    /// As they lie in memory.
+    words: [u64; 1 + WORDS],
+    len: usize,
 }
+const _: () = assert!(size_of::<First>() == 8);
 
 impl Head {
     #[inline(always)]
     pub(crate) fn new(kind: u8, flags: u8, short: u16) -> Self {
-        let first = First {
-            kind,
-            flags,
-            short: U16::new(short),
-            seq: U32::ZERO,
-        };
-        Self {
-            bytes: HeadBytes {
-                first,
-                words: [U64::ZERO; WORDS],
-            },
-            words: 0,
-        }
+        let mut words = [0; 1 + WORDS];
+        words[0] = first_word(kind, flags, short);
+        Self { words, len: 1 }
     }
 
     /// One word more; a head never has more than there is room for.
     #[inline(always)]
     pub(crate) fn word(mut self, word: u64) -> Self {
-        if let Some(at) = self.bytes.words.get_mut(self.words) {
-            *at = U64::new(word);
-            self.words += 1;
+        if let Some(at) = self.words.get_mut(self.len) {
+            *at = word.to_le();
+            self.len += 1;
         }
         self
     }
@@ -131,23 +120,23 @@ impl Head {
         if flags & flag != 0 { self.word(word) } else { self }
     }
 
+    /// The words behind the first eight bytes.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
-        self.words
+        self.len - 1
     }
 
     /// The last word as bytes of a body, and a head without it: a head of 16 bytes and a body of eight go the rail's short
     /// way, a head of 24 does not.
     #[inline(always)]
     pub(crate) fn split_last(&mut self) -> [u8; 8] {
-        self.words -= 1;
-        self.bytes.words[self.words].get().to_le_bytes()
+        self.len -= 1;
+        self.words[self.len].to_ne_bytes()
     }
 
     #[inline(always)]
     pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8] {
-        let length = 8 + 8 * self.words;
-        &mut self.bytes.as_mut_bytes()[..length]
+        self.words[..self.len].as_mut_bytes()
     }
 }
 

@@ -36,7 +36,7 @@ impl<U: Upper> Arrivals for Sink<'_, U> {
             }
             return;
         }
-        self.odd(index, &inbound);
+        self.odd(index, inbound);
     }
 
     #[inline]
@@ -49,7 +49,7 @@ impl<U: Upper> Sink<'_, U> {
     /// It is not the message that was expected.
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, index: PeerIndex, inbound: &Inbound<'_>) {
+    fn odd(&mut self, index: PeerIndex, inbound: Inbound<'_>) {
         let name = self.names.get(index.index()).copied().unwrap_or(NOBODY);
         let Some(first) = inbound.read::<FIRST_LEN>(0) else {
             self.core.stats.short += 1;
@@ -67,7 +67,7 @@ impl<U: Upper> Sink<'_, U> {
         match first.seq.get().wrapping_sub(hot.expected) {
             // Read once more it may differ, where its writer still writes: then it is what it is now.
             0 => self.core.stats.bad_words += 1,
-            ahead if ahead <= AHEAD_MOST => self.core.hold(name, inbound, ahead),
+            ahead if ahead <= AHEAD_MOST => self.core.hold(name, &inbound, ahead),
             ahead if ahead < 1 << 31 => self.core.stats.too_far_ahead += 1,
             _ => self.core.stats.duplicates += 1,
         }

@@ -20,8 +20,24 @@ impl<M: Message> Link<M> {
     /// # Errors
     /// [`Refused::Full`] when there is no room: try again after a poll. [`Refused::PeerDown`] when the peer is lost, or
     /// was never connected. [`Refused::TooLong`] for more than [`Sizes::message`], or a head that is none.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn send(
+        &mut self,
+        peer: PeerId,
+        head: &mut [u8],
+        body: Body<'_>,
+        urgent: bool,
+    ) -> Result<(), Refused> {
+        self.send_here(peer, head, body, urgent)
+    }
+
+    /// The same, as a part of its caller: for the one that knows what kind of body it is, which need not be stored then to be
+    /// looked at.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    #[inline(always)]
+    pub(crate) fn send_here(
         &mut self,
         peer: PeerId,
         head: &mut [u8],
@@ -56,7 +72,8 @@ impl<M: Message> Link<M> {
                 Err(_) => {}
             }
         }
-        self.send_slowly(peer, head, &body, urgent)
+        // A copy: so the body itself need not lie in memory on the short way.
+        self.send_slowly(peer, head, &{ body }, urgent)
     }
 
     /// Whether a message that is not urgent would probably be taken now.
