@@ -71,14 +71,15 @@ impl Iface {
         self.tell_entry(EventKind::Link, pt, options, user_ptr);
     }
 
-    /// Whether an entry that has met a header is linked no more.
+    /// Whether an entry that has met a header is linked no more: a header takes none of its room, unless it moves the local
+    /// offset.
     fn is_used_up(&self, index: u32, filled: u64) -> bool {
         let Some(slot) = self.entries.at(index) else {
             return true;
         };
         let managed = slot.options.has(EntryOptions::MANAGE_LOCAL);
         slot.options.has(EntryOptions::USE_ONCE)
-            || managed && slot.length.saturating_sub(filled) < slot.min_free
+            || managed && filled != 0 && slot.length.saturating_sub(filled) < slot.min_free
     }
 
     fn put_on_list(&mut self, index: u32, filled: u64) {

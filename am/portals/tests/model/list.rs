@@ -177,6 +177,10 @@ impl World {
                 self.post(key, eq, event);
             }
         }
+        // A search for all counts its end, and every search that it has found nothing.
+        if (found == 0 || !once) && entry.options.has(EntryOptions::EVENT_CT_OVERFLOW) {
+            self.count_entry(key, entry.ct, entry.options, NiFail::NoMatch, 0, 0);
+        }
         if self.is(Wrong::SearchLinks) {
             let slot = self.at(key).entries.len();
             self.at(key).entries.push(None);
@@ -337,6 +341,10 @@ impl World {
             let eq = self.at(key).pt(pt_index).and_then(|pt| pt.eq);
             let event = self.of_header(EventKind::Search, fail, pt_index, user_ptr, header);
             self.post(key, eq, event);
+        }
+        if entry.options.has(EntryOptions::EVENT_CT_OVERFLOW) {
+            let (mlength, rlength) = (header.mlength, header.request.rlength);
+            self.count_entry(key, entry.ct, entry.options, fail, mlength, rlength);
         }
     }
 
