@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
-use doorbell_fabric::ni::{EqGet, EqHandle, Event, Get, MdHandle, Ni, NiError, Put};
+use doorbell_fabric::ni::{EqGet, EqHandle, Event, Get, MdHandle, Ni, NiError, Process, Put};
 use doorbell_fabric::time::Time;
 
 use crate::barrier::Barrier;
@@ -62,6 +62,8 @@ pub struct Conduit<N> {
     pub(crate) outbox: Outbox,
     pub(crate) replies_under_way: u32,
     pub(crate) deferred: VecDeque<Deferred>,
+    /// Processes that had no room when what was deferred was last tried.
+    full: Vec<Process>,
     pub(crate) begun: bool,
     pub(crate) barrier: Barrier,
     pub(crate) exit: Exit,
@@ -70,7 +72,7 @@ pub struct Conduit<N> {
     pub(crate) stats: Stats,
 }
 
-/// An operation that the interface had no room for: it goes before all that come later.
+/// An operation that the interface had no room for: it goes before all to that process that come later.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     begin: Begin,
@@ -82,6 +84,16 @@ pub(crate) struct Deferred {
 pub(crate) enum Begin {
     Put(Put),
     Get(Get),
+}
+
+impl Begin {
+    /// Where it goes.
+    const fn process(&self) -> Process {
+        match self {
+            Self::Put(put) => put.target.process,
+            Self::Get(get) => get.target.process,
+        }
+    }
 }
 
 /// What is free when the interface has taken an operation that no event ends.
@@ -154,6 +166,7 @@ impl<N: Ni> Conduit<N> {
             deferred: VecDeque::with_capacity(
                 settings.message_limit as usize + settings.reply_chunks as usize,
             ),
+            full: Vec::with_capacity(nodes as usize),
             begun: false,
             barrier: Barrier::new(config.me, nodes),
             exit: Exit::new(config.me, nodes, wait, config.exit_flag),
@@ -397,7 +410,7 @@ impl<N: Ni> Conduit<N> {
     #[inline]
     pub(crate) fn begin(&mut self, begin: Begin, then: Then) -> bool {
         self.begun = true;
-        if !self.deferred.is_empty() {
+        if self.is_full(begin.process()) {
             self.defer(begin, then);
             return false;
         }
@@ -428,29 +441,47 @@ impl<N: Ni> Conduit<N> {
         self.deferred.push_back(Deferred { begin, then });
     }
 
+    /// Sends what has waited, in order for each process: one that takes nothing holds up nobody else.
     #[cold]
     fn send_deferred(&mut self) -> usize {
         let mut sent = 0;
-        while let Some(first) = self.deferred.front() {
-            let (begin, then) = (first.begin, first.then);
-            match self.try_begin(&begin) {
+        self.full.clear();
+        for _ in 0..self.deferred.len() {
+            let Some(first) = self.deferred.pop_front() else {
+                break;
+            };
+            let process = first.begin.process();
+            if self.full.contains(&process) {
+                self.deferred.push_back(first);
+                continue;
+            }
+            match self.try_begin(&first.begin) {
                 Ok(()) => {}
-                Err(NiError::Full) => break,
+                Err(NiError::Full) => {
+                    self.full.push(process);
+                    self.deferred.push_back(first);
+                    continue;
+                }
                 Err(error) => self.fail(Fault::Interface(error)),
             }
-            self.deferred.pop_front();
             sent += 1;
             self.begun = true;
-            match then {
+            match first.then {
                 Then::Nothing => {}
                 Then::FreeReply(chunk) => {
                     self.rplsb.give(chunk);
-                    self.replies_under_way -= 1;
+                    self.replies_under_way = self.replies_under_way.saturating_sub(1);
                 }
                 Then::FreeBounce(chunk) => self.free_chunk(chunk),
             }
         }
         sent
+    }
+
+    /// Whether something waits for this process to have room.
+    #[inline]
+    pub(crate) fn is_full(&self, process: Process) -> bool {
+        !self.deferred.is_empty() && self.deferred.iter().any(|waits| waits.begin.process() == process)
     }
 
     /// Gives a chunk of the requests' buffer back.

@@ -8,7 +8,7 @@
 //! No call waits: a blocking put is a non-blocking one and a loop of [`Conduit::step`] and [`Conduit::try_sync`] by the caller,
 //! or [`Conduit::sync`] with the caller's [`Wait`](crate::Wait).
 
-use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Put, Target};
+use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Process, Put, Target};
 
 use crate::bits::{Id, Kind, OneSided};
 use crate::chunks::ChunkUse;
@@ -243,8 +243,9 @@ impl<N: Ni> Conduit<N> {
         let length = from.len();
         self.allowed(to, length)?;
         inside(from, &self.segment, self.me)?;
-        let Some(process) = self.ranks.process(to.rank).filter(|_| self.can_begin()) else {
-            return Ok(self.no_ticket());
+        let process = match self.ready(to.rank)? {
+            Try::Done(process) => process,
+            Try::Stalled(stall) => return Ok(Try::Stalled(stall)),
         };
         let way = match self.put_way(from, bulk)? {
             Try::Done(way) => way,
@@ -380,8 +381,9 @@ impl<N: Ni> Conduit<N> {
         length: u64,
     ) -> Result<Try<()>, AmError> {
         self.allowed(from, length)?;
-        let Some(process) = self.ranks.process(from.rank).filter(|_| self.can_begin()) else {
-            return Ok(self.no_ticket());
+        let process = match self.ready(from.rank)? {
+            Try::Done(process) => process,
+            Try::Stalled(stall) => return Ok(Try::Stalled(stall)),
         };
         let (id, piece, number) = match self.get_way(into, length)? {
             Try::Done(way) => way,
@@ -467,18 +469,21 @@ impl<N: Ni> Conduit<N> {
         Ok(())
     }
 
+    /// The process of a rank, if a ticket is free and the interface has room for it.
     #[inline]
-    fn can_begin(&self) -> bool {
-        self.deferred.is_empty() && self.tickets.free() > 0
-    }
-
-    fn no_ticket<T>(&mut self) -> Try<T> {
-        let stall = if self.deferred.is_empty() {
-            Stall::Tickets
-        } else {
-            Stall::Interface
-        };
-        self.stall(stall)
+    fn ready(&mut self, rank: u32) -> Result<Try<Process>, AmError> {
+        let size = self.size();
+        let process = self
+            .ranks
+            .process(rank)
+            .ok_or(AmError::NoSuchRank { rank, size })?;
+        if self.is_full(process) {
+            return Ok(self.stall(Stall::Interface));
+        }
+        if self.tickets.free() == 0 {
+            return Ok(self.stall(Stall::Tickets));
+        }
+        Ok(Try::Done(process))
     }
 }
 

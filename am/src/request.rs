@@ -511,7 +511,13 @@ impl<N: Ni> Conduit<N> {
     /// only looked at: it is taken when the message is one that SEND ends.
     #[inline]
     fn take(&mut self, to: u32, bytes: usize, events: u8) -> Result<Try<Taken>, AmError> {
-        if !self.deferred.is_empty() {
+        let Some(process) = self.ranks.process(to) else {
+            return Err(AmError::NoSuchRank {
+                rank: to,
+                size: self.size(),
+            });
+        };
+        if self.is_full(process) {
             return Ok(self.stall(Stall::Interface));
         }
         if self.tickets.free() == 0 {
@@ -520,12 +526,6 @@ impl<N: Ni> Conduit<N> {
         if self.reqsb.free() == 0 {
             return Ok(self.stall(Stall::Chunk));
         }
-        let Some(process) = self.ranks.process(to) else {
-            return Err(AmError::NoSuchRank {
-                rank: to,
-                size: self.size(),
-            });
-        };
         let Some(credits) = credits_for(self.settings.chunk, bytes) else {
             return Err(too_long(
                 "a message",

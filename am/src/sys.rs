@@ -12,7 +12,7 @@ use crate::bits::{Id, SysKind, SysMessage};
 use crate::conduit::{Begin, Conduit, Then};
 use crate::config::SYS_INDEX;
 use crate::error::{AmError, Fault, Stall};
-use crate::exit::Leaving;
+use crate::exit::{ExitFlag, Leaving};
 use crate::request::Wait;
 
 impl<N: Ni> Conduit<N> {
@@ -64,6 +64,11 @@ impl<N: Ni> Conduit<N> {
     /// Asks for the end of the job, with this status. Goes on with [`Self::step`], until [`Self::leaving`] says that it is over.
     pub fn exit(&mut self, code: u8) {
         self.exit.ask(code);
+    }
+
+    /// Has polls look at this flag from now on, which a signal handler may set.
+    pub fn set_exit_flag(&mut self, flag: ExitFlag) {
+        self.exit.flag = flag;
     }
 
     /// Asks for the end of the job and waits for it; returns the largest status of all. The wait is bounded by the settings,

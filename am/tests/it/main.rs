@@ -1,5 +1,7 @@
 //! The conduit over the interface in software, over a simulated network: whole jobs in one thread.
 
+mod endings;
+mod hostile;
 mod limits;
 mod messages;
 mod rig;

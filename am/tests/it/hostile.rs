@@ -1,0 +1,302 @@
+//! A peer that does not keep to the protocol: what it sends is dropped, counted, and harms nobody else.
+
+use doorbell_am::bits::{AmData, AmHeader, Flags, Id, LongData, REPLY_LID, SysKind, SysMessage};
+use doorbell_am::{AM_INDEX, RAR_INDEX, SYS_INDEX};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::Landing;
+use doorbell_fabric::ni::{AckReq, Md, Memory, Ni, Piece, Process, Put, Target};
+use doorbell_sim::Random;
+
+use crate::messages::echo_world;
+use crate::rig::{Setting, World};
+
+/// Puts what the caller says, past the conduit.
+fn put(world: &mut World, pt_index: u32, match_bits: u64, hdr_data: u64, remote_offset: u64, bytes: &[u8]) {
+    let memory = Region::new(bytes.len().max(1)).expect("memory").whole();
+    memory.write(0, bytes);
+    let ni = world.am(1).ni_mut();
+    let md = Md {
+        memory: Memory::One(Landing::Region(memory)),
+        ..Md::default()
+    };
+    let md = ni.md_bind(md).expect("there is room");
+    let put = Put {
+        from: Piece { md, offset: 0 },
+        length: bytes.len() as u64,
+        ack: AckReq::None,
+        target: Target {
+            process: Process::rank(0),
+            pt_index,
+            match_bits,
+            remote_offset,
+        },
+        user_ptr: 0,
+        hdr_data,
+    };
+    ni.put(&put).expect("it is sent");
+    ni.flush();
+    world.settle();
+    world.am(1).ni_mut().md_release(md).expect("it is known");
+}
+
+fn request(flags: Flags, args: u8, source: u32, other: u32, credit: u8) -> (u64, u64) {
+    let header = AmHeader {
+        id: Id::ReqRb,
+        flags: flags.with(Flags::REQUEST),
+        handler: 1,
+        args,
+        offset: 0,
+    };
+    let data = AmData {
+        source,
+        other,
+        credit,
+    };
+    (header.bits(), data.bits())
+}
+
+#[test]
+fn messages_that_cannot_be_are_dropped_and_counted() {
+    let (mut world, seen) = echo_world(&Setting::new(3));
+    let (short, medium) = (Flags::SHORT, Flags::MEDIUM);
+    let packed = Flags::LONG.with(Flags::PACKED);
+    let mut dropped = 0;
+    let mut refused = |world: &mut World, index, (bits, data): (u64, u64), at, bytes: &[u8], why: &str| {
+        put(world, index, bits, data, at, bytes);
+        dropped += 1;
+        assert_eq!(world.am(0).stats().hostile, dropped, "{why}");
+    };
+    let am = AM_INDEX;
+    refused(
+        &mut world,
+        am,
+        request(short, 0, 2, 0, 1),
+        0,
+        &[],
+        "it says that it is another rank",
+    );
+    refused(
+        &mut world,
+        am,
+        request(short, 0, 9, 0, 1),
+        0,
+        &[],
+        "it says that it is no rank",
+    );
+    refused(
+        &mut world,
+        am,
+        request(short, 17, 1, 0, 1),
+        0,
+        &[0; 68],
+        "17 arguments",
+    );
+    refused(
+        &mut world,
+        am,
+        request(short, 1, 1, 0, 1),
+        0,
+        &[0; 8],
+        "longer than its arguments",
+    );
+    refused(
+        &mut world,
+        am,
+        request(medium, 1, 1, 9, 1),
+        0,
+        &[0; 16],
+        "shorter than it says",
+    );
+    refused(
+        &mut world,
+        am,
+        request(short.with(medium), 0, 1, 0, 1),
+        0,
+        &[],
+        "two kinds",
+    );
+    refused(
+        &mut world,
+        am,
+        request(Flags::LONG, 0, 1, 0, 1),
+        0,
+        &[],
+        "neither packed nor not",
+    );
+    refused(&mut world, am, request(short, 0, 1, 0, 0), 0, &[], "no credits");
+    let mut far = u64::MAX.to_le_bytes().to_vec();
+    far.push(1);
+    // This one takes a credit and gives it back, in a reply that rank 1 did not ask for.
+    refused(
+        &mut world,
+        am,
+        request(packed, 0, 1, 1, 1),
+        0,
+        &far,
+        "outside of the segment",
+    );
+    let reply = |args: u8, credit: u8| {
+        let header = AmHeader {
+            id: Id::ReqSb,
+            flags: short,
+            handler: 11,
+            args,
+            offset: 0,
+        };
+        let data = AmData {
+            source: 1,
+            other: 0,
+            credit,
+        };
+        (header.bits(), data.bits())
+    };
+    refused(&mut world, RAR_INDEX, reply(0, 0), 0, &[], "a reply to nothing");
+    refused(&mut world, RAR_INDEX, reply(0, 0), 5, &[], "at no chunk");
+    let long = |id, lid| {
+        let data = LongData {
+            id,
+            args: 0,
+            handler: 1,
+            thread: 0,
+            source: 1,
+            lid,
+        };
+        (data.match_bits(), data.hdr_data())
+    };
+    refused(
+        &mut world,
+        AM_INDEX,
+        long(Id::RarAm, REPLY_LID),
+        0,
+        &[1],
+        "a request with the LID of a reply",
+    );
+    refused(
+        &mut world,
+        RAR_INDEX,
+        long(Id::RarSrc, 0),
+        0,
+        &[1],
+        "a reply with the LID of a request",
+    );
+    let system = |kind, args| {
+        let message = SysMessage { kind, args };
+        (message.match_bits(), message.hdr_data())
+    };
+    for (message, why) in [
+        (system(SysKind::Barrier, [2, 0, 0]), "another rank's barrier"),
+        (
+            system(SysKind::Barrier, [1, 7 << 16, 0]),
+            "a barrier that is far ahead",
+        ),
+        (
+            system(SysKind::CreditReturn, [1, 5, 0]),
+            "credits that nobody asked for",
+        ),
+        (
+            system(SysKind::ShutdownRequest, [1, 40, 0]),
+            "a step that there is not",
+        ),
+        (
+            system(SysKind::ShutdownRequest, [1, 1, 999]),
+            "a status that there is not",
+        ),
+        ((Id::Sys as u64 | 0x900, 0), "no message that there is"),
+        ((Id::Boot as u64, 0), "an exchange that is over"),
+    ] {
+        refused(&mut world, SYS_INDEX, message, 16, &[], why);
+    }
+    assert_eq!(seen.try_iter().count(), 0, "no handler ran");
+    assert_eq!(world.am(0).leaving(), doorbell_am::Leaving::No);
+    // The others are served as before.
+    assert!(
+        world
+            .am(2)
+            .try_request_short(0, 1, &[4])
+            .expect("it can be")
+            .is_done()
+    );
+    world.settle();
+    assert_eq!(seen.try_iter().count(), 2);
+}
+
+/// Whatever bits and lengths: no panic, and the third rank is served.
+#[test]
+fn random_messages_harm_nobody_else() {
+    for seed in 0..40 {
+        let (mut world, _seen) = echo_world(&Setting::new(3));
+        let mut random = Random::for_part(seed, &[7]);
+        for _ in 0..60 {
+            let index = [RAR_INDEX, AM_INDEX, SYS_INDEX][random.below(3) as usize];
+            // Bits that name memory there is, else nothing would be looked at.
+            let id = [0, 1, 2, 3, 4, 5, 6][random.below(7) as usize];
+            let kind = [0x10, 0x20, 0x40, 0x80][random.below(4) as usize];
+            let bits = random.next_u64() & !0xFF | kind | id;
+            let source = random.below(4) << 32;
+            let data = if random.below(2) == 0 {
+                random.next_u64()
+            } else {
+                random.next_u64() & 0xFFFF_FFFF | source
+            };
+            let bytes = vec![random.next_u64() as u8; [0, 4, 8, 64, 700, 2048][random.below(6) as usize]];
+            put(&mut world, index, bits, data, random.below(65_536), &bytes);
+        }
+        if world.am(0).health().is_err() {
+            continue; // Its receive buffers overflowed: the one thing that a peer without credits can do.
+        }
+        if world.am(0).leaving() != doorbell_am::Leaving::No {
+            continue; // It asked for the end of the job, as every rank may.
+        }
+        assert!(
+            world
+                .am(2)
+                .try_request_short(0, 4, &[4])
+                .expect("it can be")
+                .is_done()
+        );
+        world.settle();
+        let free = world.am(2).resources();
+        assert_eq!(
+            free.request_chunks.0, free.request_chunks.1,
+            "seed {seed}: rank 2 was answered"
+        );
+    }
+}
+
+/// Header first or data first, of requests and of replies.
+#[test]
+fn halves_meet_in_either_order() {
+    let mut orders = [[0u64; 2]; 2];
+    for seed in 0..4 {
+        let mut setting = Setting::new(2);
+        setting.seed = seed;
+        setting.segment = 1 << 18;
+        let (mut world, seen) = echo_world(&setting);
+        for (number, length) in [600u64, 5000, 60_000, 2500]
+            .into_iter()
+            .cycle()
+            .take(40)
+            .enumerate()
+        {
+            let from = doorbell_am::Source::Segment { offset: 0, length };
+            let sent = world
+                .am(0)
+                .try_request_long(1, 3, &[131_072], from, 131_072)
+                .expect("it can be sent");
+            let handle = sent.done().and_then(|sent| sent.source);
+            world.settle();
+            assert_eq!(seen.try_iter().count(), 2, "request and reply {number}");
+            if let Some(handle) = handle {
+                assert!(world.am(0).try_sync(handle).expect("it went well"));
+            }
+        }
+        for rank in 0..2 {
+            let halves = world.am(rank).stats().halves;
+            orders[rank as usize][0] += halves[0];
+            orders[rank as usize][1] += halves[1];
+        }
+        world.assert_clean();
+    }
+    // Requests at rank 1, replies at rank 0: long data is fetched after its header has come, shorter data comes first.
+    assert!(orders.iter().flatten().all(|count| *count > 0), "{orders:?}");
+}
