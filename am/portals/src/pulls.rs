@@ -102,8 +102,12 @@ impl Pulls {
             failing: None,
             free: false,
         };
-        if let Some(at) = self.free.pop() {
-            self.list[at as usize] = pull;
+        if let Some(at) = self.free.pop()
+            && let Some(old) = self.list.get_mut(at as usize)
+        {
+            let mut missed = std::mem::take(&mut old.missed);
+            missed.clear();
+            *old = Pull { missed, ..pull };
             return at;
         }
         self.list.push(pull);
@@ -550,13 +554,14 @@ impl Core {
                     None => continue,
                 }
             }
-            if pull.next < pull.length && exposed == 0 {
-                pull.missed.push((pull.next, pull.length));
-                pull.next = pull.length;
-            }
+            // What no way brings is asked for in fragments, one range after the other.
+            let rest = (exposed == 0 && pull.next < pull.length).then_some((pull.next, pull.length));
             if pull.frag.is_none()
-                && let Some((from, to)) = pull.missed.pop()
+                && let Some((from, to)) = pull.missed.pop().or(rest)
             {
+                if Some((from, to)) == rest {
+                    pull.next = pull.length;
+                }
                 let mut head = Head::new(kind::PULL, 0, 0)
                     .word(pull.far)
                     .word(self.ops.id(op))
