@@ -8,8 +8,8 @@ use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 
-use super::way::State;
-use super::{Link, PeerId};
+use super::way::{State, Way};
+use super::{Link, PeerId, each};
 
 impl<M: Message> Link<M> {
     /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's number is the
@@ -21,9 +21,7 @@ impl<M: Message> Link<M> {
             Exposure::Read(loan) => loan.len(),
             Exposure::Write(loan) => loan.len(),
         };
-        // The best first: within the host, then by rate.
-        let mut ways: Vec<_> = (0_u16..).zip(&known.ways).collect();
-        ways.retain(|(_, way)| {
+        let offers = |way: &Way| {
             let can = &self.rails[usize::from(way.rail)].can;
             let offers = match access {
                 Access::Read => can.features.get,
@@ -31,16 +29,21 @@ impl<M: Message> Link<M> {
                 Access::ReadWrite => can.features.get && can.features.put,
             };
             way.state == State::Up && offers && length as u64 <= can.limits.one_sided
-        });
-        ways.sort_by_key(|(_, way)| {
-            let can = &self.rails[usize::from(way.rail)].can;
-            std::cmp::Reverse((can.features.within_host, can.estimate.bandwidth))
-        });
-        ways.into_iter().find_map(|(at, way)| {
+        };
+        let mut left = known.ways_that(offers);
+        // The best first: within the host, then by rate.
+        while let Some(at) = each(left).max_by_key(|at| {
+            let can = &self.rails[usize::from(known.ways[*at].rail)].can;
+            (can.features.within_host, can.estimate.bandwidth)
+        }) {
+            let way = &known.ways[at];
             let rail = &mut self.rails[usize::from(way.rail)].rail;
-            let remote = rail.expose(what.clone(), access, Some(way.index)).ok()?;
-            Some((at, remote))
-        })
+            if let Ok(remote) = rail.expose(what.clone(), access, Some(way.index)) {
+                return Some((at as u16, remote));
+            }
+            left &= !(1 << at);
+        }
+        None
     }
 
     /// Revokes what was exposed. After the return no access to it succeeds. A key that is none any more is ignored.

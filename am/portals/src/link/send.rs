@@ -194,8 +194,10 @@ impl<M: Message> Link<M> {
         if !slot.rail.flush_soon(way.index) {
             (self.gathers, self.core.busy) = (true, true);
         }
-        let striped = known.stripes & 1 << at != 0;
-        let bytes = if striped { head.len() + body.len() } else { 0 };
+        // What takes turns is counted, to be shared by rate.
+        let length = head.len() + body.len();
+        let takes_turns = known.stripes & 1 << at != 0 && length >= known.stripe_from;
+        let bytes = if takes_turns { length } else { 0 };
         if at == known.current {
             self.core.settle(peer);
             let hot = &mut self.core.hot[peer as usize];
