@@ -92,8 +92,11 @@ impl EntrySlot {
         } else {
             event.remote_offset
         };
-        at.checked_add(event.rlength)
-            .is_some_and(|end| end <= self.length)
+        // Of no bytes nothing is cut off, wherever they are: as with what arrives.
+        event.rlength == 0
+            || at
+                .checked_add(event.rlength)
+                .is_some_and(|end| end <= self.length)
     }
 }
 

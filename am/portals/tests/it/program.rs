@@ -112,33 +112,37 @@ pub(crate) fn programs(most: usize) -> impl Strategy<Value = Vec<Step>> {
 
 fn step() -> impl Strategy<Value = Step> {
     let rank = 0..3usize;
-    let pt = 0..4u32;
     prop_oneof![
-        8 => (rank.clone(), pt.clone(), list(), shape())
+        9 => (rank.clone(), table(), list(), shape())
             .prop_map(|(rank, pt, list, shape)| Step::Append { rank, pt, list, shape }),
         1 => (rank.clone(), any::<usize>()).prop_map(|(rank, which)| Step::Unlink { rank, which }),
-        2 => (rank.clone(), pt.clone(), any::<bool>(), shape()).prop_map(|(rank, pt, only, shape)| {
+        4 => (rank.clone(), table(), any::<bool>(), shape()).prop_map(|(rank, pt, only, shape)| {
             let how = if only { Search::Only } else { Search::Delete };
             Step::Search { rank, pt, how, shape: searching(shape, how) }
         }),
-        16 => (rank.clone(), operation(false)).prop_map(|(rank, what)| Step::Operate { rank, what }),
-        2 => (rank.clone(), 0..2usize, 0..5u64, operation(true))
+        20 => (rank.clone(), operation(false)).prop_map(|(rank, what)| Step::Operate { rank, what }),
+        5 => (rank.clone(), 0..2usize, 0..6u64, operation(true))
             .prop_map(|(rank, ct, threshold, what)| Step::Trigger { rank, ct, threshold, what }),
         1 => (rank.clone(), 0..2usize, 0..2usize, 0..5u64, 0..4u64, any::<bool>()).prop_map(
             |(rank, from, to, threshold, by, sets)| Step::TriggerCount { rank, from, to, threshold, by, sets }
         ),
-        1 => (rank.clone(), 0..5u64, pt.clone(), shape())
+        1 => (rank.clone(), 0..5u64, table(), shape())
             .prop_map(|(rank, threshold, pt, shape)| Step::TriggerAppend { rank, threshold, pt, shape }),
-        2 => (rank.clone(), 0..4usize, 0..4u64, any::<bool>(), proptest::bool::weighted(0.2))
+        3 => (rank.clone(), 0..4usize, 0..6u64, any::<bool>(), proptest::bool::weighted(0.3))
             .prop_map(|(rank, ct, by, fails, sets)| Step::Count { rank, ct, by, fails, sets }),
         1 => (rank.clone(), 0..4usize).prop_map(|(rank, ct)| Step::Cancel { rank, ct }),
-        3 => (rank.clone(), pt.clone()).prop_map(|(rank, pt)| Step::Enable { rank, pt }),
-        1 => (rank, pt).prop_map(|(rank, pt)| Step::Disable { rank, pt }),
+        3 => (rank.clone(), 0..4u32).prop_map(|(rank, pt)| Step::Enable { rank, pt }),
+        1 => (rank, 0..4u32).prop_map(|(rank, pt)| Step::Disable { rank, pt }),
     ]
 }
 
+/// A table entry: mostly the one that has a queue, and no flow control.
+fn table() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => Just(0), 4 => Just(1), 1 => Just(2), 1 => Just(3)]
+}
+
 fn list() -> impl Strategy<Value = List> {
-    prop_oneof![2 => Just(List::Priority), 1 => Just(List::Overflow)]
+    prop_oneof![1 => Just(List::Priority), 1 => Just(List::Overflow)]
 }
 
 /// Both operations mostly; every other option now and then.
@@ -149,7 +153,7 @@ fn options() -> impl Strategy<Value = EntryOptions> {
     let first = (
         rare(EntryOptions::OP_PUT, 0.9),
         rare(EntryOptions::OP_GET, 0.9),
-        rare(EntryOptions::USE_ONCE, 0.4),
+        rare(EntryOptions::USE_ONCE, 0.3),
         rare(EntryOptions::UNEXPECTED_HDR_DISABLE, 0.1),
         rare(EntryOptions::EVENT_LINK_DISABLE, 0.2),
         rare(EntryOptions::EVENT_COMM_DISABLE, 0.1),
@@ -161,9 +165,9 @@ fn options() -> impl Strategy<Value = EntryOptions> {
         rare(EntryOptions::EVENT_CT_COMM, 0.5),
         rare(EntryOptions::EVENT_CT_OVERFLOW, 0.5),
         rare(EntryOptions::EVENT_CT_BYTES, 0.3),
-        rare(EntryOptions::MANAGE_LOCAL, 0.4),
+        rare(EntryOptions::MANAGE_LOCAL, 0.5),
         rare(EntryOptions::NO_TRUNCATE, 0.3),
-        rare(EntryOptions::LOCAL_INC_UH_RLENGTH, 0.1),
+        rare(EntryOptions::LOCAL_INC_UH_RLENGTH, 0.4),
     );
     (first, second).prop_map(|(a, b)| {
         let first = a.0 | a.1 | a.2 | a.3 | a.4 | a.5 | a.6 | a.7;
@@ -177,13 +181,13 @@ fn options() -> impl Strategy<Value = EntryOptions> {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let length = prop_oneof![8 => 0..100usize, 1 => 5000..20_000usize];
-    let ignore = prop_oneof![4 => Just(0), 2 => Just(1), 1 => Just(3), 1 => Just(u64::MAX)];
+    let length = prop_oneof![6 => (0..12usize).prop_map(|n| 4 * n), 2 => 0..60usize, 2 => 60..200usize, 1 => 5000..20_000usize];
+    let ignore = prop_oneof![3 => Just(0), 2 => Just(1), 1 => Just(u64::MAX)];
     let from = prop_oneof![3 => Just(None), 1 => (0..3usize).prop_map(Some)];
     let uid = prop_oneof![6 => Just(None), 1 => (1..3u32).prop_map(Some)];
-    let min_free = prop_oneof![1 => Just(0), 1 => 1..40u64];
+    let min_free = prop_oneof![2 => Just(0), 2 => (1..6u64).prop_map(|n| 4 * n), 1 => 1..60u64];
     let rest = (from, uid, min_free, any::<bool>());
-    (options(), length, any::<bool>(), 0..4u64, ignore, rest).prop_map(
+    (options(), length, any::<bool>(), bits(), ignore, rest).prop_map(
         |(options, length, in_pieces, match_bits, ignore_bits, (from, uid, min_free, is_counted))| Shape {
             options,
             length,
@@ -222,20 +226,27 @@ fn searching(mut shape: Shape, how: Search) -> Shape {
     shape
 }
 
+/// Match bits: few.
+fn bits() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(0), 2 => Just(1), 1 => Just(2)]
+}
+
 fn operation(is_short: bool) -> impl Strategy<Value = Operation> {
     let length = prop_oneof![
-        20 => 0..60u64,
+        10 => (0..5u64).prop_map(|n| 4 * n),
+        10 => 0..60u64,
         3 => 60..600u64,
         2 => 600..20_000u64,
     ];
+    let indices = prop_oneof![20 => table(), 1 => Just(4)];
     let offset = prop_oneof![6 => Just(0), 3 => 0..80u64, 1 => Just(u64::MAX - 3)];
     (
         0..3usize,
-        0..5u32,
+        indices,
         0..5usize,
         0..100u64,
         length,
-        0..4u64,
+        bits(),
         offset,
         movement(),
     )

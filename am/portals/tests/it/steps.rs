@@ -33,8 +33,13 @@ const OF_ENTRIES: usize = 5;
 
 /// Bytes of a process, different everywhere.
 pub(crate) fn fill(rank: usize, length: usize) -> Vec<u8> {
-    let byte = |at: usize| (at as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8 ^ rank as u8;
-    (0..length).map(byte).collect()
+    let word = |at: u64| {
+        (at ^ (rank as u64) << 32)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .to_le_bytes()
+    };
+    (0..length as u64 / 8).flat_map(word).collect()
 }
 
 fn part(memory: &Region, at: usize, length: usize) -> Memory {
@@ -123,7 +128,7 @@ impl Hands {
 /// What may be told, counted, or lie in pieces; the last one is for the bytes that fetching atomics send.
 fn descriptors(memory: &Region, eq: EqHandle, ct: CtHandle) -> [Md; 6] {
     let counts = MdOptions::EVENT_CT_SEND | MdOptions::EVENT_CT_ACK | MdOptions::EVENT_CT_REPLY;
-    let quiet = MdOptions::EVENT_SUCCESS_DISABLE | MdOptions::EVENT_SEND_DISABLE | MdOptions::EVENT_CT_ACK;
+    let quiet = MdOptions::EVENT_SUCCESS_DISABLE | MdOptions::EVENT_SEND_DISABLE | counts;
     let md = |memory, options, eq, ct| Md {
         memory,
         options,

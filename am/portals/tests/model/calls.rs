@@ -324,7 +324,9 @@ impl Ni for ModelNi {
     fn ct_free(&mut self, ct: CtHandle) -> Result<(), NiError> {
         self.does(|world, key| {
             let it = world.at(key).cts.get_mut(ct.0 as usize).and_then(Option::take);
-            it.map(|_| ()).ok_or(NiError::ArgInvalid("ct"))
+            let it = it.ok_or(NiError::ArgInvalid("ct"))?;
+            world.at(key).forget(&it.waiting);
+            Ok(())
         })
     }
 
@@ -352,7 +354,8 @@ impl Ni for ModelNi {
             let forgets = world.is(Wrong::CancelForgets);
             let it = world.at(key).ct(ct).ok_or(NiError::ArgInvalid("ct"))?;
             if !forgets {
-                it.waiting.clear();
+                let waiting = std::mem::take(&mut it.waiting);
+                world.at(key).forget(&waiting);
             }
             Ok(())
         })
@@ -385,6 +388,8 @@ impl Ni for ModelNi {
         user_ptr: u64,
     ) -> Result<EntryHandle, NiError> {
         self.does(|world, key| {
+            valid::entry(world.at(key), pt_index, &entry)?;
+            world.at(key).judge_room(pt_index, list)?;
             let slot = world.at(key).entries.len();
             world.at(key).entries.push(None);
             world.append(key, slot, pt_index, entry, list, user_ptr)?;
@@ -424,11 +429,19 @@ impl Ni for ModelNi {
     ) -> Result<Option<EntryHandle>, NiError> {
         self.does(|world, key| {
             valid::triggered(world.at(key), &what)?;
-            let slot = matches!(what, Triggered::Append { .. }).then(|| {
-                world.at(key).entries.push(None);
-                world.at(key).entries.len() - 1
-            });
-            world.set_trigger(key, ct, threshold, (what, slot))?;
+            let mut slot = None;
+            if let Triggered::Append { pt_index, list, .. } = what {
+                let ni = world.at(key);
+                ni.judge_room(pt_index, list)?;
+                slot = Some(ni.entries.len());
+                ni.entries.push(None);
+                ni.reserved.extend(slot);
+            }
+            let set = world.set_trigger(key, ct, threshold, (what, slot));
+            if set.is_err() {
+                world.at(key).reserved.retain(|other| Some(*other) != slot);
+            }
+            set?;
             Ok(slot.map(|slot| EntryHandle(slot as u32)))
         })
     }

@@ -66,7 +66,7 @@ impl World {
         Ok(())
     }
 
-    /// Appends an entry under a number that it was promised. On the priority list it first meets what came before it.
+    /// Appends an entry that was judged, under a number that it was promised. On the priority list it first meets what came before it.
     pub(crate) fn append(
         &mut self,
         key: Key,
@@ -76,16 +76,7 @@ impl World {
         list: List,
         user_ptr: u64,
     ) -> Result<(), NiError> {
-        valid::entry(self.at(key), pt_index, &entry)?;
-        let ni = self.at(key);
-        if ni.live_entries() >= ni.limits.max_entries as usize {
-            return Err(NiError::NoSpace("max_entries"));
-        }
-        let most = ni.limits.max_list_size as usize;
-        let pt = ni.pt(pt_index).ok_or(NiError::ArgInvalid("pt_index"))?;
-        if pt.list(list).len() >= most {
-            return Err(NiError::ListTooLong);
-        }
+        let pt = self.at(key).pt(pt_index).ok_or(NiError::ArgInvalid("pt_index"))?;
         let eq = pt.eq;
         let once = entry.options.has(EntryOptions::USE_ONCE);
         let mut local = 0;

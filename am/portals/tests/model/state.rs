@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use doorbell_fabric::ni::{
-    AtomicKind, Count, CtHandle, Datatype, Entry, EqHandle, Event, Kind, List, Md, MdHandle, NiLimits,
-    Process, PtOptions, Triggered,
+    AtomicKind, Count, CtHandle, Datatype, Entry, EqHandle, Event, Kind, List, Md, MdHandle, NiError,
+    NiLimits, Process, PtOptions, Triggered,
 };
 
 use super::Wrong;
@@ -36,6 +36,8 @@ pub(crate) struct Interface {
     pub(crate) map: Option<Vec<Process>>,
     pub(crate) table: Vec<Option<Pt>>,
     pub(crate) entries: Vec<Option<Linked>>,
+    /// Entries of triggered appends that wait.
+    pub(crate) reserved: Vec<usize>,
     pub(crate) mds: Vec<Option<Md>>,
     pub(crate) eqs: Vec<Option<Eq>>,
     pub(crate) cts: Vec<Option<Ct>>,
@@ -187,6 +189,7 @@ impl World {
                 map: None,
                 table,
                 entries: Vec::new(),
+                reserved: Vec::new(),
                 mds: Vec::new(),
                 eqs: Vec::new(),
                 cts: Vec::new(),
@@ -221,9 +224,29 @@ impl Interface {
         eq.is_none_or(|eq| matches!(self.eqs.get(eq.0 as usize), Some(Some(_))))
     }
 
-    /// Entries that are linked, or wait for their headers.
+    /// Entries that are linked, or wait for their headers, or for what triggers them.
     pub(crate) fn live_entries(&self) -> usize {
-        self.entries.iter().flatten().count()
+        self.entries.iter().flatten().count() + self.reserved.len()
+    }
+
+    /// Whether there is room for an entry.
+    pub(crate) fn judge_room(&mut self, pt_index: u32, list: List) -> Result<(), NiError> {
+        let most = self.limits.max_list_size as usize;
+        let pt = self.pt(pt_index).ok_or(NiError::ArgInvalid("pt_index"))?;
+        if pt.list(list).len() >= most {
+            return Err(NiError::ListTooLong);
+        }
+        if self.live_entries() >= self.limits.max_entries as usize {
+            return Err(NiError::NoSpace("max_entries"));
+        }
+        Ok(())
+    }
+
+    /// What waits for a counting event is forgotten.
+    pub(crate) fn forget(&mut self, waiting: &[(u64, Waiting)]) {
+        for (_, (_, slot)) in waiting {
+            self.reserved.retain(|other| Some(*other) != *slot);
+        }
     }
 
     pub(crate) fn live_headers(&self) -> usize {

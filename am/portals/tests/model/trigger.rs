@@ -84,6 +84,7 @@ impl World {
 
     /// A triggered operation whose arguments have meanwhile become invalid does nothing.
     fn act(&mut self, key: Key, (what, slot): Waiting) {
+        self.at(key).reserved.retain(|other| Some(*other) != slot);
         let _ = match what {
             Triggered::Put(put) => self.begin_put(key, &put),
             Triggered::Get(get) => self.begin_get(key, &get),

@@ -81,6 +81,8 @@ stories! {
     a_full_queue_closes_its_flow_controlled_tables
     a_header_has_to_match_altogether
     a_header_needs_permission
+    a_header_of_no_bytes_fits_everywhere
+    a_header_takes_no_room
     a_locally_managed_entry_packs
     a_message_is_cut_at_the_end_of_the_entry
     a_node_or_a_process_may_be_any
