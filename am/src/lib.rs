@@ -59,6 +59,7 @@
 
 pub mod bits;
 pub mod credit;
+pub mod par;
 pub mod settings;
 
 mod attach;

@@ -6,3 +6,4 @@ mod limits;
 mod messages;
 mod rig;
 mod segments;
+mod threads;
