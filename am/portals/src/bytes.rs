@@ -16,6 +16,9 @@ pub(crate) fn land(memory: &Memory, at: usize, inbound: Inbound<'_>, from: usize
         Memory::One(Landing::Loan(loan)) => {
             inbound.copy_to_loan(from, &loan.part(at, length), 0);
         }
+        Memory::One(Landing::Region(slice)) => {
+            inbound.copy_to_region(from, slice, at, length);
+        }
         _ => land_other(memory, at, inbound, from, length),
     }
 }

@@ -14,14 +14,18 @@ use zerocopy::IntoBytes;
 use crate::bytes;
 use crate::config::SMALL;
 use crate::core::Core;
+use crate::entries::EntrySlot;
 use crate::iface::{counted, tells};
 use crate::link::{First, Link, PeerId};
 use crate::memory::Told;
 use crate::peers::NONE;
 use crate::wire::{first_word, flag, kind};
 
-/// What an entry on the short way must not be, and what it must.
-const ASKS_MORE: u32 = EntryOptions::USE_ONCE.0 | EntryOptions::MANAGE_LOCAL.0;
+/// Whether an entry lets a user put.
+#[inline(always)]
+fn takes_puts(slot: &EntrySlot, uid: u32) -> bool {
+    slot.options.has(EntryOptions::OP_PUT) && (slot.uid == ANY || slot.uid == uid)
+}
 
 impl Core {
     /// Begins a put.
@@ -46,19 +50,8 @@ impl Core {
         put: &Put,
     ) -> Option<Result<(), NiError>> {
         let target = &put.target;
-        let (main, second) = if kind.matching {
-            (target.match_bits, target.remote_offset)
-        } else {
-            (target.remote_offset, target.match_bits)
-        };
         let short = u16::try_from(target.pt_index).ok()?;
-        let with_hdr = put.hdr_data != 0;
-        if put.ack != AckReq::None
-            || second != 0
-            || put.length > SMALL as u64
-            || with_hdr && put.length != 0
-            || !kind.logical
-        {
+        if put.ack != AckReq::None || put.length > SMALL as u64 || !kind.logical {
             return None;
         }
         let ni = self.nis.get_mut(kind.number() as usize)?.as_deref_mut()?;
@@ -72,20 +65,48 @@ impl Core {
         if !bytes::range(md.length, put.from.offset, put.length) || put.length > ni.limits.max_msg_size {
             return None;
         }
-        let flags = kind.number() as u8 | if with_hdr { flag::HDR } else { 0 };
-        let mut head = [first_word(kind::PUT, flags, short), main.to_le()];
-        let head = head.as_mut_bytes();
-        // Each kind of body by itself: so none is ever stored and looked at.
+        let (main, second) = if kind.matching {
+            (target.match_bits, target.remote_offset)
+        } else {
+            (target.remote_offset, target.match_bits)
+        };
+        let mut flags = kind.number() as u8;
+        let (mut head, mut words) = ([0, main.to_le(), 0, 0], 2);
+        if second != 0 {
+            flags |= flag::SECOND;
+            (head[2], words) = (second.to_le(), 3);
+        }
+        if put.hdr_data != 0 {
+            flags |= flag::HDR;
+            head[words] = put.hdr_data.to_le();
+            words += 1;
+        }
+        head[0] = first_word(kind::PUT, flags, short);
         let peer = PeerId(peer);
-        let sent = match &md.memory {
-            Memory::One(Landing::Loan(loan)) if !with_hdr => {
-                let bytes = loan
-                    .as_const()
-                    .part(put.from.offset as usize, put.length as usize);
-                link.send_here(peer, head, Body::Loan(bytes), false)
+        let (at, length) = (put.from.offset as usize, put.length as usize);
+        // Each kind of body by itself: so none is ever stored and looked at.
+        let sent = if length == 0 && words == 3 {
+            let [first, main, last, _] = head;
+            link.send_here(
+                peer,
+                [first, main].as_mut_bytes(),
+                Body::Bytes(&last.to_ne_bytes()),
+                false,
+            )
+        } else {
+            let head = head[..words].as_mut_bytes();
+            match &md.memory {
+                Memory::One(Landing::Loan(loan)) => {
+                    link.send_here(peer, head, Body::Loan(loan.as_const().part(at, length)), false)
+                }
+                Memory::One(Landing::Region(slice)) => link.send_here(
+                    peer,
+                    head,
+                    Body::Shared(slice.as_shared().skip(at).take(length)),
+                    false,
+                ),
+                _ => return None,
             }
-            _ if with_hdr => link.send_here(peer, head, Body::Bytes(&put.hdr_data.to_le_bytes()), false),
-            _ => return None,
         };
         match sent {
             Ok(()) => {}
@@ -118,16 +139,20 @@ impl Core {
     #[inline(always)]
     fn short_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) -> Option<()> {
         let flags = first.flags;
-        if flags & !(flag::NI | flag::HDR) != 0 {
+        if flags & !(flag::NI | flag::HDR | flag::SECOND) != 0 {
             return None;
         }
         let main = u64::from_le_bytes(inbound.read(8)?);
-        let (hdr_data, body) = if flags & flag::HDR != 0 {
-            (u64::from_le_bytes(inbound.read(16)?), 24)
-        } else {
-            (0, 16)
-        };
-        let rlength = inbound.len() - body;
+        let (mut second, mut hdr_data, mut body) = (0, 0, 16);
+        if flags & flag::SECOND != 0 {
+            second = u64::from_le_bytes(inbound.read(body)?);
+            body += 8;
+        }
+        if flags & flag::HDR != 0 {
+            hdr_data = u64::from_le_bytes(inbound.read(body)?);
+            body += 8;
+        }
+        let rlength = (inbound.len() - body) as u64;
         let known = self.peers.get(peer)?;
         let uid = known.uid?;
         let number = usize::from(flags & flag::NI);
@@ -138,55 +163,57 @@ impl Core {
             .copied()
             .filter(|source| *source != NONE)?;
         let pt_index = u32::from(first.short.get());
-        let table = ni.tables.get(pt_index as usize)?.as_deref()?;
+        let table = ni.tables.get_mut(pt_index as usize)?.as_deref_mut()?;
         if !table.enabled || table.has_flow_control() {
             return None;
         }
-        let (index, match_bits, remote_offset) = if ni.kind.matching {
+        let eq = table.eq;
+        let (slot, match_bits, remote_offset, place, mlength) = if ni.kind.matching {
             let found = table
                 .matcher
-                .look(&MatchKey::new(0, source, main), 0, rlength as u64)?;
-            if found.hit.list != doorbell_matching::List::Priority {
+                .look(&MatchKey::new(0, source, main), second, rlength)?;
+            if found.hit.list != doorbell_matching::List::Priority || found.hit.unlinked {
                 return None;
             }
-            (found.hit.token as u32, main, 0)
+            let slot = ni.entries.at(found.hit.token as u32)?;
+            if !takes_puts(slot, uid) {
+                return None;
+            }
+            if slot.options.has(EntryOptions::MANAGE_LOCAL) {
+                // It is there: it was found just now.
+                let _ = table.matcher.take(&found);
+            }
+            (slot, main, second, found.hit.offset, found.hit.length)
         } else {
             let (index, list) = table.front()?;
-            if list != List::Priority {
+            let slot = ni.entries.at(index)?;
+            let once = slot.options.has(EntryOptions::USE_ONCE);
+            if list != List::Priority || once || !takes_puts(slot, uid) {
                 return None;
             }
-            (index, 0, main)
+            (
+                slot,
+                second,
+                main,
+                main,
+                rlength.min(slot.length.saturating_sub(main)),
+            )
         };
-        let slot = ni.entries.at(index)?;
-        let options = slot.options;
-        if options.0 & ASKS_MORE != 0
-            || !options.has(EntryOptions::OP_PUT)
-            || slot.uid != ANY && slot.uid != uid
-        {
-            return None;
-        }
-        let (eq, ct, user_ptr) = (table.eq, slot.ct, slot.user_ptr);
-        let mlength = (rlength as u64).min(slot.length.saturating_sub(remote_offset));
+        let (options, ct, user_ptr) = (slot.options, slot.ct, slot.user_ptr);
         if mlength != 0 {
-            bytes::land(
-                &slot.memory,
-                remote_offset as usize,
-                inbound,
-                body,
-                mlength as usize,
-            );
+            bytes::land(&slot.memory, place as usize, inbound, body, mlength as usize);
         }
-        let start = slot.memory.address(remote_offset as usize);
+        let start = slot.memory.address(place as usize);
         let event = Event {
             kind: EventKind::Put,
             fail: NiFail::Ok,
             list: List::Priority,
             start,
-            place: remote_offset,
+            place,
             user_ptr,
             hdr_data,
             match_bits,
-            rlength: rlength as u64,
+            rlength,
             mlength,
             remote_offset,
             initiator: if ni.kind.logical {
