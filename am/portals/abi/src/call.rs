@@ -25,6 +25,10 @@ pub(crate) const ABORTED: Code = 15;
 
 /// How long another process may take to answer at its desk.
 const MEETING: Duration = Duration::from_secs(10);
+/// A map of more ranks than this is met when each is needed.
+const AT_ONCE: usize = 64;
+/// How long the ranks of a map are waited for, all together.
+const ALL_MEETING: Duration = Duration::from_secs(2);
 /// How long a call waits for room on the rails.
 const ROOM: Duration = Duration::from_secs(60);
 
@@ -77,10 +81,7 @@ pub(crate) fn absent(core: &Core) -> Code {
 ///
 /// # Errors
 /// What it says; `PTL_NO_INIT` and `PTL_ARG_INVALID` when it is not there.
-pub(crate) fn on<R>(
-    kind: Kind,
-    work: impl FnOnce(&mut dyn Ni) -> Result<R, NiError>,
-) -> Result<R, Code> {
+pub(crate) fn on<R>(kind: Kind, work: impl FnOnce(&mut dyn Ni) -> Result<R, NiError>) -> Result<R, Code> {
     let mut core = enter();
     let result = on_core(&mut core, kind, work);
     core.tell();
@@ -152,26 +153,47 @@ fn meet(mut core: Guard, kind: Kind, target: Process) -> Guard {
     let Some(process) = physical.filter(|process| !live.member.knows(*process)) else {
         return core;
     };
-    introduce(core, process)
+    introduce(core, process, Instant::now() + MEETING)
+}
+
+/// Meets the processes of a map that is not large: who is there is known before the first operation, which then takes no
+/// longer than any other. Those that do not answer are met when they are needed.
+pub(crate) fn meet_all(mut core: Guard, map: &[Process]) {
+    if map.len() > AT_ONCE {
+        return;
+    }
+    let until = Instant::now() + ALL_MEETING;
+    for process in map {
+        let is_known = core.live.as_ref().is_none_or(|live| live.member.knows(*process));
+        if !is_known && Instant::now() < until {
+            core = introduce(core, *process, until);
+        }
+    }
 }
 
 #[cold]
-fn introduce(core: Guard, process: Process) -> Guard {
+fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
     let Some(desk) = desk(&core).filter(|desk| desk.process().nid == process.nid) else {
         return core;
     };
     // Not under the lock: the other one may be calling us, and our thread is to answer.
     drop(core);
-    let card = desk.call(process, Instant::now() + MEETING);
+    let card = desk.call(process, until);
     let mut core = lock();
     match (card, &mut core.live) {
         (Ok(card), Some(live)) => {
             if let Err(error) = live.member.meet(&card) {
-                say(&format!("no way to nid {} pid {}: {error}", process.nid, process.pid));
+                say(&format!(
+                    "no way to nid {} pid {}: {error}",
+                    process.nid, process.pid
+                ));
             }
         }
         (Err(error), _) => {
-            say(&format!("nid {} pid {} cannot be met: {error}", process.nid, process.pid));
+            say(&format!(
+                "nid {} pid {} cannot be met: {error}",
+                process.nid, process.pid
+            ));
         }
         (Ok(_), None) => {}
     }

@@ -88,7 +88,10 @@ pub(crate) fn wanted(desired: Option<&PtlNiLimits>, variables: &dyn Fn(&str) -> 
     let small = |limit: &Limit, desired| u32::try_from(limit.get(desired, variables)).unwrap_or(u32::MAX);
     NiLimits {
         max_entries: small(&MAX_ENTRIES, int(|limits| limits.max_entries)),
-        max_unexpected_headers: small(&MAX_UNEXPECTED_HEADERS, int(|limits| limits.max_unexpected_headers)),
+        max_unexpected_headers: small(
+            &MAX_UNEXPECTED_HEADERS,
+            int(|limits| limits.max_unexpected_headers),
+        ),
         max_mds: small(&MAX_MDS, int(|limits| limits.max_mds)),
         max_cts: small(&MAX_CTS, int(|limits| limits.max_cts)),
         max_eqs: small(&MAX_EQS, int(|limits| limits.max_eqs)),
@@ -123,7 +126,10 @@ mod tests {
             _ => None,
         };
         let limits = wanted(None, &some);
-        assert_eq!((limits.max_mds, limits.max_pt_index, limits.max_cts), (7, 511, 1024));
+        assert_eq!(
+            (limits.max_mds, limits.max_pt_index, limits.max_cts),
+            (7, 511, 1024)
+        );
         assert_eq!(limits.max_waw_ordered_size, 64);
     }
 
@@ -146,7 +152,11 @@ mod tests {
     #[test]
     fn usual_values_are_possible_ones() {
         for limit in ALL {
-            assert!((limit.least..=limit.most).contains(&limit.usual), "{}", limit.variable);
+            assert!(
+                (limit.least..=limit.most).contains(&limit.usual),
+                "{}",
+                limit.variable
+            );
         }
     }
 }

@@ -23,7 +23,10 @@ fn ended(mut command: Command) -> Output {
         if began.elapsed() > LIMIT {
             child.kill().unwrap();
             let out = child.wait_with_output().unwrap();
-            panic!("{command:?} does not end: {}", String::from_utf8_lossy(&out.stderr));
+            panic!(
+                "{command:?} does not end: {}",
+                String::from_utf8_lossy(&out.stderr)
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -34,13 +37,24 @@ fn passes(command: Command) {
     let shown = format!("{command:?}");
     let out = ended(command);
     let said = [out.stdout, out.stderr].concat();
-    assert!(out.status.success(), "{shown}: {}\n{}", out.status, String::from_utf8_lossy(&said));
+    assert!(
+        out.status.success(),
+        "{shown}: {}\n{}",
+        out.status,
+        String::from_utf8_lossy(&said)
+    );
 }
 
 /// Without what the tests' own launcher says.
 fn alone(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for variable in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PTL_IFACE_NAME", "PTL_PROGRESS_THREAD"] {
+    for variable in [
+        "PMI_FD",
+        "PMI_RANK",
+        "PMI_SIZE",
+        "PTL_IFACE_NAME",
+        "PTL_PROGRESS_THREAD",
+    ] {
         command.env_remove(variable);
     }
     command
@@ -58,7 +72,15 @@ fn under_hydra(program: &Path, ranks: u32, variables: &[(&str, &str)]) -> Option
 }
 
 /// The programs that make a job of any size.
-const STORIES: [&str; 7] = ["put", "get", "atomic", "triggered", "flow", "unexpected", "independent"];
+const STORIES: [&str; 7] = [
+    "put",
+    "get",
+    "atomic",
+    "triggered",
+    "flow",
+    "unexpected",
+    "independent",
+];
 
 #[test]
 fn every_story_alone() {
@@ -72,9 +94,13 @@ fn every_story_alone() {
 #[test]
 fn every_story_with_two_and_four_ranks() {
     for name in STORIES {
-        let Some(program) = common::compiled(name) else { return };
+        let Some(program) = common::compiled(name) else {
+            return;
+        };
         for ranks in [2, 4] {
-            let Some(command) = under_hydra(&program, ranks, &[]) else { return };
+            let Some(command) = under_hydra(&program, ranks, &[]) else {
+                return;
+            };
             passes(command);
         }
     }
@@ -88,8 +114,12 @@ fn over_udp_and_without_the_thread() {
         ("atomic", "PTL_IFACE_NAME", "lo"),
         ("triggered", "PTL_PROGRESS_THREAD", "0"),
     ] {
-        let Some(program) = common::compiled(name) else { return };
-        let Some(command) = under_hydra(&program, 2, &[(variable, value)]) else { return };
+        let Some(program) = common::compiled(name) else {
+            return;
+        };
+        let Some(command) = under_hydra(&program, 2, &[(variable, value)]) else {
+            return;
+        };
         passes(command);
     }
 }

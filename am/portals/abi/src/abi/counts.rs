@@ -34,7 +34,11 @@ pub extern "C" fn PtlCTFree(ct_handle: u32) -> c_int {
 /// Discards what waits for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlCTCancelTriggered(ct_handle: u32) -> c_int {
-    guarded(|| on(kind_of(ct_handle, CT)?, |ni| ni.ct_cancel_triggered(CtHandle(ct_handle))))
+    guarded(|| {
+        on(kind_of(ct_handle, CT)?, |ni| {
+            ni.ct_cancel_triggered(CtHandle(ct_handle))
+        })
+    })
 }
 
 fn value(core: &mut Core, handle: u32) -> Result<Count, Code> {
@@ -125,11 +129,19 @@ pub unsafe extern "C" fn PtlCTPoll(
 /// Sets it.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlCTSet(ct_handle: u32, new_ct: PtlCtEvent) -> c_int {
-    guarded(|| on(kind_of(ct_handle, CT)?, |ni| ni.ct_set(CtHandle(ct_handle), new_ct.into())))
+    guarded(|| {
+        on(kind_of(ct_handle, CT)?, |ni| {
+            ni.ct_set(CtHandle(ct_handle), new_ct.into())
+        })
+    })
 }
 
 /// Adds to one of its numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlCTInc(ct_handle: u32, increment: PtlCtEvent) -> c_int {
-    guarded(|| on(kind_of(ct_handle, CT)?, |ni| ni.ct_inc(CtHandle(ct_handle), increment.into())))
+    guarded(|| {
+        on(kind_of(ct_handle, CT)?, |ni| {
+            ni.ct_inc(CtHandle(ct_handle), increment.into())
+        })
+    })
 }

@@ -23,7 +23,11 @@ fn counter(handle: u32, kind: Kind) -> Result<Option<CtHandle>, Code> {
     if handle == CT_NONE {
         return Ok(None);
     }
-    if kind_of(handle, CT)? == kind { Ok(Some(CtHandle(handle))) } else { Err(ARG_INVALID) }
+    if kind_of(handle, CT)? == kind {
+        Ok(Some(CtHandle(handle)))
+    } else {
+        Err(ARG_INVALID)
+    }
 }
 
 /// Most pieces of memory.

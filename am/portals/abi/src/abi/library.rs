@@ -11,7 +11,8 @@ use doorbell_fabric::ni::{Kind, Ni, PID_ANY, PID_MAX, Register};
 use super::types::{PtlNiLimits, PtlProcess};
 use super::{give, invalid, wanted};
 use crate::call::{
-    ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, ni_handle, on, say,
+    ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, meet_all,
+    ni_handle, on, say,
 };
 use crate::limits;
 use crate::state::{Core, Live, end, end_at_exit, enter, forked, is_forked};
@@ -108,7 +109,10 @@ pub unsafe extern "C" fn PtlNIInit(
         let limits = limits::wanted(desired, &|name| std::env::var(name).ok());
         let at = kind.number() as usize;
         let live = live(&mut core, pid)?;
-        let limits = live.member.ni_init(kind, Some(&limits)).map_err(|error| error.code())?;
+        let limits = live
+            .member
+            .ni_init(kind, Some(&limits))
+            .map_err(|error| error.code())?;
         live.counts[at] += 1;
         live.limits[at] = limits;
         if !actual.is_null() {
@@ -156,7 +160,9 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
         let is_wanted = std::env::var("PTL_PROGRESS_THREAD").map_or(true, |text| text.trim() != "0");
         if is_wanted && let Err(error) = core.start_thread() {
-            say(&format!("no progress but in calls: the thread cannot start ({error})"));
+            say(&format!(
+                "no progress but in calls: the thread cannot start ({error})"
+            ));
         }
     }
     core.live.as_mut().ok_or(FAIL)
@@ -166,7 +172,9 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
 fn settings() -> Result<Config, Error> {
     let mut config = Builder::new().resolve()?;
     if config.rails.list.get().0.is_empty() {
-        let named = std::env::var("PTL_IFACE_NAME").ok().filter(|name| !name.trim().is_empty());
+        let named = std::env::var("PTL_IFACE_NAME")
+            .ok()
+            .filter(|name| !name.trim().is_empty());
         let rails = named.map_or_else(|| "shm".to_owned(), |name| format!("shm,udp:{}", name.trim()));
         config.set_by("PTL_IFACE_NAME", "rails.list", &rails)?;
     }
@@ -251,10 +259,12 @@ pub unsafe extern "C" fn PtlSetMap(ni_handle: u32, map_size: u64, mapping: *cons
         let mapping = unsafe { std::slice::from_raw_parts(mapping, size) };
         let map: Vec<_> = mapping.iter().map(|process| (*process).into()).collect();
         let mut core = enter();
-        match core.with(kind) {
-            Some(live) => live.member.set_map(kind, &map).map_err(|error| error.code()),
-            None => Err(absent(&core)),
-        }
+        let Some(live) = core.with(kind) else {
+            return Err(absent(&core));
+        };
+        live.member.set_map(kind, &map).map_err(|error| error.code())?;
+        meet_all(core, &map);
+        Ok(())
     })
 }
 

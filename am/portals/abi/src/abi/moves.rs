@@ -51,11 +51,7 @@ pub(super) const fn ack(number: u8) -> Result<AckReq, Code> {
 }
 
 /// An operation of atomics, and the type; `swaps` are another function's.
-pub(super) fn atomic_of(
-    operation: u8,
-    datatype: u8,
-    swaps: bool,
-) -> Result<(AtomicKind, Datatype), Code> {
+pub(super) fn atomic_of(operation: u8, datatype: u8, swaps: bool) -> Result<(AtomicKind, Datatype), Code> {
     let kind = invalid(AtomicKind::ALL.get(usize::from(operation)).copied())?;
     let datatype = invalid(Datatype::ALL.get(usize::from(datatype)).copied())?;
     if (operation >= AtomicKind::Swap as u8) != swaps {
@@ -181,7 +177,11 @@ pub extern "C" fn PtlAtomic(
 /// The two descriptors of a fetching atomic, which have to be of one interface.
 pub(super) fn both(get_md: u32, put_md: u32) -> Result<Kind, Code> {
     let kind = kind_of(get_md, MD)?;
-    if kind_of(put_md, MD)? == kind { Ok(kind) } else { Err(ARG_INVALID) }
+    if kind_of(put_md, MD)? == kind {
+        Ok(kind)
+    } else {
+        Err(ARG_INVALID)
+    }
 }
 
 /// The same as an atomic, and brings what was there before.

@@ -20,7 +20,11 @@ pub(super) fn queue(handle: u32, kind: doorbell_fabric::ni::Kind) -> Result<Opti
     if handle == EQ_NONE {
         return Ok(None);
     }
-    if kind_of(handle, EQ)? == kind { Ok(Some(EqHandle(handle))) } else { Err(ARG_INVALID) }
+    if kind_of(handle, EQ)? == kind {
+        Ok(Some(EqHandle(handle)))
+    } else {
+        Err(ARG_INVALID)
+    }
 }
 
 /// An entry of the portal table.
@@ -63,7 +67,9 @@ pub extern "C" fn PtlPTDisable(ni_handle: u32, pt_index: u32) -> c_int {
         let kind = kind_of(ni_handle, NI)?;
         let until = Limit::At(Instant::now() + DRAIN);
         let (core, drained) = wait_on(enter(), until, false, |core| {
-            on_core(core, kind, |ni| Ok::<_, NiError>(ni.pt_disable(pt_index)?.then_some(())))
+            on_core(core, kind, |ni| {
+                Ok::<_, NiError>(ni.pt_disable(pt_index)?.then_some(()))
+            })
         });
         drop(core);
         drained?.ok_or(FAIL)

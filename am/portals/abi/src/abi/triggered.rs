@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use doorbell_fabric::ni::{
-    Atomic, CtHandle, EntryHandle, FetchAtomic, Get, Kind, Process, Put, Triggered,
-};
+use doorbell_fabric::ni::{Atomic, CtHandle, EntryHandle, FetchAtomic, Get, Kind, Process, Put, Triggered};
 
 use super::entries::{list, me_entry};
 use super::moves::{ack, atomic_of, both, operand_of, piece, target, user};
@@ -14,7 +12,11 @@ use crate::call::{ARG_INVALID, CT, Code, ENTRY, FAIL, MD, NI, begin, guarded, ki
 
 /// The counting event that triggers, which has to be of the operation's interface.
 fn trigger_of(handle: u32, kind: Kind) -> Result<CtHandle, Code> {
-    if kind_of(handle, CT)? == kind { Ok(CtHandle(handle)) } else { Err(ARG_INVALID) }
+    if kind_of(handle, CT)? == kind {
+        Ok(CtHandle(handle))
+    } else {
+        Err(ARG_INVALID)
+    }
 }
 
 /// Sets an operation towards another process.
@@ -49,7 +51,13 @@ pub extern "C" fn PtlTriggeredPut(
             user_ptr: user(user_ptr),
             hdr_data,
         };
-        set(kind, put.target.process, trig_ct_handle, threshold, &Triggered::Put(put))
+        set(
+            kind,
+            put.target.process,
+            trig_ct_handle,
+            threshold,
+            &Triggered::Put(put),
+        )
     })
 }
 
@@ -75,7 +83,13 @@ pub extern "C" fn PtlTriggeredGet(
             target: target(kind, target_id, pt_index, match_bits, remote_offset),
             user_ptr: user(user_ptr),
         };
-        set(kind, get.target.process, trig_ct_handle, threshold, &Triggered::Get(get))
+        set(
+            kind,
+            get.target.process,
+            trig_ct_handle,
+            threshold,
+            &Triggered::Get(get),
+        )
     })
 }
 
@@ -151,7 +165,13 @@ pub extern "C" fn PtlTriggeredFetchAtomic(
             operand: [0; 32],
         };
         let process = fetch.target.process;
-        set(kind, process, trig_ct_handle, threshold, &Triggered::FetchAtomic(fetch))
+        set(
+            kind,
+            process,
+            trig_ct_handle,
+            threshold,
+            &Triggered::FetchAtomic(fetch),
+        )
     })
 }
 
@@ -194,7 +214,13 @@ pub unsafe extern "C" fn PtlTriggeredSwap(
             operand: unsafe { operand_of(operand, operation, datatype) }?,
         };
         let process = fetch.target.process;
-        set(kind, process, trig_ct_handle, threshold, &Triggered::FetchAtomic(fetch))
+        set(
+            kind,
+            process,
+            trig_ct_handle,
+            threshold,
+            &Triggered::FetchAtomic(fetch),
+        )
     })
 }
 

@@ -5,20 +5,29 @@
 
 static ptl_handle_ct_t ct;
 static ptl_handle_eq_t eq;
+static int             ended;
 
-static void *waits(void *which)
+static intptr_t waits_for(intptr_t which)
 {
     ptl_ct_event_t count;
     ptl_event_t    event;
     unsigned int   at;
     ptl_size_t     test = 1;
 
-    switch ((intptr_t)which) {
-    case 0: return (void *)(intptr_t)PtlCTWait(ct, 1, &count);
-    case 1: return (void *)(intptr_t)PtlCTPoll(&ct, &test, 1, PTL_TIME_FOREVER, &count, &at);
-    case 2: return (void *)(intptr_t)PtlEQWait(eq, &event);
-    default: return (void *)(intptr_t)PtlEQPoll(&eq, 1, 600000, &event, &at);
+    switch (which) {
+    case 0: return PtlCTWait(ct, 1, &count);
+    case 1: return PtlCTPoll(&ct, &test, 1, PTL_TIME_FOREVER, &count, &at);
+    case 2: return PtlEQWait(eq, &event);
+    default: return PtlEQPoll(&eq, 1, 600000, &event, &at);
     }
+}
+
+static void *waits(void *which)
+{
+    intptr_t code = waits_for((intptr_t)which);
+
+    __atomic_add_fetch(&ended, 1, __ATOMIC_SEQ_CST);
+    return (void *)code;
 }
 
 int main(void)
@@ -40,9 +49,13 @@ int main(void)
         for (intptr_t which = 0; which < 4; which++) {
             CHECK(pthread_create(&threads[which], NULL, waits, (void *)which) == 0);
         }
-        /* Once while they look, once while they sleep. */
-        usleep(round == 0 ? 3000 : 20000);
-        PtlAbort();
+        /* Once while they look, twice while they sleep. One that has not begun to wait is ended by a later call. */
+        usleep(round == 0 ? 1000 : 20000);
+        for (int tries = 0; __atomic_load_n(&ended, __ATOMIC_SEQ_CST) < 4 * (round + 1); tries++) {
+            CHECK(tries < 20000);
+            PtlAbort();
+            usleep(1000);
+        }
         for (int which = 0; which < 4; which++) {
             CHECK(pthread_join(threads[which], &code) == 0);
             CHECK((intptr_t)code == PTL_ABORTED);

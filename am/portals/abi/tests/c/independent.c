@@ -39,6 +39,7 @@ int main(void)
     }
     meet_barrier();
     CHECK(own[1] == 49);
+    meet_barrier();
     /* No PtlFini: what was sent has to arrive all the same. */
     if (meet_rank == meet_size - 1) {
         static uint64_t last = 4711;

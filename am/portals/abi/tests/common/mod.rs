@@ -1,4 +1,5 @@
 //! C programs against our header and library.
+#![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,13 +7,18 @@ use std::process::Command;
 /// Where a program is on the path.
 pub(crate) fn is_on_path(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').any(|folder| Path::new(folder).join(program).is_file())
+    path.split(':')
+        .any(|folder| Path::new(folder).join(program).is_file())
 }
 
 /// The folder that cargo has put the library into: that of this test.
 pub(crate) fn library() -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("libportals.so").is_file(), "no libportals.so in {}", folder.display());
+    assert!(
+        folder.join("libportals.so").is_file(),
+        "no libportals.so in {}",
+        folder.display()
+    );
     folder
 }
 
@@ -26,7 +32,16 @@ pub(crate) fn compiled(name: &str) -> Option<PathBuf> {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let library = library();
     let built = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-pthread", "-I"])
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-function",
+            "-pthread",
+            "-I",
+        ])
         .arg(here.join("include"))
         .arg(here.join("tests/c").join(format!("{name}.c")))
         .arg("-o")
