@@ -33,6 +33,6 @@ mod wire;
 
 pub use config::{Config, NodeError};
 pub use drops::{Drop, Drops};
-pub use link::RailId;
+pub use link::{LinkStats, RailId};
 pub use node::Node;
 pub use view::{Interface, View};

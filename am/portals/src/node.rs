@@ -13,7 +13,7 @@ use crate::config::{Config, NodeError, granted};
 use crate::core::{Core, NO_NI};
 use crate::drops::Drops;
 use crate::iface::{Iface, Map};
-use crate::link::{Link, LinkConfig, PeerId, RailId};
+use crate::link::{Link, LinkConfig, LinkStats, PeerId, RailId};
 use crate::ops::Role;
 use crate::peers::NONE;
 use crate::view::{Interface, View};
@@ -180,6 +180,12 @@ impl<M: Message> Node<M> {
     #[must_use]
     pub fn drops(&self) -> &Drops {
         &self.core.drops
+    }
+
+    /// What its links have counted: what was held, sent again, given up.
+    #[must_use]
+    pub fn link_stats(&self) -> &LinkStats {
+        self.link.stats()
     }
 
     /// Shows up to `budget` arrivals to the interfaces, and sends what waits; returns how many. Reads no clock.

@@ -53,7 +53,7 @@ use doorbell_fabric::time::Time;
 
 use buffers::{Buffers, Kept};
 use peer::{Hot, NO_RUN, Peer, each};
-pub(crate) use stats::Stats;
+pub use stats::LinkStats;
 pub use types::RailId;
 use types::kind;
 pub(crate) use types::{FIRST_LEN, First, HEAD_MOST, LinkConfig, OWN_KINDS, PeerId, Sizes, Upper};
@@ -93,7 +93,7 @@ struct Core {
     /// When the watched ones are looked at next.
     tick_at: Time,
     gone: VecDeque<(PeerId, DownReason)>,
-    stats: Stats,
+    stats: LinkStats,
 }
 
 /// The rails of a node, and its peers.
@@ -130,7 +130,7 @@ impl<M: Message> Link<M> {
                 stirred: Vec::new(),
                 tick_at: Time::NEVER,
                 gone: VecDeque::new(),
-                stats: Stats::default(),
+                stats: LinkStats::default(),
             },
             gathers: false,
             plain: false,
@@ -393,7 +393,7 @@ impl<M: Message> Link<M> {
     }
 
     /// Counts.
-    pub(crate) fn stats(&self) -> &Stats {
+    pub(crate) fn stats(&self) -> &LinkStats {
         &self.core.stats
     }
 }

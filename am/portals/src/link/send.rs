@@ -14,12 +14,12 @@ use super::{Core, FIRST_LEN, HEAD_MOST, Link, NO_RUN, PeerId};
 pub(super) const SEQ_AT: usize = 4;
 
 impl<M: Message> Link<M> {
-    /// Sends `head`, which begins with [`First`] and has at most 64 bytes, and `body`. The number is filled in here. An
+    /// Sends `head`, which begins with [`First`](super::First) and has at most 64 bytes, and `body`. The number is filled in here. An
     /// urgent message that finds no room waits here, with its bytes; for all others, back-pressure is the caller's.
     ///
     /// # Errors
     /// [`Refused::Full`] when there is no room: try again after a poll. [`Refused::PeerDown`] when the peer is lost, or
-    /// was never connected. [`Refused::TooLong`] for more than [`Sizes::message`], or a head that is none.
+    /// was never connected. [`Refused::TooLong`] for more than [`Sizes::message`](super::Sizes::message), or a head that is none.
     #[inline(never)]
     pub(crate) fn send(
         &mut self,

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 pub(crate) struct PeerId(pub(crate) u32);
 
 impl PeerId {
-    /// This process itself: what is sent to it is queued, and shown by [`Link::poll`].
+    /// This process itself: what is sent to it is queued, and shown by [`Link::poll`](super::Link::poll).
     pub(crate) const SELF: Self = Self(0);
 
     /// As an index into a table of peers.
@@ -68,7 +68,7 @@ pub(crate) trait Upper {
     /// A message of `peer`, in order and exactly once. The first eight bytes of `inbound` are `first`.
     fn message(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>);
 
-    /// A one-sided operation that [`Link::get`] started has ended.
+    /// A one-sided operation that [`Link::get`](super::Link::get) started has ended.
     fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>);
 }
 

@@ -9,7 +9,7 @@ use doorbell_sim::{SimConfig, SimNet, SimRail};
 
 use super::world::{self, Heard, Plan, first, head};
 use crate::link::flight::{AHEAD_MOST, WINDOW};
-use crate::link::{Link, PeerId, RailId, Stats};
+use crate::link::{Link, LinkStats, PeerId, RailId};
 
 #[test]
 fn one_rail_that_mixes_everything_up_is_put_in_order() {
@@ -25,13 +25,13 @@ fn one_rail_that_mixes_everything_up_is_put_in_order() {
         world::run(&net, &mut job, &plan);
         let stats = *job.ranks()[0].link.stats();
         assert!(stats.held > 0, "{stats:?}");
-        let clean = Stats {
+        let clean = LinkStats {
             held: 0,
             refused: 0,
             waited: 0,
             ..stats
         };
-        assert_eq!(clean, Stats::default(), "seed {seed}");
+        assert_eq!(clean, LinkStats::default(), "seed {seed}");
     }
 }
 
