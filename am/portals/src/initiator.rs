@@ -1,6 +1,6 @@
 //! Operations at their initiator: judged, sent, and what is told of them at once (reference: portals, section 10).
 
-use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, Refused};
+use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, Refused, RemoteKey};
 use doorbell_fabric::ni::{
     AckReq, Atomic, EventKind, FetchAtomic, Get, Kind, NiError, NiFail, Piece, Put, Target,
 };
@@ -16,6 +16,7 @@ use crate::link::{Link, PeerId};
 use crate::memory::Told;
 use crate::ops::{Role, SOURCES};
 use crate::peers::NONE;
+use crate::pulls::STRIPE;
 use crate::wire::{Atom, Head, Source, WINDOW, flag, kind};
 
 /// Bytes beside the body that a message may need.
@@ -376,13 +377,14 @@ impl Core {
             Landing::Loan(loan) => Exposure::Read(loan.as_const()),
             Landing::Region(slice) => Exposure::Region(slice),
         };
+        let most = if length >= 2 * STRIPE { SOURCES } else { 1 };
         let mut count = 0;
-        if let Some((way, remote)) = link.expose(peer, what, Access::Read)
-            && let Some(at) = self.ops.at_mut(op)
-        {
-            sources[0] = Source::new(way, remote);
-            at.exposed[0] = Some((way, doorbell_fabric::message::RemoteKey(remote.key.get())));
-            count = 1;
+        if let Some(at) = self.ops.at_mut(op) {
+            link.expose_over(peer, what, Access::Read, most, |way, remote| {
+                sources[count] = Source::new(way, remote);
+                at.exposed[count] = Some((way, RemoteKey(remote.key.get())));
+                count += 1;
+            });
         }
         (sources, count)
     }

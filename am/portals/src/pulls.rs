@@ -28,11 +28,11 @@ use crate::ops::{Role, SOURCES};
 use crate::peers::NONE;
 use crate::wire::{Head, Source, Words, kind};
 
-/// One-sided gets of one pull that are under way at a time.
-const GETS: u32 = 4;
+/// One-sided gets of one pull that are under way over one way at a time.
+const GETS: u32 = 2;
 
 /// Bytes of one of them, where several ways share the work.
-const STRIPE: u64 = 256 << 10;
+pub(crate) const STRIPE: u64 = 256 << 10;
 
 /// Bytes of one of them at most.
 const LONGEST: u64 = 1 << 30;
@@ -54,6 +54,8 @@ pub(crate) struct Pull {
     /// Parts that a broken way did not bring.
     missed: Vec<(u64, u64)>,
     sources: [Option<(u16, Remote)>; SOURCES],
+    /// Gets under way over each.
+    busy: [u32; SOURCES],
     /// The operation fails, as soon as nothing is under way any more that writes its memory.
     failing: Option<NiFail>,
     free: bool,
@@ -99,6 +101,7 @@ impl Pulls {
             frag: None,
             missed: Vec::new(),
             sources: [None; SOURCES],
+            busy: [0; SOURCES],
             failing: None,
             free: false,
         };
@@ -334,6 +337,9 @@ impl Core {
             return;
         };
         pulling.gets -= 1;
+        if let Some(busy) = pulling.busy.get_mut(source) {
+            *busy -= 1;
+        }
         if let Some(fail) = pulling.failing {
             if pulling.gets == 0
                 && let Some(op) = self.ops.find(op, peer)
@@ -547,21 +553,26 @@ impl Core {
                 return false;
             };
             let exposed = pull.sources.iter().flatten().count();
-            if pull.next < pull.length && exposed > 0 && pull.gets < GETS * exposed as u32 {
-                match self.get_part(link, op, index) {
-                    Some(true) => continue,
-                    Some(false) => return true,
-                    None => continue,
+            if let Some((from, to)) = pull.wanted()
+                && let Some(nth) = pull.idlest()
+            {
+                match self.get_part(link, op, index, nth, from, to) {
+                    Some(Started::Yes) => continue,
+                    Some(Started::Full) => return true,
+                    // The way is no good, and is not used again.
+                    None => {
+                        if let Some(pull) = self.pulls.at_mut(index) {
+                            pull.sources[nth] = None;
+                        }
+                        continue;
+                    }
                 }
             }
             // What no way brings is asked for in fragments, one range after the other.
-            let rest = (exposed == 0 && pull.next < pull.length).then_some((pull.next, pull.length));
-            if pull.frag.is_none()
-                && let Some((from, to)) = pull.missed.pop().or(rest)
+            if exposed == 0
+                && pull.frag.is_none()
+                && let Some((from, to)) = pull.wanted()
             {
-                if Some((from, to)) == rest {
-                    pull.next = pull.length;
-                }
                 let mut head = Head::new(kind::PULL, 0, 0)
                     .word(pull.far)
                     .word(self.ops.id(op))
@@ -569,20 +580,27 @@ impl Core {
                     .word(to - from);
                 use doorbell_fabric::message::Body;
                 match link.send(peer, head.as_mut_bytes(), Body::Empty, true) {
-                    Ok(()) => pull.frag = Some((from, to)),
-                    Err(refused) => {
-                        pull.missed.push((from, to));
-                        return refused == Refused::Full;
+                    Ok(()) => {
+                        pull.frag = Some((from, to));
+                        pull.asked(to);
                     }
+                    Err(refused) => return refused == Refused::Full,
                 }
             }
             return false;
         }
     }
 
-    /// Starts the next one-sided get of a pull: `Some(true)`. The rail has no room: `Some(false)`. The way is no good:
-    /// `None`, and it is not used again.
-    fn get_part<M: Message>(&mut self, link: &mut Link<M>, op: u32, index: u32) -> Option<bool> {
+    /// Starts the next one-sided get of a pull over one of its ways; `None` when that is no good.
+    fn get_part<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        op: u32,
+        index: u32,
+        nth: usize,
+        from: u64,
+        to: u64,
+    ) -> Option<Started> {
         let at = self.ops.at(op)?;
         let (peer, ni, object, base, ours) = (
             PeerId(at.peer),
@@ -594,15 +612,9 @@ impl Core {
         let id = self.ops.id(op);
         let pull = self.pulls.at_mut(index)?;
         let exposed = pull.sources.iter().flatten().count();
-        // The ways take turns by themselves: whichever has brought its part asks for the next.
-        let started = pull.gets as usize;
-        let nth = (0..SOURCES)
-            .map(|turn| (started + turn) % SOURCES)
-            .find(|nth| pull.sources[*nth].is_some())?;
         let (way, remote) = pull.sources[nth]?;
-        let from = pull.next;
         let most = if exposed > 1 { STRIPE } else { LONGEST };
-        let wanted = most.min(pull.length - from);
+        let wanted = most.min(to - from);
         let ni = self.nis[ni].as_deref()?;
         let memory = if ours {
             &ni.mds.at(object)?.memory
@@ -622,10 +634,7 @@ impl Core {
         );
         let landing = landing?;
         let length = landing.len() as u64;
-        let Some(part) = remote.part(from, length) else {
-            pull.sources[nth] = None;
-            return None;
-        };
+        let part = remote.part(from, length)?;
         let get = Getting {
             id: 0,
             pull: index,
@@ -636,23 +645,50 @@ impl Core {
             length,
         };
         let Some((place, number)) = self.pulls.open_get(get) else {
-            return Some(false);
+            return Some(Started::Full);
         };
-        let outcome = link.get(peer, way, OpId(number), &part, landing);
-        let pull = match outcome {
-            Ok(()) => self.pulls.at_mut(index)?,
+        match link.get(peer, way, OpId(number), &part, landing) {
+            Ok(()) => {}
             Err(refused) => {
                 self.pulls.close_get(place);
-                if refused == Refused::Full {
-                    return Some(false);
-                }
-                self.pulls.at_mut(index)?.sources[nth] = None;
-                return None;
+                return (refused == Refused::Full).then_some(Started::Full);
             }
-        };
+        }
+        let pull = self.pulls.at_mut(index)?;
         pull.gets += 1;
-        pull.next = from + length;
-        Some(true)
+        pull.busy[nth] += 1;
+        pull.asked(from + length);
+        Some(Started::Yes)
+    }
+}
+
+/// What became of a get that was to be started.
+enum Started {
+    Yes,
+    Full,
+}
+
+impl Pull {
+    /// The next bytes to be asked for: first what a broken way did not bring.
+    fn wanted(&self) -> Option<(u64, u64)> {
+        let rest = (self.next < self.length).then_some((self.next, self.length));
+        self.missed.last().copied().or(rest)
+    }
+
+    /// Of those, the ones before `until` have been asked for.
+    fn asked(&mut self, until: u64) {
+        match self.missed.pop() {
+            Some((_, end)) if until < end => self.missed.push((until, end)),
+            Some(_) => {}
+            None => self.next = until,
+        }
+    }
+
+    /// The way over which least is under way, if it may be more: so the ways share the work as they are able to.
+    fn idlest(&self) -> Option<usize> {
+        let ways = (0..SOURCES).filter(|nth| self.sources[*nth].is_some());
+        ways.min_by_key(|nth| self.busy[*nth])
+            .filter(|nth| self.busy[*nth] < GETS)
     }
 }
 

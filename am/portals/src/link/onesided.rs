@@ -14,8 +14,26 @@ use super::{Link, PeerId, each};
 impl<M: Message> Link<M> {
     /// Exposes memory to one peer, over the way on which that is best; `None` where there is none. The way's number is the
     /// same at the peer, and goes to it with the [`Remote`].
+    #[cfg(test)]
     pub(crate) fn expose(&mut self, peer: PeerId, what: Exposure, access: Access) -> Option<(u16, Remote)> {
-        let known = self.core.peers.get(peer.index()).filter(|known| !known.lost)?;
+        let mut found = None;
+        self.expose_over(peer, what, access, 1, |way, remote| found = Some((way, remote)));
+        found
+    }
+
+    /// The same over up to `most` ways, the best first, for a peer that reads a part over each. Within a host one is enough:
+    /// what moves bytes there is the same processors.
+    pub(crate) fn expose_over(
+        &mut self,
+        peer: PeerId,
+        what: Exposure,
+        access: Access,
+        most: usize,
+        mut each_one: impl FnMut(u16, Remote),
+    ) {
+        let Some(known) = self.core.peers.get(peer.index()).filter(|known| !known.lost) else {
+            return;
+        };
         let length = match &what {
             Exposure::Region(slice) => slice.len(),
             Exposure::Read(loan) => loan.len(),
@@ -30,20 +48,25 @@ impl<M: Message> Link<M> {
             };
             way.state == State::Up && offers && length as u64 <= can.limits.one_sided
         };
-        let mut left = known.ways_that(offers);
+        let (mut left, mut count) = (known.ways_that(offers), 0);
         // The best first: within the host, then by rate.
-        while let Some(at) = each(left).max_by_key(|at| {
-            let can = &self.rails[usize::from(known.ways[*at].rail)].can;
-            (can.features.within_host, can.estimate.bandwidth)
-        }) {
+        while count < most
+            && let Some(at) = each(left).max_by_key(|at| {
+                let can = &self.rails[usize::from(known.ways[*at].rail)].can;
+                (can.features.within_host, can.estimate.bandwidth)
+            })
+        {
             let way = &known.ways[at];
-            let rail = &mut self.rails[usize::from(way.rail)].rail;
-            if let Ok(remote) = rail.expose(what.clone(), access, Some(way.index)) {
-                return Some((at as u16, remote));
+            let slot = &mut self.rails[usize::from(way.rail)];
+            if let Ok(remote) = slot.rail.expose(what.clone(), access, Some(way.index)) {
+                each_one(at as u16, remote);
+                count += 1;
+                if slot.can.features.within_host {
+                    return;
+                }
             }
             left &= !(1 << at);
         }
-        None
     }
 
     /// Revokes what was exposed. After the return no access to it succeeds. A key that is none any more is ignored.

@@ -203,3 +203,32 @@ fn an_interface_that_is_finished_leaves_nobody_waiting() {
         assert_eq!(world.kinds(finisher, eq), []);
     }
 }
+
+#[test]
+fn long_transfers_take_several_ways_together() {
+    let mut config = SimConfig::default();
+    // A megabyte takes a millisecond over one way.
+    config.faults.bandwidth = Some(1_000_000_000);
+    let mut elapsed = Vec::new();
+    for planes in [1, 2] {
+        let mut world = World::new(2, planes, Kind::MATCHING_LOGICAL, config);
+        let length = 8_000_000;
+        let there = numbered(length);
+        let target = world.target(1, 0, 2, 0);
+        let mut ni = world.ni(1);
+        ni.pt_alloc(PtOptions::NONE, None, None).unwrap();
+        ni.append(0, Entry::open(memory(there), BOTH), List::Priority, 0)
+            .unwrap();
+        let mut ni = world.ni(0);
+        let eq = ni.eq_alloc(16).unwrap();
+        let into = bytes(length, 0);
+        let md = ni.md_bind(md(into, eq)).unwrap();
+        let start = world.net.now();
+        world.ni(0).get(&get(md, length as u64, target)).unwrap();
+        world.settle();
+        assert_eq!(world.kinds(0, eq), [(EventKind::Reply, NiFail::Ok)]);
+        assert!(into.as_shared().to_vec() == there.as_shared().to_vec());
+        elapsed.push(world.net.now() - start);
+    }
+    assert!(elapsed[1] * 10 < elapsed[0] * 7, "{elapsed:?}");
+}
