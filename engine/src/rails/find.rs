@@ -18,6 +18,7 @@ use crate::error::Error;
 /// The drivers of this build, for discovery.
 struct ShmDriver(ShmConfig);
 struct SimDriver;
+struct PortalsDriver;
 
 impl Driver for ShmDriver {
     fn kind(&self) -> &'static str {
@@ -58,6 +59,26 @@ impl Driver for SimDriver {
     }
 }
 
+impl Driver for PortalsDriver {
+    fn kind(&self) -> &'static str {
+        "portals"
+    }
+
+    /// Nothing is loaded for it: what a vendor's library does then is its own matter, and nobody may have asked.
+    fn probe(&self) -> Result<Vec<Candidate>, RailError> {
+        Ok(Vec::new())
+    }
+
+    fn named(&self, name: &RailName) -> Option<Candidate> {
+        let reason = "a Portals interface carries active messages, and no messages of a rail";
+        Some(Candidate::rejected(
+            name.clone(),
+            reason,
+            "open it with `doorbell_portals::Settings`, and make a `doorbell_am::Conduit` of it",
+        ))
+    }
+}
+
 /// Every kind of rail with its verdict, and the reason of each that cannot be used.
 ///
 /// ```
@@ -79,7 +100,7 @@ pub fn discover(config: &Config) -> Discovery {
         config: settings::usnic_config(config),
     };
     doorbell_fabric::discover::discover(
-        &[&shm, &udp, &xdp, &igbvf, &usnic, &SimDriver],
+        &[&shm, &udp, &xdp, &igbvf, &usnic, &PortalsDriver, &SimDriver],
         &config.rails.list.get().0,
     )
 }
