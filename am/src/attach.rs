@@ -6,7 +6,7 @@ use doorbell_fabric::time::Time;
 use crate::barrier::BarrierName;
 use crate::bits::Id;
 use crate::boot::{External, Phase};
-use crate::conduit::{Begin, Conduit, Then};
+use crate::conduit::{Conduit, Then};
 use crate::config::{Config, SYS_INDEX};
 use crate::error::{AmError, BootError, WaitsFor};
 use crate::handler::Handlers;
@@ -156,6 +156,6 @@ impl<N: Ni> Conduit<N> {
             user_ptr: Id::Boot as u64,
             hdr_data: piece.step.into(),
         };
-        self.begin(Begin::Put(put), Then::Nothing);
+        self.begin_put(&put, Then::Nothing);
     }
 }

@@ -217,7 +217,10 @@ impl AmHeader {
     #[inline]
     #[must_use]
     pub const fn of(bits: u64) -> Option<Self> {
-        let (Some(id), Some(Kind::Am)) = (Id::of(bits), Kind::of(bits)) else {
+        if bits & 0xF0 != Kind::Am as u64 {
+            return None;
+        }
+        let Some(id) = Id::of(bits) else {
             return None;
         };
         Some(Self {

@@ -406,28 +406,44 @@ impl<N: Ni> Conduit<N> {
         self.stats.hostile += 1;
     }
 
-    /// Begins an operation, or keeps it for later; whether it was begun now.
+    /// Begins a put, or keeps it for later; whether it was begun now.
     #[inline]
-    pub(crate) fn begin(&mut self, begin: Begin, then: Then) -> bool {
+    pub(crate) fn begin_put(&mut self, put: &Put, then: Then) -> bool {
         self.begun = true;
-        if self.is_full(begin.process()) {
-            self.defer(begin, then);
+        if self.is_full(put.target.process) {
+            self.defer(Begin::Put(*put), then);
             return false;
         }
-        match self.try_begin(&begin) {
+        match self.ni.put(put) {
             Ok(()) => true,
-            Err(NiError::Full) => {
-                self.defer(begin, then);
-                false
-            }
             Err(error) => {
-                self.fail(Fault::Interface(error));
+                self.not_begun(Begin::Put(*put), then, error);
                 false
             }
         }
     }
 
+    /// Begins a get, or keeps it for later.
     #[inline]
+    pub(crate) fn begin_get(&mut self, get: &Get) {
+        self.begun = true;
+        if self.is_full(get.target.process) {
+            return self.defer(Begin::Get(*get), Then::Nothing);
+        }
+        if let Err(error) = self.ni.get(get) {
+            self.not_begun(Begin::Get(*get), Then::Nothing, error);
+        }
+    }
+
+    #[cold]
+    fn not_begun(&mut self, begin: Begin, then: Then, error: NiError) {
+        if error == NiError::Full {
+            self.defer(begin, then);
+        } else {
+            self.fail(Fault::Interface(error));
+        }
+    }
+
     fn try_begin(&mut self, begin: &Begin) -> Result<(), NiError> {
         match begin {
             Begin::Put(put) => self.ni.put(put),
@@ -504,27 +520,37 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
+    #[inline]
     fn poll_safe(&mut self) -> usize {
         let most = limit(self.settings.safe_limit);
         let mut work = 0;
         while work < most {
-            let Some(event) = self.event(self.objects.queues.safe, "SAFE") else {
-                break;
-            };
-            self.safe_event(&event);
+            match self.ni.eq_get(self.objects.queues.safe) {
+                Ok(EqGet::Event(event)) => self.safe_event(&event),
+                Ok(EqGet::Empty) => break,
+                odd => match self.odd(odd, "SAFE") {
+                    Some(event) => self.safe_event(&event),
+                    None => break,
+                },
+            }
             work += 1;
         }
         work
     }
 
+    #[inline]
     fn poll_am(&mut self) -> usize {
         let most = limit(self.settings.am_limit);
         let mut work = 0;
         while work < most && self.hold() {
-            let Some(event) = self.event(self.objects.queues.am, "AM") else {
-                break;
-            };
-            self.am_event(&event);
+            match self.ni.eq_get(self.objects.queues.am) {
+                Ok(EqGet::Event(event)) => self.am_event(&event),
+                Ok(EqGet::Empty) => break,
+                odd => match self.odd(odd, "AM") {
+                    Some(event) => self.am_event(&event),
+                    None => break,
+                },
+            }
             work += 1;
         }
         work
@@ -533,13 +559,11 @@ impl<N: Ni> Conduit<N> {
     /// Takes what a reply of any kind needs, as far as it is there; whether all of it is in hand.
     #[inline]
     pub(crate) fn hold(&mut self) -> bool {
-        if !self.held.is_complete() {
-            self.hold_more();
-        }
-        self.held.is_complete()
+        self.held.complete || self.hold_more()
     }
 
-    fn hold_more(&mut self) {
+    #[cold]
+    fn hold_more(&mut self) -> bool {
         while self.held.tickets < Held::TICKETS && self.tickets.take(1) {
             self.held.tickets += 1;
         }
@@ -552,12 +576,23 @@ impl<N: Ni> Conduit<N> {
                 self.outbox.offset = self.rplsb.offset(chunk) as usize;
             }
         }
+        self.held.is_complete()
     }
 
     /// The next event of a queue.
     #[inline]
     pub(crate) fn event(&mut self, queue: EqHandle, name: &'static str) -> Option<Event> {
         match self.ni.eq_get(queue) {
+            Ok(EqGet::Event(event)) => Some(event),
+            Ok(EqGet::Empty) => None,
+            odd => self.odd(odd, name),
+        }
+    }
+
+    /// A queue that has lost events, or that cannot be read.
+    #[cold]
+    fn odd(&mut self, got: Result<EqGet, NiError>, name: &'static str) -> Option<Event> {
+        match got {
             Ok(EqGet::Event(event)) => Some(event),
             Ok(EqGet::Empty) => None,
             Ok(EqGet::Dropped(event)) => {

@@ -12,7 +12,7 @@ use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Process, 
 
 use crate::bits::{Id, Kind, OneSided};
 use crate::chunks::ChunkUse;
-use crate::conduit::{Begin, Conduit, Then};
+use crate::conduit::{Conduit, Then};
 use crate::config::RAR_INDEX;
 use crate::error::{AmError, Stall, Try};
 use crate::ops::Handle;
@@ -66,7 +66,7 @@ impl<N: Ni> Conduit<N> {
     /// As [`Self::put`].
     pub fn put_nbi<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
-        self.begin_put(op, to, &from.into(), false)
+        self.start_put(op, to, &from.into(), false)
     }
 
     /// The same, with a source that stays as it is until it was synchronised.
@@ -75,7 +75,7 @@ impl<N: Ni> Conduit<N> {
     /// As [`Self::put`].
     pub fn put_nbi_bulk<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
-        self.begin_put(op, to, &from.into(), true)
+        self.start_put(op, to, &from.into(), true)
     }
 
     /// Begins a get of so many bytes.
@@ -89,7 +89,7 @@ impl<N: Ni> Conduit<N> {
         length: u64,
     ) -> Result<Try<Handle>, AmError> {
         let (address, handle) = self.ops.begin()?;
-        let begun = self.begin_get(address, &into.into(), from, length);
+        let begun = self.start_get(address, &into.into(), from, length);
         self.named(handle, begun)
     }
 
@@ -104,7 +104,7 @@ impl<N: Ni> Conduit<N> {
         length: u64,
     ) -> Result<Try<()>, AmError> {
         let op = self.ops.implicit();
-        self.begin_get(op, &into.into(), from, length)
+        self.start_get(op, &into.into(), from, length)
     }
 
     /// Whether an operation is over. Then its handle is used up.
@@ -227,7 +227,7 @@ impl<N: Ni> Conduit<N> {
 
     fn explicit_put(&mut self, to: Remote, from: &Source<'_>, bulk: bool) -> Result<Try<Handle>, AmError> {
         let (address, handle) = self.ops.begin()?;
-        let begun = self.begin_put(address, to, from, bulk);
+        let begun = self.start_put(address, to, from, bulk);
         self.named(handle, begun)
     }
 
@@ -239,7 +239,7 @@ impl<N: Ni> Conduit<N> {
         Ok(begun?.map(|()| handle))
     }
 
-    fn begin_put(&mut self, op: u16, to: Remote, from: &Source<'_>, bulk: bool) -> Result<Try<()>, AmError> {
+    fn start_put(&mut self, op: u16, to: Remote, from: &Source<'_>, bulk: bool) -> Result<Try<()>, AmError> {
         let length = from.len();
         self.allowed(to, length)?;
         inside(from, &self.segment, self.me)?;
@@ -278,7 +278,7 @@ impl<N: Ni> Conduit<N> {
             hdr_data: 0,
         };
         let then = way.then;
-        if self.begin(Begin::Put(put), then)
+        if self.begin_put(&put, then)
             && let Then::FreeBounce(chunk) = then
         {
             self.free_chunk(chunk);
@@ -373,7 +373,7 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    fn begin_get(
+    fn start_get(
         &mut self,
         op: u16,
         into: &Destination,
@@ -410,7 +410,7 @@ impl<N: Ni> Conduit<N> {
             },
             user_ptr: one(id, number).bits(),
         };
-        self.begin(Begin::Get(get), Then::Nothing);
+        self.begin_get(&get);
         Ok(Try::Done(()))
     }
 

@@ -7,7 +7,7 @@ use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
 
 use crate::bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
-use crate::conduit::{Begin, Conduit, Then};
+use crate::conduit::{Conduit, Then};
 use crate::config::RAR_INDEX;
 use crate::credit::Due;
 use crate::error::Fault;
@@ -92,12 +92,12 @@ impl<N: Ni> Conduit<N> {
         };
         if !volatile {
             // Ticket and chunk come back with SEND.
-            self.held.tickets = self.held.tickets.saturating_sub(1);
-            self.held.chunk = None;
+            self.held.spend_ticket();
+            self.held.spend_chunk();
             self.replies_under_way += 1;
-            self.begin(Begin::Put(put), Then::Nothing);
-        } else if !self.begin(Begin::Put(put), Then::FreeReply(own)) {
-            self.held.chunk = None;
+            self.begin_put(&put, Then::Nothing);
+        } else if !self.begin_put(&put, Then::FreeReply(own)) {
+            self.held.spend_chunk();
             self.replies_under_way += 1;
         }
     }
@@ -110,7 +110,7 @@ impl<N: Ni> Conduit<N> {
                 (Id::RarSrc, Piece { md, offset }, 0)
             }
             From::Memory(memory) => {
-                let Some(number) = self.held.temporary.take() else {
+                let Some(number) = self.held.spend_temporary() else {
                     return;
                 };
                 let Some(md) = self.bind(number, memory, MdOptions::NONE) else {
@@ -119,7 +119,7 @@ impl<N: Ni> Conduit<N> {
                 (Id::Temporary, Piece { md, offset: 0 }, number)
             }
         };
-        self.held.tickets = self.held.tickets.saturating_sub(1);
+        self.held.spend_ticket();
         self.replies_under_way += 1;
         let put = Put {
             from,
@@ -139,7 +139,7 @@ impl<N: Ni> Conduit<N> {
             .bits(),
             hdr_data: bits.hdr_data(),
         };
-        self.begin(Begin::Put(put), Then::Nothing);
+        self.begin_put(&put, Then::Nothing);
     }
 
     /// Binds a temporary descriptor over a caller's memory; `None` is a failure of the interface, which is noted, and the

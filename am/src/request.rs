@@ -12,7 +12,7 @@ use doorbell_fabric::time::Time;
 
 use crate::bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, OpRef};
 use crate::chunks::ChunkUse;
-use crate::conduit::{Begin, Conduit, Then};
+use crate::conduit::{Conduit, Then};
 use crate::config::AM_INDEX;
 use crate::credit::{Ask, CreditByte, NoCredits, credits_for};
 use crate::error::{AmError, Stall, Try};
@@ -453,7 +453,7 @@ impl<N: Ni> Conduit<N> {
             hdr_data: bits.hdr_data(),
         };
         write_args(args, self.reqsb.memory(), lid as usize);
-        self.begin(Begin::Put(data), Then::Nothing);
+        self.begin_put(&data, Then::Nothing);
         let head = Head {
             flags: Flags::LONG.with(Flags::SYNC),
             handler,
@@ -638,7 +638,7 @@ impl<N: Ni> Conduit<N> {
             let _ = self.tickets.take(1);
         }
         self.stats.requests[kind(head.flags)] += 1;
-        self.begin(Begin::Put(put), Then::Nothing);
+        self.begin_put(&put, Then::Nothing);
     }
 }
 

@@ -57,16 +57,36 @@ pub(crate) struct Held {
     pub(crate) tickets: u32,
     pub(crate) temporary: Option<u32>,
     pub(crate) chunk: Option<u32>,
+    /// All of it is there: said once when it is, and taken back by whoever takes a part.
+    pub(crate) complete: bool,
 }
 
 impl Held {
     /// Send tickets of an unpacked Long reply.
     pub(crate) const TICKETS: u32 = 2;
 
-    /// Whether a reply of any kind can be sent.
-    #[inline]
-    pub(crate) const fn is_complete(&self) -> bool {
-        self.tickets == Self::TICKETS && self.temporary.is_some() && self.chunk.is_some()
+    /// Whether a reply of any kind can be sent, looked at anew.
+    pub(crate) fn is_complete(&mut self) -> bool {
+        self.complete = self.tickets == Self::TICKETS && self.temporary.is_some() && self.chunk.is_some();
+        self.complete
+    }
+
+    /// Takes a send ticket out.
+    pub(crate) fn spend_ticket(&mut self) {
+        self.complete = false;
+        self.tickets = self.tickets.saturating_sub(1);
+    }
+
+    /// Takes the chunk out.
+    pub(crate) fn spend_chunk(&mut self) {
+        self.complete = false;
+        self.chunk = None;
+    }
+
+    /// Takes the temporary descriptor's ticket out.
+    pub(crate) fn spend_temporary(&mut self) -> Option<u32> {
+        self.complete = false;
+        self.temporary.take()
     }
 }
 

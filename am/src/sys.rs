@@ -9,7 +9,7 @@ use doorbell_fabric::time::Time;
 
 use crate::barrier::{self, BarrierName};
 use crate::bits::{Id, SysKind, SysMessage};
-use crate::conduit::{Begin, Conduit, Then};
+use crate::conduit::{Conduit, Then};
 use crate::config::SYS_INDEX;
 use crate::error::{AmError, Fault, Stall};
 use crate::exit::{ExitFlag, Leaving};
@@ -218,6 +218,6 @@ impl<N: Ni> Conduit<N> {
             user_ptr: Id::Sys as u64,
             hdr_data: message.hdr_data(),
         };
-        self.begin(Begin::Put(put), Then::Nothing);
+        self.begin_put(&put, Then::Nothing);
     }
 }

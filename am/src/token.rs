@@ -19,9 +19,21 @@
 //! ```
 //!
 //! ```compile_fail,E0521
-//! let mut kept = None;
+//! let (kept, _) = std::sync::mpsc::channel();
 //! let mut handlers = doorbell_am::Handlers::new();
-//! handlers.request(1, |request| kept = Some(request)); // a request does not outlive its handler
+//! handlers.request(1, move |request| {
+//!     let _ = kept.send(request); // a request does not outlive its handler
+//! })?;
+//! # Ok::<(), doorbell_am::AmError>(())
+//! ```
+//!
+//! ```
+//! let (kept, _) = std::sync::mpsc::channel();
+//! let mut handlers = doorbell_am::Handlers::new();
+//! handlers.request(1, move |request| {
+//!     let _ = kept.send(request.source()); // what it said may be kept
+//! })?;
+//! # Ok::<(), doorbell_am::AmError>(())
 //! ```
 //!
 //! ```
