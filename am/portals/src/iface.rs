@@ -286,8 +286,8 @@ impl Iface {
 /// Whether an entry with these options tells how an operation ended: failures always.
 #[inline(always)]
 pub(crate) fn tells(options: EntryOptions, ok: bool) -> bool {
-    !options.has(EntryOptions::EVENT_COMM_DISABLE)
-        && !(ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE))
+    let quiet = ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);
+    !quiet && !options.has(EntryOptions::EVENT_COMM_DISABLE)
 }
 
 /// What an event adds to a counting event: a failure is one, a success one or its bytes.

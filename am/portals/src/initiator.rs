@@ -1,9 +1,7 @@
 //! Operations at their initiator: judged, sent, and what is told of them at once (reference: portals, section 10).
 
-use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message, Refused, RemoteKey};
-use doorbell_fabric::ni::{
-    AckReq, Atomic, EventKind, FetchAtomic, Get, Kind, NiError, NiFail, Piece, Put, Target,
-};
+use doorbell_fabric::message::{Body, Message, Refused};
+use doorbell_fabric::ni::{AckReq, Atomic, EventKind, Kind, NiError, NiFail, Piece, Put, Target};
 use zerocopy::IntoBytes;
 
 use crate::atomics;
@@ -14,26 +12,25 @@ use crate::counting::Held;
 use crate::iface::Iface;
 use crate::link::{Link, PeerId};
 use crate::memory::Told;
-use crate::ops::{Role, SOURCES};
+use crate::ops::Role;
 use crate::peers::NONE;
-use crate::pulls::STRIPE;
-use crate::wire::{Atom, Head, Source, WINDOW, flag, kind};
+use crate::wire::{Atom, Head, WINDOW, flag, kind};
 
 /// Bytes beside the body that a message may need.
 const HEAD: usize = 64;
 
 /// A target as the wire names it.
-struct Addressed {
-    flags: u8,
-    short: u16,
-    main: u64,
-    second: u64,
+pub(crate) struct Addressed {
+    pub(crate) flags: u8,
+    pub(crate) short: u16,
+    pub(crate) main: u64,
+    pub(crate) second: u64,
 }
 
 impl Iface {
     /// The descriptor's index, if the piece is inside.
     #[inline(always)]
-    fn piece(&self, piece: Piece, length: u64) -> Result<u32, NiError> {
+    pub(crate) fn piece(&self, piece: Piece, length: u64) -> Result<u32, NiError> {
         let index = self
             .mds
             .index(piece.md.0)
@@ -49,7 +46,7 @@ impl Iface {
 
     /// A target on the wire.
     #[inline(always)]
-    fn address(&self, target: &Target, ack: u8, hdr: u64) -> Addressed {
+    pub(crate) fn address(&self, target: &Target, ack: u8, hdr: u64) -> Addressed {
         // An index that no table has is the target's to refuse, and to count (section 6, step 2).
         let short = u16::try_from(target.pt_index).unwrap_or(u16::MAX);
         let (main, second) = if self.kind.matching {
@@ -94,7 +91,12 @@ impl Iface {
 impl Core {
     /// Whether an operation that is to be answered may begin now, and an introduction where it is due.
     #[inline(always)]
-    fn admit<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId, answered: bool) -> Result<(), NiError> {
+    pub(crate) fn admit<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        peer: PeerId,
+        answered: bool,
+    ) -> Result<(), NiError> {
         let Some(known) = self.peers.get(peer) else {
             return Err(NiError::Full);
         };
@@ -109,7 +111,7 @@ impl Core {
 
     /// Where to, if that can be reached.
     #[inline(always)]
-    fn reachable(&self, kind: Kind, target: &Target) -> Option<PeerId> {
+    pub(crate) fn reachable(&self, kind: Kind, target: &Target) -> Option<PeerId> {
         let peer = self.route(kind, target.process)?;
         self.peers
             .get(peer)
@@ -119,7 +121,7 @@ impl Core {
 
     /// Opens an operation of ours.
     #[inline(always)]
-    fn open_ours(&mut self, role: Role, kind: Kind, peer: PeerId, md: u32) -> u32 {
+    pub(crate) fn open_ours(&mut self, role: Role, kind: Kind, peer: PeerId, md: u32) -> u32 {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.open += 1;
         }
@@ -182,7 +184,7 @@ impl Core {
         if let Some(atom) = atom {
             head = head.word(atom.word());
         }
-        let sent = self.send_from(link, kind, peer, &mut head, md, put.from.offset, put.length);
+        let sent = self.send_from(link, kind, peer, &mut head, md, put);
         if let Err(refused) = sent {
             if op != NONE {
                 self.close_ours(op);
@@ -224,9 +226,9 @@ impl Core {
         peer: PeerId,
         head: &mut Head,
         md: u32,
-        at: u64,
-        length: u64,
+        put: &Put,
     ) -> Result<(), Refused> {
+        let (at, length) = (put.from.offset, put.length);
         if length == 0 {
             if head.words() != 2 {
                 return link.send(peer, head.as_mut_bytes(), Body::Empty, false);
@@ -285,25 +287,6 @@ impl Core {
         }
     }
 
-    /// A get whose target is nobody that there is.
-    #[cold]
-    #[inline(never)]
-    fn unreadable(&mut self, kind: Kind, md: u32, user_ptr: u64, remote_offset: u64) {
-        if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
-            ni.tell_initiator(
-                md,
-                Told {
-                    kind: EventKind::Reply,
-                    fail: NiFail::Undeliverable,
-                    user_ptr,
-                    mlength: 0,
-                    remote_offset,
-                    event: true,
-                },
-            );
-        }
-    }
-
     /// Announces a put that is too long to be sent at once: the target pulls what its entry takes.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "all of what a put is, judged already")]
@@ -353,164 +336,6 @@ impl Core {
             op.length = put.length;
             op.offset = put.target.remote_offset;
         }
-        Ok(())
-    }
-
-    /// Exposes memory to a peer over the ways that can read it.
-    pub(crate) fn expose<M: Message>(
-        &mut self,
-        link: &mut Link<M>,
-        op: u32,
-        peer: PeerId,
-        memory: Option<Landing>,
-        length: u64,
-    ) -> ([Source; SOURCES], usize) {
-        let mut sources = [Source::NONE; SOURCES];
-        let worth = link
-            .sizes(peer)
-            .get_from
-            .is_some_and(|from| length >= from as u64);
-        let Some(memory) = memory.filter(|_| worth) else {
-            return (sources, 0);
-        };
-        let what = match memory {
-            Landing::Loan(loan) => Exposure::Read(loan.as_const()),
-            Landing::Region(slice) => Exposure::Region(slice),
-        };
-        let most = if length >= 2 * STRIPE { SOURCES } else { 1 };
-        let mut count = 0;
-        if let Some(at) = self.ops.at_mut(op) {
-            link.expose_over(peer, what, Access::Read, most, |way, remote| {
-                sources[count] = Source::new(way, remote);
-                at.exposed[count] = Some((way, RemoteKey(remote.key.get())));
-                count += 1;
-            });
-        }
-        (sources, count)
-    }
-
-    /// Takes back what was exposed for an operation.
-    pub(crate) fn withdraw<M: Message>(&mut self, link: &mut Link<M>, op: u32) {
-        if let Some(at) = self.ops.at_mut(op) {
-            let peer = PeerId(at.peer);
-            for (way, key) in at.exposed.iter_mut().filter_map(Option::take) {
-                link.withdraw(peer, way, key);
-            }
-        }
-    }
-
-    pub(crate) fn get<M: Message>(
-        &mut self,
-        link: &mut Link<M>,
-        kind: Kind,
-        get: &Get,
-    ) -> Result<(), NiError> {
-        let ni = self.ready(kind)?;
-        let md = ni.piece(get.into, get.length)?;
-        if get.length > ni.limits.max_msg_size {
-            return Err(NiError::ArgInvalid("a length beyond max_msg_size"));
-        }
-        let at = ni.address(&get.target, 0, 0);
-        let Some(peer) = self.reachable(kind, &get.target) else {
-            self.unreadable(kind, md, get.user_ptr, get.target.remote_offset);
-            return Ok(());
-        };
-        self.admit(link, peer, true)?;
-        let op = self.open_ours(Role::Get, kind, peer, md);
-        let mut head = Head::new(kind::GET, at.flags, at.short)
-            .word(at.main)
-            .word(self.ops.id(op))
-            .word_if(at.flags, flag::SECOND, at.second)
-            .word(get.length);
-        if let Some(op) = self.ops.at_mut(op) {
-            op.user_ptr = get.user_ptr;
-            op.at = get.into.offset;
-            op.length = get.length;
-            op.offset = get.target.remote_offset;
-        }
-        match link.send(peer, head.as_mut_bytes(), Body::Empty, false) {
-            Ok(()) => Ok(()),
-            Err(refused) => self.not_asked(kind, op, md, refused),
-        }
-    }
-
-    /// A request that is to be answered by bytes was not sent.
-    #[cold]
-    fn not_asked(&mut self, kind: Kind, op: u32, md: u32, refused: Refused) -> Result<(), NiError> {
-        let (user_ptr, offset) = self.ops.at(op).map_or((0, 0), |op| (op.user_ptr, op.offset));
-        self.close_ours(op);
-        if refused == Refused::Full {
-            return Err(NiError::Full);
-        }
-        self.unreadable(kind, md, user_ptr, offset);
-        Ok(())
-    }
-
-    pub(crate) fn fetch_atomic<M: Message>(
-        &mut self,
-        link: &mut Link<M>,
-        kind: Kind,
-        fetch: &FetchAtomic,
-    ) -> Result<(), NiError> {
-        let ni = self.ready(kind)?;
-        judge(
-            fetch.kind,
-            fetch.datatype,
-            fetch.length,
-            ni.limits.max_fetch_atomic_size,
-            true,
-        )?;
-        let into = ni.piece(fetch.into, fetch.length)?;
-        let from = ni.piece(fetch.from, fetch.length)?;
-        let at = ni.address(&fetch.target, 0, fetch.hdr_data);
-        let Some(peer) = self.reachable(kind, &fetch.target) else {
-            self.unreadable(kind, into, fetch.user_ptr, fetch.target.remote_offset);
-            return Ok(());
-        };
-        self.admit(link, peer, true)?;
-        let op = self.open_ours(Role::Get, kind, peer, into);
-        if let Some(op) = self.ops.at_mut(op) {
-            op.user_ptr = fetch.user_ptr;
-            op.at = fetch.into.offset;
-            op.length = fetch.length;
-            op.offset = fetch.target.remote_offset;
-        }
-        let operand = if atomics::has_operand(fetch.kind) {
-            fetch.datatype.size()
-        } else {
-            0
-        };
-        let atom = Atom::new(fetch.kind as u8, fetch.datatype as u8, operand as u8);
-        let mut head = Head::new(kind::FETCH, at.flags, at.short)
-            .word(at.main)
-            .word(self.ops.id(op))
-            .word_if(at.flags, flag::SECOND, at.second)
-            .word_if(at.flags, flag::HDR, fetch.hdr_data)
-            .word(atom.word());
-        let mut room = [0; crate::config::ATOMIC + 32];
-        let length = fetch.length as usize;
-        room[..operand].copy_from_slice(&fetch.operand[..operand]);
-        let ni = self.ready(kind)?;
-        if let Some(md) = ni.mds.at(from) {
-            bytes::read(
-                &md.memory,
-                fetch.from.offset as usize,
-                &mut room[operand..operand + length],
-            );
-        }
-        let body = Body::Bytes(&room[..operand + length]);
-        if let Err(refused) = link.send(peer, head.as_mut_bytes(), body, false) {
-            return self.not_asked(kind, op, into, refused);
-        }
-        let told = Told {
-            kind: EventKind::Send,
-            fail: NiFail::Ok,
-            user_ptr: fetch.user_ptr,
-            mlength: fetch.length,
-            remote_offset: fetch.target.remote_offset,
-            event: true,
-        };
-        self.ready(kind)?.tell_initiator(from, told);
         Ok(())
     }
 
@@ -564,7 +389,7 @@ impl Core {
 }
 
 /// Whether an atomic is one that there is.
-fn judge(
+pub(crate) fn judge(
     kind: doorbell_fabric::ni::AtomicKind,
     datatype: doorbell_fabric::ni::Datatype,
     length: u64,

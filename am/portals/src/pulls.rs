@@ -232,30 +232,6 @@ impl Core {
         }
     }
 
-    /// The puller asks for fragments.
-    pub(crate) fn pull_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
-        let mut words = Words::of(inbound);
-        let (Some(id), Some(to), Some(offset), Some(length)) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return self.drops.count(Drop::Short);
-        };
-        let Some(op) = self.answered(peer, id, &[Role::Rts, Role::Serve]) else {
-            return self.outbox.push(peer, Head::new(kind::GONE, 0, 0).word(to), &[]);
-        };
-        let Some(at) = self.ops.at_mut(op) else { return };
-        let served = at.role == Role::Rts || at.announced;
-        if !bytes::range(at.length, offset, length) || length == 0 || at.stream.is_some() || !served {
-            return self.drops.count(Drop::Malformed);
-        }
-        at.stream = Some(crate::ops::Stream {
-            to,
-            next: offset,
-            end: offset + length,
-        });
-        self.enqueue(op);
-    }
-
     /// A fragment.
     pub(crate) fn frag_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
         let mut words = Words::of(inbound);
@@ -296,16 +272,6 @@ impl Core {
             self.landed(op, NiFail::Ok);
         } else if idle {
             self.enqueue(op);
-        }
-    }
-
-    /// The puller has got all that it wanted.
-    pub(crate) fn fin_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
-        let Some(id) = Words::of(inbound).next() else {
-            return self.drops.count(Drop::Short);
-        };
-        if let Some(op) = self.answered(peer, id, &[Role::Serve]) {
-            self.end_target(op, NiFail::Ok);
         }
     }
 
@@ -405,15 +371,6 @@ impl Core {
         self.ops.close(op);
     }
 
-    /// What was exposed for an operation is taken back as soon as the rails are free.
-    pub(crate) fn unexpose(&mut self, op: u32) {
-        let Some(at) = self.ops.at_mut(op) else { return };
-        let peer = PeerId(at.peer);
-        for (way, key) in at.exposed.iter_mut().filter_map(Option::take) {
-            self.pulls.withdrawals.push((peer, way, key));
-        }
-    }
-
     /// Does what operations wait to do, as far as the rails take it: once around.
     #[inline(never)]
     pub(crate) fn do_work<M: Message>(&mut self, link: &mut Link<M>) {
@@ -432,116 +389,6 @@ impl Core {
             }
         }
         self.send_answers(link);
-    }
-
-    /// Sends fragments. Whether there is more to be sent.
-    fn stream<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
-        let Some(at) = self.ops.at(op) else { return false };
-        let Some(mut stream) = at.stream else { return false };
-        let (peer, ni, object, base, ours) = (
-            PeerId(at.peer),
-            usize::from(at.ni),
-            at.object,
-            at.at,
-            at.is_ours(),
-        );
-        let piece = (link.sizes(peer).fragment.saturating_sub(64)).max(512) as u64;
-        for _ in 0..PIECES {
-            if stream.next == stream.end || !link.room(peer) {
-                break;
-            }
-            let length = piece.min(stream.end - stream.next);
-            let Some(ni) = self.nis[ni].as_deref() else {
-                return false;
-            };
-            let memory = if ours {
-                ni.mds.at(object).map(|md| &md.memory)
-            } else {
-                ni.entries.at(object).map(|entry| &entry.memory)
-            };
-            let Some(memory) = memory else { return false };
-            let body = bytes::body(
-                memory,
-                (base + stream.next) as usize,
-                length as usize,
-                &mut self.scratch,
-            );
-            let mut head = Head::new(kind::FRAG, 0, 0).word(stream.to).word(stream.next);
-            match link.send(peer, head.as_mut_bytes(), body, false) {
-                Ok(()) => stream.next += length,
-                Err(Refused::Full) => break,
-                // The peer will be lost, and the operation with it.
-                Err(_) => return false,
-            }
-        }
-        let all = stream.next == stream.end;
-        if let Some(at) = self.ops.at_mut(op) {
-            at.stream = (!all).then_some(stream);
-        }
-        !all
-    }
-
-    /// Serves a get: in one message, by exposed memory, or in fragments.
-    fn serve<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
-        let Some(at) = self.ops.at(op) else { return false };
-        if at.announced {
-            return self.serve_stream(link, op);
-        }
-        let (peer, ni, entry, place, length) =
-            (PeerId(at.peer), usize::from(at.ni), at.object, at.at, at.length);
-        let (far, offset, managed) = (at.far, at.offset, at.user_ptr != 0);
-        if !link.room(peer) {
-            return true;
-        }
-        let Some(slot) = self.nis[ni].as_deref().and_then(|ni| ni.entries.at(entry)) else {
-            return false;
-        };
-        if length + 64 <= link.sizes(peer).eager as u64 {
-            let mut head = crate::target::reply(far, managed.then_some(offset));
-            let body = bytes::body(&slot.memory, place as usize, length as usize, &mut self.scratch);
-            return match link.send(peer, head.as_mut_bytes(), body, false) {
-                Ok(()) => {
-                    self.end_target(op, NiFail::Ok);
-                    false
-                }
-                Err(refused) => refused == Refused::Full,
-            };
-        }
-        let memory = bytes::in_one_piece(&slot.memory, place as usize, length as usize);
-        let (sources, count) = self.expose(link, op, peer, memory, length);
-        let mut head = Head::new(kind::READY, 0, 0)
-            .word(far)
-            .word(self.ops.id(op))
-            .word(length)
-            .word(offset);
-        use doorbell_fabric::message::Body;
-        use zerocopy::IntoBytes;
-        let body = match count {
-            0 => Body::Empty,
-            count => Body::Bytes(sources[..count].as_bytes()),
-        };
-        match link.send(peer, head.as_mut_bytes(), body, false) {
-            Ok(()) => {}
-            Err(refused) => {
-                self.withdraw(link, op);
-                return refused == Refused::Full;
-            }
-        }
-        if let Some(at) = self.ops.at_mut(op) {
-            at.announced = true;
-            if count == 0 {
-                at.stream = Some(crate::ops::Stream {
-                    to: far,
-                    next: 0,
-                    end: length,
-                });
-            }
-        }
-        count == 0
-    }
-
-    fn serve_stream<M: Message>(&mut self, link: &mut Link<M>, op: u32) -> bool {
-        self.stream(link, op)
     }
 
     /// Asks for bytes that are wanted. Whether there is more to be asked for that could not be asked for now.
@@ -691,6 +538,3 @@ impl Pull {
             .filter(|nth| self.busy[*nth] < GETS)
     }
 }
-
-/// Fragments that one operation sends before another one has its turn.
-const PIECES: usize = 8;

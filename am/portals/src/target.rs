@@ -1,20 +1,17 @@
 //! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its steps).
 
 use doorbell_fabric::message::Inbound;
-use doorbell_fabric::ni::{AckReq, EntryOptions, Event, EventKind, List, NiFail, Register};
-use doorbell_matching::{Candidate, MatchKey};
+use doorbell_fabric::ni::{AckReq, Event, EventKind, NiFail};
 
-use crate::append::permitted;
 use crate::bytes;
 use crate::config::{ATOMIC, SMALL};
 use crate::core::Core;
 use crate::drops::Drop;
-use crate::entries::{Header, Standing};
 use crate::events::BLANK;
-use crate::iface::Iface;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
 use crate::peers::NONE;
+use crate::take::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind};
 
 /// What all requests say.
@@ -25,18 +22,6 @@ pub(crate) struct Request {
     op: u64,
     /// As the event will tell it; the entry adds the rest.
     event: Event,
-}
-
-/// An entry that has taken a request.
-pub(crate) struct Taken {
-    entry: u32,
-    /// Where the first byte goes.
-    place: u64,
-    header: u32,
-    /// Whether the entry places messages itself.
-    managed: bool,
-    /// A queue has promised its event a place (flow control).
-    kept: bool,
 }
 
 impl Core {
@@ -405,160 +390,4 @@ pub(crate) fn reply(op: u64, place: Option<u64>) -> Head {
     Head::new(kind::REPLY, flags, 0)
         .word(op)
         .word_if(flags, flag::OFFSET, place.unwrap_or(0))
-}
-
-impl Iface {
-    /// Steps 2 to 9.
-    #[inline(always)]
-    fn take(&mut self, source: u32, event: &mut Event, unit: u64) -> Result<Taken, NiFail> {
-        let pt = event.pt_index;
-        let Some(table) = self.tables.get_mut(pt as usize).and_then(Option::as_deref_mut) else {
-            self.register(Register::DropCount);
-            return Err(NiFail::Dropped);
-        };
-        if !table.enabled {
-            return Err(NiFail::PtDisabled);
-        }
-        if table.has_flow_control() && self.eqs.get(table.eq).is_some_and(|queue| queue.is_full()) {
-            let eq = table.eq;
-            self.disable_all(eq, true);
-            return Err(NiFail::PtDisabled);
-        }
-        let (index, list, candidate) = if self.kind.matching {
-            let key = MatchKey::new(0, source, event.match_bits);
-            match table.matcher.look(&key, event.remote_offset, event.rlength) {
-                Some(found) => {
-                    let list = match found.hit.list {
-                        doorbell_matching::List::Priority => List::Priority,
-                        doorbell_matching::List::Overflow => List::Overflow,
-                    };
-                    (found.hit.token as u32, list, Some(found))
-                }
-                None => return Err(self.nobody(pt, true)),
-            }
-        } else {
-            match table.front() {
-                Some((index, list)) => (index, list, None),
-                None => return Err(self.nobody(pt, true)),
-            }
-        };
-        let Some(slot) = self.entries.at_mut(index) else {
-            return Err(NiFail::Dropped);
-        };
-        match permitted(slot, event) {
-            NiFail::Ok => {}
-            fail => return Err(self.violated(fail)),
-        }
-        let options = slot.options;
-        let keeps = list == List::Overflow && !options.has(EntryOptions::UNEXPECTED_HDR_DISABLE);
-        if keeps && self.headers.unclaimed >= self.limits.max_unexpected_headers {
-            let tell = !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE);
-            return Err(self.nobody(pt, tell));
-        }
-        let (place, length, used_up) = match &candidate {
-            Some(found) => (found.hit.offset, found.hit.length, found.hit.unlinked),
-            None => {
-                let room = slot.length.saturating_sub(event.remote_offset);
-                let once = options.has(EntryOptions::USE_ONCE);
-                (event.remote_offset, event.rlength.min(room), once)
-            }
-        };
-        slot.ops += 1;
-        event.list = list;
-        event.place = place;
-        // Of atomics, whole elements.
-        event.mlength = if unit > 1 { length - length % unit } else { length };
-        event.user_ptr = slot.user_ptr;
-        event.start = slot.memory.address(place as usize);
-        let managed = options.has(EntryOptions::MANAGE_LOCAL);
-        let mut kept = false;
-        if table.has_flow_control()
-            && let Some(queue) = self.eqs.get_mut(table.eq)
-        {
-            queue.promise();
-            kept = true;
-        }
-        if let Some(found) = &candidate {
-            // It is there: it was found just now.
-            let _ = table.matcher.take(found);
-        }
-        let header = if keeps {
-            self.keep(index, source, event)
-        } else {
-            NONE
-        };
-        if used_up {
-            self.used_up(index, &candidate);
-        }
-        Ok(Taken {
-            entry: index,
-            place,
-            header,
-            managed,
-            kept,
-        })
-    }
-
-    /// Step 4, and step 6 where no header is left.
-    #[cold]
-    #[inline(never)]
-    fn nobody(&mut self, pt: u32, tell: bool) -> NiFail {
-        if self.table(pt).is_some_and(|table| table.has_flow_control()) {
-            self.auto_disable(pt, tell);
-            return NiFail::PtDisabled;
-        }
-        self.register(Register::DropCount);
-        NiFail::Dropped
-    }
-
-    /// Step 5.
-    #[cold]
-    #[inline(never)]
-    fn violated(&mut self, fail: NiFail) -> NiFail {
-        self.register(match fail {
-            NiFail::PermViolation => Register::PermissionViolations,
-            _ => Register::OperationViolations,
-        });
-        fail
-    }
-
-    /// Step 6: the header of what nobody waited for.
-    #[cold]
-    #[inline(never)]
-    fn keep(&mut self, entry: u32, source: u32, event: &Event) -> u32 {
-        let header = self.headers.insert(Header {
-            event: *event,
-            entry,
-            pending: true,
-            consumer: None,
-        });
-        if let Some(slot) = self.entries.at_mut(entry) {
-            slot.headers += 1;
-        }
-        let matching = self.kind.matching;
-        if let Some(table) = self.table_mut(event.pt_index) {
-            let key = if matching {
-                MatchKey::new(0, source, event.match_bits)
-            } else {
-                MatchKey::new(0, 0, 0)
-            };
-            table.matcher.keep(key, event.rlength, u64::from(header));
-        }
-        header
-    }
-
-    /// Step 9.
-    #[cold]
-    #[inline(never)]
-    fn used_up(&mut self, index: u32, candidate: &Option<Candidate>) {
-        if candidate.is_none() {
-            self.unchain(index);
-        }
-        debug_assert!(
-            self.entries
-                .at(index)
-                .is_none_or(|slot| slot.standing == Standing::Linked)
-        );
-        self.leave(index);
-    }
 }

@@ -162,7 +162,7 @@ impl Pair {
         let looked = self.matcher.look(&key, offset, length);
         assert_eq!(self.matcher.look(&key, offset, length), looked);
         let got = match looked {
-            Some(candidate) if length % 2 == 0 => {
+            Some(candidate) if length.is_multiple_of(2) => {
                 assert_eq!(self.matcher.take(&candidate), Ok(()));
                 Some(candidate.hit)
             }
