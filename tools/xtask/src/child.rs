@@ -41,6 +41,17 @@ pub struct Nursery {
     spared: Mutex<Vec<Pid>>,
 }
 
+/// One of several programs that run side by side.
+#[derive(Debug)]
+pub struct Lane {
+    /// The program.
+    pub command: Command,
+    /// Where both of its outputs go.
+    pub log: File,
+    /// How much it gives way to the others, as nice(1) counts: 0 is not at all.
+    pub nice: i32,
+}
+
 /// A child that runs beside others, until it is waited for or dropped.
 #[derive(Debug)]
 pub struct Beside<'n> {
@@ -106,6 +117,45 @@ impl Nursery {
         self.wait(&mut child, (began, bound), watch)
     }
 
+    /// Runs programs side by side, each as [`Nursery::run`] does; how each ended. What they started and left to us is ended when
+    /// the last of them has.
+    ///
+    /// `watch` is called every 50 ms with the number of those that still run.
+    pub fn together(
+        &self,
+        lanes: Vec<Lane>,
+        bound: Duration,
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Ended>, Error> {
+        let deadline = Instant::now() + bound;
+        let mut running = Vec::new();
+        for Lane {
+            mut command,
+            log,
+            nice,
+        } in lanes
+        {
+            let child = self.beside(&mut command, &log, bound)?;
+            // Where this is refused, it does not give way.
+            let _ = process::setpriority_process(Some(Pid::from_child(&child.child)), nice);
+            running.push((child, None));
+        }
+        while running.iter().any(|(_, ended)| ended.is_none()) {
+            if self.interrupted.load(Ordering::Relaxed) {
+                // Each that is dropped is ended.
+                return Err(Error::Interrupted(bound.saturating_sub(left(deadline))));
+            }
+            let is_late = left(deadline).is_zero();
+            for (lane, ended) in running.iter_mut().filter(|(_, ended)| ended.is_none()) {
+                *ended = lane.look(is_late);
+            }
+            watch(running.iter().filter(|(_, ended)| ended.is_none()).count());
+            std::thread::sleep(LOOK);
+        }
+        sweep(&self.spared());
+        Ok(running.into_iter().filter_map(|(_, ended)| ended).collect())
+    }
+
     fn wait(
         &self,
         child: &mut Child,
@@ -121,16 +171,24 @@ impl Nursery {
                 break true;
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                sweep(child, group, &self.spared());
+                end(child, group);
+                sweep(&self.spared());
                 return Err(Error::Interrupted(began.elapsed()));
             }
             watch(began.elapsed());
             std::thread::sleep(LOOK);
         };
-        let status = sweep(child, group, &self.spared());
+        let status = end(child, group);
+        sweep(&self.spared());
+        Ok(Ended::of(status, timed_out))
+    }
+}
+
+impl Ended {
+    fn of(status: Option<ExitStatus>, timed_out: bool) -> Self {
         match status {
-            Some(status) if !timed_out => Ok(Ended::Exit(status)),
-            _ => Ok(Ended::TimedOut),
+            Some(status) if !timed_out => Self::Exit(status),
+            _ => Self::TimedOut,
         }
     }
 }
@@ -141,6 +199,17 @@ impl Beside<'_> {
         self.nursery.claim(&self.child);
         self.nursery
             .wait(&mut self.child, (self.began, self.bound), watch)
+    }
+
+    /// Whether it has ended, or has to, and how; what it left to us stays.
+    fn look(&mut self, is_late: bool) -> Option<Ended> {
+        let group = Pid::from_child(&self.child);
+        let has_ended = has_ended(group);
+        if !has_ended && !is_late {
+            return None;
+        }
+        self.nursery.claim(&self.child);
+        Some(Ended::of(end(&mut self.child, group), !has_ended))
     }
 }
 
@@ -156,7 +225,8 @@ impl Drop for Beside<'_> {
             while !has_ended(group) && asked.elapsed() < LEAVE {
                 std::thread::sleep(LOOK);
             }
-            sweep(&mut self.child, group, &self.nursery.spared());
+            end(&mut self.child, group);
+            sweep(&self.nursery.spared());
         }
     }
 }
@@ -184,11 +254,20 @@ fn has_ended(child: Pid) -> bool {
     !matches!(process::waitid(WaitId::Pid(child), options), Ok(None))
 }
 
-/// Kills the child's whole group, reaps the child, then kills whatever it left to us, but for those.
-fn sweep(child: &mut Child, group: Pid, spared: &[Pid]) -> Option<ExitStatus> {
+/// What is left until then.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// Kills the child's whole group, and reaps the child.
+fn end(child: &mut Child, group: Pid) -> Option<ExitStatus> {
     // Failing means that the group is empty already.
     let _ = process::kill_process_group(group, Signal::KILL);
-    let status = child.wait().ok();
+    child.wait().ok()
+}
+
+/// Kills whatever children left to us, but for those.
+fn sweep(spared: &[Pid]) {
     // Each killed orphan may hand us its own children: a few rounds, never without end.
     for _ in 0..20 {
         let mut orphans = children();
@@ -203,7 +282,6 @@ fn sweep(child: &mut Child, group: Pid, spared: &[Pid]) -> Option<ExitStatus> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    status
 }
 
 /// The processes whose parent we are.

@@ -65,6 +65,8 @@ pub(crate) struct Target {
     pub(crate) kind: TargetKind,
     /// Its first file, relative to the root.
     pub(crate) path: String,
+    /// Whether `cargo test` runs it when nothing is chosen.
+    pub(crate) is_tested: bool,
 }
 
 /// The root of the workspace that the current directory lies in.
@@ -154,6 +156,7 @@ fn target(target: &cargo_metadata::Target, root: &Path) -> Target {
         name: target.name.clone(),
         kind,
         path: relative(target.src_path.as_std_path(), root),
+        is_tested: target.test,
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use xtask::child::{Ended, Nursery};
+use xtask::child::{Ended, Lane, Nursery};
 use xtask::error::Error;
 
 /// The sweep takes every child of this process, so these tests take turns.
@@ -126,6 +126,79 @@ fn one_beside_that_nobody_waits_for_is_ended() {
     }
     drop(aside);
     assert!(is_gone(&said()), "sleep {} is still there", said());
+}
+
+fn lane(script: &str, file: &tempfile::NamedTempFile) -> Lane {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    Lane {
+        command,
+        log: file.reopen().unwrap(),
+        nice: 1,
+    }
+}
+
+#[test]
+fn lanes_run_side_by_side_and_what_one_leaves_stays_until_the_last_ends() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let files = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("go");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // The first leaves a process to us; the second ends when it is told to, which is once the first has ended.
+    let first =
+        "setsid sh -c 'echo $$; exec sleep 3023' & while [ ! -s \"$0\" ]; do sleep 0.05; done; exit 3";
+    let mut first = lane(first, &files[0]);
+    first.command.arg(files[0].path());
+    let mut second = lane("read word < \"$0\"; exit 4", &files[1]);
+    second.command.arg(&pipe);
+    let mut one_left = false;
+    let ended = nursery.together(vec![first, second], Duration::from_secs(60), &mut |running| {
+        if running == 1 && !one_left {
+            one_left = true;
+            let left = std::fs::read_to_string(files[0].path()).unwrap();
+            assert!(
+                !is_gone(&left),
+                "sleep {left} is what another lane may still need"
+            );
+            std::fs::write(&pipe, "go\n").unwrap();
+        }
+    });
+    let codes: Vec<_> = ended
+        .unwrap()
+        .iter()
+        .map(|ended| match ended {
+            Ended::Exit(status) => status.code(),
+            Ended::TimedOut => None,
+        })
+        .collect();
+    assert_eq!((codes, one_left), (vec![Some(3), Some(4)], true));
+    let left = std::fs::read_to_string(files[0].path()).unwrap();
+    assert!(is_gone(&left), "sleep {left} is still there");
+}
+
+#[test]
+fn at_the_limit_every_lane_dies() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let files = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let scripts = ["echo $$; exec sleep 3024", "exit 0", "echo $$; exec sleep 3025"];
+    let lanes = scripts
+        .iter()
+        .zip(&files)
+        .map(|(script, file)| lane(script, file));
+    let ended = nursery
+        .together(lanes.collect(), Duration::from_secs(2), &mut |_| {})
+        .unwrap();
+    assert!(
+        matches!(ended[..], [Ended::TimedOut, Ended::Exit(_), Ended::TimedOut]),
+        "{ended:?}"
+    );
+    for file in [&files[0], &files[2]] {
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(is_gone(&text), "sleep {text} is still there");
+    }
 }
 
 fn is_gone(pid: &str) -> bool {

@@ -155,6 +155,42 @@ fn what_fails_is_run_once_more_alone_and_told_if_it_passes() {
 }
 
 #[test]
+fn jobs_and_all_others_run_side_by_side_and_each_counts_once() {
+    let root = workspace(MIXED);
+    std::fs::create_dir_all(root.path().join("tests/it")).unwrap();
+    let job = "#[test]\nfn waits() {\n    while !std::path::Path::new(\"seen\").exists() {\n        \
+               std::thread::sleep(std::time::Duration::from_millis(10));\n    }\n}\n\n\
+               #[test]\nfn breaks() {\n    panic!(\"in a job\");\n}\n";
+    std::fs::write(root.path().join("tests/it/main.rs"), job).unwrap();
+    // Without this one, the other never ends.
+    let other = "#[test]\nfn is_beside() {\n    std::fs::write(\"seen\", \"\").unwrap();\n}\n";
+    std::fs::write(root.path().join("tests/other.rs"), other).unwrap();
+    let (output, text) = xtask(root.path(), false, &["--only", "test"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(
+        text.lines().last(),
+        Some("4 passed, 2 failed, 2 skipped"),
+        "{text}"
+    );
+    for wanted in [
+        "cargo test --lib -- --exact fails\n",
+        "cargo test --test it -- --exact breaks\n",
+        "in a job",
+        "on purpose",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} is missing in\n{text}");
+    }
+
+    std::fs::write(root.path().join("tests/other.rs"), "nothing that compiles").unwrap();
+    let (_, text) = xtask(root.path(), false, &["--only", "test"]);
+    assert_eq!(
+        text.lines().last(),
+        Some("0 passed, 1 failed, 0 skipped"),
+        "{text}"
+    );
+}
+
+#[test]
 fn passing_is_zero_and_no_tests_or_no_time_is_not() {
     let root = workspace("#[test]\nfn passes() {}\n");
     let (output, text) = xtask(root.path(), true, &["--only", "test"]);
@@ -202,7 +238,7 @@ fn a_run_that_is_interrupted_ends_its_children_and_still_counts() {
     let log = root.path().join("target/xtask/test.log");
     let running = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("running 1 test"));
     let began = Instant::now();
-    while !running() && began.elapsed() < Duration::from_secs(60) {
+    while !running() && began.elapsed() < Duration::from_secs(300) {
         std::thread::sleep(Duration::from_millis(20));
     }
     rustix::process::kill_process(

@@ -1,9 +1,9 @@
 //! What later steps run is built while the tests wait for something.
 //!
-//! Tests of whole jobs spend half of their time waiting, and building takes half of all the rest. So while the step `test` runs,
-//! the programs of later steps are built beside it, of a scheduling class that gets a processor when nobody else wants it
-//! (sched(7): SCHED_IDLE): no test is later for it. When the tests have ended so has this, wherever it is; a step finds what
-//! is built, and builds the rest.
+//! Tests of whole jobs spend half of their time waiting, and building takes half of all the rest. So while other steps run,
+//! the programs of later ones are built beside them, of a scheduling class that gets a processor when nobody else wants it
+//! (sched(7): SCHED_IDLE): no test is later for it. When a step comes whose programs are among these, this ends, wherever it is, and
+//! begins again with those of the steps after it; the step finds what is built, and builds the rest.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -14,15 +14,23 @@ use super::steps::{Step, Work};
 use crate::child::Beside;
 use crate::error::Error;
 
-/// Steps whose programs are built in folders of their own, so that nobody waits for cargo's lock; the longest first.
-const BUILT: &[&str] = &["fuzz", "asan", "release", "loom"];
+/// Steps whose programs are built in folders of their own, so that nobody waits for cargo's lock.
+const BUILT: &[&str] = &["release", "loom", "asan", "fuzz", "instructions"];
+
+/// The names of the steps among `later` whose programs can be built ahead, where they are to be once `now` begins; none where
+/// what is built already goes on.
+pub(super) fn anew(now: &Step, later: &[Step]) -> Option<Vec<&'static str>> {
+    // The first that builds for a good while itself.
+    let begins = now.name == "clippy" || BUILT.contains(&now.name);
+    let is_built = |step: &&Step| BUILT.contains(&step.name);
+    begins.then(|| later.iter().filter(is_built).map(|step| step.name).collect())
+}
 
 impl Runner<'_> {
-    /// Begins to build beside `step`, if anything that follows can be, and if this machine has the program that makes it step
-    /// back. Dropped, it ends.
-    pub(super) fn begin_ahead(&self, step: &Step) -> Result<Option<Beside<'_>>, Error> {
+    /// Begins to build what these steps run, if this machine has the program that makes it step back. Dropped, it ends.
+    pub(super) fn begin_ahead(&self, names: &[&str]) -> Result<Option<Beside<'_>>, Error> {
         // Whether a process can step back here at all.
-        if !chrt(&["--idle", "0", "true"]) {
+        if names.is_empty() || !chrt(&["--idle", "0", "true"]) {
             return Ok(None);
         }
         let path = self.logs.join("ahead.log");
@@ -31,26 +39,22 @@ impl Runner<'_> {
         let mut command = Command::new("/proc/self/exe");
         command
             .args(["test", "--ahead"])
+            .args(names.iter().flat_map(|name| ["--only", name]))
             .current_dir(&self.workspace.root);
-        self.nursery
-            .beside(&mut command, &log, self.bound(step))
-            .map(Some)
+        let left = self.end.saturating_duration_since(Instant::now());
+        self.nursery.beside(&mut command, &log, left).map(Some)
     }
 
     /// Builds what these steps run, one after the other, as they build it; what fails will fail again, and be told then.
-    pub(super) fn ahead(&self, plan: &[Step]) -> Result<(), Error> {
+    pub(super) fn ahead(&self, steps: &[Step]) -> Result<(), Error> {
         // And what it starts from now on.
         if !chrt(&["--idle", "--pid", "0", &std::process::id().to_string()]) {
             return Ok(());
         }
         let path = self.logs.join("ahead.skips");
-        for name in BUILT {
-            for mut command in plan
-                .iter()
-                .filter(|step| step.name == *name)
-                .flat_map(|step| self.builds(step, &path))
-            {
-                let log = self.logs.join(format!("{name}.ahead.log"));
+        for step in steps {
+            for mut command in self.builds(step, &path) {
+                let log = self.logs.join(format!("{}.ahead.log", step.name));
                 let log = File::create(&log).map_err(Error::file("create", &log))?;
                 let left = self.end.saturating_duration_since(Instant::now());
                 self.nursery.run(&mut command, &log, left, &mut |_| {})?;
@@ -61,6 +65,11 @@ impl Runner<'_> {
 
     /// The commands that build what a step runs.
     fn builds(&self, step: &Step, skips: &std::path::Path) -> Vec<Command> {
+        let ourselves = |words: &[&str]| {
+            let mut command = Command::new("/proc/self/exe");
+            command.args(words).current_dir(&self.workspace.root);
+            vec![command]
+        };
         match &step.work {
             Work::Cargo { calls, .. } => {
                 let build = |call| {
@@ -70,13 +79,8 @@ impl Runner<'_> {
                 };
                 calls.iter().map(build).collect()
             }
-            Work::Fuzz(seconds) => {
-                let mut command = Command::new("/proc/self/exe");
-                let seconds = seconds.to_string();
-                command.args(["fuzz", "--build", "--seconds", &seconds]);
-                command.current_dir(&self.workspace.root);
-                vec![command]
-            }
+            Work::Fuzz(seconds) => ourselves(&["fuzz", "--build", "--seconds", &seconds.to_string()]),
+            Work::Instructions => ourselves(&["instructions", "--build"]),
             _ => Vec::new(),
         }
     }
@@ -90,4 +94,27 @@ fn chrt(words: &[&str]) -> bool {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     chrt.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_ahead_is_what_later_steps_run() {
+        let step = |name| Step {
+            name,
+            about: "",
+            slow: false,
+            bound: std::time::Duration::ZERO,
+            work: Work::Lock,
+        };
+        let plan = ["fmt", "clippy", "test", "soak", "release", "loom", "fuzz"].map(step);
+        let at = |index: usize| anew(&plan[index], &plan[index + 1..]);
+        assert_eq!(at(0), None);
+        assert_eq!(at(1).unwrap(), ["release", "loom", "fuzz"]);
+        assert_eq!((at(2), at(3)), (None, None), "it goes on");
+        assert_eq!(at(4).unwrap(), ["loom", "fuzz"]);
+        assert_eq!(at(6).unwrap(), [""; 0]);
+    }
 }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use self::libtest::{Failed, Tally};
 use self::report::{Failure, Outcome, Report};
 use self::skips::Skip;
-use self::steps::{Invocation, Step, Work};
-use crate::child::{Beside, Ended, Nursery};
+use self::steps::{Invocation, Lane, Step, Work};
+use crate::child::{self, Beside, Ended, Nursery};
 use crate::error::Error;
 use crate::lock::{self, Lock};
 use crate::workspace::{Workspace, cargo_in, is_ci};
@@ -74,7 +74,9 @@ pub(crate) struct Options {
 
 /// The command; true when nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
-    let plan = steps::plan(workspace, options.only.is_empty())?;
+    // What is built ahead are steps of a whole run.
+    let whole = options.only.is_empty() || options.ahead;
+    let plan = steps::plan(workspace, whole)?;
     if options.list {
         print!("{}", steps::list(&plan));
         return Ok(true);
@@ -91,7 +93,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         logs,
         end: Instant::now() + Duration::from_secs(60 * options.limit),
         ci: is_ci(),
-        whole: options.only.is_empty(),
+        whole,
     };
     if options.ahead {
         return runner.ahead(&chosen).map(|()| true);
@@ -132,7 +134,6 @@ struct Runner<'a> {
 
 /// A step that runs beside others.
 struct Aside<'a> {
-    step: &'a Step,
     began: Instant,
     child: Beside<'a>,
 }
@@ -141,30 +142,41 @@ impl Runner<'_> {
     fn steps(&self, chosen: &[Step], fast: bool) -> Report {
         let mut report = Report::default();
         let mut aside = None;
-        for step in chosen {
+        let mut ahead = None;
+        let is_beside = |step: &&Step| self.whole && !fast && matches!(step.work, Work::Lab);
+        let lab = chosen.iter().find(is_beside);
+        for (index, step) in chosen.iter().enumerate() {
+            // It begins once, as soon as there is room for it.
+            let mut begin_lab = || {
+                if aside.is_none() {
+                    aside = lab.map(|lab| (lab, self.begin_lab(lab)));
+                }
+            };
             if fast && step.slow {
                 report.add(Outcome::left_out(step.name, "left out by --fast"));
-            } else if self.whole && matches!(step.work, Work::Lab) {
-                match self.begin_lab(step) {
-                    Ok(child) => aside = Some(child),
-                    Err(error) => report.add(Outcome::could_not_run(step.name, &error)),
-                }
+            } else if is_beside(&step) {
+                begin_lab();
             } else {
-                // What it needs is only ever missing for speed.
-                let ahead = (self.whole && !fast && step.name == "test")
-                    .then(|| self.begin_ahead(step).ok().flatten());
-                let result = self.step(step);
-                drop(ahead);
+                let later = &chosen[index + 1..];
+                let anew = (self.whole && !fast).then(|| ahead::anew(step, later)).flatten();
+                if let Some(names) = anew {
+                    // First the one ends, then the other begins. What it needs is only ever missing for speed.
+                    drop(ahead.take());
+                    ahead = self.begin_ahead(&names).ok().flatten();
+                }
+                let result = self.step(step, &mut begin_lab);
                 if self.is_interrupted_in(&mut report, step, result) {
                     return report;
                 }
             }
         }
-        if let Some(Aside { step, began, child }) = aside {
-            let result = self
-                .end_lab(step, child)
-                .map(|outcome| named(outcome, step, began));
-            self.is_interrupted_in(&mut report, step, result);
+        drop(ahead);
+        if let Some((step, begun)) = aside {
+            let ended = begun.and_then(|Aside { began, child }| {
+                let outcome = self.end_lab(step, child)?;
+                Ok(named(outcome, step, began))
+            });
+            self.is_interrupted_in(&mut report, step, ended);
         }
         report
     }
@@ -176,7 +188,8 @@ impl Runner<'_> {
         interrupted
     }
 
-    fn step(&self, step: &Step) -> Result<Outcome, Error> {
+    /// Runs one step; `room` is called when one of its lanes is through, and a processor is free.
+    fn step(&self, step: &Step, room: &mut dyn FnMut()) -> Result<Outcome, Error> {
         let began = Instant::now();
         let outcome = match &step.work {
             Work::Arrows => check_arrows(self.workspace)?,
@@ -185,36 +198,35 @@ impl Runner<'_> {
             Work::Fuzz(seconds) => self.fuzz(step, *seconds)?,
             Work::Instructions => self.instructions(step)?,
             Work::Lab => self.lab(step)?,
-            Work::Cargo { calls, tests } => self.cargo(step, calls, *tests)?,
+            Work::Cargo { calls, tests } => self.cargo(step, calls, *tests, room)?,
         };
         Ok(named(outcome, step, began))
     }
 
-    /// Runs cargo, once or several times, with one log for all.
-    fn cargo(&self, step: &Step, calls: &[Invocation], tests: bool) -> Result<Outcome, Error> {
-        let path = self.logs.join(format!("{}.log", step.name));
+    /// Runs cargo, once or several times, one call after the other or side by side, with one log for all.
+    fn cargo(
+        &self,
+        step: &Step,
+        calls: &[Invocation],
+        tests: bool,
+        room: &mut dyn FnMut(),
+    ) -> Result<Outcome, Error> {
+        let path = self.log_of(step);
         let skip_file = self.logs.join(format!("{}.skips", step.name));
-        let log = File::create(&path).map_err(Error::file("create", &path))?;
+        File::create(&path).map_err(Error::file("create", &path))?;
         File::create(&skip_file).map_err(Error::file("create", &skip_file))?;
         let bound = self.bound(step);
         let deadline = Instant::now() + bound;
         let mut trouble = Vec::new();
-        for call in calls {
-            let mut progress = progress::Progress::new(step.name, &path);
+        for calls in calls.chunk_by(|_, next| next.lane != Lane::After) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut command = self.command(call, &skip_file);
-            let ended = self
-                .nursery
-                .run(&mut command, &log, left, &mut |_| progress.show())?;
-            progress.clear();
-            match ended {
-                Ended::Exit(status) if status.success() => {}
-                Ended::Exit(status) => trouble.push(Failure::new(format!("cargo ended with {status}"), call)),
-                Ended::TimedOut => {
-                    let what = format!("still running at its limit, after {} s; killed", bound.as_secs());
-                    trouble.push(Failure::new(what, call));
-                    break;
-                }
+            let ended = self.side_by_side(step, calls, left, room)?;
+            let timed_out = ended.iter().any(|ended| matches!(ended, Ended::TimedOut));
+            for (call, ended) in calls.iter().zip(ended) {
+                trouble.extend(unwell(&ended, bound).map(|what| Failure::new(what, call)));
+            }
+            if timed_out || !trouble.is_empty() && calls[0].only_builds() {
+                break;
             }
         }
         let text = read_lossy(&path)?;
@@ -226,6 +238,49 @@ impl Runner<'_> {
         } else {
             Outcome::check(trouble, report::telling_lines(&text))
         })
+    }
+
+    /// Runs calls of cargo side by side; how each ended. What they said comes into the step's log, one call after the other.
+    fn side_by_side(
+        &self,
+        step: &Step,
+        calls: &[Invocation],
+        bound: Duration,
+        room: &mut dyn FnMut(),
+    ) -> Result<Vec<Ended>, Error> {
+        let path = self.log_of(step);
+        let skip_file = self.logs.join(format!("{}.skips", step.name));
+        let mut lanes = Vec::new();
+        let mut others = Vec::new();
+        for (index, call) in calls.iter().enumerate() {
+            let (log, nice) = match call.lane {
+                Lane::Beside(nice) => (self.logs.join(format!("{}.{index}.log", step.name)), nice),
+                Lane::After => (path.clone(), 0),
+            };
+            if log != path {
+                File::create(&log).map_err(Error::file("create", &log))?;
+                others.push(log.clone());
+            }
+            lanes.push(child::Lane {
+                command: self.command(call, &skip_file),
+                log: appended(&log)?,
+                nice,
+            });
+        }
+        let mut progress = progress::Progress::new(step.name, &path);
+        let ended = self.nursery.together(lanes, bound, &mut |running| {
+            progress.show();
+            // The last lanes give way most, and need no processor for themselves.
+            if (1..calls.len()).contains(&running) {
+                room();
+            }
+        });
+        progress.clear();
+        for other in others {
+            let copied = std::io::copy(&mut open(&other)?, &mut appended(&path)?);
+            copied.map_err(Error::file("copy", &other))?;
+        }
+        ended
     }
 
     /// Runs ourselves as `cargo xtask fuzz`, in a process that can be ended with all that it started.
@@ -286,7 +341,7 @@ impl Runner<'_> {
         let (mut command, log, _) = self.ourselves_in(step, words.chain(short))?;
         let child = self.nursery.beside(&mut command, &log, self.bound(step))?;
         let began = Instant::now();
-        Ok(Aside { step, began, child })
+        Ok(Aside { began, child })
     }
 
     /// Waits for the lab; each check counts as a test.
@@ -372,6 +427,28 @@ fn named(mut outcome: Outcome, step: &Step, began: Instant) -> Outcome {
     outcome.name = step.name.to_owned();
     outcome.seconds = began.elapsed().as_secs_f64();
     outcome
+}
+
+/// How a call of cargo ended that did not end well.
+fn unwell(ended: &Ended, bound: Duration) -> Option<String> {
+    match ended {
+        Ended::Exit(status) if status.success() => None,
+        Ended::Exit(status) => Some(format!("cargo ended with {status}")),
+        Ended::TimedOut => Some(format!(
+            "still running at its limit, after {} s; killed",
+            bound.as_secs()
+        )),
+    }
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(Error::file("open", path))
+}
+
+/// A file that grows at its end, whoever writes.
+fn appended(path: &Path) -> Result<File, Error> {
+    let file = File::options().append(true).open(path);
+    file.map_err(Error::file("open", path))
 }
 
 /// How a command of ours ended that should have ended well.

@@ -21,6 +21,9 @@ const DATA_PATH: &[&str] = &["ring"];
 /// the code that users run.
 const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
 
+/// The program of a package with its tests of whole jobs, `tests/it/main.rs`.
+const JOBS: &str = "it";
+
 /// Test files that are loom proofs, by a part of their names.
 const LOOM: &str = "loom";
 
@@ -33,6 +36,18 @@ pub(super) struct Invocation {
     pub(super) arguments: Vec<String>,
     /// The folder below cargo's target folder that this build has for itself; empty for the common one.
     pub(super) target: &'static str,
+    /// Where it runs.
+    pub(super) lane: Lane,
+}
+
+/// Where a call of cargo runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// After the calls before it.
+    #[default]
+    After,
+    /// Beside the call before it, and giving way to it by so much, as nice(1) counts.
+    Beside(i32),
 }
 
 impl Invocation {
@@ -46,6 +61,16 @@ impl Invocation {
     fn with(mut self, name: &'static str, value: &str) -> Self {
         self.environment.push((name, value.to_owned()));
         self
+    }
+
+    fn beside(mut self, nice: i32) -> Self {
+        self.lane = Lane::Beside(nice);
+        self
+    }
+
+    /// Whether it runs nothing, so that where it fails nothing that follows can run.
+    pub(super) fn only_builds(&self) -> bool {
+        self.arguments.iter().any(|word| word == "--no-run")
     }
 
     /// The environment as one types it before a command, with a space at the end if there is any.
@@ -121,7 +146,7 @@ const fn minutes(minutes: u64) -> Duration {
 }
 
 /// All steps, in the order in which they begin, where they are a `whole` run or chosen by name: what fails fastest comes first. The lab, whose machines have one processor each,
-/// runs beside those that follow it.
+/// begins when a lane of the tests has ended, at the latest at its place, and runs beside those that follow.
 pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Error> {
     let check = |name, about, bound, call| {
         let work = Work::Cargo {
@@ -162,7 +187,6 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
         "-D",
         "warnings",
     ];
-    let test = ["test", "--locked", "--workspace", "--no-fail-fast"];
     let doc =
         Invocation::new(&["doc", "--locked", "--workspace", "--no-deps"]).with("RUSTDOCFLAGS", "-D warnings");
     Ok(vec![
@@ -199,7 +223,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
             "unit, integration and documentation tests",
             false,
             minutes(25),
-            vec![Invocation::new(&test)],
+            test(workspace),
         ),
         Step {
             slow: true,
@@ -268,6 +292,36 @@ pub(super) fn plan(workspace: &Workspace, whole: bool) -> Result<Vec<Step>, Erro
             )
         },
     ])
+}
+
+/// All tests. Those of whole jobs wait half of their time: where packages have the program `it` for them, those run in one lane, all
+/// other programs beside them, and the documentation's, which rustdoc compiles one by one, beside both. Jobs have the right of
+/// way, as what they wait for can come too late.
+fn test(workspace: &Workspace) -> Vec<Invocation> {
+    let fixed = ["test", "--locked", "--workspace", "--no-fail-fast"];
+    let targets = || workspace.members.iter().flat_map(|member| &member.targets);
+    let names = |kind| {
+        let tested = targets().filter(move |target| target.kind == kind && target.is_tested);
+        tested.map(|target| &*target.name).collect::<BTreeSet<_>>()
+    };
+    let mut programs = names(TargetKind::Test);
+    if !programs.remove(JOBS) || names(TargetKind::Library).is_empty() {
+        return vec![Invocation::new(&fixed)];
+    }
+    let call = |more: &[&str]| Invocation::new(&[&fixed[..], more].concat());
+    let mut others = vec!["--lib"];
+    others.extend(
+        names(TargetKind::Program)
+            .into_iter()
+            .flat_map(|name| ["--bin", name]),
+    );
+    others.extend(programs.into_iter().flat_map(|name| ["--test", name]));
+    vec![
+        Invocation::new(&[&fixed[..3], &["--no-run"]].concat()),
+        call(&["--test", JOBS]),
+        call(&others).beside(4),
+        call(&["--doc"]).beside(8),
+    ]
 }
 
 /// What the tests have built is what is run: packages chosen one by one would have other features, and be built anew.
@@ -432,6 +486,7 @@ mod tests {
             name: (*name).to_owned(),
             kind: TargetKind::Test,
             path: String::new(),
+            is_tested: true,
         };
         let member = |(folder, names): &(&str, &[&str])| Member {
             package: format!("doorbell-{folder}"),
@@ -472,6 +527,41 @@ mod tests {
                  --test allocations --test no_alloc",
             ]
         );
+    }
+
+    #[test]
+    fn jobs_other_programs_and_documentation_are_tested_side_by_side_once_all_is_built() {
+        let target = |name: &str, kind, is_tested| Target {
+            name: name.to_owned(),
+            kind,
+            path: String::new(),
+            is_tested,
+        };
+        let mut workspace = workspace(&[("pml", &["it", "model"]), ("btl", &["it", "allocations"])]);
+        let one = || test(&workspace);
+        assert_eq!(one().len(), 1, "without a library there is nothing to divide");
+        workspace.members[0].targets.extend([
+            target("doorbell_pml", TargetKind::Library, true),
+            target("doorbell", TargetKind::Program, true),
+            target("plain", TargetKind::Program, false),
+        ]);
+        let calls = test(&workspace);
+        let typed: Vec<_> = calls.iter().map(Invocation::typed).collect();
+        assert_eq!(
+            typed,
+            [
+                "cargo test --locked --workspace --no-run",
+                "cargo test --locked --workspace --no-fail-fast --test it",
+                "cargo test --locked --workspace --no-fail-fast --lib --bin doorbell --test allocations --test model",
+                "cargo test --locked --workspace --no-fail-fast --doc",
+            ]
+        );
+        let lanes: Vec<_> = calls.iter().map(|call| call.lane).collect();
+        assert_eq!(
+            lanes,
+            [Lane::After, Lane::After, Lane::Beside(4), Lane::Beside(8)]
+        );
+        assert!(calls[0].only_builds() && !calls[1].only_builds());
     }
 
     #[test]
