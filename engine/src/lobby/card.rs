@@ -34,7 +34,10 @@ impl Card {
     pub(super) fn written(&self) -> Result<Vec<u8>, String> {
         let bytes = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         if bytes.len() > LONGEST {
-            return Err(format!("what this process tells of itself is {} bytes long", bytes.len()));
+            return Err(format!(
+                "what this process tells of itself is {} bytes long",
+                bytes.len()
+            ));
         }
         Ok(bytes)
     }
@@ -46,10 +49,15 @@ impl Card {
         }
         let bad = |error: serde_json::Error| format!("it does not parse: {error}");
         let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
-        let version = value.pointer("/hello/version").and_then(serde_json::Value::as_str);
+        let version = value
+            .pointer("/hello/version")
+            .and_then(serde_json::Value::as_str);
         if let Some(version) = version.filter(|version| *version != ours.hello.version) {
             let shown: String = version.chars().filter(char::is_ascii_graphic).take(20).collect();
-            return Err(format!("it runs doorbell {shown}, this process {}", ours.hello.version));
+            return Err(format!(
+                "it runs doorbell {shown}, this process {}",
+                ours.hello.version
+            ));
         }
         let card: Self = serde_json::from_value(value).map_err(bad)?;
         for (name, value) in &ours.hello.agreed {
@@ -104,7 +112,10 @@ mod tests {
             (b"{\"nid\": 3}".to_vec(), "does not parse"),
             (vec![b' '; LONGEST + 1], "bytes long"),
             (other.written().unwrap(), "it runs doorbell 9.9, this"),
-            (card(2).written().unwrap(), "btl.window is unknown there and 64 here"),
+            (
+                card(2).written().unwrap(),
+                "btl.window is unknown there and 64 here",
+            ),
         ] {
             let text = Card::read(&bytes, &ours).unwrap_err();
             assert!(text.contains(word), "{word}: {text}");

@@ -7,11 +7,13 @@
 //!     opens 4711 ◄────────────────────────────────────────  its card
 //! ```
 //!
+//! The line stays open for as long as both are there: by its end each knows the other's, whatever the rails say.
+//!
 //! The name is in the abstract namespace of the network namespace: nothing to clean up, and free again when the process is
 //! gone. Both ends check that the other runs as the same user. One message is one card (SOCK_SEQPACKET). The server never
 //! waits: calls that have not said anything are kept, a few of them, and the oldest is let go for a new one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,8 @@ use crate::bootstrap::{as_timespec, peer_uid};
 
 /// Calls that have not said anything yet.
 const MOST_CALLS: usize = 64;
+/// Lines that stay open; the end of further processes is found out by the rails.
+const MOST_LINES: usize = 512;
 /// Calls that wait to be answered.
 const BACKLOG: i32 = 1024;
 /// Between two attempts, where the other end has no room for a call.
@@ -63,12 +67,19 @@ impl Place {
 }
 
 fn name_of(pid: u32) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(format!("doorbell.ni.{pid}").as_bytes())?)
+    Ok(SocketAddrUnix::new_abstract_name(
+        format!("doorbell.ni.{pid}").as_bytes(),
+    )?)
 }
 
 fn seqpacket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
 }
 
 #[derive(Debug)]
@@ -76,8 +87,19 @@ struct Calls {
     /// Those that have said nothing yet, by number.
     silent: VecDeque<(u64, OwnedFd)>,
     next: u64,
-    /// Cards of those who called, which nobody has taken.
-    cards: Vec<Card>,
+    /// Those that have been met, by number.
+    lines: HashMap<u64, (Process, OwnedFd)>,
+    /// What nobody has taken.
+    news: Vec<News>,
+}
+
+/// What is told about another process.
+#[derive(Debug, PartialEq)]
+pub(super) enum News {
+    /// It has called.
+    Called(Card),
+    /// It has ended.
+    Ended(Process),
 }
 
 #[derive(Debug)]
@@ -114,7 +136,8 @@ impl Desk {
             calls: Mutex::new(Calls {
                 silent: VecDeque::new(),
                 next: LISTENER + 1,
-                cards: Vec::new(),
+                lines: HashMap::new(),
+                news: Vec::new(),
             }),
             any: AtomicBool::new(false),
         })))
@@ -135,23 +158,52 @@ impl Desk {
         self.0.ready.as_fd()
     }
 
-    /// Whether there are cards to be taken.
+    /// Whether somebody has called, or ended.
     #[inline]
     pub fn any(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
 
-    /// The cards of those who have called, since the last time.
-    pub(super) fn take(&self) -> Vec<Card> {
+    /// Who has called or ended since the last time, in order.
+    pub(super) fn take(&self) -> Vec<News> {
         let mut calls = self.lock();
         self.0.any.store(false, Ordering::Release);
-        std::mem::take(&mut calls.cards)
+        std::mem::take(&mut calls.news)
+    }
+
+    fn tell(&self, calls: &mut Calls, news: News) {
+        calls.news.push(news);
+        self.0.any.store(true, Ordering::Release);
+    }
+
+    /// Watches a socket; its number.
+    fn watch(&self, calls: &mut Calls, socket: &OwnedFd) -> Option<u64> {
+        let number = calls.next;
+        calls.next += 1;
+        let event = epoll::EventData::new_u64(number);
+        epoll::add(&self.0.ready, socket, event, epoll::EventFlags::IN).ok()?;
+        Some(number)
+    }
+
+    /// Keeps the line to a process that has been met.
+    fn keep(&self, calls: &mut Calls, process: Process, number: Option<u64>, socket: OwnedFd) {
+        if calls.lines.len() >= MOST_LINES {
+            return;
+        }
+        if let Some(number) = number.or_else(|| self.watch(calls, &socket)) {
+            calls.lines.insert(number, (process, socket));
+        }
     }
 
     /// Answers those who call. Does not wait; bounded.
     pub fn serve(&self) {
         let mut calls = self.lock();
-        let mut found = [const { epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) } }; 16];
+        let mut found = [const {
+            epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            }
+        }; 16];
         let now = as_timespec(Duration::ZERO);
         let Ok(count) = epoll::wait(&self.0.ready, &mut found[..], Some(&now)) else {
             return;
@@ -173,54 +225,69 @@ impl Desk {
             return;
         }
         // It has usually said everything with its call.
-        if self.answer(calls, &socket) {
-            return;
+        match self.answer(&socket) {
+            Heard::Card(card) => self.met(calls, *card, None, socket),
+            Heard::Over => {}
+            Heard::Nothing => {
+                let Some(number) = self.watch(calls, &socket) else {
+                    return;
+                };
+                if calls.silent.len() >= MOST_CALLS {
+                    // Closing it takes it out of the epoll set.
+                    calls.silent.pop_front();
+                }
+                calls.silent.push_back((number, socket));
+            }
         }
-        let number = calls.next;
-        calls.next += 1;
-        let event = epoll::EventData::new_u64(number);
-        if epoll::add(&self.0.ready, &socket, event, epoll::EventFlags::IN).is_err() {
-            return;
-        }
-        if calls.silent.len() >= MOST_CALLS {
-            // Closing it takes it out of the epoll set.
-            calls.silent.pop_front();
-        }
-        calls.silent.push_back((number, socket));
     }
 
     fn hear(&self, calls: &mut Calls, number: u64) {
+        if let Some((_, socket)) = calls.lines.get(&number) {
+            // Nothing is ever said on a line: it has ended, or says nonsense.
+            if !matches!(self.answer(socket), Heard::Nothing)
+                && let Some((process, _)) = calls.lines.remove(&number)
+            {
+                self.tell(calls, News::Ended(process));
+            }
+            return;
+        }
         let Some(at) = calls.silent.iter().position(|(other, _)| *other == number) else {
             return;
         };
-        if let Some((_, socket)) = calls.silent.remove(at)
-            && !self.answer(calls, &socket)
-        {
+        let Some((_, socket)) = calls.silent.remove(at) else {
+            return;
+        };
+        match self.answer(&socket) {
+            Heard::Card(card) => self.met(calls, *card, Some(number), socket),
+            Heard::Over => {}
             // Woken for nothing.
-            calls.silent.push_back((number, socket));
+            Heard::Nothing => calls.silent.push_back((number, socket)),
         }
     }
 
-    /// Whether the call is over, answered or not.
-    fn answer(&self, calls: &mut Calls, socket: &OwnedFd) -> bool {
+    fn met(&self, calls: &mut Calls, card: Card, number: Option<u64>, socket: OwnedFd) {
+        let process = card.process();
+        self.tell(calls, News::Called(card));
+        self.keep(calls, process, number, socket);
+    }
+
+    /// What a caller says, answered.
+    fn answer(&self, socket: &OwnedFd) -> Heard {
         let mut bytes = vec![0; LONGEST + 1];
         let length = match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((length, _)) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return false,
-            Err(_) => return true,
+            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+            Err(_) => return Heard::Over,
         };
         if length == 0 {
-            return true;
+            return Heard::Over;
         }
         // One that does not fit gets our card all the same, and finds the reason in it.
         let _ = send(socket, &self.0.text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        if let Ok(card) = Card::read(&bytes[..length], &self.0.card)
-            && card.process().nid == self.0.card.process().nid
-        {
-            calls.cards.push(card);
-            self.0.any.store(true, Ordering::Release);
+        match Card::read(&bytes[..length], &self.0.card) {
+            Ok(card) if card.process().nid == self.process().nid => Heard::Card(Box::new(card)),
+            _ => Heard::Over,
         }
-        true
     }
 
     /// Introduces this process to another one of this host, and returns its card. Those who call meanwhile are answered.
@@ -230,7 +297,10 @@ impl Desk {
     pub fn call(&self, process: Process, until: Instant) -> io::Result<Card> {
         let socket = self.reach(process.pid, until)?;
         if !is_ours(&socket) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process has this id"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "another user's process has this id",
+            ));
         }
         self.wait(&socket, PollFlags::OUT, until)?;
         send(&socket, &self.0.text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
@@ -246,6 +316,7 @@ impl Desk {
         if card.process() != process {
             return Err(io::Error::other("it calls itself by another id"));
         }
+        self.keep(&mut self.lock(), process, None, socket);
         Ok(card)
     }
 
@@ -292,6 +363,16 @@ impl Desk {
     fn lock(&self) -> MutexGuard<'_, Calls> {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What came of listening to a caller.
+enum Heard {
+    /// Nothing yet.
+    Nothing,
+    /// Who it is.
+    Card(Box<Card>),
+    /// It has ended, or is none that we understand.
+    Over,
 }
 
 fn is_ours(socket: &OwnedFd) -> bool {
@@ -351,9 +432,14 @@ mod tests {
         });
         assert_eq!((&first, &second), (two.card(), one.card()));
         assert!(one.any() && two.any());
-        assert_eq!(one.take(), [two.card().clone()]);
-        assert_eq!(two.take(), [one.card().clone()]);
+        assert_eq!(one.take(), [News::Called(two.card().clone())]);
+        assert_eq!(two.take(), [News::Called(one.card().clone())]);
         assert!(!one.any() && one.take().is_empty());
+        // The end of one is told to the other, on both lines.
+        let gone = two.process();
+        drop(two);
+        one.serve();
+        assert_eq!(one.take(), [News::Ended(gone), News::Ended(gone)]);
     }
 
     #[test]
@@ -371,7 +457,11 @@ mod tests {
         // What it said is heard later, though it is gone.
         two.serve();
         two.serve();
-        assert_eq!(two.take().len(), 1);
+        two.serve();
+        assert_eq!(
+            two.take(),
+            [News::Called(one.card().clone()), News::Ended(one.process())]
+        );
     }
 
     #[test]
@@ -398,7 +488,7 @@ mod tests {
             }
             caller.join().unwrap().unwrap();
         });
-        assert_eq!(desk.take(), [other.card().clone()]);
+        assert_eq!(desk.take(), [News::Called(other.card().clone())]);
         drop(silent);
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! A job of ranks meets as a whole ([`crate::Builder`]); a Portals program does not say who belongs to its job before it
 //! names a process {nid, pid}, and may name one of another job. So every process has a desk on its host, under its process
-//! id. Whoever first needs another one introduces itself there; from then on both know both. Neither the launcher nor a
-//! barrier of all is needed.
+//! id. Whoever first needs another one introduces itself there; from then on both know both, and hear of each other's end.
+//! Neither the launcher nor a barrier of all is needed.
 //!
 //! A nid names a network namespace of a host. Processes elsewhere are not met yet: what goes there is undeliverable.
 
@@ -17,21 +17,24 @@ mod card;
 mod desk;
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use doorbell_am_portals as portals;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::ni::{Kind, NID_ANY, Ni, NiError, NiLimits, PID_ANY, PID_MAX, Process};
+use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
 pub use self::card::Card;
 pub use self::desk::Desk;
-use self::desk::Place;
+use self::desk::{News, Place};
 use crate::above::{Above, connect};
 use crate::bootstrap::{Hello, Key};
 use crate::config::Config;
@@ -41,6 +44,9 @@ use crate::random;
 
 /// Process ids of those that do not ask for one: above all that may be asked for, and below [`PID_ANY`].
 const OWN_IDS: std::ops::Range<u32> = PID_MAX + 1..PID_ANY;
+
+/// How long the rails have to show what a process has sent before its end, and to find that out themselves.
+const LEAVING: Duration = Duration::from_millis(250);
 
 /// The process id that was asked for is another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub struct Member {
     config: Config,
     candidates: Vec<Candidate>,
     clock: Clock,
+    /// Those that have ended, each with when the rails are told.
+    leaving: Vec<(Time, Process)>,
 }
 
 impl Member {
@@ -69,7 +77,8 @@ impl Member {
         let (rails, candidates) = open_all(&config)?;
         let entries = rails.iter().map(AnyRail::entry).collect();
         let hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
-        let desk = Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
+        let desk =
+            Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
         let mut settings = portals::Config::new(me);
         settings.uid = rustix::process::geteuid().as_raw();
         settings.seed = random::number()?;
@@ -86,6 +95,7 @@ impl Member {
             config,
             candidates,
             clock: Clock::start(),
+            leaving: Vec::new(),
         }))
     }
 
@@ -121,18 +131,31 @@ impl Member {
         connect(&mut toward, &self.config, &self.candidates, &own, &theirs).map(drop)
     }
 
-    /// Opens those who have called since the last time; returns how many.
-    pub fn attend(&mut self) -> usize {
+    /// Opens those who have called since the last time, and gives up those who have ended some time ago; returns how many.
+    fn attend(&mut self, now: Time) -> usize {
+        let mut count = 0;
+        self.leaving.retain(|(when, process)| {
+            let is_over = *when <= now;
+            if is_over {
+                self.node.ended(*process, DownReason::Control);
+                count += 1;
+            }
+            !is_over
+        });
         if !self.desk.any() {
-            return 0;
+            return count;
         }
-        let cards = self.desk.take();
-        for card in &cards {
-            // One that cannot be opened has been told nothing, and finds nobody: its messages wait at its end until it
-            // gives up.
-            let _ = self.meet(card);
+        let news = self.desk.take();
+        count += news.len();
+        for news in news {
+            match news {
+                // One that cannot be opened has been told nothing, and finds nobody: its messages wait at its end until it
+                // gives up.
+                News::Called(card) => _ = self.meet(&card),
+                News::Ended(process) => self.leaving.push((now + LEAVING, process)),
+            }
         }
-        cards.len()
+        count
     }
 
     /// An interface, counted; see [`portals::Node::ni_init`].
@@ -180,12 +203,13 @@ impl Member {
     /// Housekeeping: reads the clock. Returns the work done.
     pub fn progress(&mut self) -> usize {
         let now = self.clock.now();
-        self.attend() + self.node.progress(now)
+        self.attend(now) + self.node.progress(now)
     }
 
     /// How long [`Member::progress`] may wait, at most.
     pub fn idle(&self) -> Option<Duration> {
-        let deadline = self.node.next_deadline()?;
+        let leaving = self.leaving.iter().map(|(when, _)| *when).min();
+        let deadline = self.node.next_deadline().into_iter().chain(leaving).min()?;
         Some(deadline.since(self.clock.now()))
     }
 
@@ -211,7 +235,7 @@ impl Member {
         let until = Instant::now() + limit;
         while !self.node.close(self.clock.now(), by) && Instant::now() < until {
             self.desk.serve();
-            self.attend();
+            self.attend(self.clock.now());
             self.node.poll(64);
             std::thread::yield_now();
         }
@@ -242,7 +266,9 @@ impl Above for Toward<'_> {
 
     fn open(&mut self, _: u32, rail: RailId, address: &RailAddress, life: Incarnation) -> Result<(), Error> {
         let rail = portals::RailId(rail.0);
-        self.node.connect(self.process, rail, address, life).map_err(node_error)
+        self.node
+            .connect(self.process, rail, address, life)
+            .map_err(node_error)
     }
 }
 
@@ -251,9 +277,12 @@ fn take(pid: Option<u32>) -> Result<Option<Place>, Error> {
     if let Some(pid) = pid {
         return taken(pid);
     }
-    // Beginning somewhere else than others do, the first is free as a rule.
+    // Beginning somewhere else than others do, the first is free as a rule. A process that begins anew has another name:
+    // under the one before, others know it as ended.
+    static LIVES: AtomicU32 = AtomicU32::new(0);
     let many = OWN_IDS.end - OWN_IDS.start;
-    let first = std::process::id() % many;
+    let lives = LIVES.fetch_add(1, Ordering::Relaxed);
+    let first = std::process::id().wrapping_add(lives.wrapping_mul(7919)) % many;
     for step in 0..many {
         if let Some(place) = taken(OWN_IDS.start + (first + step) % many)? {
             return Ok(Some(place));

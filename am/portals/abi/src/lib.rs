@@ -11,8 +11,9 @@
 //! # Progress
 //! A target need not call anything for what others do to its memory. Whoever is inside of a call makes progress for all;
 //! when nobody has called for half a millisecond, a thread of the library takes over, and sleeps on the rails' descriptors
-//! until something comes. A call that waits looks for [`wait::SPIN`], and then sleeps the same way. `PTL_PROGRESS_THREAD=0`
-//! does without the thread: then progress is made in calls only, and a program has to go on calling.
+//! until something comes. A call that waits looks for [`wait::SPIN`], and then sleeps the same way. With
+//! `PTL_PROGRESS_THREAD=0` progress is made in calls only, and a program has to go on calling; the thread does nothing then
+//! but answer processes that introduce themselves.
 //!
 //! # Meeting
 //! {nid, pid}: a nid names a network namespace of a host; a pid is unique there, and a program may ask for one of up to

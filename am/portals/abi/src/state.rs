@@ -9,7 +9,7 @@ use std::time::Duration;
 use doorbell::lobby::{Desk, Member};
 use doorbell_fabric::ni::{Kind, NiLimits};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 static CORE: Mutex<Core> = Mutex::new(Core::new());
@@ -37,6 +37,8 @@ pub(crate) struct Watch {
     set: OwnedFd,
     /// Wakes a sleeper.
     bell: OwnedFd,
+    /// Ends who serves the desk only.
+    quit: OwnedFd,
 }
 
 const BELL: u64 = 1;
@@ -45,14 +47,36 @@ const OTHER: u64 = 0;
 impl Watch {
     fn new() -> std::io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (bell, quit) = (event()?, event()?);
         epoll::add(&set, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Self { set, bell })
+        Ok(Self { set, bell, quit })
     }
 
     fn ring(&self) {
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Answers those who call at the desk, until it is over.
+    pub(crate) fn serve(&self, desk: &Desk) {
+        loop {
+            let mut both = [
+                PollFd::new(&self.quit, PollFlags::IN),
+                PollFd::from_borrowed_fd(desk.ready(), PollFlags::IN),
+            ];
+            match poll(&mut both, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let [is_over, calls] = both.map(|fd| !fd.revents().is_empty());
+            if is_over {
+                return;
+            }
+            if calls {
+                desk.serve();
+            }
+        }
     }
 
     fn sleep(&self, limit: Duration) {
@@ -226,14 +250,19 @@ impl Core {
         CHANGED.notify_all();
     }
 
-    /// Starts the thread that makes progress when nobody calls.
-    pub(crate) fn start_thread(&mut self) -> std::io::Result<()> {
+    /// Starts the thread that makes progress when nobody calls, or one that answers at the desk only.
+    pub(crate) fn start_thread(&mut self, makes_progress: bool) -> std::io::Result<()> {
         self.stop = false;
+        let Some(live) = &mut self.live else {
+            return Ok(());
+        };
         let thread = std::thread::Builder::new().name("libportals".to_owned());
-        let thread = thread.spawn(crate::thread::run)?;
-        if let Some(live) = &mut self.live {
-            live.thread = Some(thread);
-        }
+        let (watch, desk) = (Arc::clone(&live.watch), live.member.desk().clone());
+        live.thread = Some(if makes_progress {
+            thread.spawn(crate::thread::run)?
+        } else {
+            thread.spawn(move || watch.serve(&desk))?
+        });
         Ok(())
     }
 }
@@ -324,6 +353,9 @@ pub(crate) fn end(mut core: Guard, limit: Duration) {
     core.stop = true;
     core.ring();
     HANDED.notify_all();
+    if let Some(live) = &core.live {
+        let _ = rustix::io::write(&live.watch.quit, &1_u64.to_ne_bytes());
+    }
     let thread = core.live.as_mut().and_then(|live| live.thread.take());
     drop(core);
     if let Some(thread) = thread {

@@ -138,6 +138,8 @@ fn look<R>(
         return Err(crate::call::absent(core));
     };
     if live.look() > 0 {
+        // What it has triggered leaves now: the caller may not come back for long.
+        live.flush();
         core.tell();
     }
     done(core)
@@ -191,6 +193,7 @@ pub(crate) fn glance<R>(done: impl FnOnce(&mut Core) -> Result<R, Code>) -> Resu
         return Err(crate::call::absent(&core));
     };
     if live.look() > 0 {
+        live.flush();
         core.tell();
     }
     done(&mut core)

@@ -158,8 +158,8 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         })?;
         let member = member.map_err(|_| PID_IN_USE)?;
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
-        let is_wanted = std::env::var("PTL_PROGRESS_THREAD").map_or(true, |text| text.trim() != "0");
-        if is_wanted && let Err(error) = core.start_thread() {
+        let makes_progress = std::env::var("PTL_PROGRESS_THREAD").map_or(true, |text| text.trim() != "0");
+        if let Err(error) = core.start_thread(makes_progress) {
             say(&format!(
                 "no progress but in calls: the thread cannot start ({error})"
             ));
