@@ -6,8 +6,9 @@ use doorbell_fabric::time::Time;
 use crate::barrier::BarrierName;
 use crate::bits::Id;
 use crate::boot::{External, Phase};
-use crate::conduit::{Conduit, Then};
+use crate::conduit::Conduit;
 use crate::config::{Config, SYS_INDEX};
+use crate::deferred::Then;
 use crate::error::{AmError, BootError, WaitsFor};
 use crate::handler::Handlers;
 

@@ -1,22 +1,18 @@
-//! The conduit of one process: what it is made of, its polls and its housekeeping (gasnet.md section 5).
-//!
-//! A poll shows arrivals to the interface and then looks at the queues in this order: SYS (all of it), SAFE (up to a limit,
-//! for each event frees resources and needs none), AM (up to a limit, and only while the resources of a reply of any kind are
-//! in hand). So a process that is short of everything still takes what gives it something back.
+//! The conduit of one process: what it is made of, and what is known of it.
 
 use std::collections::VecDeque;
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
-use doorbell_fabric::ni::{EqGet, EqHandle, Event, Get, MdHandle, Ni, NiError, Process, Put};
-use doorbell_fabric::time::Time;
+use doorbell_fabric::ni::{MdHandle, Ni, Process};
 
 use crate::barrier::Barrier;
 use crate::boot::{Boot, RemoteSegment};
 use crate::chunks::{ChunkUse, Chunks};
 use crate::config::{Config, Ranks};
 use crate::credit::{Ask, Economy};
-use crate::error::{AmError, Fault, Stall};
+use crate::deferred::Deferred;
+use crate::error::{AmError, Fault};
 use crate::exit::{Exit, Leaving};
 use crate::handler::Handlers;
 use crate::lid::{Half, LidCache};
@@ -28,9 +24,6 @@ use crate::settings::Settings;
 use crate::stats::{self, Resources, Stats};
 use crate::tickets::Tickets;
 use crate::token::Outbox;
-
-/// Arrivals that one poll shows to the interface.
-const ARRIVALS: usize = 32;
 
 /// Active messages, puts, gets and barriers of one process, over an interface that it owns. One thread owns the conduit: it
 /// is `Send` and not `Sync`. Made by [`Attaching`](crate::Attaching).
@@ -63,45 +56,13 @@ pub struct Conduit<N> {
     pub(crate) replies_under_way: u32,
     pub(crate) deferred: VecDeque<Deferred>,
     /// Processes that had no room when what was deferred was last tried.
-    full: Vec<Process>,
+    pub(crate) full: Vec<Process>,
     pub(crate) begun: bool,
     pub(crate) barrier: Barrier,
     pub(crate) exit: Exit,
     pub(crate) lost: Vec<(u32, DownReason)>,
     pub(crate) fault: Option<Fault>,
     pub(crate) stats: Stats,
-}
-
-/// An operation that the interface had no room for: it goes before all to that process that come later.
-#[derive(Debug)]
-pub(crate) struct Deferred {
-    begin: Begin,
-    then: Then,
-}
-
-/// What is begun.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Begin {
-    Put(Put),
-    Get(Get),
-}
-
-impl Begin {
-    /// Where it goes.
-    const fn process(&self) -> Process {
-        match self {
-            Self::Put(put) => put.target.process,
-            Self::Get(get) => get.target.process,
-        }
-    }
-}
-
-/// What is free when the interface has taken an operation that no event ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    Nothing,
-    FreeReply(u32),
-    FreeBounce(u32),
 }
 
 impl<N: Ni> Conduit<N> {
@@ -298,100 +259,10 @@ impl<N: Ni> Conduit<N> {
         self.fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
-    #[inline]
-    pub fn poll(&mut self) -> usize {
-        let work = self.poll_safely();
-        let work = work + self.poll_am();
-        self.flush();
-        work
-    }
-
-    /// The same without requests: no request handler runs.
-    #[inline]
-    pub fn poll_safely(&mut self) -> usize {
-        self.flush();
-        let mut work = self.ni.poll(ARRIVALS);
-        if !self.deferred.is_empty() {
-            work += self.send_deferred();
-        }
-        work += self.poll_sys();
-        work += self.poll_safe();
-        if self.economy.is_searching() {
-            self.revoke();
-        }
-        if self.exit.flag.is_set() && self.exit.is_running() {
-            self.exit.ask(self.exit.flag.status());
-        }
-        work
-    }
-
-    /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
-    ///
-    /// # Errors
-    /// [`AmError::Fault`].
-    pub fn step(&mut self, now: Time) -> Result<usize, AmError> {
-        let work = self.poll() + self.progress(now);
-        self.health().map(|()| work)
-    }
-
-    /// Housekeeping that needs the time: links, losses, the exit, the catch basin. Every hundred polls or so is enough.
-    pub fn progress(&mut self, now: Time) -> usize {
-        let mut work = self.ni.progress(now);
-        while let Some(lost) = self.ni.lost() {
-            work += 1;
-            if let Some(rank) = self.ranks.rank(lost.process) {
-                self.lose(rank, lost.reason);
-            }
-        }
-        match self.ni.ct_get(self.objects.basin) {
-            Ok(count) if count.success + count.failure > 0 => {
-                self.stats.basin = count.success + count.failure;
-                self.fail(Fault::CatchBasin);
-            }
-            Ok(_) => {}
-            Err(error) => self.fail(Fault::Interface(error)),
-        }
-        work += self.advance_exit(now);
-        self.flush();
-        work
-    }
-
-    /// When [`Conduit::progress`] has something to do next, or `None`.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Time> {
-        let exit = self.exit.deadline();
-        self.ni.next_deadline().into_iter().chain(exit).min()
-    }
-
-    /// Sends what was begun. A poll does so too.
-    #[inline]
-    pub fn flush(&mut self) {
-        if self.begun {
-            self.begun = false;
-            self.ni.flush();
-        }
-    }
-
     /// How far the end of the job is.
     #[must_use]
     pub const fn leaving(&self) -> Leaving {
         self.exit.leaving()
-    }
-
-    /// Polls as a wait for this needs it: who waits for tickets handles no requests, for these need tickets themselves.
-    pub(crate) fn wait_step(&mut self, stall: Stall, now: Time) -> Result<(), AmError> {
-        match stall {
-            Stall::Tickets | Stall::Temporary => {
-                self.poll_safely();
-                self.flush();
-            }
-            _ => {
-                self.poll();
-            }
-        }
-        self.progress(now);
-        self.health()
     }
 
     /// Notes what ends the conduit; the first counts.
@@ -404,100 +275,6 @@ impl<N: Ni> Conduit<N> {
     #[cold]
     pub(crate) fn hostile(&mut self) {
         self.stats.hostile += 1;
-    }
-
-    /// Begins a put, or keeps it for later; whether it was begun now.
-    #[inline]
-    pub(crate) fn begin_put(&mut self, put: &Put, then: Then) -> bool {
-        self.begun = true;
-        if self.is_full(put.target.process) {
-            self.defer(Begin::Put(*put), then);
-            return false;
-        }
-        match self.ni.put(put) {
-            Ok(()) => true,
-            Err(error) => {
-                self.not_begun(Begin::Put(*put), then, error);
-                false
-            }
-        }
-    }
-
-    /// Begins a get, or keeps it for later.
-    #[inline]
-    pub(crate) fn begin_get(&mut self, get: &Get) {
-        self.begun = true;
-        if self.is_full(get.target.process) {
-            return self.defer(Begin::Get(*get), Then::Nothing);
-        }
-        if let Err(error) = self.ni.get(get) {
-            self.not_begun(Begin::Get(*get), Then::Nothing, error);
-        }
-    }
-
-    #[cold]
-    fn not_begun(&mut self, begin: Begin, then: Then, error: NiError) {
-        if error == NiError::Full {
-            self.defer(begin, then);
-        } else {
-            self.fail(Fault::Interface(error));
-        }
-    }
-
-    fn try_begin(&mut self, begin: &Begin) -> Result<(), NiError> {
-        match begin {
-            Begin::Put(put) => self.ni.put(put),
-            Begin::Get(get) => self.ni.get(get),
-        }
-    }
-
-    #[cold]
-    fn defer(&mut self, begin: Begin, then: Then) {
-        self.stats.deferred += 1;
-        self.deferred.push_back(Deferred { begin, then });
-    }
-
-    /// Sends what has waited, in order for each process: one that takes nothing holds up nobody else.
-    #[cold]
-    fn send_deferred(&mut self) -> usize {
-        let mut sent = 0;
-        self.full.clear();
-        for _ in 0..self.deferred.len() {
-            let Some(first) = self.deferred.pop_front() else {
-                break;
-            };
-            let process = first.begin.process();
-            if self.full.contains(&process) {
-                self.deferred.push_back(first);
-                continue;
-            }
-            match self.try_begin(&first.begin) {
-                Ok(()) => {}
-                Err(NiError::Full) => {
-                    self.full.push(process);
-                    self.deferred.push_back(first);
-                    continue;
-                }
-                Err(error) => self.fail(Fault::Interface(error)),
-            }
-            sent += 1;
-            self.begun = true;
-            match first.then {
-                Then::Nothing => {}
-                Then::FreeReply(chunk) => {
-                    self.rplsb.give(chunk);
-                    self.replies_under_way = self.replies_under_way.saturating_sub(1);
-                }
-                Then::FreeBounce(chunk) => self.free_chunk(chunk),
-            }
-        }
-        sent
-    }
-
-    /// Whether something waits for this process to have room.
-    #[inline]
-    pub(crate) fn is_full(&self, process: Process) -> bool {
-        !self.deferred.is_empty() && self.deferred.iter().any(|waits| waits.begin.process() == process)
     }
 
     /// Gives a chunk of the requests' buffer back.
@@ -520,95 +297,9 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    #[inline]
-    fn poll_safe(&mut self) -> usize {
-        let most = limit(self.settings.safe_limit);
-        let mut work = 0;
-        while work < most {
-            match self.ni.eq_get(self.objects.queues.safe) {
-                Ok(EqGet::Event(event)) => self.safe_event(&event),
-                Ok(EqGet::Empty) => break,
-                odd => match self.odd(odd, "SAFE") {
-                    Some(event) => self.safe_event(&event),
-                    None => break,
-                },
-            }
-            work += 1;
-        }
-        work
-    }
-
-    #[inline]
-    fn poll_am(&mut self) -> usize {
-        let most = limit(self.settings.am_limit);
-        let mut work = 0;
-        while work < most && self.hold() {
-            match self.ni.eq_get(self.objects.queues.am) {
-                Ok(EqGet::Event(event)) => self.am_event(&event),
-                Ok(EqGet::Empty) => break,
-                odd => match self.odd(odd, "AM") {
-                    Some(event) => self.am_event(&event),
-                    None => break,
-                },
-            }
-            work += 1;
-        }
-        work
-    }
-
-    /// Takes what a reply of any kind needs, as far as it is there; whether all of it is in hand.
-    #[inline]
-    pub(crate) fn hold(&mut self) -> bool {
-        self.held.complete || self.hold_more()
-    }
-
-    #[cold]
-    fn hold_more(&mut self) -> bool {
-        while self.held.tickets < Held::TICKETS && self.tickets.take(1) {
-            self.held.tickets += 1;
-        }
-        if self.held.temporary.is_none() {
-            self.held.temporary = self.temporaries.take();
-        }
-        if self.held.chunk.is_none() {
-            self.held.chunk = self.rplsb.take();
-            if let Some(chunk) = self.held.chunk {
-                self.outbox.offset = self.rplsb.offset(chunk) as usize;
-            }
-        }
-        self.held.is_complete()
-    }
-
-    /// The next event of a queue.
-    #[inline]
-    pub(crate) fn event(&mut self, queue: EqHandle, name: &'static str) -> Option<Event> {
-        match self.ni.eq_get(queue) {
-            Ok(EqGet::Event(event)) => Some(event),
-            Ok(EqGet::Empty) => None,
-            odd => self.odd(odd, name),
-        }
-    }
-
-    /// A queue that has lost events, or that cannot be read.
-    #[cold]
-    fn odd(&mut self, got: Result<EqGet, NiError>, name: &'static str) -> Option<Event> {
-        match got {
-            Ok(EqGet::Event(event)) => Some(event),
-            Ok(EqGet::Empty) => None,
-            Ok(EqGet::Dropped(event)) => {
-                self.fail(Fault::EventsLost(name));
-                Some(event)
-            }
-            Err(error) => {
-                self.fail(Fault::Interface(error));
-                None
-            }
-        }
-    }
-
     /// A rank is lost: what is under way to it has ended, and nothing more will come of it.
     #[cold]
-    fn lose(&mut self, rank: u32, reason: DownReason) {
+    pub(crate) fn lose(&mut self, rank: u32, reason: DownReason) {
         if self.lost.iter().any(|(known, _)| *known == rank) {
             return;
         }
@@ -672,10 +363,4 @@ impl<N: Ni> Conduit<N> {
             .first()
             .map_or(Ok(()), |&(rank, reason)| Err(AmError::PeerLost { rank, reason }))
     }
-}
-
-/// A limit of a poll: zero is none.
-#[inline]
-const fn limit(limit: u32) -> usize {
-    if limit == 0 { usize::MAX } else { limit as usize }
 }

@@ -116,6 +116,8 @@ impl Config {
             max_eqs: base.max_eqs.max(3),
             max_cts: base.max_cts.max(1),
             max_pt_index: base.max_pt_index.max(SYS_INDEX),
+            // What is not longer costs no SEND event.
+            max_volatile_size: 512,
             ..base
         })
     }

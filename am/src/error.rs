@@ -5,7 +5,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::{NiError, NiFail};
 use thiserror::Error;
 
-use crate::credit::{NoCredits, TermsError, Violation};
+use crate::credit::{NoCredits, TermsError};
 use crate::exit::Unclean;
 use crate::settings::SettingsError;
 
@@ -242,17 +242,6 @@ pub enum Fault {
     /// A portal table entry was disabled.
     #[error("portal table entry {0} was disabled by the interface: its queue or its list ran out")]
     Disabled(u32),
-    /// A peer does not keep to the protocol of credits.
-    #[error("{0}: the processes run different versions or settings, or one of them is hostile")]
-    Credits(Violation),
-    /// A rank is lost, and a wait for it cannot end.
-    #[error("rank {rank} is lost: {}", reason_of(*reason))]
-    Lost {
-        /// Which.
-        rank: u32,
-        /// Why.
-        reason: DownReason,
-    },
 }
 
 /// What a call waits for, or would wait for.

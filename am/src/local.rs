@@ -10,8 +10,8 @@ use crate::bits::Flags;
 use crate::conduit::Conduit;
 use crate::error::{AmError, Stall, Try};
 use crate::handler::{Payload, Reply};
+use crate::long::LongSent;
 use crate::receive::{address, run_request};
-use crate::request::LongSent;
 use crate::source::{PACKED_OFFSET, Source, padded, read_args, view};
 use crate::token::{Draft, From};
 

@@ -12,8 +12,9 @@ use doorbell_fabric::ni::{AckReq, Get, MdHandle, MdOptions, Ni, Piece, Process, 
 
 use crate::bits::{Id, Kind, OneSided};
 use crate::chunks::ChunkUse;
-use crate::conduit::{Conduit, Then};
+use crate::conduit::Conduit;
 use crate::config::RAR_INDEX;
+use crate::deferred::Then;
 use crate::error::{AmError, Stall, Try};
 use crate::ops::Handle;
 use crate::request::Wait;

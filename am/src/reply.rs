@@ -7,9 +7,10 @@ use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
 
 use crate::bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
-use crate::conduit::{Conduit, Then};
+use crate::conduit::Conduit;
 use crate::config::RAR_INDEX;
 use crate::credit::Due;
+use crate::deferred::Then;
 use crate::error::Fault;
 use crate::handler::NO_OP;
 use crate::putget::SENDS;

@@ -9,8 +9,9 @@ use doorbell_fabric::time::Time;
 
 use crate::barrier::{self, BarrierName};
 use crate::bits::{Id, SysKind, SysMessage};
-use crate::conduit::{Conduit, Then};
+use crate::conduit::Conduit;
 use crate::config::SYS_INDEX;
+use crate::deferred::Then;
 use crate::error::{AmError, Fault, Stall};
 use crate::exit::{ExitFlag, Leaving};
 use crate::request::Wait;

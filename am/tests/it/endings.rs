@@ -25,7 +25,7 @@ fn barriers_hold_everybody_and_carry_names() {
             if left[at] == 20 {
                 return Doing::Finished;
             }
-            let name = if left[at] % 2 == 0 {
+            let name = if left[at].is_multiple_of(2) {
                 BarrierName::Anonymous
             } else {
                 BarrierName::Named(left[at])

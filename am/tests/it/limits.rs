@@ -260,3 +260,83 @@ fn a_rank_that_does_not_come_is_named() {
     );
     assert!(ended[1].contains("rank 0 within 1 s"), "{ended:?}");
 }
+
+/// A Long that would have to wait for the credits of a packed one goes unpacked, if that has what it needs.
+#[test]
+fn packing_never_makes_a_long_wait() {
+    let (mut world, seen) = echo_world(&Setting::new(2));
+    let long = || Source::Segment {
+        offset: 0,
+        length: 1900,
+    };
+    let am = world.am(0);
+    let send = |am: &mut crate::rig::Am| {
+        am.try_request_long(1, 3, &[4096], long(), 8192)
+            .expect("it can be sent")
+    };
+    // Of 24 credits, 8 and 8 and 3: a packed one of 8 would wait, an unpacked one takes 2.
+    assert!(
+        send(am).done().is_some_and(|sent| sent.source.is_none()),
+        "packed"
+    );
+    for length in [2040, 700] {
+        let sent = am.try_request_medium(1, 2, &[1], &vec![0; length]);
+        assert!(sent.expect("it can be sent").is_done());
+    }
+    let handles: Vec<_> = (0..2).filter_map(|_| send(am).done()?.source).collect();
+    assert_eq!(handles.len(), 2, "unpacked");
+    assert!(
+        matches!(send(am), Try::Stalled(Stall::Credits)),
+        "one credit is left"
+    );
+    world.settle();
+    assert!(
+        handles
+            .into_iter()
+            .all(|handle| world.am(0).try_sync(handle).expect("it went well"))
+    );
+    assert_eq!(seen.try_iter().count(), 10);
+    world.assert_clean();
+}
+
+#[test]
+fn a_rank_that_dies_while_they_come_together_is_named() {
+    let setting = Setting::new(3);
+    let Start { net, mut making, .. } = start(&setting, |_| Handlers::new()).expect("the objects are made");
+    let launcher = Launcher::default();
+    let mut barriers: Vec<_> = (0..3).map(|_| launcher.barrier(3)).collect();
+    let mut ended: Vec<String> = Vec::new();
+    for turn in 0..40_000u64 {
+        for rank in 0..2 {
+            match making[rank].step(net.now(), &mut barriers[rank]) {
+                Ok(ready) => assert!(!ready),
+                Err(error) => ended.push(error.to_string()),
+            }
+        }
+        match turn {
+            0 => assert!(!making[2].step(net.now(), &mut barriers[2]).expect("it lives")),
+            1 => net.change(doorbell_sim::Change::RankDeath(2)),
+            _ if ended.len() >= 2 => break,
+            _ => {}
+        }
+        net.advance_to(net.now() + std::time::Duration::from_micros(100));
+    }
+    assert_eq!(ended.len(), 2, "both give up");
+    assert!(
+        ended.iter().all(|text| text.contains("rank 2 is lost")),
+        "{ended:?}"
+    );
+    // And where the launcher knows more, it is heard.
+    let Start { net, mut making, .. } = start(&setting, |_| Handlers::new()).expect("the objects are made");
+    let mut refuses = || {
+        Err(doorbell_am::ExternalError {
+            rank: Some(1),
+            reason: "it exited with status 3".into(),
+        })
+    };
+    let error = making[0].step(net.now(), &mut refuses).expect_err("it cannot be");
+    assert!(
+        error.to_string().contains("at rank 1: it exited with status 3"),
+        "{error}"
+    );
+}

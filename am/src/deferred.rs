@@ -1,0 +1,134 @@
+//! What the interface has no room for: kept in order, and sent before what comes later to the same process.
+
+use doorbell_fabric::ni::{Get, Ni, NiError, Process, Put};
+
+use crate::conduit::Conduit;
+use crate::error::Fault;
+
+/// An operation that the interface had no room for: it goes before all to that process that come later.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    begin: Begin,
+    then: Then,
+}
+
+/// What is begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Begin {
+    Put(Put),
+    Get(Get),
+}
+
+impl Begin {
+    /// Where it goes.
+    const fn process(&self) -> Process {
+        match self {
+            Self::Put(put) => put.target.process,
+            Self::Get(get) => get.target.process,
+        }
+    }
+}
+
+/// What is free when the interface has taken an operation that no event ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    FreeReply(u32),
+    FreeBounce(u32),
+}
+
+impl<N: Ni> Conduit<N> {
+    /// Begins a put, or keeps it for later; whether it was begun now.
+    #[inline]
+    pub(crate) fn begin_put(&mut self, put: &Put, then: Then) -> bool {
+        self.begun = true;
+        if self.is_full(put.target.process) {
+            self.defer(Begin::Put(*put), then);
+            return false;
+        }
+        match self.ni.put(put) {
+            Ok(()) => true,
+            Err(error) => {
+                self.not_begun(Begin::Put(*put), then, error);
+                false
+            }
+        }
+    }
+
+    /// Begins a get, or keeps it for later.
+    #[inline]
+    pub(crate) fn begin_get(&mut self, get: &Get) {
+        self.begun = true;
+        if self.is_full(get.target.process) {
+            return self.defer(Begin::Get(*get), Then::Nothing);
+        }
+        if let Err(error) = self.ni.get(get) {
+            self.not_begun(Begin::Get(*get), Then::Nothing, error);
+        }
+    }
+
+    #[cold]
+    fn not_begun(&mut self, begin: Begin, then: Then, error: NiError) {
+        if error == NiError::Full {
+            self.defer(begin, then);
+        } else {
+            self.fail(Fault::Interface(error));
+        }
+    }
+
+    fn try_begin(&mut self, begin: &Begin) -> Result<(), NiError> {
+        match begin {
+            Begin::Put(put) => self.ni.put(put),
+            Begin::Get(get) => self.ni.get(get),
+        }
+    }
+
+    #[cold]
+    fn defer(&mut self, begin: Begin, then: Then) {
+        self.stats.deferred += 1;
+        self.deferred.push_back(Deferred { begin, then });
+    }
+
+    /// Sends what has waited, in order for each process: one that takes nothing holds up nobody else.
+    #[cold]
+    pub(crate) fn send_deferred(&mut self) -> usize {
+        let mut sent = 0;
+        self.full.clear();
+        for _ in 0..self.deferred.len() {
+            let Some(first) = self.deferred.pop_front() else {
+                break;
+            };
+            let process = first.begin.process();
+            if self.full.contains(&process) {
+                self.deferred.push_back(first);
+                continue;
+            }
+            match self.try_begin(&first.begin) {
+                Ok(()) => {}
+                Err(NiError::Full) => {
+                    self.full.push(process);
+                    self.deferred.push_back(first);
+                    continue;
+                }
+                Err(error) => self.fail(Fault::Interface(error)),
+            }
+            sent += 1;
+            self.begun = true;
+            match first.then {
+                Then::Nothing => {}
+                Then::FreeReply(chunk) => {
+                    self.rplsb.give(chunk);
+                    self.replies_under_way = self.replies_under_way.saturating_sub(1);
+                }
+                Then::FreeBounce(chunk) => self.free_chunk(chunk),
+            }
+        }
+        sent
+    }
+
+    /// Whether something waits for this process to have room.
+    #[inline]
+    pub(crate) fn is_full(&self, process: Process) -> bool {
+        !self.deferred.is_empty() && self.deferred.iter().any(|waits| waits.begin.process() == process)
+    }
+}

@@ -1,0 +1,213 @@
+//! The polls of a conduit, and its housekeeping (gasnet.md section 5).
+//!
+//! A poll shows arrivals to the interface and then looks at the queues in this order: SYS (all of it), SAFE (up to a limit,
+//! for each event frees resources and needs none), AM (up to a limit, and only while the resources of a reply of any kind are
+//! in hand). So a process that is short of everything still takes what gives it something back.
+
+use std::os::fd::BorrowedFd;
+
+use doorbell_fabric::ni::{EqGet, EqHandle, Event, Ni, NiError};
+use doorbell_fabric::time::Time;
+
+use crate::conduit::Conduit;
+use crate::error::{AmError, Fault, Stall};
+use crate::resources::Held;
+
+/// Arrivals that one poll shows to the interface.
+const ARRIVALS: usize = 32;
+
+impl<N: Ni> Conduit<N> {
+    /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        let work = self.poll_safely();
+        let work = work + self.poll_am();
+        self.flush();
+        work
+    }
+
+    /// The same without requests: no request handler runs.
+    #[inline]
+    pub fn poll_safely(&mut self) -> usize {
+        self.flush();
+        let mut work = self.ni.poll(ARRIVALS);
+        if !self.deferred.is_empty() {
+            work += self.send_deferred();
+        }
+        work += self.poll_sys();
+        work += self.poll_safe();
+        if self.economy.is_searching() {
+            self.revoke();
+        }
+        if self.exit.flag.is_set() && self.exit.is_running() {
+            self.exit.ask(self.exit.flag.status());
+        }
+        work
+    }
+
+    /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
+    ///
+    /// # Errors
+    /// [`AmError::Fault`].
+    pub fn step(&mut self, now: Time) -> Result<usize, AmError> {
+        let work = self.poll() + self.progress(now);
+        self.health().map(|()| work)
+    }
+
+    /// Housekeeping that needs the time: links, losses, the exit, the catch basin. Every hundred polls or so is enough.
+    pub fn progress(&mut self, now: Time) -> usize {
+        let mut work = self.ni.progress(now);
+        while let Some(lost) = self.ni.lost() {
+            work += 1;
+            if let Some(rank) = self.ranks.rank(lost.process) {
+                self.lose(rank, lost.reason);
+            }
+        }
+        match self.ni.ct_get(self.objects.basin) {
+            Ok(count) if count.success + count.failure > 0 => {
+                self.stats.basin = count.success + count.failure;
+                self.fail(Fault::CatchBasin);
+            }
+            Ok(_) => {}
+            Err(error) => self.fail(Fault::Interface(error)),
+        }
+        work += self.advance_exit(now);
+        self.flush();
+        work
+    }
+
+    /// When [`Conduit::progress`] has something to do next, or `None`.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let exit = self.exit.deadline();
+        self.ni.next_deadline().into_iter().chain(exit).min()
+    }
+
+    /// Sends what was begun. A poll does so too.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.begun {
+            self.begun = false;
+            self.ni.flush();
+        }
+    }
+
+    /// Prepares to sleep: every descriptor that becomes readable when there is work is shown to `each`. Whether there is work
+    /// already: then do not sleep. To be called after a poll that found nothing; [`Self::disarm`] ends it.
+    pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        let work = self.ni.arm(each);
+        work || self.begun || self.economy.is_searching()
+    }
+
+    /// Ends what [`Self::arm`] prepared.
+    pub fn disarm(&mut self) {
+        self.ni.disarm();
+    }
+
+    /// Polls as a wait for this needs it: who waits for tickets handles no requests, for these need tickets themselves.
+    pub(crate) fn wait_step(&mut self, stall: Stall, now: Time) -> Result<(), AmError> {
+        match stall {
+            Stall::Tickets | Stall::Temporary => {
+                self.poll_safely();
+                self.flush();
+            }
+            _ => {
+                self.poll();
+            }
+        }
+        self.progress(now);
+        self.health()
+    }
+
+    #[inline]
+    fn poll_safe(&mut self) -> usize {
+        let most = limit(self.settings.safe_limit);
+        let mut work = 0;
+        while work < most {
+            match self.ni.eq_get(self.objects.queues.safe) {
+                Ok(EqGet::Event(event)) => self.safe_event(&event),
+                Ok(EqGet::Empty) => break,
+                odd => match self.odd(odd, "SAFE") {
+                    Some(event) => self.safe_event(&event),
+                    None => break,
+                },
+            }
+            work += 1;
+        }
+        work
+    }
+
+    #[inline]
+    fn poll_am(&mut self) -> usize {
+        let most = limit(self.settings.am_limit);
+        let mut work = 0;
+        while work < most && self.hold() {
+            match self.ni.eq_get(self.objects.queues.am) {
+                Ok(EqGet::Event(event)) => self.am_event(&event),
+                Ok(EqGet::Empty) => break,
+                odd => match self.odd(odd, "AM") {
+                    Some(event) => self.am_event(&event),
+                    None => break,
+                },
+            }
+            work += 1;
+        }
+        work
+    }
+
+    /// Takes what a reply of any kind needs, as far as it is there; whether all of it is in hand.
+    #[inline]
+    pub(crate) fn hold(&mut self) -> bool {
+        self.held.complete || self.hold_more()
+    }
+
+    #[cold]
+    fn hold_more(&mut self) -> bool {
+        while self.held.tickets < Held::TICKETS && self.tickets.take(1) {
+            self.held.tickets += 1;
+        }
+        if self.held.temporary.is_none() {
+            self.held.temporary = self.temporaries.take();
+        }
+        if self.held.chunk.is_none() {
+            self.held.chunk = self.rplsb.take();
+            if let Some(chunk) = self.held.chunk {
+                self.outbox.offset = self.rplsb.offset(chunk) as usize;
+            }
+        }
+        self.held.is_complete()
+    }
+
+    /// The next event of a queue.
+    #[inline]
+    pub(crate) fn event(&mut self, queue: EqHandle, name: &'static str) -> Option<Event> {
+        match self.ni.eq_get(queue) {
+            Ok(EqGet::Event(event)) => Some(event),
+            Ok(EqGet::Empty) => None,
+            odd => self.odd(odd, name),
+        }
+    }
+
+    /// A queue that has lost events, or that cannot be read.
+    #[cold]
+    fn odd(&mut self, got: Result<EqGet, NiError>, name: &'static str) -> Option<Event> {
+        match got {
+            Ok(EqGet::Event(event)) => Some(event),
+            Ok(EqGet::Empty) => None,
+            Ok(EqGet::Dropped(event)) => {
+                self.fail(Fault::EventsLost(name));
+                Some(event)
+            }
+            Err(error) => {
+                self.fail(Fault::Interface(error));
+                None
+            }
+        }
+    }
+}
+
+/// A limit of a poll: zero is none.
+#[inline]
+const fn limit(limit: u32) -> usize {
+    if limit == 0 { usize::MAX } else { limit as usize }
+}
