@@ -231,7 +231,7 @@ impl<M: Message> Link<M> {
     }
 
     /// The number of the oldest message to a peer that is not known to be taken.
-    fn oldest(&mut self, peer: u32) -> Option<u32> {
+    pub(super) fn oldest(&mut self, peer: u32) -> Option<u32> {
         self.core.settle(peer);
         let next = self.core.hot[peer as usize].next;
         let known = &mut self.core.peers[peer as usize];

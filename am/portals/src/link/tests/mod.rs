@@ -2,6 +2,8 @@
 
 mod air;
 mod order;
+mod room;
+mod stage;
 mod storm;
 mod turns;
 mod world;

@@ -1,215 +1,16 @@
-//! Ways that are chosen, break and come back: one story each, between two links over rails that do what they are told.
+//! Ways that break and come back, and peers that are lost: one story each.
 
 use std::time::Duration;
 
-use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::ConstLoan;
-use doorbell_fabric::message::{
-    Access, Body, Exposure, Incarnation, Landing, OpId, Refused, Remote, RemoteKey,
-};
-use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
+use doorbell_fabric::message::{Access, Body, Exposure, Refused};
 
-use super::air::{self, Air, CAN, Ends};
-use super::world::{Heard, head, length};
-use crate::link::flight::{COST, WINDOW};
+use super::air::{self, CAN};
+use super::stage::{PEER, Stage, TWO, can, under_way, within_host};
+use super::world::head;
+use crate::link::LinkConfig;
 use crate::link::way::State;
-use crate::link::{Link, LinkConfig, PeerId};
-
-const PEER: PeerId = PeerId(1);
-
-/// Two links with some rails between them.
-struct Stage {
-    links: [Link<Air>; 2],
-    heard: [Heard; 2],
-    sent: [u64; 2],
-    ends: Vec<Ends>,
-    now: Time,
-}
-
-fn can(latency_ns: u64, bandwidth: u64) -> Capabilities {
-    let mut can = CAN;
-    (can.estimate.latency_ns, can.estimate.bandwidth) = (latency_ns, bandwidth);
-    can
-}
-
-fn within_host() -> Capabilities {
-    let mut can = can(100, 10_000_000_000);
-    (can.features.within_host, can.features.get) = (true, true);
-    (can.limits.one_sided, can.limits.get_from) = (1 << 20, 4096);
-    can
-}
-
-/// What two ways do: answer, or hold back.
-const TWO: [Capabilities; 2] = [CAN, CAN];
-
-impl Stage {
-    fn new(rails: &[Capabilities]) -> Self {
-        Self::with(rails, LinkConfig::default())
-    }
-
-    fn with(rails: &[Capabilities], config: LinkConfig) -> Self {
-        let mut links = [0, 1].map(|_| {
-            let mut link = Link::new(config);
-            link.add_peer();
-            link
-        });
-        let mut ends = Vec::new();
-        for can in rails {
-            let pair = air::pair(*can);
-            ends.push(pair[0].ends.clone());
-            let address = pair[0].address();
-            for (link, rail) in links.iter_mut().zip(pair) {
-                let rail = link.add_rail(rail).expect("there is room");
-                link.connect(PEER, rail, &address, Incarnation(1))
-                    .expect("it is there");
-            }
-        }
-        let heard = [0, 1].map(|_| Heard {
-            long: 12_000,
-            ..Heard::default()
-        });
-        let mut stage = Self {
-            links,
-            heard,
-            sent: [0; 2],
-            ends,
-            now: Time::ZERO + Duration::from_secs(1),
-        };
-        stage.pass(0);
-        stage
-    }
-
-    /// Everybody looks, a few times; then so many milliseconds pass.
-    fn pass(&mut self, ms: u64) {
-        let end = self.now + Duration::from_millis(ms);
-        loop {
-            for _ in 0..4 {
-                for (link, heard) in self.links.iter_mut().zip(&mut self.heard) {
-                    link.poll(1000, heard);
-                    link.progress(self.now);
-                    link.poll(1000, heard);
-                }
-            }
-            if self.now >= end {
-                return;
-            }
-            self.now = end.min(self.now + Duration::from_millis(5));
-        }
-    }
-
-    fn try_send(&mut self, side: usize, urgent: bool) -> Result<(), Refused> {
-        let number = self.sent[side];
-        let body = vec![number as u8; length(number, 12_000)];
-        self.links[side].send(PEER, &mut head(1, number), Body::Bytes(&body), urgent)?;
-        self.sent[side] += 1;
-        Ok(())
-    }
-
-    fn send(&mut self, side: usize, count: u64) {
-        for _ in 0..count {
-            self.try_send(side, false).expect("there is room");
-        }
-    }
-
-    /// Sends the next message that is short.
-    fn send_short(&mut self, side: usize) {
-        while length(self.sent[side], 12_000) > 2000 {
-            self.send(side, 1);
-        }
-        self.send(side, 1);
-    }
-
-    fn way(&self, side: usize, at: usize) -> State {
-        self.links[side].core.peers[1].ways[at].state
-    }
-
-    fn all_arrived(&mut self) {
-        self.pass(10);
-        for side in 0..2 {
-            let heard = self.heard[1 - side].from.get(1).copied().unwrap_or(0);
-            assert_eq!(
-                heard,
-                self.sent[side],
-                "from side {side}: {:?}",
-                self.links[side].explain()
-            );
-        }
-    }
-
-    /// The link goes at both ends.
-    fn unplug(&mut self, at: usize) {
-        self.ends[at]
-            .borrow_mut()
-            .iter_mut()
-            .for_each(|end| end.silent = true);
-        for side in 0..2 {
-            air::tell(&self.ends[at], side, EventKind::LinkDown, 0);
-        }
-    }
-
-    /// Both directions stand again, in a new connection.
-    fn plug(&mut self, at: usize, life: u32) {
-        for end in self.ends[at].borrow_mut().iter_mut() {
-            (end.silent, end.down) = (false, false);
-            end.under_way.clear();
-        }
-        for side in 0..2 {
-            air::tell(&self.ends[at], side, EventKind::LinkUp, 0);
-            air::tell(&self.ends[at], side, EventKind::PeerUp, life);
-        }
-    }
-
-    fn bytes(&self, at: usize) -> usize {
-        self.ends[at].borrow()[0].bytes
-    }
-}
-
-#[test]
-fn short_messages_take_the_quickest_way_and_long_ones_share_by_rate() {
-    let mut stage = Stage::new(&[can(5000, 3_000_000_000), can(1000, 1_000_000_000)]);
-    stage.send_short(0);
-    stage.pass(30);
-    let before = [stage.bytes(0), stage.bytes(1)];
-    for _ in 0..20 {
-        stage.links[0]
-            .send(PEER, &mut head(1, 0), Body::Empty, false)
-            .expect("there is room");
-    }
-    assert_eq!(stage.bytes(0), before[0]);
-    for _ in 0..200 {
-        stage.links[0]
-            .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 16_000]), false)
-            .expect("there is room");
-    }
-    let shares = [stage.bytes(0) - before[0], stage.bytes(1) - before[1]];
-    let ratio = shares[0] as f64 / shares[1] as f64;
-    assert!((2.5..3.5).contains(&ratio), "{shares:?}");
-    // One that carries less than was estimated is given less.
-    stage.ends[0].borrow_mut()[0].silent = true;
-    let before = [stage.bytes(0), stage.bytes(1)];
-    for _ in 0..100 {
-        stage.ends[1].borrow_mut()[0].under_way.clear();
-        stage.links[0]
-            .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 16_000]), false)
-            .expect("there is room");
-    }
-    assert!(stage.bytes(1) - before[1] > 8 * (stage.bytes(0) - before[0]));
-}
-
-#[test]
-fn beside_a_way_within_the_host_no_other_is_used() {
-    let mut stage = Stage::new(&[CAN, within_host()]);
-    stage.send(0, 200);
-    stage.all_arrived();
-    stage.pass(30);
-    let before = stage.bytes(0);
-    stage.send(0, 200);
-    stage.all_arrived();
-    assert_eq!(stage.bytes(0), before);
-    assert_eq!(stage.links[0].sizes(PEER).get_from, Some(4096));
-}
 
 #[test]
 fn a_suspect_carries_nothing_new_and_hears_that_its_peer_lives() {
@@ -298,6 +99,49 @@ fn what_a_broken_way_carried_goes_over_the_other_in_order_and_what_had_arrived_i
     let stats = stage.links[0].stats();
     assert_eq!(stats.ways_down, 1);
     assert!(stats.resent as usize >= kept.len() && stage.links[1].stats().duplicates as usize == kept.len());
+}
+
+#[test]
+fn what_two_broken_ways_carried_goes_over_the_third_in_the_order_in_which_it_was_sent() {
+    let mut stage = Stage::new(&[CAN; 3]);
+    stage.send(0, 10);
+    stage.pass(30);
+    for ends in &stage.ends {
+        ends.borrow_mut()[0].silent = true;
+    }
+    // Long ones take turns, so each way has numbers between those of the others.
+    for _ in 0..30 {
+        let sent = stage.links[0].send(PEER, &mut head(1, 0), Body::Bytes(&[0; 12_000]), false);
+        assert_eq!(sent, Ok(()));
+    }
+    assert!(stage.ends.iter().all(|ends| under_way(ends).len() >= 5));
+    let first = under_way(&stage.ends[2]).len();
+    for at in 0..2 {
+        stage.ends[2].borrow_mut()[0].full = at == 0;
+        air::tell(&stage.ends[at], 0, EventKind::PeerDown(DownReason::Silent), 0);
+        stage.links[0].progress(stage.now);
+    }
+    let again = under_way(&stage.ends[2]).split_off(first);
+    assert!(again.len() >= 10 && again.is_sorted(), "{again:?}");
+    let all = under_way(&stage.ends[2]).len();
+    assert_eq!(all, 30, "and each of them once");
+}
+
+#[test]
+fn a_way_that_is_still_on_its_way_back_is_used_at_once_when_the_last_other_one_goes() {
+    let mut stage = Stage::new(&TWO);
+    stage.send(0, 10);
+    stage.pass(30);
+    stage.unplug(0);
+    stage.pass(10);
+    stage.plug(0, 2);
+    stage.pass(100);
+    assert_eq!(stage.way(0, 0), State::Returning);
+    stage.unplug(1);
+    stage.pass(0);
+    assert_eq!([stage.way(0, 0), stage.way(1, 0)], [State::Up; 2]);
+    stage.send(0, 10);
+    stage.all_arrived();
 }
 
 #[test]
@@ -460,93 +304,6 @@ fn a_rail_that_gives_nothing_back_costs_the_peer_only_when_something_was_under_w
 }
 
 #[test]
-fn urgent_messages_wait_in_order_up_to_a_bound_and_the_others_behind_them() {
-    let config = LinkConfig {
-        backlog: 100_000,
-        ..LinkConfig::default()
-    };
-    let mut stage = Stage::with(&[CAN], config);
-    stage.send(0, 10);
-    stage.ends[0].borrow_mut()[0].full = true;
-    assert_eq!(stage.try_send(0, false), Err(Refused::Full));
-    let mut waiting = 0;
-    while stage.try_send(0, true).is_ok() {
-        waiting += 1;
-    }
-    assert!(waiting > 20 && stage.links[0].core.peers[1].fresh_bytes <= 100_000);
-    assert!(!stage.links[0].room(PEER) && stage.links[0].must_poll());
-    stage.ends[0].borrow_mut()[0].full = false;
-    // The next one may not overtake them.
-    stage.send(0, 1);
-    stage.all_arrived();
-    assert_eq!(stage.links[0].stats().waited, waiting);
-    assert_eq!(stage.links[0].core.peers[1].fresh_bytes, 0);
-}
-
-#[test]
-fn no_more_than_a_window_is_under_way() {
-    let mut stage = Stage::new(&[CAN]);
-    stage.ends[0].borrow_mut()[0].silent = true;
-    let mut sent = 0_u64;
-    while stage.links[0]
-        .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 984]), false)
-        .is_ok()
-    {
-        sent += 1;
-    }
-    assert_eq!(sent, WINDOW / (1000 + COST));
-    // With half of it taken, there is room for about as much again.
-    stage.ends[0].borrow_mut()[0].under_way.drain(..sent as usize / 2);
-    let mut more = 0;
-    while stage.links[0]
-        .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 984]), false)
-        .is_ok()
-    {
-        more += 1;
-    }
-    assert!(more <= sent / 2 && more > sent / 2 - sent / 8, "{more} of {sent}");
-}
-
-#[test]
-fn a_body_in_parts_is_gathered_where_a_rail_does_not() {
-    let mut stage = Stage::new(&[CAN]);
-    let loan = ConstLoan::of_static(&[0; 12_000]);
-    let length = length(0, 12_000);
-    let parts = [loan.part(0, 1), loan.part(1, length - 1)];
-    stage.links[0]
-        .send(PEER, &mut head(1, 0), Body::Parts(&parts), false)
-        .expect("there is room");
-    stage.sent[0] = 1;
-    stage.all_arrived();
-}
-
-#[test]
-fn a_message_that_no_other_way_can_carry_ends_the_peer_and_not_the_process() {
-    let mut narrow = CAN;
-    narrow.limits.message = 4096;
-    let mut stage = Stage::new(&[CAN]);
-    stage.ends[0].borrow_mut()[0].silent = true;
-    stage.links[0]
-        .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 9000]), false)
-        .expect("there is room");
-    let pair = air::pair(narrow);
-    let address = pair[0].address();
-    let [rail, _] = pair;
-    let link = &mut stage.links[0];
-    let rail = link.add_rail(rail).expect("there is room");
-    link.connect(PEER, rail, &address, Incarnation(1))
-        .expect("it is there");
-    assert_eq!(link.sizes(PEER).message, 4096);
-    assert_eq!(
-        link.send(PEER, &mut head(1, 0), Body::Bytes(&[0; 9000]), false),
-        Err(Refused::TooLong)
-    );
-    air::tell(&stage.ends[0], 0, EventKind::DeviceGone, 0);
-    stage.pass(10);
-    assert_eq!(stage.links[0].lost(), Some((PEER, DownReason::Abandoned)));
-}
-
-#[test]
 fn a_way_that_never_worked_is_left_for_one_that_does() {
     let mut stage = Stage::new(&[can(100, 1_000_000_000), can(9000, 1_000_000_000)]);
     stage.ends[0]
@@ -559,87 +316,4 @@ fn a_way_that_never_worked_is_left_for_one_that_does() {
     stage.pass(1500);
     assert_ne!(stage.way(0, 0), State::Up);
     stage.all_arrived();
-}
-
-#[test]
-fn gets_go_over_the_way_that_was_exposed_over_and_end_when_it_breaks() {
-    let mut stage = Stage::new(&[CAN, within_host()]);
-    static BYTES: [u8; 100] = [3; 100];
-    let memory = || Exposure::Read(ConstLoan::of_static(&BYTES));
-    let (way, remote) = stage.links[1]
-        .expose(PEER, memory(), Access::Read)
-        .expect("one way can");
-    assert_eq!((way, remote.length.get()), (1, 100));
-    assert!(stage.links[1].expose(PEER, memory(), Access::Write).is_none());
-    let get = |link: &mut Link<Air>, way: u16, remote: &Remote| {
-        link.get(PEER, way, OpId(5), remote, Landing::EMPTY)
-    };
-    assert_eq!(get(&mut stage.links[0], 1, &remote), Ok(()));
-    for way in [2, u16::MAX] {
-        assert_eq!(get(&mut stage.links[0], way, &remote), Err(Refused::PeerDown));
-    }
-    // The rail ends what is under way when it breaks.
-    stage.ends[1].borrow_mut()[0].operations.push(OpId(5));
-    air::tell(&stage.ends[1], 0, EventKind::PeerDown(DownReason::Silent), 0);
-    stage.pass(0);
-    assert!(matches!(stage.heard[0].ended[..], [(OpId(5), Err(_))]));
-    assert_eq!(get(&mut stage.links[0], 1, &remote), Err(Refused::PeerDown));
-    assert_eq!(stage.links[0].sizes(PEER).get_from, None);
-    stage.links[1].withdraw(PEER, way, RemoteKey(remote.key.get()));
-    stage.links[1].withdraw(PEER, 99, RemoteKey(1));
-    assert!(stage.ends[1].borrow()[1].exposed.is_empty());
-}
-
-#[test]
-fn a_close_pushes_out_what_waits_and_ends_in_time() {
-    let mut stage = Stage::new(&[CAN]);
-    stage.ends[0].borrow_mut()[0].full = true;
-    stage.try_send(0, true).expect("urgent ones wait here");
-    let by = stage.now + Duration::from_millis(10);
-    assert!(!stage.links[0].close(stage.now, by));
-    stage.ends[0].borrow_mut()[0].full = false;
-    assert!(!stage.links[0].close(stage.now, by), "it is under way");
-    stage.all_arrived();
-    assert!(stage.links[0].close(stage.now, by));
-    let by = stage.now + Duration::from_millis(10);
-    stage.ends[0].borrow_mut()[1].full = true;
-    stage.try_send(1, true).expect("urgent ones wait here");
-    assert!(!stage.links[1].close(stage.now, by) && stage.links[1].close(by, by));
-}
-
-#[test]
-fn rails_are_numbered_and_an_address_is_one_peers() {
-    let mut stage = Stage::new(&TWO);
-    let link = &mut stage.links[0];
-    assert_eq!(link.rails().map(|(at, _)| at.0).collect::<Vec<_>>(), [0, 1]);
-    let at = crate::link::RailId(0);
-    assert!(link.rail_mut(at).is_some() && link.rail(crate::link::RailId(2)).is_none());
-    let address = link.rail(at).map(Rail::address).expect("it is there");
-    let other = link.add_peer();
-    assert!(
-        link.connect(other, at, &address, Incarnation(1)).is_err(),
-        "another peer's"
-    );
-    assert!(
-        link.connect(other, crate::link::RailId(9), &address, Incarnation(1))
-            .is_err()
-    );
-    assert!(link.connect(PeerId::SELF, at, &address, Incarnation(1)).is_err());
-    assert!(
-        link.connect(PEER, at, &address, Incarnation(1)).is_ok(),
-        "again, which changes nothing"
-    );
-    assert_eq!(link.core.peers[1].ways.len(), 2);
-    let [rail, _] = air::pair(CAN);
-    let ends = rail.ends.clone();
-    let mut count = 2;
-    let mut next = Some(rail);
-    while let Some(rail) = next.take() {
-        if link.add_rail(rail).is_some() {
-            count += 1;
-            let [rail, _] = air::pair(CAN);
-            next = Some(rail);
-        }
-    }
-    assert_eq!((count, ends.borrow()[0].accepted), (64, 0));
 }
