@@ -73,7 +73,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn ready(&mut self, kind: Kind) -> Result<&mut Iface, NiError> {
         match self.nis[kind.number() as usize].as_deref_mut() {
-            Some(ni) if ni.is_ready() => Ok(ni),
+            Some(ni) if ni.ready => Ok(ni),
             _ => Err(NiError::NoInit),
         }
     }

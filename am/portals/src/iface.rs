@@ -30,6 +30,8 @@ pub(crate) struct Iface {
     /// How often it was initialised, and not finished; zero: it is not there.
     pub(crate) users: u32,
     pub(crate) limits: NiLimits,
+    /// Whether it can be used: it is there, and a logical one has its map.
+    pub(crate) ready: bool,
     pub(crate) eqs: Slab<EventQueue>,
     pub(crate) cts: Slab<Counting>,
     pub(crate) mds: Slab<MdSlot>,
@@ -54,6 +56,7 @@ impl Iface {
         Self {
             kind,
             users: 1,
+            ready: false,
             eqs: Slab::new(class::EQ, number, limits.max_eqs),
             cts: Slab::new(class::CT, number, limits.max_cts),
             mds: Slab::new(class::MD, number, limits.max_mds),
@@ -78,6 +81,7 @@ impl Iface {
         self.mds.renew(limits.max_mds);
         self.entries.renew(limits.max_entries);
         self.users = 1;
+        self.ready = false;
         self.tables = (0..=limits.max_pt_index).map(|_| None).collect();
         self.headers = Headers::default();
         self.triggers = Triggers::default();
@@ -85,12 +89,6 @@ impl Iface {
         self.map = None;
         self.lost.clear();
         self.limits = limits;
-    }
-
-    /// Whether it can be used: a logical one has its map.
-    #[inline(always)]
-    pub(crate) fn is_ready(&self) -> bool {
-        self.users != 0 && (!self.kind.logical || self.map.is_some())
     }
 
     #[inline(always)]

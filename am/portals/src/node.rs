@@ -192,7 +192,7 @@ impl<M: Message> Node<M> {
     #[inline]
     pub fn poll(&mut self, budget: usize) -> usize {
         let shown = self.link.poll(budget, &mut self.core);
-        if shown != 0 || self.core.is_restless() {
+        if self.core.is_restless() {
             self.core.pump(&mut self.link);
         }
         shown
@@ -284,6 +284,7 @@ impl Core {
         if let Some(ni) = at {
             if !kind.logical {
                 ni.id = self.me;
+                ni.ready = true;
             }
             ni.sources = self
                 .peers
@@ -316,6 +317,7 @@ impl Core {
         let ni = self.present(kind)?;
         ni.id = Process::rank(rank);
         ni.sources = sources;
+        ni.ready = true;
         ni.map = Some(Map {
             processes: map.into(),
             peers,

@@ -60,8 +60,7 @@ impl Core {
         if known.lost || !known.greeted {
             return None;
         }
-        let index = ni.mds.index(put.from.md.0)?;
-        let md = ni.mds.at(index)?;
+        let (index, md) = ni.mds.find(put.from.md.0)?;
         if !bytes::range(md.length, put.from.offset, put.length) || put.length > ni.limits.max_msg_size {
             return None;
         }

@@ -40,6 +40,8 @@ pub(crate) struct Slab<T> {
     limit: u32,
     prefix: u32,
     index_bits: u32,
+    /// The index bits.
+    mask: u32,
 }
 
 const NONE: u32 = u32::MAX;
@@ -48,13 +50,15 @@ impl<T> Slab<T> {
     /// For so many objects at a time.
     pub(crate) fn new(class: u32, kind: u32, limit: u32) -> Self {
         let slots = u64::from(limit.max(1)) * 2;
+        let index_bits = slots.next_power_of_two().trailing_zeros().min(BELOW - 5);
         Self {
             slots: Vec::new(),
             free: NONE,
             live: 0,
             limit,
             prefix: class << 29 | kind << BELOW,
-            index_bits: slots.next_power_of_two().trailing_zeros().min(BELOW - 5),
+            index_bits,
+            mask: (1 << index_bits) - 1,
         }
     }
 
@@ -136,7 +140,7 @@ impl<T> Slab<T> {
 
     #[inline(always)]
     fn mask(&self) -> u32 {
-        (1 << self.index_bits) - 1
+        self.mask
     }
 
     /// The index of what a handle names.
@@ -145,6 +149,17 @@ impl<T> Slab<T> {
         let index = handle & self.mask();
         let slot = self.slots.get(index as usize)?;
         (slot.handle == handle && handle != 0).then_some(index)
+    }
+
+    /// What a handle names, with its index.
+    #[inline(always)]
+    pub(crate) fn find(&self, handle: u32) -> Option<(u32, &T)> {
+        let index = handle & self.mask();
+        let slot = self.slots.get(index as usize)?;
+        if slot.handle != handle || handle == 0 {
+            return None;
+        }
+        Some((index, slot.value.as_ref()?))
     }
 
     #[inline(always)]
