@@ -1,8 +1,6 @@
 //! devcmd2: commands in a ring, results in another, colours and wraps.
 
-mod client;
-
-use client::{CAPABILITY, Client, DEVCMD2, MAC_ADDR, model, until};
+use crate::client::{CAPABILITY, Client, DEVCMD2, MAC_ADDR, model, until};
 use doorbell_vic::Kind;
 
 const COMMANDS: u64 = 0x10_0000;

@@ -10,7 +10,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Burst, Change, Faults, Part, Plane, SimConfig, SimNet, Stats};
 
-use crate::two::{Two, assert_rate, number, two};
+use super::two::{Two, assert_rate, number, two};
 
 const FRAMES: u64 = 20_000;
 

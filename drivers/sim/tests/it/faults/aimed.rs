@@ -6,7 +6,7 @@ use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane, Stats};
 
-use crate::two::{Two, number, two};
+use super::two::{Two, number, two};
 
 /// Fifty numbered frames; every third of them has 40 bytes, and a 7 in byte 16.
 fn run(aim: Aim) -> (Two, Stats) {

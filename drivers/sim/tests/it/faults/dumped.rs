@@ -9,7 +9,7 @@ use std::time::Duration;
 use doorbell_fabric::pcapng::{Block, Blocks, PacketBlock, Way};
 use doorbell_sim::{Aim, DATA_PORT, Effect, Faults, Pick};
 
-use crate::two::{Two, two};
+use super::two::{Two, two};
 
 /// A file in memory that two can hold.
 #[derive(Clone, Default)]

@@ -1,12 +1,11 @@
 //! Every fault of a script, provoked and seen by a client.
 
-mod client;
-
 use std::time::{Duration, Instant};
 
-use client::queues::{Pair, is_good};
-use client::scene::Scene;
-use client::{
+use crate::client;
+use crate::client::queues::{Pair, is_good};
+use crate::client::scene::Scene;
+use crate::client::{
     ADD_FILTER, Client, DEV_SPEC, DEVCMD, FW_INFO, INIT, INIT_STATUS, INTR, MAC_ADDR, NOTIFY, OPEN,
     OPEN_STATUS, WQ, model, rung, until,
 };

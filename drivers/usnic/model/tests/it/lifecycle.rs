@@ -1,14 +1,13 @@
 //! Clients that come, go, are killed, and misbehave; the states that devcmd leads a function through.
 
-mod client;
-
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use client::queues::{Pair, TLV, steer};
-use client::scene::Scene;
-use client::{
+use crate::client;
+use crate::client::queues::{Pair, TLV, steer};
+use crate::client::scene::Scene;
+use crate::client::{
     ADD_FILTER, CAPABILITY, CLOSE, CQ, Client, DEV_SPEC, DEVCMD, DISABLE, ENABLE_WAIT, FW_INFO, INIT,
     INIT_STATUS, INTR, MAC_ADDR, NOTIFY, OPEN, OPEN_STATUS, PROXY_BY_INDEX, QP_ENABLE, RQ, SOFT_RESET,
     SOFT_RESET_STATUS, WQ, memory, model, until,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorbell_sim::{Aim, Burst, Change, Effect, Faults, Part, Pick, Pipe, Plane, SimConfig, Stats};
 
-use crate::two::{Two, two};
+use super::two::{Two, two};
 
 fn everything(seed: u64) -> Two {
     let pipe = Pipe {

@@ -1,13 +1,12 @@
 //! Every violation, provoked once by a client that does what no driver should.
 
-mod client;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use client::queues::{Pair, TLV, steer};
-use client::scene::Scene;
-use client::{CQ, Client, DEVCMD, MAC_ADDR, QP_DISABLE, RQ, memory, model, until};
+use crate::client;
+use crate::client::queues::{Pair, TLV, steer};
+use crate::client::scene::Scene;
+use crate::client::{CQ, Client, DEVCMD, MAC_ADDR, QP_DISABLE, RQ, memory, model, until};
 use doorbell_vic::{Kind, Model, Options, Trap};
 
 /// What a driver does, on a model with these options.

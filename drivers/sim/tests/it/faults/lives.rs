@@ -9,7 +9,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Aim, Change, Effect, Faults, Job, Pick, Plane, SimConfig, SimNet, Step, Why};
 
-use crate::two::{number, two};
+use super::two::{number, two};
 
 #[test]
 fn a_paused_process_sees_nothing_until_it_goes_on() {

@@ -1,12 +1,11 @@
 //! The model's choices where hardware is unknown: each option changes what its name says.
 
-mod client;
-
 use std::time::Duration;
 
-use client::queues::{Pair, TLV, steer, udp_filter};
-use client::scene::{A, B, Scene, mac};
-use client::{
+use crate::client;
+use crate::client::queues::{Pair, TLV, steer, udp_filter};
+use crate::client::scene::{A, B, Scene, mac};
+use crate::client::{
     ADD_FILTER, CAPABILITY, Client, DISABLE, ENABLE_WAIT, INIT, INTR, MAC_ADDR, OPEN, QP_ENABLE, RQ, WQ,
     model, rung, until,
 };

@@ -1,17 +1,14 @@
 //! The wire: frames between a virtual function and a real kernel's sockets, which check every header and checksum themselves.
 
-mod client;
-#[path = "../../../udp/tests/netns/mod.rs"]
-mod netns;
-
 use std::net::UdpSocket;
 use std::process::Command;
 
-use client::queues::{Pair, TLV, is_good, steer, udp};
-use client::scene::mac;
-use client::{Client, until};
+use crate::client;
+use crate::client::queues::{Pair, TLV, is_good, steer, udp};
+use crate::client::scene::mac;
+use crate::client::{Client, until};
+use crate::netns::{self, Lab};
 use doorbell_vic::{BridgeTo, Model, Options};
-use netns::Lab;
 
 /// The function's address.
 const OURS: u32 = 0x0a4d_0032;

@@ -1,10 +1,9 @@
 //! Two virtual functions exchange frames through the model, each by a client that was written by hand; the physical function steers.
 
-mod client;
-
-use client::queues::{is_good, udp};
-use client::scene::{A, B, Scene};
-use client::{STATS_DUMP, model};
+use crate::client;
+use crate::client::queues::{is_good, udp};
+use crate::client::scene::{A, B, Scene};
+use crate::client::{STATS_DUMP, model};
 use doorbell_vic::Trap;
 
 #[test]

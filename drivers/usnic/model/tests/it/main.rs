@@ -1,0 +1,14 @@
+//! The model of a VIC under clients that were written by hand: what it is asked, what it forgives, what it reports, and the wire.
+
+#[path = "../client/mod.rs"]
+mod client;
+#[path = "../../../../udp/tests/netns/mod.rs"]
+mod netns;
+
+mod choices;
+mod exchange;
+mod faults;
+mod lifecycle;
+mod second;
+mod violations;
+mod wire;
