@@ -53,6 +53,16 @@ pub enum NodeError {
     /// As many rails as a node can have.
     #[error("a node has 64 rails at most")]
     TooManyRails,
+    /// Its messages are shorter than what has to travel in one.
+    #[error(
+        "{rail} carries messages of {most} bytes, and an interface needs {WHOLE}: use another rail, or a larger MTU"
+    )]
+    RailTooSmall {
+        /// Its name.
+        rail: String,
+        /// Bytes of its longest message.
+        most: usize,
+    },
     /// The process cannot be one.
     #[error("node {nid}, process {pid} is none that there can be: both are below 0xffff", nid = .0.nid, pid = .0.pid)]
     NoProcess(Process),
@@ -88,8 +98,11 @@ pub(crate) const MOST: NiLimits = NiLimits {
 pub(crate) const ATOMIC: usize = 512;
 
 /// Up to here a message always travels with its request or answer: it is in order with all others, and copied when the call
-/// returns. Every rail takes a kilobyte at once.
+/// returns.
 pub(crate) const SMALL: usize = 512;
+
+/// Bytes that every rail has to carry in one message: those, or an atomic with its operand, and a head.
+pub(crate) const WHOLE: usize = 640;
 
 /// The limits that an interface gets when these are asked for.
 pub(crate) fn granted(asked: &NiLimits) -> NiLimits {

@@ -109,7 +109,7 @@ impl Core {
         let Some(known) = self.peers.get_mut(peer) else {
             return self.drops.count(Drop::Unknown);
         };
-        if first.short.get() != VERSION || name != known.process || known.uid.is_some() {
+        if first.short.get() != VERSION || name != known.process || known.uid.is_some() || known.lost {
             return self.drops.count(Drop::Hello);
         }
         known.uid = Some(user as u32);

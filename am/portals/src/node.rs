@@ -9,7 +9,7 @@ use doorbell_fabric::ni::{Kind, Lost, NiError, NiFail, NiLimits, Process};
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 
-use crate::config::{Config, NodeError, granted};
+use crate::config::{Config, NodeError, WHOLE, granted};
 use crate::core::{Core, NO_NI};
 use crate::drops::Drops;
 use crate::iface::{Iface, Map};
@@ -44,8 +44,15 @@ impl<M: Message> Node<M> {
     /// Adds a rail.
     ///
     /// # Errors
-    /// [`NodeError::TooManyRails`].
+    /// [`NodeError::TooManyRails`]; [`NodeError::RailTooSmall`].
     pub fn add_rail(&mut self, rail: M) -> Result<RailId, NodeError> {
+        let most = rail.capabilities().limits.message;
+        if most < WHOLE {
+            return Err(NodeError::RailTooSmall {
+                rail: rail.name().to_string(),
+                most,
+            });
+        }
         self.link.add_rail(rail).ok_or(NodeError::TooManyRails)
     }
 
@@ -351,6 +358,8 @@ impl Core {
         if std::mem::replace(&mut peer.lost, true) {
             return;
         }
+        // What it sent and comes late is nobody's.
+        peer.uid = None;
         for op in self.ops.places() {
             if self.ops.at(op).is_some_and(|op| op.peer == id.0) {
                 self.fail_op(op);

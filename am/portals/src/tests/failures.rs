@@ -232,3 +232,39 @@ fn long_transfers_take_several_ways_together() {
     }
     assert!(elapsed[1] * 10 < elapsed[0] * 7, "{elapsed:?}");
 }
+
+#[test]
+fn a_rail_that_carries_too_little_is_refused_with_what_is_needed() {
+    let mut config = SimConfig::default();
+    config.capabilities.limits.message = 600;
+    let net = doorbell_sim::SimNet::new(1, config);
+    let mut node = crate::Node::new(crate::Config::new(name(0)));
+    let refused = node.add_rail(net.attach()).map_err(|error| error.to_string());
+    assert!(refused.is_err_and(|error| error.contains("600") && error.contains("640")));
+}
+
+#[test]
+fn what_a_lost_peer_sent_and_comes_late_is_nobodys() {
+    let mut world = World::pair();
+    let target = world.target(1, 0, 0, 0);
+    let mut ni = world.ni(1);
+    let teq = ni.eq_alloc(4).unwrap();
+    ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+    ni.append(0, Entry::open(memory(bytes(8, 0)), BOTH), List::Priority, 0)
+        .unwrap();
+    let mut ni = world.ni(0);
+    let eq = ni.eq_alloc(4).unwrap();
+    let md = ni.md_bind(md(bytes(8, 1), eq)).unwrap();
+    ni.put(&put(md, 8, target)).unwrap();
+    world.nodes[1].ended(name(0), doorbell_fabric::event::DownReason::Control);
+    world.settle();
+    let told = world.kinds(1, teq);
+    // Either it came before its sender was lost, or not at all.
+    assert!(told.len() <= 2, "{told:?}");
+    assert_eq!(
+        world.ni(1).lost().map(|lost| lost.process),
+        Some(Process::rank(0))
+    );
+    let here = world.target(0, 0, 0, 0);
+    world.ni(1).put(&put(md, 8, here)).unwrap_err();
+}
