@@ -319,6 +319,7 @@ impl<N: Ni> Conduit<N> {
                 economy.answer(rank, header.due);
             }
         });
+        self.not_returned(rank);
         self.exit.lost(rank, reason);
     }
 

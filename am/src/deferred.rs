@@ -19,6 +19,13 @@ pub(crate) enum Begin {
     Get(Get),
 }
 
+impl Deferred {
+    /// Where it goes.
+    pub(crate) const fn process(&self) -> Process {
+        self.begin.process()
+    }
+}
+
 impl Begin {
     /// Where it goes.
     const fn process(&self) -> Process {

@@ -108,6 +108,10 @@ enum State {
         step: u32,
         began: Time,
     },
+    /// All is known; what tells the others of it may still wait for room.
+    Telling {
+        began: Time,
+    },
     Over(Result<u8, Unclean>),
 }
 
@@ -156,7 +160,7 @@ impl Exit {
     pub(crate) const fn leaving(&self) -> Leaving {
         match self.state {
             State::Running => Leaving::No,
-            State::Asked | State::Leaving { .. } => Leaving::Underway {
+            State::Asked | State::Leaving { .. } | State::Telling { .. } => Leaving::Underway {
                 code: self.code,
                 by: self.by,
             },
@@ -194,17 +198,18 @@ impl Exit {
                 self.code = code;
             }
             State::Asked | State::Leaving { .. } => self.code = self.code.max(code),
-            State::Over(_) => {}
+            State::Telling { .. } | State::Over(_) => {}
         }
     }
 
-    /// Goes on as far as it can; what is returned is to be sent, and then it is asked again, until `None`.
-    pub(crate) fn next(&mut self, now: Time) -> Option<Tell> {
+    /// Goes on as far as it can; what is returned is to be sent, and then it is asked again, until `None`. `blocked` is a rank
+    /// that something still waits to be sent to: the exit is not over before it has left.
+    pub(crate) fn next(&mut self, now: Time, blocked: Option<u32>) -> Option<Tell> {
         match self.state {
             State::Running | State::Over(_) => None,
             State::Asked => {
                 self.state = State::Leaving { step: 0, began: now };
-                self.tell(0)
+                self.tell(0, now)
             }
             State::Leaving { step, began } => {
                 let slot = self.arrived.get_mut(step as usize)?;
@@ -214,17 +219,30 @@ impl Exit {
                         step: step + 1,
                         began,
                     };
-                    return self.tell(step + 1);
+                    return self.tell(step + 1, began);
                 }
-                if now.since(began) >= self.wait {
-                    self.state = State::Over(Err(Unclean::Silent {
-                        code: self.code,
-                        rank: self.from(step).unwrap_or(self.me),
-                        waited: self.wait,
-                    }));
+                let rank = self.from(step).unwrap_or(self.me);
+                self.give_up(now, began, rank);
+                None
+            }
+            State::Telling { began } => {
+                match blocked {
+                    None => self.state = State::Over(Ok(self.code)),
+                    Some(rank) => self.give_up(now, began, rank),
                 }
                 None
             }
+        }
+    }
+
+    /// Ends it, if its time is over.
+    fn give_up(&mut self, now: Time, began: Time, rank: u32) {
+        if now.since(began) >= self.wait {
+            self.state = State::Over(Err(Unclean::Silent {
+                code: self.code,
+                rank,
+                waited: self.wait,
+            }));
         }
     }
 
@@ -250,15 +268,15 @@ impl Exit {
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.state {
             State::Asked => Some(Time::ZERO),
-            State::Leaving { began, .. } => Some(began + self.wait),
+            State::Leaving { began, .. } | State::Telling { began } => Some(began + self.wait),
             _ => None,
         }
     }
 
     /// Whom a step is told to; past the last one it is over.
-    fn tell(&mut self, step: u32) -> Option<Tell> {
+    fn tell(&mut self, step: u32, began: Time) -> Option<Tell> {
         let Some(distance) = distance(step, self.nodes) else {
-            self.state = State::Over(Ok(self.code));
+            self.state = State::Telling { began };
             return None;
         };
         Some(Tell {
@@ -304,15 +322,34 @@ mod tests {
         loop {
             let mut moved = false;
             for me in 0..ranks.len() {
-                while let Some(tell) = ranks[me].next(now) {
+                while let Some(tell) = ranks[me].next(now, None) {
                     moved = true;
                     assert!(ranks[tell.to as usize].message(me as u32, tell.step, tell.code));
                 }
             }
             if !moved {
+                // What they tell has left.
+                for rank in &mut *ranks {
+                    assert_eq!(rank.next(now, None), None);
+                }
                 return;
             }
         }
+    }
+
+    #[test]
+    fn it_is_not_over_before_the_others_are_told() {
+        let mut ranks = ranks(2);
+        ranks[0].ask(1);
+        assert!(ranks[0].next(Time::ZERO, None).is_some());
+        assert!(ranks[0].message(1, 0, 7));
+        assert_eq!(ranks[0].next(Time::ZERO, Some(1)), None);
+        assert_eq!(ranks[0].next(Time::from_nanos(9), Some(1)), None);
+        assert!(matches!(ranks[0].leaving(), Leaving::Underway { code: 7, by: 0 }));
+        let late = Time::from_nanos(5_000_000_000);
+        assert_eq!(ranks[0].deadline(), Some(late));
+        assert_eq!(ranks[0].next(late, None), None);
+        assert_eq!(ranks[0].leaving(), Leaving::Over(Ok(7)));
     }
 
     #[test]
@@ -334,12 +371,12 @@ mod tests {
     fn who_does_not_answer_is_named() {
         let mut ranks = ranks(3);
         ranks[0].ask(1);
-        let tell = ranks[0].next(Time::ZERO);
+        let tell = ranks[0].next(Time::ZERO, None);
         assert_eq!(tell.map(|tell| tell.to), Some(1));
         assert_eq!(ranks[0].deadline(), Some(Time::ZERO + Duration::from_secs(5)));
-        assert_eq!(ranks[0].next(Time::from_nanos(4_999_999_999)), None);
+        assert_eq!(ranks[0].next(Time::from_nanos(4_999_999_999), None), None);
         assert!(matches!(ranks[0].leaving(), Leaving::Underway { code: 1, by: 0 }));
-        assert_eq!(ranks[0].next(Time::from_nanos(5_000_000_000)), None);
+        assert_eq!(ranks[0].next(Time::from_nanos(5_000_000_000), None), None);
         assert!(matches!(
             ranks[0].leaving(),
             Leaving::Over(Err(Unclean::Silent { code: 1, rank: 2, .. }))
@@ -355,7 +392,7 @@ mod tests {
         ] {
             let mut ranks = ranks(3);
             ranks[0].ask(1);
-            assert!(ranks[0].next(Time::ZERO).is_some());
+            assert!(ranks[0].next(Time::ZERO, None).is_some());
             assert!(
                 ranks[0].message(1, 1, 4),
                 "rank 1 has said what it says in step 1"

@@ -46,6 +46,16 @@
 //! original lets any thread run them, which costs its locks and the second spare receive buffer. PARSYNC, where threads take
 //! turns, is moving the conduit (it is `Send`).
 //!
+//! ```
+//! fn moves<T: Send>() {}
+//! moves::<doorbell_am::Conduit<()>>();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! fn is_shared<T: Sync>() {}
+//! is_shared::<doorbell_am::Conduit<()>>(); // one thread has it at a time
+//! ```
+//!
 //! # Segments
 //!
 //! FAST: one region, pinned at the start, which all peers reach. EVERYTHING is refused by name

@@ -165,11 +165,26 @@ impl<N: Ni> Conduit<N> {
     #[cold]
     pub(crate) fn revoke(&mut self) {
         while let Some(revoke) = self.economy.next_revoke() {
+            if self.lost.iter().any(|(rank, _)| *rank == revoke.to) {
+                self.not_returned(revoke.to);
+                continue;
+            }
             self.tell(
                 revoke.to,
                 SysKind::CreditRevoke,
                 [self.me, revoke.epoch.into(), 0],
             );
+        }
+    }
+
+    /// A lost rank answers no revocation: as if it had nothing to give.
+    pub(crate) fn not_returned(&mut self, rank: u32) {
+        if self
+            .economy
+            .peer(rank)
+            .is_some_and(|peer| peer.is_being_revoked())
+        {
+            let _ = self.economy.returned(rank, 0, false);
         }
     }
 
@@ -179,16 +194,23 @@ impl<N: Ni> Conduit<N> {
             return 0;
         }
         let mut work = 0;
-        while let Some(tell) = self.exit.next(now) {
+        while let Some(tell) = self.exit.next(now, self.blocked()) {
             work += 1;
             let args = [self.me, tell.step, tell.code.into()];
             self.tell(tell.to, SysKind::ShutdownRequest, args);
         }
+        // The last step may just have been told.
+        self.exit.next(now, self.blocked());
         for at in 0..self.lost.len() {
             let (rank, reason) = self.lost[at];
             self.exit.lost(rank, reason);
         }
         work
+    }
+
+    /// A rank that something waits to be sent to.
+    fn blocked(&self) -> Option<u32> {
+        self.ranks.rank(self.deferred.front()?.process())
     }
 
     fn tell_barrier(&mut self, tell: barrier::Tell) {

@@ -222,7 +222,6 @@ fn the_seeds_figures() {
 #[test]
 fn four_credits_for_each_of_ten_thousand_fit_in_15_360_000_bytes() {
     let lean = shares(Terms {
-        chunks_per_buffer: 256,
         per_node: Some(4),
         banked: Some(0),
         ..terms(10_000)
