@@ -107,7 +107,7 @@ pub fn measure_portals(
     let apart = job.hello(rank).map(|hello| &hello.host) != job.hello(peer).map(|hello| &hello.host);
     let faults = injected(&job.config().fault.inject.get().to_string());
     let most = plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
-    let mut link = PortalsLink::new(job, facts.rail.clone(), most)?;
+    let mut link = PortalsLink::new(job, facts.rail.clone(), most, plan.verify)?;
     let record = || start.record(rank, cores, Vec::new());
     let pair = pair(&mut link, &start, apart, plan, record, progress)?;
     job.barrier()?;
@@ -138,7 +138,8 @@ pub fn measure_am(
     let facts = Facts::of_selection(am.selection(peer), |rail| am.rail_how(rail));
     let apart = am.hello(rank).map(|hello| &hello.host) != am.hello(peer).map(|hello| &hello.host);
     let faults = injected(&am.config().fault.inject.get().to_string());
-    let mut link = AmLink::new(am, state, facts.rail.clone())?;
+    let most = plan.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
+    let mut link = AmLink::new(am, state, facts.rail.clone(), most, plan.verify)?;
     let record = || start.record(rank, cores, Vec::new());
     let pair = pair(&mut link, &start, apart, plan, record, progress)?;
     am.barrier()?;

@@ -13,9 +13,10 @@ use doorbell::Region;
 use doorbell::am::{Am, AmError, Handlers, Payload, Remote, Request, Setup};
 use doorbell::fabric::message::Landing;
 
-use super::{only_tagged, only_tagged_messages};
+use super::{only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks, pattern};
+use crate::load::until_empty;
 
 /// Handlers: of exchanges, of streams, of their ends, of orders.
 const ASK: u8 = 130;
@@ -24,10 +25,14 @@ const TAKE: u8 = 132;
 const END: u8 = 133;
 const TELL: u8 = 134;
 const TOLD: u8 = 135;
+const GIVE: u8 = 136;
+const GOT: u8 = 137;
 /// Bytes that travel as arguments.
 const SHORT: usize = 8;
 /// Bytes of a control message that travel at once: they fit in the smaller kind of chunks, too.
 const PIECE: usize = 512;
+/// What has arrived is found within this time: it only waits to be looked at.
+const LEFTOVER: Duration = Duration::from_millis(100);
 /// The rank that follows.
 const FOLLOWER: u32 = 1;
 
@@ -42,6 +47,9 @@ struct Seen {
     word: AtomicU64,
     kept: Region,
     told: Mutex<Told>,
+    /// Messages with stamps, and how many of ours were read.
+    given: Mutex<VecDeque<Vec<u8>>>,
+    got: AtomicU64,
 }
 
 /// Control messages, and the pieces of one that is not whole.
@@ -91,18 +99,20 @@ impl AmState {
             word: AtomicU64::new(0),
             kept: Region::new(4096).map_err(doorbell::Error::from)?,
             told: Mutex::default(),
+            given: Mutex::default(),
+            got: AtomicU64::new(0),
         };
         Ok(Self { seen: Arc::new(seen) })
     }
 
-    /// The handlers of a load, and a segment that has room for messages of `most` bytes.
+    /// The handlers of a load, and a segment that has room for some messages of `most` bytes.
     ///
     /// # Errors
     /// None: handlers are numbered once.
     pub fn setup(&self, most: usize) -> Result<Setup, BenchError> {
         let mut handlers = Handlers::new();
         self.handlers(&mut handlers).map_err(doorbell::Error::from)?;
-        Ok(Setup::new(handlers, most.max(64)))
+        Ok(Setup::new(handlers, most.max(64) * places(most) as usize))
     }
 
     fn handlers(&self, handlers: &mut Handlers) -> Result<(), AmError> {
@@ -127,6 +137,17 @@ impl AmState {
         let seen = Arc::clone(&self.seen);
         handlers.request(TELL, move |request| hear(&seen, request))?;
         handlers.reply(TOLD, |_| ())?;
+        let seen = Arc::clone(&self.seen);
+        handlers.request(GIVE, move |request| {
+            let bytes = request.payload().bytes().to_vec();
+            seen.given
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_back(bytes);
+            let _ = request.reply_short(GOT, &[]);
+        })?;
+        let seen = Arc::clone(&self.seen);
+        handlers.reply(GOT, move |_| bump(&seen.got))?;
         Ok(())
     }
 }
@@ -214,6 +235,9 @@ pub struct AmLink<'a> {
     out: Region,
     prepared: (usize, usize),
     medium: usize,
+    /// Messages carry stamps: so many places they have, of so many bytes, and so many have left.
+    stamped: Option<(u64, usize)>,
+    sent: u64,
 }
 
 impl<'a> AmLink<'a> {
@@ -221,9 +245,20 @@ impl<'a> AmLink<'a> {
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn new(am: &'a mut Am, state: &AmState, rail: String) -> Result<Self, BenchError> {
-        let most = am.segment().len();
-        Ok(Self {
+    pub fn new(
+        am: &'a mut Am,
+        state: &AmState,
+        rail: String,
+        most: usize,
+        verify: bool,
+    ) -> Result<Self, BenchError> {
+        let room = am
+            .segment()
+            .len()
+            .min(am.segment_of(am.rank() ^ 1)?.size as usize);
+        let places = places(most.max(64));
+        let stamps = (places, room / places as usize);
+        let mut link = Self {
             deadline: *am.config().wait.deadline.get(),
             rail,
             seen: Arc::clone(&state.seen),
@@ -233,11 +268,21 @@ impl<'a> AmLink<'a> {
             ends: 0,
             owes_end: false,
             ended: false,
-            out: Region::new(most).map_err(doorbell::Error::from)?,
+            out: Region::new(room).map_err(doorbell::Error::from)?,
             prepared: (0, 0),
             medium: am.conduit().max_request_medium(0).min(4096),
+            stamped: verify.then_some(stamps),
+            sent: 0,
             am,
-        })
+        };
+        // The leader says whether messages carry stamps.
+        if link.am.rank() == FOLLOWER {
+            let verify = link.hear()? == [1];
+            link.stamped = verify.then_some(stamps);
+        } else {
+            link.tell(&[u8::from(verify)])?;
+        }
+        Ok(link)
     }
 
     /// Sends a body to a handler, as the kind of message that it fits.
@@ -273,6 +318,43 @@ impl<'a> AmLink<'a> {
     }
 }
 
+impl AmLink<'_> {
+    /// Sends a message with a stamp, when the one that had its place was read.
+    fn give(&mut self, (places, stride): (u64, usize), body: &[u8]) -> Result<(), BenchError> {
+        let (seen, peer) = (Arc::clone(&self.seen), self.am.rank() ^ 1);
+        let free = (self.sent + 1).saturating_sub(places);
+        until(self.am, "a message to be read", &seen.got, free)?;
+        let at = (self.sent % places) as usize * stride;
+        self.sent += 1;
+        if body.len() <= self.medium {
+            return Ok(self.am.request_medium(peer, GIVE, &[], body)?);
+        }
+        self.out.write(at, body);
+        let slice = self.out.slice(at, body.len());
+        let slice = slice.ok_or(BenchError::NoMemory { bytes: body.len() })?;
+        let to = Remote {
+            rank: peer,
+            offset: at as u64,
+        };
+        self.am.request_long(to, GIVE, &[], Landing::Region(slice))?;
+        Ok(())
+    }
+
+    fn take(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        let seen = Arc::clone(&self.seen);
+        let next = || {
+            seen.given
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front()
+        };
+        let body = self.am.wait_until("a message of the other rank", next)?;
+        let found = body.len().min(into.len());
+        into[..found].copy_from_slice(&body[..found]);
+        Ok(body.len())
+    }
+}
+
 /// Waits until a count of what handlers saw is reached.
 #[inline(always)]
 fn until(am: &mut Am, what: &'static str, count: &AtomicU64, to: u64) -> Result<(), BenchError> {
@@ -295,6 +377,9 @@ impl Link for AmLink<'_> {
 
     #[inline(always)]
     fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
+        if let Some(places) = self.stamped {
+            return self.give(places, body);
+        }
         if self.am.rank() != FOLLOWER {
             self.asked += 1;
             return self.request(ASK, body);
@@ -308,6 +393,9 @@ impl Link for AmLink<'_> {
 
     #[inline(always)]
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        if self.stamped.is_some() {
+            return self.take(into);
+        }
         if self.am.rank() == FOLLOWER {
             self.asked += 1;
             until(self.am, "a request", &self.seen.asked, self.asked)?;
@@ -324,6 +412,9 @@ impl Link for AmLink<'_> {
     }
 
     fn settle(&mut self, into: &mut [u8]) {
+        if self.stamped.is_some() {
+            return;
+        }
         if self.ended && self.am.rank() != FOLLOWER {
             into.fill(1);
         } else if into.len() <= SHORT {
@@ -345,6 +436,44 @@ impl Link for AmLink<'_> {
         self.taken += count;
         self.owes_end = true;
         until(self.am, "requests", &self.seen.taken, self.taken)
+    }
+
+    fn stream_out_each(
+        &mut self,
+        bodies: &mut Sinks,
+        count: u64,
+        _: Flow,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), BenchError> {
+        (0..count).try_for_each(|_| {
+            let body = &mut bodies.buffers()[0];
+            fill(body);
+            self.send(body)
+        })
+    }
+
+    fn stream_in_each(
+        &mut self,
+        sinks: &mut Sinks,
+        _: u64,
+        _: Flow,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        until_empty(self, &mut sinks.buffers()[0], |body| {
+            look(body);
+            Ok(())
+        })
+    }
+
+    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        self.am.set_deadline(LEFTOVER);
+        let found = self.recv(into);
+        self.am.set_deadline(self.deadline);
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     only_tagged_messages!();

@@ -61,7 +61,6 @@ impl fmt::Display for Layer {
 /// Refuses what only tagged messages have.
 pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
     let asked = [
-        (plan.verify, "`--verify`"),
         (plan.open.is_some(), "an open loop"),
         (plan.one_way, "`--one-way`"),
         (plan.posted, "`--posted`"),
@@ -79,6 +78,16 @@ pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
     }
 }
 
+/// Messages with stamps that may be under way: each has a place of its own.
+const PLACES: u64 = 8;
+/// Bytes that these places may take, if two of them fit.
+const PLACES_BYTES: usize = 32 << 20;
+
+/// Places for messages of up to `most` bytes.
+fn places(most: usize) -> u64 {
+    (PLACES_BYTES / most.max(1)).clamp(2, PLACES as usize) as u64
+}
+
 /// What the plan's check has refused before.
 fn only_tagged<R>() -> Result<R, BenchError> {
     Err(BenchError::BadPlan {
@@ -90,26 +99,6 @@ fn only_tagged<R>() -> Result<R, BenchError> {
 /// The part of a link that only tagged messages have.
 macro_rules! only_tagged_messages {
     () => {
-        fn stream_out_each(
-            &mut self,
-            _: &mut Sinks,
-            _: u64,
-            _: Flow,
-            _: &mut dyn FnMut(&mut [u8]),
-        ) -> Result<(), BenchError> {
-            only_tagged()
-        }
-
-        fn stream_in_each(
-            &mut self,
-            _: &mut Sinks,
-            _: u64,
-            _: Flow,
-            _: &mut dyn FnMut(&[u8]),
-        ) -> Result<(), BenchError> {
-            only_tagged()
-        }
-
         fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
             only_tagged()
         }
@@ -126,10 +115,6 @@ macro_rules! only_tagged_messages {
 
         fn try_recv(&mut self, _: &mut [u8]) -> Result<Option<usize>, BenchError> {
             only_tagged()
-        }
-
-        fn leftover(&mut self, _: &mut [u8]) -> Result<Option<usize>, BenchError> {
-            Ok(None)
         }
     };
 }

@@ -5,21 +5,27 @@ use std::time::Duration;
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::fabric::ni::{
-    AckReq, CtHandle, Entry, EntryOptions, Kind, List, Md, MdHandle, MdOptions, Memory, Ni, NiError, Piece,
-    Process, PtOptions, Put, Target,
+    AckReq, CtHandle, Entry, EntryOptions, EqGet, EqHandle, Kind, List, Md, MdHandle, MdOptions, Memory, Ni,
+    NiError, Piece, Process, PtOptions, Put, Target,
 };
 use doorbell::portals::Portals;
 
 use super::control::Control;
-use super::{only_tagged, only_tagged_messages};
+use super::{only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks};
+use crate::load::until_empty;
 use crate::size::LARGEST;
 
 /// The interface of the load.
 pub(super) const KIND: Kind = Kind::MATCHING_LOGICAL;
 /// Portal table entry of the load.
 const DATA: u32 = 4;
+/// Those of messages with stamps, and of the leave to send more of them.
+const STAMPED: u32 = 6;
+const LEAVES: u32 = 7;
+/// What has arrived is found within this time: it only waits to be looked at.
+const LEFTOVER: Duration = Duration::from_millis(100);
 
 /// One rank's side of a pair, by puts.
 pub struct PortalsLink<'a> {
@@ -40,6 +46,111 @@ pub struct PortalsLink<'a> {
     acked: u64,
     /// Which bytes lie in `out`.
     prepared: (usize, usize),
+    /// Where messages carry stamps.
+    stamped: Option<Stamped>,
+}
+
+/// Messages of which each is looked at: full events tell of them, and each lies in a place of its own until it was read.
+struct Stamped {
+    room: Region,
+    out: Region,
+    md: MdHandle,
+    events: EqHandle,
+    leaves: CtHandle,
+    places: u64,
+    /// Bytes of a place.
+    stride: usize,
+    sent: u64,
+}
+
+impl Stamped {
+    fn new(job: &mut Portals, most: usize) -> Result<Self, BenchError> {
+        let (places, stride) = (places(most), most.max(64));
+        let bytes = places as usize * stride;
+        let region = || Region::new(bytes).map_err(doorbell::Error::from);
+        let (room, out) = (region()?, region()?);
+        let whole = |region: &Region| Memory::One(Landing::Region(region.whole()));
+        let events = job.ask(KIND, |ni| ni.eq_alloc(4 * places as usize))?;
+        let leaves = job.ask(KIND, |ni| ni.ct_alloc())?;
+        job.ask(KIND, |ni| {
+            ni.pt_alloc(PtOptions::NONE, Some(events), Some(STAMPED))
+        })?;
+        job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(LEAVES)))?;
+        let told = EntryOptions::OP_PUT | EntryOptions::EVENT_LINK_DISABLE;
+        let entry = Entry::open(whole(&room), told);
+        job.ask(KIND, |ni| ni.append(STAMPED, entry.clone(), List::Priority, 0))?;
+        let options = told | EntryOptions::EVENT_COMM_DISABLE | EntryOptions::EVENT_CT_COMM;
+        let leave = Entry::open(Memory::Empty, options).counted(leaves);
+        job.ask(KIND, |ni| ni.append(LEAVES, leave.clone(), List::Priority, 0))?;
+        let md = job.ask(KIND, |ni| {
+            ni.md_bind(Md {
+                memory: whole(&out),
+                ..Md::default()
+            })
+        })?;
+        Ok(Self {
+            room,
+            out,
+            md,
+            events,
+            leaves,
+            places,
+            stride,
+            sent: 0,
+        })
+    }
+
+    fn put(&self, job: &mut Portals, index: u32, at: usize, length: usize) -> Result<(), BenchError> {
+        let put = Put {
+            from: Piece {
+                md: self.md,
+                offset: at as u64,
+            },
+            length: length as u64,
+            ack: AckReq::None,
+            target: Target {
+                process: Process::rank(job.rank() ^ 1),
+                pt_index: index,
+                match_bits: 0,
+                remote_offset: at as u64,
+            },
+            user_ptr: 0,
+            hdr_data: 0,
+        };
+        job.ask(KIND, |ni| {
+            ni.put(&put)?;
+            ni.flush();
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn send(&mut self, job: &mut Portals, body: &[u8]) -> Result<(), BenchError> {
+        // The message that had this place was read.
+        let free = (self.sent + 1).saturating_sub(self.places);
+        job.wait_count(KIND, self.leaves, free)?;
+        let at = (self.sent % self.places) as usize * self.stride;
+        self.out.write(at, body);
+        self.put(job, STAMPED, at, body.len())?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    fn recv(&mut self, job: &mut Portals, into: &mut [u8]) -> Result<usize, BenchError> {
+        let event = match job.wait_event(KIND, self.events)? {
+            EqGet::Event(event) => event,
+            EqGet::Empty | EqGet::Dropped(_) => {
+                return Err(BenchError::Disorder {
+                    rank: job.rank() ^ 1,
+                    what: "events were lost".to_owned(),
+                });
+            }
+        };
+        let found = (event.mlength as usize).min(into.len());
+        self.room.read(event.place as usize, &mut into[..found]);
+        self.put(job, LEAVES, 0, 0)?;
+        Ok(event.mlength as usize)
+    }
 }
 
 impl<'a> PortalsLink<'a> {
@@ -47,18 +158,20 @@ impl<'a> PortalsLink<'a> {
     ///
     /// # Errors
     /// When memory runs out, or the peer is lost.
-    pub fn new(job: &'a mut Portals, rail: String, most: usize) -> Result<Self, BenchError> {
+    pub fn new(job: &'a mut Portals, rail: String, most: usize, verify: bool) -> Result<Self, BenchError> {
         let peer = job.rank() ^ 1;
         job.init(KIND, None)?;
         let control = Control::new(job, peer)?;
         let mut wanted = [0; 16];
-        job.allgather(&(most as u64).to_le_bytes(), &mut wanted)?;
-        let most = wanted
+        let own = (most as u64) << 1 | u64::from(verify);
+        job.allgather(&own.to_le_bytes(), &mut wanted)?;
+        let words = wanted
             .as_chunks::<8>()
             .0
             .iter()
-            .map(|bytes| u64::from_le_bytes(*bytes))
-            .max();
+            .map(|bytes| u64::from_le_bytes(*bytes));
+        let verify = words.clone().any(|word| word & 1 == 1);
+        let most = words.map(|word| word >> 1).max();
         let most = most.map_or(0, |most| most.min(LARGEST as u64) as usize);
         let region = || Region::new(most.max(64)).map_err(doorbell::Error::from);
         let (room, out) = (region()?, region()?);
@@ -83,6 +196,7 @@ impl<'a> PortalsLink<'a> {
                 ct: Some(acks),
             })
         })?;
+        let stamped = verify.then(|| Stamped::new(job, most)).transpose()?;
         job.barrier()?;
         Ok(Self {
             deadline: *job.config().wait.deadline.get(),
@@ -99,6 +213,7 @@ impl<'a> PortalsLink<'a> {
             acks,
             acked: 0,
             prepared: (0, 0),
+            stamped,
         })
     }
 
@@ -174,6 +289,9 @@ impl Link for PortalsLink<'_> {
 
     #[inline(always)]
     fn send(&mut self, body: &[u8]) -> Result<(), BenchError> {
+        if let Some(stamped) = &mut self.stamped {
+            return stamped.send(self.job, body);
+        }
         self.prepare(body);
         self.put(self.md, body.len(), AckReq::None)?;
         self.job.ni(KIND).flush();
@@ -182,13 +300,18 @@ impl Link for PortalsLink<'_> {
 
     #[inline(always)]
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        if let Some(stamped) = &mut self.stamped {
+            return stamped.recv(self.job, into);
+        }
         self.seen += 1;
         self.wait(self.arrived, self.seen)?;
         Ok(into.len())
     }
 
     fn settle(&mut self, into: &mut [u8]) {
-        self.room.read(0, into);
+        if self.stamped.is_none() {
+            self.room.read(0, into);
+        }
     }
 
     fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError> {
@@ -211,6 +334,44 @@ impl Link for PortalsLink<'_> {
     fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
         self.seen += count;
         self.wait(self.arrived, self.seen)
+    }
+
+    fn stream_out_each(
+        &mut self,
+        bodies: &mut Sinks,
+        count: u64,
+        _: Flow,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), BenchError> {
+        (0..count).try_for_each(|_| {
+            let body = &mut bodies.buffers()[0];
+            fill(body);
+            self.send(body)
+        })
+    }
+
+    fn stream_in_each(
+        &mut self,
+        sinks: &mut Sinks,
+        _: u64,
+        _: Flow,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        until_empty(self, &mut sinks.buffers()[0], |body| {
+            look(body);
+            Ok(())
+        })
+    }
+
+    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        self.job.set_deadline(LEFTOVER);
+        let found = self.recv(into);
+        self.job.set_deadline(self.deadline);
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     only_tagged_messages!();

@@ -41,7 +41,7 @@ use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
 
 use self::field::{Below, Field};
-pub use self::setup::{Setup, local_am, simulated_am};
+pub use self::setup::{Setup, Waiting, local_am, simulated_am};
 use self::wait::{Patient, at_call};
 use crate::bootstrap::Hello;
 use crate::config::Config;
@@ -396,3 +396,10 @@ impl std::fmt::Debug for Am {
         write!(out, "Am(rank {} of {})", self.rank, self.size())
     }
 }
+
+/// Handles move to another thread, and are used by one at a time.
+const _: () = {
+    const fn moves<T: Send>() {}
+    moves::<Am>();
+    moves::<Waiting>();
+};

@@ -134,7 +134,6 @@ impl Collect {
                 ),
             });
         }
-        self.gathers += 1;
         if item == 0 || size == 1 {
             all.copy_from_slice(own);
             return if item == 0 {
@@ -143,6 +142,7 @@ impl Collect {
                 Ok(())
             };
         }
+        self.gathers += 1;
         // Block i is that of rank + i.
         let region = Region::new(all.len())?;
         region.write(0, own);

@@ -57,7 +57,8 @@ use crate::station::Station;
 /// One rank's handle on a job of Portals processes. One thread has it at a time.
 ///
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), or with [`Error::PeerLost`] when a rank is lost
-/// that the program has not said it goes on without ([`Portals::go_on_without`]).
+/// that the program has not said it goes on without ([`Portals::go_on_without`]). A rank that has taken leave is lost, too, and
+/// ends no wait but a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
 pub struct Portals {
     floor: Floor,
     parts: Parts,
@@ -329,3 +330,9 @@ impl std::fmt::Debug for Portals {
         write!(out, "Portals(rank {} of {})", self.parts.rank, self.size())
     }
 }
+
+/// Handles move to another thread, and are used by one at a time.
+const _: () = {
+    const fn moves<T: Send>() {}
+    moves::<Portals>();
+};

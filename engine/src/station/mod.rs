@@ -182,7 +182,7 @@ impl Station {
                 }
                 turn => {
                     self.slow_turn(driven, turn, &waiter, what)?;
-                    if let Some(lost) = self.missed() {
+                    if let Some(lost) = self.missed(what) {
                         // What it still brought counts.
                         return done(driven).ok_or_else(|| self.peer_lost(driven, lost));
                     }
@@ -191,9 +191,14 @@ impl Station {
         }
     }
 
-    /// A rank that is lost and not excused.
-    fn missed(&self) -> Option<LostRank> {
-        let mut lost = self.lost.iter().filter(|_| !self.excuses_all);
+    /// A rank that is lost and not excused. One that has taken leave is missed by those alone who wait for it in particular:
+    /// it has done its part.
+    fn missed(&self, what: Awaited) -> Option<LostRank> {
+        let waits_for = |lost: &&LostRank| match what {
+            Awaited::Collective { peer, .. } if lost.reason == DownReason::Closed => peer == lost.rank,
+            _ => lost.reason != DownReason::Closed,
+        };
+        let mut lost = self.lost.iter().filter(|_| !self.excuses_all).filter(waits_for);
         lost.find(|lost| !self.excused.contains(&lost.rank)).copied()
     }
 

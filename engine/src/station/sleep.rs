@@ -1,9 +1,9 @@
 //! Sleeping on descriptors that are known only for the length of a call: an epoll set holds them meanwhile.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -16,7 +16,6 @@ pub(super) struct Sleeper {
     /// All of this turn's descriptors are in the set.
     whole: bool,
     any: bool,
-    woken: Vec<Event>,
 }
 
 impl Sleeper {
@@ -27,7 +26,6 @@ impl Sleeper {
             set: epoll::create(CreateFlags::CLOEXEC)?,
             whole: true,
             any: false,
-            woken: Vec::with_capacity(8),
         })
     }
 
@@ -52,13 +50,9 @@ impl Sleeper {
         if !self.whole || !self.any {
             return false;
         }
-        self.woken.clear();
+        let mut woken = [const { MaybeUninit::<Event>::uninit() }; 8];
         // An interrupted sleep is a short one.
-        let _ = epoll::wait(
-            &self.set,
-            spare_capacity(&mut self.woken),
-            Some(&as_timespec(longest)),
-        );
+        let _ = epoll::wait(&self.set, &mut woken, Some(&as_timespec(longest)));
         true
     }
 }

@@ -3,12 +3,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod am;
 mod apart;
 mod control;
 mod faults;
 mod killed;
 mod lengths;
 mod local;
+mod portals;
 mod posted;
 mod processes;
 mod raw;

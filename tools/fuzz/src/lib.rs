@@ -7,6 +7,7 @@
 //! | [`btl_frames`] | two BTLs whose frames carry MACs, by somebody on the way | each message arrives once, whole, and only if it was sent; in the end all do |
 //! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or told |
 //! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
+//! | [`portals_ni`] | a Portals interface, by a peer | events tell of what was appended or begun; operations end once; no byte outside is written or told |
 //! | [`oob_session`] | two encrypted sessions, by somebody on the way | what arrives is the beginning of what was sent |
 //! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault nothing is asked |
 //! | [`oob_node`] | a node of the control plane, by a neighbour that has the job's key | sends end once; memory is bounded; frames and hellos are what was written, or refused |
@@ -41,6 +42,7 @@ pub mod oob_session;
 pub mod pcapng;
 pub mod pmi;
 pub mod pml_peer;
+pub mod portals_ni;
 mod script;
 pub mod vic;
 mod wire;

@@ -109,7 +109,7 @@ fn example(name: &str) -> PathBuf {
 /// Whether a program is younger than all sources that cargo built it from, which it lists beside it. The program that is tested
 /// is no measure: it may be linked before the examples or after them, and to build them for nothing takes minutes from
 /// the tests.
-fn is_fresh(example: &Path) -> bool {
+pub(crate) fn is_fresh(example: &Path) -> bool {
     let made = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
     let Some(built) = made(example) else { return false };
     let Ok(listed) = std::fs::read_to_string(example.with_extension("d")) else {

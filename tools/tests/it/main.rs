@@ -16,6 +16,7 @@ mod mpi_pair;
 mod netns;
 mod peers;
 mod picture;
+mod portals;
 mod rails;
 mod run;
 mod run_hosts;

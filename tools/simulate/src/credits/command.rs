@@ -59,7 +59,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask simulate credits                                    all patterns, 64 nodes
   cargo xtask simulate credits --nodes 1024 --pattern phases --seeds 5
-  cargo xtask simulate credits --nodes 10000 --plots docs/credits  a quarter of an hour for each pattern, 1 GB
+  cargo xtask simulate credits --nodes 10000 --pattern partners --policy flags --epoch-duration 128 --epochs 16
   cargo xtask simulate credits --nodes 64 --pattern stencil --policy flags --json";
 
 /// The program; returns how many things were not as promised.

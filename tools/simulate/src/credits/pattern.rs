@@ -54,24 +54,25 @@ impl Pattern {
             Self::Stencil => 640 - 26 * 4 + 32,
             Self::Partners => 288,
             Self::Phases => 288,
-            Self::Bursts => 128,
+            // Four more for each of 127.
+            Self::Bursts => 540,
         }
     }
 
     /// Epochs that it takes until credits are where they are needed, and a while longer; fewer where a run takes minutes.
     pub(super) const fn epochs(self, nodes: u32) -> u32 {
-        let few = nodes <= 4096;
+        let few = nodes <= 256;
         match self {
             Self::FanIn => 100,
             Self::Stencil if few => 48,
-            Self::Stencil => 24,
+            Self::Stencil => 28,
             Self::Partners if few => 16,
-            Self::Partners => 8,
-            // Six phases, or two.
+            Self::Partners => 12,
+            // Six phases, or three.
             Self::Phases if few => 48,
-            Self::Phases => 16,
+            Self::Phases => 24,
             Self::Bursts if few => 48,
-            Self::Bursts => 16,
+            Self::Bursts => 24,
             Self::Quiet if few => 4,
             Self::Quiet => 1,
         }

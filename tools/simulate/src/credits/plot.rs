@@ -155,12 +155,10 @@ fn panel(whole: &Area<'_>, title: &str, up: &str, across: &str, curves: &[Curve]
         .x_desc(across)
         .y_desc(up)
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&move |y| {
-            if top > 9.0 {
-                format!("{y:.0}")
-            } else {
-                format!("{y:.1}")
-            }
+        .y_label_formatter(&move |y| match top {
+            10.0.. => format!("{y:.0}"),
+            1.0.. => format!("{y:.1}"),
+            _ => format!("{y:.3}"),
         })
         .draw()
         .map_err(failed)?;

@@ -1,0 +1,331 @@
+//! Jobs of active messages: every kind of message, puts and gets, over rails that break; how a job ends, and by whom.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use doorbell::am::{Am, AmError, Handlers, Remote, Setup};
+use doorbell::fabric::memory::Region;
+use doorbell::fabric::message::Landing;
+use doorbell::{Builder, Config, Error, local_am};
+
+use crate::common::pattern;
+
+/// Says which part a started process plays.
+const ROLE: &str = "DOORBELL_TEST_AM_ROLE";
+const SEGMENT: usize = 1 << 20;
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.set("wait.deadline", "20 s").unwrap();
+    config
+}
+
+/// What the handlers of a rank have seen.
+#[derive(Clone, Default)]
+struct Seen {
+    /// Numbers of the requests that came, in order.
+    requests: Arc<Mutex<Vec<u32>>>,
+    replies: Arc<Mutex<Vec<u32>>>,
+    bad: Arc<AtomicU64>,
+}
+
+impl Seen {
+    /// Requests 200 carry their number, and a payload that begins as the pattern of it; each is replied to with the number.
+    fn setup(&self) -> Setup {
+        let mut handlers = Handlers::new();
+        let seen = self.clone();
+        handlers
+            .request(200, move |request| {
+                let number = request.args()[0];
+                let bytes = request.payload().bytes();
+                if bytes.to_vec() != pattern(number, bytes.len()) {
+                    seen.bad.fetch_add(1, Ordering::Relaxed);
+                }
+                seen.requests.lock().unwrap().push(number);
+                request.reply_short(201, &[number]).unwrap();
+            })
+            .unwrap();
+        let seen = self.clone();
+        handlers
+            .reply(201, move |reply| {
+                seen.replies.lock().unwrap().push(reply.args()[0])
+            })
+            .unwrap();
+        Setup::new(handlers, SEGMENT)
+    }
+}
+
+fn job(size: u32, config: &Config, rank: impl Fn(Am, Seen) + Sync) {
+    let seen: Vec<Seen> = (0..size).map(|_| Seen::default()).collect();
+    let ranks = local_am(size, config, |rank| seen[rank as usize].setup()).unwrap();
+    thread::scope(|s| {
+        let rank = &rank;
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .zip(seen)
+            .map(|(waiting, seen)| s.spawn(move || rank(waiting.attach().unwrap(), seen)))
+            .collect();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+/// Everybody sends `count` numbered messages of all kinds to its neighbour, and each is seen once, and replied to once.
+fn ring(mut am: Am, seen: &Seen, count: u32) {
+    let next = (am.rank() + 1) % am.size();
+    let longest = 60_000;
+    let out = Region::new(2 * longest).unwrap();
+    for number in 0..count {
+        match number % 4 {
+            0 => am.request_short(next, 200, &[number]).unwrap(),
+            1 => am
+                .request_medium(next, 200, &[number], &pattern(number, 500)[..])
+                .unwrap(),
+            kind => {
+                // A place is used again when all that left from it was replied to.
+                let earlier = number as usize;
+                let replies = &seen.replies;
+                am.wait_until("earlier replies", || {
+                    (replies.lock().unwrap().len() >= earlier).then_some(())
+                })
+                .unwrap();
+                let length = if kind == 2 { 900 } else { longest };
+                let at = (kind as usize - 2) * longest;
+                out.write(at, &pattern(number, length));
+                let to = Remote {
+                    rank: next,
+                    offset: at as u64,
+                };
+                let slice = out.slice(at, length).unwrap();
+                am.request_long(to, 200, &[number], Landing::Region(slice))
+                    .unwrap();
+            }
+        }
+    }
+    am.wait_until("all replies", || {
+        (seen.replies.lock().unwrap().len() >= count as usize).then_some(())
+    })
+    .unwrap();
+    am.barrier().unwrap();
+    let all: Vec<u32> = (0..count).collect();
+    let sorted = |numbers: &Mutex<Vec<u32>>| {
+        let mut numbers = numbers.lock().unwrap().clone();
+        numbers.sort_unstable();
+        numbers
+    };
+    assert_eq!(sorted(&seen.requests), all, "each request once");
+    assert_eq!(sorted(&seen.replies), all, "each reply once");
+    assert_eq!(seen.bad.load(Ordering::Relaxed), 0, "payloads are whole");
+    assert_eq!(am.exit(0).unwrap(), 0);
+}
+
+#[test]
+fn messages_of_all_kinds_are_seen_once() {
+    for size in [1, 2, 3] {
+        job(size, &config(), |am, seen| ring(am, &seen, 120));
+    }
+}
+
+#[test]
+fn rails_that_break_lose_no_message_and_double_none() {
+    for faults in ["shm:120,shm:150", "shm:rendezvous", "udp:lo:80"] {
+        let mut config = config();
+        config.set("rails.list", "shm,udp:lo").unwrap();
+        config.set("udp.port", "0").unwrap();
+        config.set("fault.inject", faults).unwrap();
+        job(2, &config, |am, seen| ring(am, &seen, 160));
+    }
+}
+
+#[test]
+fn segments_are_written_and_read() {
+    job(2, &config(), |mut am, _| {
+        let peer = 1 - am.rank();
+        let at = |offset| Remote { rank: peer, offset };
+        assert_eq!(am.segment_of(peer).unwrap().size, SEGMENT as u64);
+        for length in [8, 2000, 300_000] {
+            let out = Region::new(length).unwrap();
+            out.write(0, &pattern(am.rank(), length));
+            am.put(at(64), Landing::Region(out.whole())).unwrap();
+            am.barrier().unwrap();
+            let mut here = vec![0; length];
+            am.segment().as_shared().skip(64).copy_to(0, &mut here);
+            assert_eq!(here, pattern(peer, length));
+            let into = Region::new(length).unwrap();
+            let handle = am
+                .get_later(Landing::Region(into.whole()), at(64), length as u64)
+                .unwrap();
+            am.sync(handle).unwrap();
+            let mut there = vec![0; length];
+            into.read(0, &mut there);
+            assert_eq!(there, pattern(am.rank(), length));
+            am.barrier().unwrap();
+        }
+        let outside = am.put(at(SEGMENT as u64 - 1), &[0; 2][..]).unwrap_err();
+        assert!(matches!(&outside, Error::Am(error) if matches!(**error, AmError::OutsideSegment { .. })));
+        am.exit(0).unwrap();
+    });
+}
+
+#[test]
+fn any_rank_ends_the_job_and_the_largest_status_counts() {
+    job(3, &config(), |mut am, _| {
+        if am.rank() == 1 {
+            assert_eq!(am.exit(7).unwrap(), 7);
+            return;
+        }
+        // It waits for something else, and is told.
+        let error = am.wait_until("nothing that comes", || None::<()>).unwrap_err();
+        assert!(
+            error.to_string().contains("the job ends with status 7"),
+            "{error}"
+        );
+        assert_eq!(am.exit(2).unwrap(), 7);
+    });
+}
+
+#[test]
+fn statistics_are_written_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("stats");
+    let settings = doorbell::am::Settings::parse([("GASNET_PORTAL_CREDIT_STATS", "1")]).unwrap();
+    let setup = Setup::new(Handlers::new(), 64)
+        .settings(settings)
+        .statistics(&name);
+    let am = Builder::new().without_environment().build_am(setup).unwrap();
+    am.close();
+    let text = std::fs::read_to_string(folder.path().join("stats.0")).unwrap();
+    assert!(text.contains("credit"), "{text}");
+}
+
+#[test]
+fn more_than_may_be_pinned_is_refused_by_name() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let Some(limit) = limit.filter(|limit| *limit < 1 << 30) else {
+        return;
+    };
+    let setup = Setup::new(Handlers::new(), limit as usize + 1).within_memlock();
+    let error = Builder::new().without_environment().build_am(setup).unwrap_err();
+    assert!(error.to_string().contains("would be pinned"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+}
+
+/// What a started process does; without a role, this is no test.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split_whitespace().collect();
+    let [rank, root] = words[..] else { return };
+    let mut handlers = Handlers::new();
+    handlers
+        .request(200, |request| _ = request.reply_short(201, &[]))
+        .unwrap();
+    let answers = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&answers);
+    handlers
+        .reply(201, move |_| _ = count.fetch_add(1, Ordering::Relaxed))
+        .unwrap();
+    let builder = Builder::new()
+        .without_environment()
+        .job(rank.parse().unwrap(), 3, root)
+        .set("wait.deadline", "20 s");
+    let mut am = builder
+        .build_am(Setup::new(handlers, 4096).end_on_interrupt())
+        .unwrap();
+    let next = (am.rank() + 1) % am.size();
+    println!("\nREADY");
+    std::io::stdout().flush().unwrap();
+    let mut sent = 0;
+    let error = loop {
+        let asked = am.request_short(next, 200, &[]);
+        sent += 1;
+        let waited = asked.and_then(|()| {
+            am.wait_until("an answer", || {
+                (answers.load(Ordering::Relaxed) >= sent).then_some(())
+            })
+        });
+        if let Err(error) = waited {
+            break error;
+        }
+    };
+    println!("\nNOTICED {error}");
+    let code = match &error {
+        Error::Am(told) if matches!(**told, AmError::ShuttingDown { .. }) => am.exit(0).unwrap_or(99),
+        error => error.exit_code(),
+    };
+    std::process::exit(code.into());
+}
+
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Three ranks that send to each other, once all of them do; what each says at its end.
+fn three(name: &str, disturb: impl FnOnce(&mut Started)) -> Vec<(String, Option<i32>)> {
+    let root = format!("@doorbell-test-am-{}-{name}", std::process::id());
+    let mut ranks: Vec<Started> = (0..3)
+        .map(|rank| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "am::child", "--nocapture", "--test-threads=1"]);
+            command.env(ROLE, format!("{rank} {root}"));
+            Started(command.stdout(Stdio::piped()).spawn().unwrap())
+        })
+        .collect();
+    let mut outputs: Vec<_> = ranks
+        .iter_mut()
+        .map(|rank| BufReader::new(rank.0.stdout.take().unwrap()).lines())
+        .collect();
+    for lines in &mut outputs {
+        assert!(lines.any(|line| line.unwrap() == "READY"));
+    }
+    disturb(&mut ranks[1]);
+    let disturbed = Instant::now();
+    let ends = ranks.iter_mut().zip(outputs).map(|(rank, mut lines)| {
+        let said = lines.find_map(|line| Some(line.ok()?.strip_prefix("NOTICED ")?.to_owned()));
+        (said.unwrap_or_default(), rank.0.wait().unwrap().code())
+    });
+    let ends = ends.collect();
+    assert!(
+        disturbed.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        disturbed.elapsed()
+    );
+    ends
+}
+
+#[test]
+fn a_killed_rank_is_named_by_all_others_in_time() {
+    let ends = three("killed", |rank| rank.0.kill().unwrap());
+    for rank in [0, 2] {
+        let (said, code) = &ends[rank];
+        assert!(said.starts_with("rank 1 is lost"), "rank {rank}: {said}");
+        assert_eq!(*code, Some(4), "rank {rank}: {said}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_all_ranks_in_order_where_that_was_asked_for() {
+    let ends = three("interrupted", |rank| {
+        let process = rustix::process::Pid::from_child(&rank.0);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    });
+    for (rank, (said, code)) in ends.iter().enumerate() {
+        assert!(
+            said.contains("the job ends with status 130"),
+            "rank {rank}: {said}"
+        );
+        assert_eq!(*code, Some(130), "rank {rank}: {said}");
+    }
+}

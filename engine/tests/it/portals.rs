@@ -1,0 +1,276 @@
+//! Jobs of Portals processes: as threads, over rails that break, on a simulated network; a rank that is killed.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use doorbell::fabric::memory::Region;
+use doorbell::fabric::message::Landing;
+use doorbell::fabric::ni::{
+    AckReq, CtHandle, Entry, EntryOptions, EqGet, EqHandle, EventKind, Kind, List, Md, MdHandle, MdOptions,
+    Memory, Ni as _, NiFail, Piece, Process, PtOptions, Put, Target,
+};
+use doorbell::sim::{SimConfig, SimNet};
+use doorbell::{Builder, Config, Portals, local_portals, simulated_portals};
+
+use crate::common::pattern;
+
+const KIND: Kind = Kind::MATCHING_LOGICAL;
+const INDEX: u32 = 4;
+/// Says which part a started process plays.
+const ROLE: &str = "DOORBELL_TEST_ROLE";
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.set("wait.deadline", "20 s").unwrap();
+    config
+}
+
+fn job(size: u32, config: &Config, rank: impl Fn(Portals) + Sync) {
+    let jobs = local_portals(size, config).unwrap();
+    thread::scope(|s| {
+        let rank = &rank;
+        let threads: Vec<_> = jobs.into_iter().map(|job| s.spawn(move || rank(job))).collect();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+#[test]
+fn all_come_to_barriers_and_everybody_gets_everything() {
+    for size in [1, 2, 3, 5] {
+        job(size, &config(), |mut job| {
+            for bytes in [0, 1, 8, 1000, 70_000] {
+                let own = pattern(job.rank(), bytes);
+                let mut all = vec![0; bytes * size as usize];
+                job.allgather(&own, &mut all).unwrap();
+                let expected: Vec<u8> = (0..size).flat_map(|rank| pattern(rank, bytes)).collect();
+                assert_eq!(all, expected, "{bytes} bytes of {size} ranks");
+                job.barrier().unwrap();
+            }
+            let short = job.allgather(&[1, 2], &mut [0]).map_err(|error| error.code());
+            assert!(size == 1 && short.is_err() || short == Err("layout"));
+        });
+    }
+}
+
+/// Memory that anybody may put into, with full events.
+fn open(job: &mut Portals, bytes: usize) -> (Region, EqHandle) {
+    job.init(KIND, None).unwrap();
+    let room = Region::new(bytes).unwrap();
+    let events = job.ask(KIND, |ni| ni.eq_alloc(512)).unwrap();
+    job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, Some(events), Some(INDEX)))
+        .unwrap();
+    let options = EntryOptions::OP_PUT | EntryOptions::EVENT_LINK_DISABLE;
+    let entry = Entry::open(Memory::One(Landing::Region(room.whole())), options);
+    job.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
+        .unwrap();
+    (room, events)
+}
+
+/// Memory to put from, whose acknowledgements are counted.
+fn bind(job: &mut Portals, memory: &Region) -> (MdHandle, CtHandle) {
+    let acks = job.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+    let md = Md {
+        memory: Memory::One(Landing::Region(memory.whole())),
+        options: MdOptions::EVENT_CT_ACK,
+        eq: None,
+        ct: Some(acks),
+    };
+    let md = job.ask(KIND, |ni| ni.md_bind(md.clone())).unwrap();
+    (md, acks)
+}
+
+fn put(job: &mut Portals, md: MdHandle, to: u32, length: usize, number: u64) {
+    let put = Put {
+        from: Piece { md, offset: 0 },
+        length: length as u64,
+        ack: AckReq::Ct,
+        target: Target {
+            process: Process::rank(to),
+            pt_index: INDEX,
+            match_bits: 0,
+            remote_offset: 0,
+        },
+        user_ptr: 0,
+        hdr_data: number,
+    };
+    job.ask(KIND, |ni| ni.put(&put)).unwrap();
+}
+
+/// Rank 0 puts `count` times, in lengths that change; rank 1 hears of each once, and finds its bytes.
+fn numbered(mut job: Portals, count: u64, most: usize) {
+    let (room, events) = open(&mut job, most);
+    let out = Region::new(most).unwrap();
+    out.write(0, &pattern(7, most));
+    let (md, acks) = bind(&mut job, &out);
+    let length = |number: u64| [8, 64, 3000, most][(number % 4) as usize].min(most);
+    job.barrier().unwrap();
+    if job.rank() == 0 {
+        for number in 0..count {
+            // What is pulled is to be whole when the next one lands.
+            job.wait_count(KIND, acks, number.saturating_sub(3)).unwrap();
+            put(&mut job, md, 1, length(number), number);
+        }
+        let counted = job.wait_count(KIND, acks, count).unwrap();
+        assert_eq!((counted.success, counted.failure), (count, 0));
+    } else {
+        // They match in order; a long one may end behind short ones that came after it.
+        let mut told = vec![0; count as usize];
+        for _ in 0..count {
+            let EqGet::Event(event) = job.wait_event(KIND, events).unwrap() else {
+                panic!("events were dropped");
+            };
+            assert_eq!((event.kind, event.fail), (EventKind::Put, NiFail::Ok));
+            assert_eq!(event.mlength, length(event.hdr_data) as u64);
+            told[event.hdr_data as usize] += 1;
+            let mut head = [0; 8];
+            room.read(0, &mut head);
+            assert_eq!(head[..], pattern(7, most)[..8]);
+        }
+        assert!(told.iter().all(|times| *times == 1), "each once: {told:?}");
+    }
+    job.barrier().unwrap();
+    assert_eq!(job.ni(KIND).eq_get(events), Ok(EqGet::Empty), "nothing twice");
+}
+
+#[test]
+fn puts_are_told_once() {
+    job(2, &config(), |job| numbered(job, 400, 100_000));
+}
+
+#[test]
+fn rails_that_break_lose_no_event_and_double_none() {
+    for faults in ["shm:150,shm:200", "shm:rendezvous", "udp:lo:100"] {
+        let mut config = config();
+        config.set("rails.list", "shm,udp:lo").unwrap();
+        config.set("udp.port", "0").unwrap();
+        config.set("fault.inject", faults).unwrap();
+        job(2, &config, |job| numbered(job, 400, 100_000));
+    }
+}
+
+#[test]
+fn a_simulated_job_is_driven_by_one_thread() {
+    for datagrams in [false, true] {
+        let net = SimNet::new(5, SimConfig::default());
+        let mut jobs = simulated_portals(&net, 2, &config(), datagrams).unwrap();
+        let rooms: Vec<_> = jobs.iter_mut().map(|job| open(job, 64)).collect();
+        let out = Region::new(64).unwrap();
+        out.write(0, b"virtual");
+        let (md, _) = bind(&mut jobs[0], &out);
+        put(&mut jobs[0], md, 1, 7, 9);
+        let mut found = EqGet::Empty;
+        for _ in 0..100_000 {
+            jobs.iter_mut().for_each(|job| _ = job.progress());
+            found = jobs[1].ni(KIND).eq_get(rooms[1].1).unwrap();
+            if found != EqGet::Empty {
+                break;
+            }
+        }
+        let EqGet::Event(event) = found else {
+            panic!("nothing came: {found:?}");
+        };
+        assert_eq!((event.hdr_data, event.mlength), (9, 7));
+        let mut bytes = [0; 7];
+        rooms[1].0.read(0, &mut bytes);
+        assert_eq!(&bytes, b"virtual");
+    }
+}
+
+#[test]
+fn what_only_a_world_has_is_refused() {
+    for (name, value) in [("progress.mode", "dedicated"), ("control.mode", "on")] {
+        let builder = Builder::new().without_environment().set(name, value);
+        let error = builder.build_portals().unwrap_err();
+        assert_eq!(error.code(), "unsupported", "{error}");
+    }
+}
+
+#[test]
+fn a_wait_has_an_end_and_says_what_for() {
+    let mut job = Builder::new().without_environment().build_portals().unwrap();
+    job.init(KIND, None).unwrap();
+    let never = job.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+    job.set_deadline(Duration::from_millis(50));
+    let error = job.wait_count(KIND, never, 1).unwrap_err();
+    assert_eq!(error.code(), "timeout");
+    assert!(error.to_string().contains("its counting event"), "{error}");
+}
+
+/// What a started process does; without a role, this is no test.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split_whitespace().collect();
+    let [rank, root, rails] = words[..] else { return };
+    let builder = Builder::new()
+        .without_environment()
+        .job(rank.parse().unwrap(), 3, root)
+        .set("rails.list", rails)
+        .set("udp.port", "0")
+        .set("btl.give_up", "3 s")
+        .set("pml.patience", "1 s")
+        .set("wait.deadline", "20 s");
+    let mut job = builder.build_portals().unwrap();
+    println!("\nREADY");
+    std::io::stdout().flush().unwrap();
+    // One of them comes to one barrier less.
+    let error = loop {
+        if let Err(error) = job.barrier() {
+            break error;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    println!("\nNOTICED {error}");
+    std::process::exit(error.exit_code().into());
+}
+
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named_by_all_others_in_time() {
+    for rails in ["shm", "shm,udp:lo"] {
+        let root = format!("@doorbell-test-portals-{}-{}", std::process::id(), rails.len());
+        let mut ranks: Vec<Started> = (0..3)
+            .map(|rank| {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                command.args(["--exact", "portals::child", "--nocapture", "--test-threads=1"]);
+                command.env(ROLE, format!("{rank} {root} {rails}"));
+                Started(command.stdout(Stdio::piped()).spawn().unwrap())
+            })
+            .collect();
+        let mut outputs: Vec<_> = ranks
+            .iter_mut()
+            .map(|rank| BufReader::new(rank.0.stdout.take().unwrap()).lines())
+            .collect();
+        for lines in &mut outputs {
+            assert!(lines.any(|line| line.unwrap() == "READY"));
+        }
+        let killed = Instant::now();
+        ranks[1].0.kill().unwrap();
+        for rank in [0, 2] {
+            let said =
+                outputs[rank].find_map(|line| Some(line.unwrap().strip_prefix("NOTICED ")?.to_owned()));
+            let said = said.unwrap();
+            assert!(said.starts_with("rank 1 is lost"), "rank {rank}: {said}");
+            assert_eq!(ranks[rank].0.wait().unwrap().code(), Some(4), "{said}");
+        }
+        assert!(
+            killed.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            killed.elapsed()
+        );
+    }
+}
