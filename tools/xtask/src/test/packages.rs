@@ -82,6 +82,12 @@ const PACKAGES: &[Package] = &[
         program: "mpiexec.hydra",
         steps: &["test"],
     },
+    // am/portals/abi/tests and tools/tests/it/portals.rs compile programs in C
+    Package {
+        name: "gcc",
+        program: "gcc",
+        steps: &["test"],
+    },
     // tools/tests/it/run_hosts.rs builds a program of MPICH; the compiler's wrapper comes without the headers
     Package {
         name: "libmpich-dev",
