@@ -45,8 +45,12 @@ impl<N: Ni> Conduit<N> {
         let done = self.barrier.try_wait(name)?;
         if !done {
             self.health()?;
-            self.not_leaving()?;
-            self.complete()?;
+            // Who asks for the end may have left this barrier: then all have come to it, and what they told for it comes
+            // before their requests to end. Who has not come ends it, when the exit is over.
+            if !matches!(self.exit.leaving(), Leaving::Underway { .. }) {
+                self.not_leaving()?;
+                self.complete()?;
+            }
         }
         Ok(done)
     }

@@ -11,12 +11,15 @@
 //! id. Whoever first needs another one introduces itself there; from then on both know both, and hear of each other's end.
 //! Neither the launcher nor a barrier of all is needed.
 //!
-//! A nid names a network namespace of a host. Processes elsewhere are not met yet: what goes there is undeliverable.
+//! A nid names a network namespace of a host. Processes elsewhere leave their cards with the launcher, where one speaks PMI-1
+//! and a rail leads out of the host (`words`).
 
 mod card;
 mod desk;
+mod words;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,8 +28,9 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::message::{Incarnation, Message as _};
 use doorbell_fabric::ni::{Kind, NID_ANY, Ni, NiError, NiLimits, PID_ANY, PID_MAX, Process};
+use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_pml::RailId;
@@ -35,6 +39,8 @@ use rustix::fd::BorrowedFd;
 pub use self::card::Card;
 pub use self::desk::Desk;
 use self::desk::{News, Place};
+use self::words::Words;
+pub use self::words::finish;
 use crate::above::{Above, connect};
 use crate::bootstrap::{Hello, Key};
 use crate::config::Config;
@@ -61,14 +67,23 @@ pub struct Member {
     clock: Clock,
     /// Those that have ended, each with when the rails are told.
     leaving: Vec<(Time, Process)>,
+    /// Cards of processes on other hosts.
+    words: Option<Words>,
+    /// Somebody calls over a network whom nobody knows.
+    strangers: bool,
 }
 
 impl Member {
-    /// Opens the rails that `config` names, and takes a process id of this host: this one, or any.
+    /// Opens the rails that `config` names, and takes a process id of this host: this one, or any. `launcher` is a copy of
+    /// the launcher's descriptor, where there is one: it is asked when a rail leads out of the host.
     ///
     /// # Errors
     /// A rail that cannot be used; what the system refuses.
-    pub fn enter(config: Config, pid: Option<u32>) -> Result<Result<Self, Taken>, Error> {
+    pub fn enter(
+        config: Config,
+        pid: Option<u32>,
+        launcher: Option<OwnedFd>,
+    ) -> Result<Result<Self, Taken>, Error> {
         let nid = nid(&crate::bootstrap::host_id());
         let Some(place) = take(pid)? else {
             return Ok(Err(Taken));
@@ -84,6 +99,11 @@ impl Member {
         settings.seed = random::number()?;
         settings.patience = *config.pml.patience.get();
         let mut node = portals::Node::new(settings);
+        let leads_out = rails.iter().any(leads_out);
+        let words = match launcher.filter(|_| leads_out) {
+            Some(launcher) => Words::put(launcher, desk.card()).map_err(|reason| Error::Job { reason })?,
+            None => None,
+        };
         let key = key()?;
         for mut rail in rails {
             rail.set_key(&key);
@@ -96,6 +116,8 @@ impl Member {
             candidates,
             clock: Clock::start(),
             leaving: Vec::new(),
+            words,
+            strangers: false,
         }))
     }
 
@@ -129,6 +151,45 @@ impl Member {
             process,
         };
         connect(&mut toward, &self.config, &self.candidates, &own, &theirs).map(drop)
+    }
+
+    /// Reads the cards of processes on other hosts, and opens them, until this one is known, or all are read for `None`. Asks
+    /// the launcher: only to be called inside of a call of the program.
+    #[cold]
+    pub fn look_up(&mut self, process: Option<Process>) {
+        self.strangers = false;
+        while process.is_none_or(|process| !self.knows(process)) {
+            let ours = self.desk.card();
+            let Some(card) = self.words.as_mut().and_then(|words| words.next(ours)) else {
+                return;
+            };
+            // Those of this host introduce themselves. One that cannot be opened is not known.
+            if card.process().nid != self.process().nid {
+                let _ = self.meet(&card);
+            }
+        }
+    }
+
+    /// Whether somebody calls whom [`Member::look_up`] may find.
+    #[inline]
+    pub fn has_strangers(&self) -> bool {
+        self.strangers
+    }
+
+    /// Listens for those who call over a network and are not known.
+    fn listen(&mut self) {
+        if self.words.is_none() {
+            return;
+        }
+        let rails: Vec<_> = self.node.rails().map(|(rail, _)| rail).collect();
+        for rail in rails {
+            let Some(rail) = self.node.rail_mut(rail).filter(|rail| leads_out(rail)) else {
+                continue;
+            };
+            while rail.stranger().is_some() {
+                self.strangers = true;
+            }
+        }
     }
 
     /// Opens those who have called since the last time, and gives up those who have ended some time ago; returns how many.
@@ -203,6 +264,7 @@ impl Member {
     /// Housekeeping: reads the clock. Returns the work done.
     pub fn progress(&mut self) -> usize {
         let now = self.clock.now();
+        self.listen();
         self.attend(now) + self.node.progress(now)
     }
 
@@ -289,6 +351,11 @@ fn take(pid: Option<u32>) -> Result<Option<Place>, Error> {
         }
     }
     Ok(None)
+}
+
+/// Whether a rail leads to other hosts.
+fn leads_out(rail: &AnyRail) -> bool {
+    rail.name().kind() != "shm" && rail.place().kind != doorbell_fabric::pairs::Kind::Loopback
 }
 
 /// The number of this network namespace of this host: sixteen bits, below those that stand for all.

@@ -170,7 +170,8 @@ fn segments_are_written_and_read() {
         }
         let outside = am.put(at(SEGMENT as u64 - 1), &[0; 2][..]).unwrap_err();
         assert!(matches!(&outside, Error::Am(error) if matches!(**error, AmError::OutsideSegment { .. })));
-        am.exit(0).unwrap();
+        am.barrier().unwrap();
+        assert_eq!(am.exit(0).unwrap(), 0);
     });
 }
 
@@ -256,6 +257,8 @@ fn child() {
         }
     };
     println!("\nNOTICED {error}");
+    // The others are to find the cause, and not what follows from it.
+    thread::sleep(Duration::from_millis(300));
     let code = match &error {
         Error::Am(told) if matches!(**told, AmError::ShuttingDown { .. }) => am.exit(0).unwrap_or(99),
         error => error.exit_code(),

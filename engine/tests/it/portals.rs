@@ -227,6 +227,8 @@ fn child() {
         thread::sleep(Duration::from_millis(1));
     };
     println!("\nNOTICED {error}");
+    // The others are to find the cause, and not what follows from it.
+    thread::sleep(Duration::from_millis(300));
     std::process::exit(error.exit_code().into());
 }
 
