@@ -8,6 +8,7 @@ mod counters;
 mod doctor;
 mod hosts;
 mod launchers;
+mod layers;
 mod links;
 mod links_of_ranks;
 mod model;

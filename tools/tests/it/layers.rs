@@ -1,0 +1,198 @@
+//! Puts and active messages from outside: every measurement over every kind of rail that this machine has, links that break
+//! under their traffic, and a rank that is killed.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::common::{doorbell, sentence};
+use crate::hosts::{LONG, Running, SOON, finish, serve_at, two_hosts};
+use crate::netns::Lab;
+
+const LAYERS: [&str; 2] = ["portals", "am"];
+
+/// A report, of a measurement in which every message arrived whole, once and in order.
+fn clean(layer: &str, out: &std::process::Output) -> serde_json::Value {
+    assert_eq!(out.status.code(), Some(0), "{layer}: {}", sentence(&out.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(report["layer"], layer);
+    for row in report["results"].as_array().unwrap() {
+        let verified = &row["verified"];
+        if verified.is_null() {
+            continue;
+        }
+        assert!(verified["messages"].as_u64().unwrap() > 0, "{verified}");
+        for what in ["lost", "duplicated", "misordered", "corrupt"] {
+            assert_eq!(verified[what], 0, "{layer}, {what}: {verified}");
+        }
+    }
+    report
+}
+
+#[test]
+fn puts_and_active_messages_are_measured_over_shared_memory() {
+    for layer in LAYERS {
+        for (kind, more) in [
+            ("pingpong", &[][..]),
+            ("pingpong", &["--verify"]),
+            ("stream", &["--window", "8"]),
+            ("rate", &["--verify"]),
+        ] {
+            let words = [
+                kind,
+                "--layer",
+                layer,
+                "--rail",
+                "shm",
+                "--sizes",
+                "8,500,100k",
+                "--samples",
+                "60",
+            ];
+            let out = doorbell()
+                .args(words)
+                .args(more)
+                .args(["--json", "-"])
+                .output()
+                .unwrap();
+            let report = clean(layer, &out);
+            assert_eq!(report["rail"], "shm");
+            assert_eq!(report["results"].as_array().unwrap().len(), 3);
+        }
+    }
+    let out = doorbell()
+        .args(["pingpong", "--layer", "am", "--one-way"])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(sentence(&out.stderr).contains("leave one of them out"));
+}
+
+#[test]
+fn two_hosts_put_and_send_over_udp_and_past_the_kernel() {
+    let test = "layers::two_hosts_put_and_send_over_udp_and_past_the_kernel";
+    let Some((lab, _folder, key)) = two_hosts(test) else {
+        return;
+    };
+    for (layer, rail) in [
+        ("portals", "udp:v0"),
+        ("portals", "xdp:v0"),
+        ("am", "udp:v0"),
+        ("am", "xdp:v0"),
+    ] {
+        let words = ["--rail", rail, "--key-file", &key, "--layer", layer];
+        let server = serve_at(
+            Some(lab.name(0)),
+            &[&["--bind", "10.77.0.1:0"], &words[..]].concat(),
+        );
+        let more = [
+            "--sizes",
+            "8,500,100k",
+            "--samples",
+            "100",
+            "--verify",
+            "--json",
+            "-",
+        ];
+        for kind in ["pingpong", "stream"] {
+            let out = finish(server.client(Some(lab.name(1)), kind, &[&words[..], &more].concat()));
+            assert_eq!(clean(layer, &out)["rail"], rail);
+        }
+        // Both sides have to want the same.
+        let other = [
+            "--rail",
+            rail,
+            "--key-file",
+            &key,
+            "--layer",
+            "pml",
+            "--sizes",
+            "8",
+        ];
+        let out = finish(server.client(Some(lab.name(1)), "pingpong", &other));
+        assert_eq!(out.status.code(), Some(2), "{}", sentence(&out.stderr));
+        assert!(
+            sentence(&out.stderr).contains("the layer above the rails"),
+            "{}",
+            sentence(&out.stderr)
+        );
+    }
+}
+
+/// A second link between the two hosts.
+fn second_link(lab: &Lab) {
+    lab.ip(
+        1,
+        &format!("link add v1 type veth peer name v1 netns {}", lab.name(0)),
+    );
+    for host in 0..2 {
+        lab.ip(host, &format!("address add 10.78.0.{}/24 dev v1", host + 1));
+        lab.ip(host, "link set v1 up");
+    }
+    lab.wait_until_up(1, "v1");
+}
+
+#[test]
+fn a_link_that_goes_down_under_puts_and_active_messages_loses_and_doubles_nothing() {
+    let test = "layers::a_link_that_goes_down_under_puts_and_active_messages_loses_and_doubles_nothing";
+    let Some((lab, _folder, key)) = two_hosts(test) else {
+        return;
+    };
+    second_link(&lab);
+    for layer in LAYERS {
+        let words = [
+            "--rail",
+            "udp:v0",
+            "--rail",
+            "udp:v1",
+            "--key-file",
+            &key,
+            "--layer",
+            layer,
+        ];
+        let mut server = serve_at(
+            Some(lab.name(0)),
+            &[&["--bind", "10.77.0.1:0"], &words[..]].concat(),
+        );
+        let more = [
+            "--sizes",
+            "500,100k",
+            "--seconds",
+            "1.5",
+            "--verify",
+            "--json",
+            "-",
+        ];
+        let client = server.client(Some(lab.name(1)), "stream", &[&words[..], &more].concat());
+        let measured = thread::spawn(move || finish(client));
+        server.says("came: process");
+        // The connection of the two sides goes over v0, which stays.
+        for _ in 0..2 {
+            thread::sleep(Duration::from_millis(500));
+            lab.ip(0, "link set v1 down");
+            thread::sleep(Duration::from_millis(500));
+            lab.ip(0, "link set v1 up");
+        }
+        let report = clean(layer, &measured.join().unwrap());
+        assert_eq!(report["environment"]["rails"].as_array().unwrap().len(), 2);
+        assert!(server.says("went after").ends_with(": done"));
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_other_with_its_name() {
+    for layer in LAYERS {
+        let mut server = serve_at(
+            None,
+            &["--bind", "127.0.0.1:0", "--rail", "shm", "--layer", layer],
+        );
+        let words = [&LONG[..], &["--rail", "shm", "--layer", layer]].concat();
+        let mut guest = Running::start(server.client(None, "pingpong", &words));
+        server.says("came: process");
+        thread::sleep(Duration::from_millis(200));
+        server.process.signal(Signal::KILL);
+        assert_eq!(guest.ends(SOON), Some(4));
+        guest.says("rank 1 is lost");
+    }
+}
