@@ -451,7 +451,8 @@ impl Victim {
                 *count += 1;
                 assert_eq!(*count, 1, "{event:?} comes again");
             }
-            K::PtDisabled => assert_eq!(event.pt_index, 1, "only this one has flow control"),
+            // A full queue with one that has flow control closes all of its table entries.
+            K::PtDisabled => assert!(event.pt_index < TABLES, "{event:?}"),
             _ => {
                 let entry = event
                     .user_ptr

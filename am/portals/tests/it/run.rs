@@ -153,6 +153,7 @@ const UNSEEN: &[Wrong] = &[
     Wrong::QueueLosesNewest,
     Wrong::DroppedAgainAndAgain,
     Wrong::FullQueueOverwrites,
+    Wrong::FullQueueSparesOthers,
     Wrong::MapIsOptional,
     Wrong::NoOrder,
     Wrong::FreeForgetsHeaders,

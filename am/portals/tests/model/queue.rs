@@ -55,11 +55,18 @@ impl World {
         if eq.events.iter().filter(|event| ordinary(event)).count() < eq.count || overwrites {
             return;
         }
-        for index in 0..ni.table.len() {
-            let of_queue =
-                |pt: &super::state::Pt| pt.eq == eq_of(handle) && pt.options.has(PtOptions::FLOWCTRL);
-            if self.at(key).table[index].as_ref().is_some_and(of_queue) {
-                self.auto_disable(key, index as u32);
+        // One table entry with flow control is enough to close all that use this queue.
+        let of_queue: Vec<(u32, bool)> = (0..)
+            .zip(&ni.table)
+            .filter_map(|(index, pt)| Some((index, pt.as_ref()?)))
+            .filter(|(_, pt)| pt.eq == Some(handle))
+            .map(|(index, pt)| (index, pt.options.has(PtOptions::FLOWCTRL)))
+            .collect();
+        if of_queue.iter().any(|(_, has_flow_control)| *has_flow_control) {
+            for (index, has_flow_control) in of_queue {
+                if has_flow_control || !self.is(Wrong::FullQueueSparesOthers) {
+                    self.auto_disable(key, index);
+                }
             }
         }
     }
@@ -122,8 +129,4 @@ impl World {
         it.count.failure = it.count.failure.wrapping_add(by.failure);
         self.fire(key, ct);
     }
-}
-
-fn eq_of(handle: EqHandle) -> Option<EqHandle> {
-    Some(handle)
 }

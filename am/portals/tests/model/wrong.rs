@@ -103,6 +103,8 @@ wrongs! {
     DroppedAgainAndAgain = "dropped-again-and-again";
     /// Section 7: a full queue with flow control overwrites.
     FullQueueOverwrites = "full-queue-overwrites";
+    /// Section 7: a full queue closes only those of its table entries that have flow control themselves.
+    FullQueueSparesOthers = "full-queue-spares-others";
     /// Section 7: SEND_DISABLE keeps SEND from being counted, too.
     SendDisableStopsCounting = "send-disable-stops-counting";
     /// Section 8: CT_ACK has a full event.

@@ -78,6 +78,7 @@ stories! {
     a_disabled_table_entry_refuses
     a_failing_put_still_has_its_send
     a_full_entry_stays_without_min_free
+    a_full_queue_closes_all_of_its_tables
     a_full_queue_closes_its_flow_controlled_tables
     a_header_has_to_match_altogether
     a_header_needs_permission
