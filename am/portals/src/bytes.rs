@@ -17,6 +17,12 @@ pub(crate) fn land(memory: &Memory, at: usize, inbound: Inbound<'_>, from: usize
             inbound.copy_to_loan(from, &loan.part(at, length), 0);
         }
         Memory::One(Landing::Region(slice)) => {
+            if length == 8
+                && let Some(word) = inbound.read::<8>(from)
+            {
+                slice.write(at, &word);
+                return;
+            }
             inbound.copy_to_region(from, slice, at, length);
         }
         _ => land_other(memory, at, inbound, from, length),

@@ -80,6 +80,20 @@ impl Lanes {
         }
     }
 
+    /// The lane of a list that has entries, if it is the only one; `exact` says whether [`EXACT`] has any. `Err`: several.
+    #[inline]
+    pub(crate) fn only(&self, list: List, exact: bool) -> Result<Option<u8>, ()> {
+        let range = Self::range(list);
+        let mut live = self.live >> range.start & ((1 << CLASSES) - 1);
+        if list == List::Priority && !exact {
+            live &= !(1 << EXACT);
+        }
+        match live & live.wrapping_sub(1) {
+            0 => Ok((live != 0).then(|| range.start + live.trailing_zeros() as u8)),
+            _ => Err(()),
+        }
+    }
+
     /// The lanes of a list that have entries.
     #[inline]
     pub(crate) fn live(&self, list: List) -> impl Iterator<Item = u8> + use<> {

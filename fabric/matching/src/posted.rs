@@ -273,11 +273,47 @@ impl PostedEntries {
         remote_offset: u64,
         length: u64,
     ) -> Option<Candidate> {
+        let exact = self.len() != self.others as usize;
         for list in [List::Priority, List::Overflow] {
+            // Most programs leave the same bits open in all their entries: then there is nothing to compare.
+            if self.linear[list as usize] == NONE
+                && let Ok(lane) = self.lanes.only(list, exact)
+            {
+                let found =
+                    lane.and_then(|lane| self.look_in(hasher, list, lane, key, remote_offset, length));
+                if found.is_some() {
+                    return found;
+                }
+                continue;
+            }
             if let Some((slot, place)) = self.earliest(hasher, list, key, remote_offset, length) {
                 let placement = self.placement(slot, remote_offset, length)?;
                 return Some(self.candidate(slot, place, list, placement));
             }
+        }
+        None
+    }
+
+    /// The first entry of one lane that takes the message.
+    #[inline]
+    fn look_in(
+        &self,
+        hasher: &Hasher,
+        list: List,
+        lane: u8,
+        key: &MatchKey,
+        remote_offset: u64,
+        length: u64,
+    ) -> Option<Candidate> {
+        let key = self.lanes.masks(lane).apply(key);
+        let at = self.find(key.hash(hasher, lane), key, lane).ok()?;
+        let head = self.heads.slot(at);
+        let mut slot = head;
+        while slot != NONE {
+            if let Some(placement) = self.placement(slot, remote_offset, length) {
+                return Some(self.candidate(slot, Some(at), list, placement));
+            }
+            slot = chain::after(&self.nodes, head, slot);
         }
         None
     }
