@@ -43,7 +43,7 @@ use self::words::Words;
 pub use self::words::finish;
 use crate::above::{Above, connect};
 use crate::bootstrap::{Hello, Key};
-use crate::config::Config;
+use crate::config::{Config, Rails};
 use crate::error::Error;
 use crate::rails::{AnyRail, open_all};
 use crate::random;
@@ -89,9 +89,16 @@ impl Member {
             return Ok(Err(Taken));
         };
         let me = Process::physical(nid, place.pid);
-        let (rails, candidates) = open_all(&config)?;
+        let (rails, _) = open_all(&config)?;
+        // Whatever was named is open now, and leads to some of the others: memory to those of this host, a network to those
+        // behind it. So nothing is named towards one of them.
+        let mut config = config;
+        config.rails.list.set(Rails::default());
+        let candidates = rails.iter().map(AnyRail::candidate).collect();
         let entries = rails.iter().map(AnyRail::entry).collect();
-        let hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
+        let mut hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
+        // Two namespaces of one host are two hosts here: neither names nor sockets pass from one to the other.
+        hello.host = format!("{} {nid}", hello.host);
         let desk =
             Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
         let mut settings = portals::Config::new(me);
@@ -154,20 +161,22 @@ impl Member {
     }
 
     /// Reads the cards of processes on other hosts, and opens them, until this one is known, or all are read for `None`. Asks
-    /// the launcher: only to be called inside of a call of the program.
+    /// the launcher: only to be called inside of a call of the program. Why the last of those that cannot be opened cannot.
     #[cold]
-    pub fn look_up(&mut self, process: Option<Process>) {
+    pub fn look_up(&mut self, process: Option<Process>) -> Option<Error> {
         self.strangers = false;
+        let mut trouble = None;
         while process.is_none_or(|process| !self.knows(process)) {
             let ours = self.desk.card();
             let Some(card) = self.words.as_mut().and_then(|words| words.next(ours)) else {
-                return;
+                break;
             };
-            // Those of this host introduce themselves. One that cannot be opened is not known.
+            // Those of this host introduce themselves.
             if card.process().nid != self.process().nid {
-                let _ = self.meet(&card);
+                trouble = self.meet(&card).err().or(trouble);
             }
         }
+        trouble
     }
 
     /// Whether somebody calls whom [`Member::look_up`] may find.

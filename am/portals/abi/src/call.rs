@@ -173,9 +173,23 @@ pub(crate) fn meet_all(mut core: Guard, map: &[Process]) {
 
 #[cold]
 fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
-    let Some(desk) = desk(&core).filter(|desk| desk.process().nid == process.nid) else {
+    let Some(desk) = desk(&core) else {
         return core;
     };
+    if desk.process().nid != process.nid {
+        let mut core = core;
+        let trouble = core
+            .live
+            .as_mut()
+            .and_then(|live| live.member.look_up(Some(process)));
+        if let Some(error) = trouble {
+            say(&format!(
+                "nid {} pid {} cannot be met: {error}",
+                process.nid, process.pid
+            ));
+        }
+        return core;
+    }
     // Not under the lock: the other one may be calling us, and our thread is to answer.
     drop(core);
     let card = desk.call(process, until);

@@ -18,8 +18,9 @@
 //! # Meeting
 //! {nid, pid}: a nid names a network namespace of a host; a pid is unique there, and a program may ask for one of up to
 //! `PTL_PID_MAX`. Whoever has something to say to another process introduces itself at that one's desk first
-//! (`doorbell::lobby`): no barrier of all is needed, and no launcher. So a program may keep its own conversation with the
-//! launcher (PMI), which this library never touches.
+//! (`doorbell::lobby`): no barrier of all is needed. Processes of other hosts are found among the launcher's values (PMI-1),
+//! where a rail leads out of the host. That conversation is the program's own as well: turns are complete, and taken inside
+//! of its calls.
 //!
 //! # Rails
 //! Shared memory, and `udp:NAME` where `PTL_IFACE_NAME` names an interface. `DOORBELL_RAILS` names others; the settings of

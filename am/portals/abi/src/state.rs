@@ -382,6 +382,7 @@ pub(crate) fn end_at_exit(limit: Duration) {
         live.watch.ring();
         live.member.close(limit);
     }
+    doorbell::lobby::finish();
 }
 
 /// A copy of the desk.

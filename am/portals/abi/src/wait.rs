@@ -137,6 +137,9 @@ fn look<R>(
     let Some(live) = &mut core.live else {
         return Err(crate::call::absent(core));
     };
+    if live.member.has_strangers() {
+        live.member.look_up(None);
+    }
     if live.look() > 0 {
         // What it has triggered leaves now: the caller may not come back for long.
         live.flush();
@@ -192,6 +195,9 @@ pub(crate) fn glance<R>(done: impl FnOnce(&mut Core) -> Result<R, Code>) -> Resu
     let Some(live) = &mut core.live else {
         return Err(crate::call::absent(&core));
     };
+    if live.member.has_strangers() {
+        live.member.look_up(None);
+    }
     if live.look() > 0 {
         live.flush();
         core.tell();

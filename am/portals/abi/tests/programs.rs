@@ -140,3 +140,84 @@ fn abort_ends_every_wait() {
         passes(without);
     }
 }
+
+/// Two network namespaces with a wire between them; gone with this.
+struct Hosts([String; 2]);
+
+impl Hosts {
+    /// `None`, with the reason told, where this cannot be had.
+    fn new() -> Option<Self> {
+        let id = std::process::id();
+        let hosts = Self([format!("ptl{id}a"), format!("ptl{id}b")]);
+        let [a, b] = &hosts.0;
+        let made = ip(&["netns", "add", a])
+            && ip(&["netns", "add", b])
+            && ip(&[
+                "link", "add", "pa", "netns", a, "type", "veth", "peer", "name", "pb", "netns", b,
+            ])
+            && hosts.up(a, "pa", "10.77.7.1/24")
+            && hosts.up(b, "pb", "10.77.7.2/24")
+            && has_carrier(a, "pa")
+            && has_carrier(b, "pb");
+        if !made {
+            println!("skipped: package iproute2: no network namespaces can be made here");
+        }
+        made.then_some(hosts)
+    }
+
+    fn up(&self, host: &str, interface: &str, address: &str) -> bool {
+        ip(&["-n", host, "addr", "add", address, "dev", interface])
+            && ip(&["-n", host, "link", "set", "lo", "up"])
+            && ip(&["-n", host, "link", "set", interface, "up"])
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in &self.0 {
+            ip(&["netns", "del", host]);
+        }
+    }
+}
+
+/// Waits until a link that was brought up is up.
+fn has_carrier(host: &str, interface: &str) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < LIMIT {
+        let shown = Command::new("ip")
+            .args(["-n", host, "link", "show", interface])
+            .output();
+        if shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("state UP")) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    let run = Command::new("ip").args(arguments).stderr(Stdio::null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn processes_of_two_hosts_meet_through_the_launcher() {
+    if !common::is_on_path("mpiexec.hydra") {
+        return println!("skipped: package mpich: mpiexec.hydra not found");
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    for name in ["put", "independent"] {
+        let Some(program) = common::compiled(name) else {
+            return;
+        };
+        let mut command = alone(Path::new("mpiexec.hydra"));
+        for (host, interface) in hosts.0.iter().zip(["pa", "pb"]) {
+            if interface == "pb" {
+                command.arg(":");
+            }
+            command.args(["-n", "1", "ip", "netns", "exec", host, "env"]);
+            command.arg(format!("PTL_IFACE_NAME={interface}")).arg(&program);
+        }
+        passes(command);
+    }
+}

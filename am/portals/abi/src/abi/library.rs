@@ -1,6 +1,7 @@
 //! The library and its interfaces.
 
 use std::ffi::{c_int, c_uint};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         if wanted.is_some_and(|pid| pid > PID_MAX) {
             return Err(ARG_INVALID);
         }
-        let entered = settings().and_then(|config| Member::enter(config, wanted));
+        let entered = settings().and_then(|config| Member::enter(config, wanted, launcher()));
         let member = entered.map_err(|error| {
             complain(&error);
             FAIL
@@ -166,6 +167,18 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         }
     }
     core.live.as_mut().ok_or(FAIL)
+}
+
+/// A copy of the launcher's descriptor. The program has its own conversation over the other one.
+fn launcher() -> Option<OwnedFd> {
+    let number: c_int = std::env::var("PMI_FD").ok()?.trim().parse().ok()?;
+    // SAFETY: any number may be asked for; one that is no descriptor is refused.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return None;
+    }
+    // SAFETY: it was made just now, and nobody else knows it.
+    Some(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Shared memory, and the interface that `PTL_IFACE_NAME` names, unless rails are named.
