@@ -159,6 +159,17 @@ impl Barrier {
         }
     }
 
+    /// Whether a message of this rank is still to come: one that has left in order after its last message is not missed.
+    pub(crate) fn misses(&self, rank: u32) -> bool {
+        let State::Waiting { step } = self.state else {
+            return false;
+        };
+        let arrived = &self.arrived[usize::from(self.generation & 1)];
+        (step..)
+            .zip(arrived.iter().skip(step as usize))
+            .any(|(step, name)| name.is_none() && self.awaited(step) == Some(rank))
+    }
+
     fn awaited(&self, step: u32) -> Option<u32> {
         let distance = distance(step, self.nodes)?;
         Some(above(self.me, self.nodes - distance, self.nodes))
@@ -259,6 +270,25 @@ mod tests {
                 assert_eq!(ranks[rank].try_wait(*name).is_ok(), agree, "{names:?}");
             }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn who_has_said_all_is_not_missed() -> Result<(), AmError> {
+        let mut ranks = ranks(4);
+        let barrier = &mut ranks[0];
+        assert!(!barrier.misses(3), "no barrier was notified");
+        barrier.notify(BarrierName::Anonymous)?;
+        assert!(barrier.misses(3) && barrier.misses(2) && !barrier.misses(1));
+        assert!(
+            barrier.message(2, [1 << 8 | 1, 0]),
+            "rank 2 is heard of in step 1"
+        );
+        assert!(!barrier.misses(2) && barrier.misses(3));
+        assert!(barrier.message(3, [1, 0]));
+        while barrier.next().is_some() {}
+        assert!(!barrier.misses(3));
+        assert!(barrier.try_wait(BarrierName::Anonymous)?);
         Ok(())
     }
 

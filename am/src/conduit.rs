@@ -304,7 +304,8 @@ impl<N: Ni> Conduit<N> {
             return;
         }
         self.lost.push((rank, reason));
-        // What it owed has ended as events: they come first, for they free what they hold.
+        // What it owed has ended as events: they come first, for they free what they hold. So does what it said last.
+        while self.poll_sys() > 0 {}
         while let Some(event) = self.event(self.objects.queues.safe, "SAFE") {
             self.safe_event(&event);
         }

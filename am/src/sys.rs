@@ -4,6 +4,7 @@
 //! each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one message for each of its steps: that is what
 //! the size of the SYS queue reckons with. Their first argument is the rank that sent them.
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Put, Target};
 use doorbell_fabric::time::Time;
 
@@ -49,10 +50,19 @@ impl<N: Ni> Conduit<N> {
             // before their requests to end. Who has not come ends it, when the exit is over.
             if !matches!(self.exit.leaving(), Leaving::Underway { .. }) {
                 self.not_leaving()?;
-                self.complete()?;
+                self.not_missed()?;
             }
         }
         Ok(done)
+    }
+
+    /// Nobody is lost that the barrier needs: whoever left in order after its part of it is not missed.
+    fn not_missed(&self) -> Result<(), AmError> {
+        let missed = |lost: &&(u32, DownReason)| lost.1 != DownReason::Closed || self.barrier.misses(lost.0);
+        match self.lost.iter().find(missed) {
+            Some(&(rank, reason)) => Err(AmError::PeerLost { rank, reason }),
+            None => Ok(()),
+        }
     }
 
     /// Comes to a barrier and waits until all have.

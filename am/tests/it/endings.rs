@@ -70,6 +70,38 @@ fn a_mismatch_is_told_to_everybody() {
     assert_eq!(told, [Some(true); 3]);
 }
 
+/// A rank may leave as soon as a barrier has ended for it: the others are not stopped by that.
+#[test]
+fn who_leaves_after_a_barrier_stops_nobody() {
+    for (ranks, seed) in [(2, 0), (3, 1), (6, 2), (6, 3), (13, 4)] {
+        let mut setting = Setting::new(ranks);
+        setting.seed = seed;
+        setting.sim.faults.jitter = Duration::from_micros(20);
+        let (mut world, _seen) = echo_world(&setting);
+        let mut notified = vec![false; ranks as usize];
+        let mut left = vec![false; ranks as usize];
+        let mut closed = vec![false; ranks as usize];
+        world.run(|rank, am, now| {
+            let at = rank as usize;
+            if !std::mem::replace(&mut notified[at], true) {
+                am.notify_barrier(BarrierName::Anonymous)
+                    .expect("nobody has left");
+            }
+            if !left[at] {
+                if !am.try_barrier(BarrierName::Anonymous).expect("it ends well") {
+                    return Doing::Waits;
+                }
+                left[at] = true;
+            }
+            let by = now + Duration::from_millis(1);
+            if !closed[at] && am.ni_mut().node_mut().close(now, by) {
+                closed[at] = true;
+            }
+            if closed[at] { Doing::Finished } else { Doing::Waits }
+        });
+    }
+}
+
 /// Runs until all that live have left; what each says.
 fn leave(
     world: &mut World,
