@@ -88,7 +88,8 @@
 //!   AUTO_FREE have options of their own. EVENT_COMM_DISABLE hides SEARCH too. Requests that are refused by permission or
 //!   operation are counted in the registers and told to their initiator, not to the target's queue; neither uses an entry up.
 //! * *Unexpected headers* that an appended entry may not take are consumed, and told as failures. A persistent search tells of
-//!   every header.
+//!   every header. A search counts with EVENT_CT_OVERFLOW: each header that it finds, and once more as a failure where it looks
+//!   for all of them or finds none, so that a waiter knows its end. A header of no bytes fits everywhere.
 //! * *Flow control.* A queue that reaches its count disables every table entry that tells it. What such an entry has taken by
 //!   then is told all the same: the queue keeps those events beyond its count. EVENT_FLOWCTRL_DISABLE leaves PT_DISABLED out
 //!   where that entry was the reason.

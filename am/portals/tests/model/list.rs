@@ -211,7 +211,7 @@ impl World {
         let mut takes = (from..headers.len())
             .filter(|at| self.matches(matching, logical, entry, local, &headers[*at].request));
         if self.is(Wrong::NewestHeaderFirst) {
-            return takes.last();
+            return takes.next_back();
         }
         takes.next()
     }
