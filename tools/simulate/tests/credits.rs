@@ -46,7 +46,7 @@ fn ratio(pattern: Pattern, policy: Policy, epochs: u32) -> f64 {
 
 #[test]
 fn the_stencil_of_640_credits_converges_and_stops() {
-    let stencil = played(job(Pattern::Stencil, Policy::Flags, 48));
+    let stencil = played(job(Pattern::Stencil, Policy::Flags, 96));
     assert_eq!(
         stencil.counters.granted,
         64 * (640 - 26 * 4),
@@ -54,9 +54,9 @@ fn the_stencil_of_640_credits_converges_and_stops() {
     );
     let (rate, moved) = late(&stencil);
     assert_eq!((moved, stencil.counters.returned), (0.0, 0));
-    let unlimited = late(&played(job(Pattern::Stencil, Policy::Unlimited, 48))).0;
+    let unlimited = late(&played(job(Pattern::Stencil, Policy::Unlimited, 96))).0;
     assert!(rate >= 0.9 * unlimited, "{rate} of {unlimited}");
-    let fixed = late(&played(job(Pattern::Stencil, Policy::Fixed, 48))).0;
+    let fixed = late(&played(job(Pattern::Stencil, Policy::Fixed, 96))).0;
     assert!(
         fixed < 0.5 * unlimited,
         "{fixed}: the same credits, where they stay"
@@ -161,7 +161,7 @@ fn the_command_prints_by_its_schema_draws_and_fails_where_something_is_not_as_pr
         assert_eq!(wrong, Vec::<String>::new());
         (ended.status.code(), printed)
     };
-    let (status, printed) = run(&["--epochs", "48", "--epoch-duration", "256"]);
+    let (status, printed) = run(&["--epochs", "80", "--epoch-duration", "256"]);
     assert_eq!(
         (status, &printed["runs"][0]["failures"]),
         (Some(0), &serde_json::json!([]))

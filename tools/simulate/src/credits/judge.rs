@@ -66,12 +66,6 @@ impl Judge {
         pair.ok_or_else(|| format!("no pair {lender}, {borrower}"))
     }
 
-    /// Reads what is about to be looked at.
-    pub(super) fn warm(&self, lender: u32, borrower: u32) -> u64 {
-        let pair = self.books[lender as usize].pairs.at(borrower);
-        pair.map_or(0, |pair| pair.coming.into())
-    }
-
     /// A request to `lender` waits.
     pub(super) fn stalled(&mut self, borrower: u32, lender: u32) -> Judged {
         self.pair(lender, borrower)?.stalled += 1;

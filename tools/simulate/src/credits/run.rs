@@ -18,8 +18,6 @@ const DELAY: u64 = 40;
 const JITTER: u64 = 8;
 /// Samples of one run.
 const SAMPLES: u64 = 120;
-/// Events whose memory is read before they happen.
-const WARM: usize = 24;
 /// Everything is looked at every so many ticks, where there are few.
 const FEW: u32 = 64;
 const EVERY: u64 = 512;
@@ -102,12 +100,9 @@ impl<'a, P: Peers> Run<'a, P> {
         while !self.wheel.is_empty() {
             self.wheel.turn(&mut events);
             let now = self.wheel.now();
-            for few in events.chunks(WARM) {
-                self.warm(few);
-                for &event in few {
-                    let happened = self.happens(event);
-                    happened.map_err(|fault| format!("tick {now}: {fault}"))?;
-                }
+            for &event in &events {
+                let happened = self.happens(event);
+                happened.map_err(|fault| format!("tick {now}: {fault}"))?;
             }
             if self.open && now.is_multiple_of(width) {
                 let sums = self.sums();
@@ -186,20 +181,6 @@ impl<'a, P: Peers> Run<'a, P> {
             sums.bank += u64::from(node.bank());
         }
         sums
-    }
-
-    /// Reads what the next events are about to touch, one after the other without waiting: the memory of ten thousand nodes is
-    /// far away, and each event by itself would wait for it several times.
-    fn warm(&self, events: &[Event]) {
-        let mut sum = 0;
-        for event in events.iter().filter(|event| event.at != event.from) {
-            let (at, from) = (event.at, event.from);
-            let ours = self.nodes[at as usize].peer(from).map_or(0, |peer| peer.loan());
-            let theirs = self.nodes[from as usize].peer(at).map_or(0, |peer| peer.loan());
-            sum += u64::from(ours) + u64::from(theirs);
-            sum += self.judge.warm(at, from) + self.judge.warm(from, at);
-        }
-        std::hint::black_box(sum);
     }
 
     fn happens(&mut self, Event { at, from, what }: Event) -> Judged {
