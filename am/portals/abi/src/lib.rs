@@ -11,7 +11,7 @@
 //! # Progress
 //! A target need not call anything for what others do to its memory. Whoever is inside of a call makes progress for all;
 //! when nobody has called for half a millisecond, a thread of the library takes over, and sleeps on the rails' descriptors
-//! until something comes. A call that waits looks for [`wait::SPIN`], and then sleeps the same way. With
+//! until something comes. A call that waits looks for 100 µs, and then sleeps the same way. With
 //! `PTL_PROGRESS_THREAD=0` progress is made in calls only, and a program has to go on calling; the thread does nothing then
 //! but answer processes that introduce themselves.
 //!
