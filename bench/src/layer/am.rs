@@ -13,7 +13,7 @@ use doorbell::Region;
 use doorbell::am::{Am, AmError, Handlers, Payload, Remote, Request, Setup};
 use doorbell::fabric::message::Landing;
 
-use super::{only_tagged, only_tagged_messages, places};
+use super::{InOrder, only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks, pattern};
 use crate::load::until_empty;
@@ -48,8 +48,15 @@ struct Seen {
     kept: Region,
     told: Mutex<Told>,
     /// Messages with stamps, and how many of ours were read.
-    given: Mutex<VecDeque<Vec<u8>>>,
+    given: Mutex<Given>,
     got: AtomicU64,
+}
+
+/// Messages with stamps: those that came, by number, and those that came twice.
+#[derive(Debug)]
+struct Given {
+    came: InOrder<Vec<u8>>,
+    twice: VecDeque<Vec<u8>>,
 }
 
 /// Control messages, and the pieces of one that is not whole.
@@ -99,7 +106,10 @@ impl AmState {
             word: AtomicU64::new(0),
             kept: Region::new(4096).map_err(doorbell::Error::from)?,
             told: Mutex::default(),
-            given: Mutex::default(),
+            given: Mutex::new(Given {
+                came: InOrder::new(),
+                twice: VecDeque::new(),
+            }),
             got: AtomicU64::new(0),
         };
         Ok(Self { seen: Arc::new(seen) })
@@ -140,10 +150,12 @@ impl AmState {
         let seen = Arc::clone(&self.seen);
         handlers.request(GIVE, move |request| {
             let bytes = request.payload().bytes().to_vec();
-            seen.given
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_back(bytes);
+            let mut given = seen.given.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = request.args().first().copied().unwrap_or_default();
+            if let Some(twice) = given.came.came(number.into(), bytes) {
+                given.twice.push_back(twice);
+            }
+            drop(given);
             let _ = request.reply_short(GOT, &[]);
         })?;
         let seen = Arc::clone(&self.seen);
@@ -270,7 +282,7 @@ impl<'a> AmLink<'a> {
             ended: false,
             out: Region::new(room).map_err(doorbell::Error::from)?,
             prepared: (0, 0),
-            medium: am.conduit().max_request_medium(0).min(4096),
+            medium: am.conduit().max_request_medium(1).min(4096),
             stamped: verify.then_some(stamps),
             sent: 0,
             am,
@@ -325,9 +337,11 @@ impl AmLink<'_> {
         let free = (self.sent + 1).saturating_sub(places);
         until(self.am, "a message to be read", &seen.got, free)?;
         let at = (self.sent % places) as usize * stride;
+        // Fewer than 2^32 messages with stamps are sent.
+        let number = [self.sent as u32];
         self.sent += 1;
         if body.len() <= self.medium {
-            return Ok(self.am.request_medium(peer, GIVE, &[], body)?);
+            return Ok(self.am.request_medium(peer, GIVE, &number, body)?);
         }
         self.out.write(at, body);
         let slice = self.out.slice(at, body.len());
@@ -336,17 +350,15 @@ impl AmLink<'_> {
             rank: peer,
             offset: at as u64,
         };
-        self.am.request_long(to, GIVE, &[], Landing::Region(slice))?;
+        self.am.request_long(to, GIVE, &number, Landing::Region(slice))?;
         Ok(())
     }
 
     fn take(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
         let seen = Arc::clone(&self.seen);
         let next = || {
-            seen.given
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_front()
+            let mut given = seen.given.lock().unwrap_or_else(PoisonError::into_inner);
+            given.twice.pop_front().or_else(|| given.came.turn())
         };
         let body = self.am.wait_until("a message of the other rank", next)?;
         let found = body.len().min(into.len());

@@ -12,6 +12,7 @@ pub mod am;
 mod control;
 pub mod portals;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,39 @@ const PLACES_BYTES: usize = 32 << 20;
 /// Places for messages of up to `most` bytes.
 fn places(most: usize) -> u64 {
     (PLACES_BYTES / most.max(1)).clamp(2, PLACES as usize) as u64
+}
+
+/// Messages with stamps in the order in which they were sent: a long one may end behind others that came after it. What is
+/// behind its turn came twice, and is given at once, to be found.
+#[derive(Debug)]
+struct InOrder<T> {
+    next: u64,
+    early: BTreeMap<u64, T>,
+}
+
+impl<T> InOrder<T> {
+    fn new() -> Self {
+        Self {
+            next: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// One that has come; what is given back came twice.
+    fn came(&mut self, number: u64, message: T) -> Option<T> {
+        if number < self.next || self.early.contains_key(&number) {
+            return Some(message);
+        }
+        self.early.insert(number, message);
+        None
+    }
+
+    /// The one whose turn it is.
+    fn turn(&mut self) -> Option<T> {
+        let message = self.early.remove(&self.next)?;
+        self.next += 1;
+        Some(message)
+    }
 }
 
 /// What the plan's check has refused before.

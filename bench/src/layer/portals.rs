@@ -5,13 +5,13 @@ use std::time::Duration;
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::fabric::ni::{
-    AckReq, CtHandle, Entry, EntryOptions, EqGet, EqHandle, Kind, List, Md, MdHandle, MdOptions, Memory, Ni,
-    NiError, Piece, Process, PtOptions, Put, Target,
+    AckReq, CtHandle, Entry, EntryOptions, EqGet, EqHandle, Event, Kind, List, Md, MdHandle, MdOptions,
+    Memory, Ni, NiError, Piece, Process, PtOptions, Put, Target,
 };
 use doorbell::portals::Portals;
 
 use super::control::Control;
-use super::{only_tagged, only_tagged_messages, places};
+use super::{InOrder, only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks};
 use crate::load::until_empty;
@@ -61,6 +61,7 @@ struct Stamped {
     /// Bytes of a place.
     stride: usize,
     sent: u64,
+    came: InOrder<Event>,
 }
 
 impl Stamped {
@@ -97,6 +98,7 @@ impl Stamped {
             places,
             stride,
             sent: 0,
+            came: InOrder::new(),
         })
     }
 
@@ -115,7 +117,7 @@ impl Stamped {
                 remote_offset: at as u64,
             },
             user_ptr: 0,
-            hdr_data: 0,
+            hdr_data: self.sent,
         };
         job.ask(KIND, |ni| {
             ni.put(&put)?;
@@ -137,13 +139,22 @@ impl Stamped {
     }
 
     fn recv(&mut self, job: &mut Portals, into: &mut [u8]) -> Result<usize, BenchError> {
-        let event = match job.wait_event(KIND, self.events)? {
-            EqGet::Event(event) => event,
-            EqGet::Empty | EqGet::Dropped(_) => {
-                return Err(BenchError::Disorder {
-                    rank: job.rank() ^ 1,
-                    what: "events were lost".to_owned(),
-                });
+        let event = loop {
+            if let Some(event) = self.came.turn() {
+                break event;
+            }
+            match job.wait_event(KIND, self.events)? {
+                EqGet::Event(event) => {
+                    if let Some(twice) = self.came.came(event.hdr_data, event) {
+                        break twice;
+                    }
+                }
+                EqGet::Empty | EqGet::Dropped(_) => {
+                    return Err(BenchError::Disorder {
+                        rank: job.rank() ^ 1,
+                        what: "events were lost".to_owned(),
+                    });
+                }
             }
         };
         let found = (event.mlength as usize).min(into.len());
