@@ -1,15 +1,15 @@
-//! The credit byte of every active message: `E XXX NNNN` (gasnet.md section 8).
+//! The credit byte of every active message: the epoch's bit, three of extra, four of number (gasnet.md section 8).
 //!
 //! ```text
 //!   bit   7      6 5 4           3 2 1 0
-//!         E      XXX             NNNN
+//!         E      extra           number
 //!         epoch  request: lacked request: used
 //!                reply: granted  reply: given back
 //! ```
 
-/// Most that `XXX` holds: a request that lacks more says so much, and asks again with the next one that stalls.
+/// Most that the three bits of extra hold: a request that lacks more says so much, and asks again with the next one that stalls.
 pub const MOST_EXTRA: u8 = 7;
-/// Most that `NNNN` holds.
+/// Most that the four bits of the number hold.
 pub const MOST_CREDITS: u8 = 15;
 
 /// What an active message says of credits, in the lowest byte of its header data.
