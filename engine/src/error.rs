@@ -536,7 +536,9 @@ impl Error {
             Self::Cancelled => "nothing: it was asked for",
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
-            Self::Am(_) | Self::Interface { .. } => "docs/active-messages.md has the limits and settings of interfaces",
+            Self::Am(_) | Self::Interface { .. } => {
+                "docs/active-messages.md has the limits and settings of interfaces"
+            }
             Self::Layout { .. } => "check offsets and lengths against the buffer",
             Self::Stale { .. } => "use each number once, and only in the world that gave it out",
             Self::Full { .. } => "make progress, then try again",

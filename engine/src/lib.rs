@@ -54,6 +54,7 @@ mod why;
 mod within;
 mod world;
 
+pub use am::{Am, local_am, simulated_am};
 #[cfg(fuzzing)]
 pub use bootstrap::fuzzing;
 pub use bootstrap::remote::occupied;
@@ -69,7 +70,6 @@ pub use doorbell_sim as sim;
 pub use error::{Awaited, Error, Peers, Waiting};
 pub use launch::launcher;
 pub use message::Message;
-pub use am::{Am, local_am, simulated_am};
 pub use portals::{Portals, local_portals, simulated_portals};
 pub use rails::{Capture, capture_file, discover};
 pub use raw::Raw;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use doorbell::oob::launch::{Found, Kind};
 use doorbell::Config;
+use doorbell::oob::launch::{Found, Kind};
 use doorbell_fabric::error::Exit;
 
 use crate::error::ToolError;

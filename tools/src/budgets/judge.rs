@@ -105,7 +105,9 @@ fn of_shm(shm: &Shm, inside: &Inside, parts: &Parts, machine: &Machine) -> Vec<J
         rows::SIBLING
             .judge(&shm.sibling, band(&shm.sibling, "threads of one core"))
             .without(bad),
-        rows::PUT.judge(&shm.put, alone().or_else(|| none(&shm.put))).without(bad),
+        rows::PUT
+            .judge(&shm.put, alone().or_else(|| none(&shm.put)))
+            .without(bad),
         rows::REQUEST
             .judge(&shm.request, alone().or_else(|| none(&shm.request)))
             .without(bad),

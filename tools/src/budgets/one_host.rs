@@ -97,7 +97,9 @@ impl Shm {
         let stream = asker.shm(&["stream", "--sizes", "1Mi"])?;
         self.bandwidth_regions.extend(stream.reference.memcpy_share);
         for (layer, samples) in [("portals", &mut self.put), ("am", &mut self.request)] {
-            let exchange = asker.shm(&["pingpong", "--layer", layer, "--sizes", "8"])?.reference;
+            let exchange = asker
+                .shm(&["pingpong", "--layer", layer, "--sizes", "8"])?
+                .reference;
             let base = exchange.cache_line_half_rtt_ns.unwrap_or(f64::INFINITY);
             match exchange.ratio {
                 _ if base > BAD_BASE_NS => self.bad_bases += 1,

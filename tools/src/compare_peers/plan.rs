@@ -120,7 +120,8 @@ impl<'a> Plan<'a> {
     }
 
     fn shm(&self) -> Vec<Load> {
-        let nothing_named = !self.args.shm && !self.args.overlap && !self.args.layers && self.settings == [Setting::Shm];
+        let nothing_named =
+            !self.args.shm && !self.args.overlap && !self.args.layers && self.settings == [Setting::Shm];
         let small = self.sizes.iter().copied().filter(|bytes| mpi::blocking(*bytes));
         let mut loads = Vec::new();
         if self.args.shm || nothing_named {
