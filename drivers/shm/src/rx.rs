@@ -22,6 +22,8 @@ pub(crate) struct Rx {
     pub(crate) attention: u64,
     /// Empty polls in a row while hot.
     pub(crate) idle: u32,
+    /// Messages that had been sent to the peer when something of it was taken last.
+    pub(crate) answered: u64,
     /// The peer ended; what is in the lane is still delivered.
     pub(crate) orphaned: bool,
 }
@@ -48,6 +50,7 @@ impl Rx {
             socket,
             attention: HOT,
             idle: 0,
+            answered: 0,
             orphaned: false,
         };
         Ok((rx, control))

@@ -17,7 +17,7 @@ use crate::pull::Desk;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 use crate::stranger;
-use crate::tx::Short;
+use crate::tx::{Short, Tx};
 use crate::wire::Id;
 
 /// More lanes than these are not all looked at in every poll.
@@ -115,14 +115,13 @@ impl Message for ShmRail {
                 self.first + i - lanes
             };
             let Some(&index) = self.hot.get(at) else { break };
-            let Some(rx) = self
-                .peers
-                .get_mut(index as usize)
-                .and_then(|peer| peer.rx.as_deref_mut())
-            else {
+            let Some(peer) = self.peers.get_mut(index as usize) else {
                 continue;
             };
-            match drain(rx, PeerIndex(index), budget - done, sink) {
+            let Some(rx) = peer.rx.as_deref_mut() else {
+                continue;
+            };
+            match drain(rx, peer.tx.as_deref(), PeerIndex(index), budget - done, sink) {
                 Ok(taken) => done += taken,
                 Err(()) => {
                     self.condemn(index, DownReason::Hostile);
@@ -300,7 +299,13 @@ impl Message for ShmRail {
 
 /// Shows what is in a lane, up to `budget` messages. An error means that the lane's owner broke the rules.
 #[inline]
-fn drain<S: Arrivals>(rx: &mut Rx, peer: PeerIndex, budget: usize, sink: &mut S) -> Result<usize, ()> {
+fn drain<S: Arrivals>(
+    rx: &mut Rx,
+    tx: Option<&Tx>,
+    peer: PeerIndex,
+    budget: usize,
+    sink: &mut S,
+) -> Result<usize, ()> {
     let mut taken = 0;
     while taken < budget {
         let arrival = match rx.lane.peek() {
@@ -308,6 +313,15 @@ fn drain<S: Arrivals>(rx: &mut Rx, peer: PeerIndex, budget: usize, sink: &mut S)
             Ok(None) => break,
             Err(_) => return Err(()),
         };
+        // Who has sent something since it last took something will probably answer this, too. Many that come in a row get no
+        // more lines: the peer has a use for them.
+        if taken == 0
+            && let Some(tx) = tx
+            && tx.committed() != rx.answered
+        {
+            rx.answered = tx.committed();
+            tx.expect_to_send(arrival.rest().len());
+        }
         sink.message(
             peer,
             Inbound::split(

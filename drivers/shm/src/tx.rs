@@ -107,6 +107,12 @@ impl Tx {
         Ok(())
     }
 
+    /// Messages sent over this lane.
+    #[inline(always)]
+    pub(crate) fn committed(&self) -> u64 {
+        self.lane.committed()
+    }
+
     /// A message of the peer was just taken, and many are answered by one as long.
     #[inline(always)]
     pub(crate) fn expect_to_send(&self, rest: usize) {
