@@ -56,7 +56,7 @@ impl Wait for Patient<'_> {
 /// What a call waited for.
 pub(super) fn at_call(stall: Stall) -> Awaited {
     let what = match stall {
-        Stall::Credits { .. } => "credits of the rank that its message goes to",
+        Stall::Credits => "credits of the rank that its message goes to",
         _ => "tickets, chunks or descriptors of its conduit",
     };
     Awaited::Interface { what }

@@ -85,7 +85,6 @@ impl Collect {
         let nothing = ni
             .md_bind(Md::default())
             .map_err(refused("the meeting points of the ranks"))?;
-        drop(ni);
         Ok(Self {
             rank,
             size,
@@ -186,7 +185,6 @@ impl Collect {
             eq: None,
             ct: Some(sent),
         });
-        drop(ni);
         let md = md.map_err(refused(what))?;
         let mut done = Ok(());
         let mut distance = 1;
