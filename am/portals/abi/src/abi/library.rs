@@ -267,7 +267,8 @@ pub unsafe extern "C" fn PtlSetMap(ni_handle: u32, map_size: u64, mapping: *cons
         if !kind.logical || map_size == 0 || mapping.is_null() {
             return Err(ARG_INVALID);
         }
-        let size = usize::try_from(map_size).map_err(|_| ARG_INVALID)?;
+        // Ranks have 32 bits: what is longer is no map, whatever is there.
+        let size = u32::try_from(map_size).map_err(|_| ARG_INVALID)? as usize;
         // SAFETY: so many processes are there, by the caller's promise.
         let mapping = unsafe { std::slice::from_raw_parts(mapping, size) };
         let map: Vec<_> = mapping.iter().map(|process| (*process).into()).collect();

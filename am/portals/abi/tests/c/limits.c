@@ -47,6 +47,7 @@ int main(void)
     IS(PtlGetId(ni, &own), PTL_NO_INIT);
     OK(PtlGetPhysId(ni, &own));
     map[0] = own;
+    IS(PtlSetMap(ni, PTL_SIZE_MAX, map), PTL_ARG_INVALID);
     OK(PtlSetMap(ni, 1, map));
     IS(PtlSetMap(ni, 1, map), PTL_IGNORED);
     memset(map, 0, sizeof map);
