@@ -536,6 +536,12 @@ impl Error {
             Self::Cancelled => "nothing: it was asked for",
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
+            Self::Am(error) if matches!(**error, AmError::ShuttingDown { .. }) => {
+                "nothing: the job ends; `Am::exit` takes part in that, and returns the status of all"
+            }
+            Self::Am(error) if matches!(**error, AmError::PeerLost { .. }) => {
+                "look at that rank's own output"
+            }
             Self::Am(_) | Self::Interface { .. } => {
                 "docs/active-messages.md has the limits and settings of interfaces"
             }
@@ -573,9 +579,15 @@ impl Error {
         }
     }
 
-    /// The same as a number.
+    /// The same as a number: of a job that a rank, or an interrupt, has ended it is the status that it ends with.
     pub fn exit_code(&self) -> u8 {
-        self.exit().number()
+        match self {
+            Self::Am(error) => match **error {
+                AmError::ShuttingDown { code, .. } => code,
+                _ => self.exit().number(),
+            },
+            _ => self.exit().number(),
+        }
     }
 }
 

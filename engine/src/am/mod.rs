@@ -298,9 +298,19 @@ impl Am {
         give_up(self.door.take(), exit, reason)
     }
 
-    /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Dropping
-    /// does the same.
+    /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Where the
+    /// job's end is under way, this rank takes part in it first, as by [`exit`](Self::exit). Dropping does the same.
     pub fn close(mut self) {
+        self.take_leave_in_order();
+    }
+
+    /// A program that returns with [`AmError::ShuttingDown`] has not called `exit`: whoever ends the job would find it lost.
+    fn take_leave_in_order(&mut self) {
+        let is_ending = !self.closed && matches!(self.leaving(), Leaving::Underway { .. });
+        if is_ending && !std::thread::panicking() {
+            // The status that counts is the others'; nobody is left who could be told how it ended.
+            let _ = self.leave(0);
+        }
         self.take_leave();
     }
 
@@ -387,7 +397,7 @@ const EXIT_MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Am {
     fn drop(&mut self) {
-        self.take_leave();
+        self.take_leave_in_order();
     }
 }
 

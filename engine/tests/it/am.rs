@@ -260,8 +260,14 @@ fn child() {
     // The others are to find the cause, and not what follows from it.
     thread::sleep(Duration::from_millis(300));
     let code = match &error {
-        Error::Am(told) if matches!(**told, AmError::ShuttingDown { .. }) => am.exit(0).unwrap_or(99),
-        error => error.exit_code(),
+        // The last rank just returns with the error, as a program with `?` does: it takes part in the end all the same.
+        Error::Am(told) if matches!(**told, AmError::ShuttingDown { .. }) && next != 0 => {
+            am.exit(0).unwrap_or(99)
+        }
+        error => {
+            drop(am);
+            error.exit_code()
+        }
     };
     std::process::exit(code.into());
 }
