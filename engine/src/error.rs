@@ -510,7 +510,7 @@ impl Error {
             Self::MissingRanks { .. } => "start the missing ranks, or raise DOORBELL_JOB_TIMEOUT",
             Self::NoRoot { .. } => "start rank 0, or raise DOORBELL_JOB_TIMEOUT",
             Self::Disagreement { .. } => {
-                "give all ranks the same version, user, DOORBELL_SIZE and settings, and distinct DOORBELL_RANKs"
+                "give all ranks the same version, layer (`--layer`), user, DOORBELL_SIZE and settings, and distinct DOORBELL_RANKs"
             }
             Self::Meeting { .. } => "look at the output of rank 0: how did it end?",
             Self::Oob(_) => "check the address, the key and the network between the two hosts",

@@ -272,7 +272,7 @@ pub(super) const ELSEWHERE: [(Budget, &str); 4] = [
             bound: Bound::AtMost,
             how: "credit state of active messages",
         },
-        "active messages are not built yet",
+        "the compiler judges it: `doorbell-am` is not built with more; docs/credits.md has what it comes to",
     ),
     (
         Budget {

@@ -129,7 +129,7 @@ impl Job {
     fn play<P: Peers>(&self) -> Result<Tally, String> {
         if self.pattern == Pattern::Stencil && pattern::sides(self.nodes)[0] == 0 {
             return Err(format!(
-                "{} nodes are no torus with sides of at least 3",
+                "{} nodes are no torus with sides of at least 3: 27, 36, 48 and 64 are, for example",
                 self.nodes
             ));
         }
