@@ -77,6 +77,9 @@ pub struct Config {
     /// Bytes that this process may lock in memory (`RLIMIT_MEMLOCK`), where the interface pins what it is given; `None`:
     /// no limit, or an interface in software.
     pub memlock: Option<u64>,
+    /// Bytes of memory that the host has left, where that is known: what takes more is refused before anything is taken, since
+    /// the kernel would end some process for it.
+    pub memory: Option<u64>,
     /// How long the processes may take to come together.
     pub patience: Duration,
     /// The flag that a signal handler may set to have the job end, tested in polls.
@@ -93,6 +96,7 @@ impl Config {
             segment: Segment::Fast(segment),
             settings: Settings::default(),
             memlock: None,
+            memory: None,
             patience: Duration::from_secs(60),
             exit_flag: ExitFlag::default(),
         }
@@ -138,15 +142,12 @@ impl Config {
         let Segment::Fast(segment) = &self.segment else {
             return Err(AmError::Everything);
         };
-        let Some(limit) = self.memlock else {
-            return Ok(segment.clone());
-        };
         let chunks = u64::from(self.settings.request_chunks) + u64::from(self.settings.reply_chunks);
         let send = chunks.saturating_mul(self.settings.chunk.bytes() as u64);
         let receive = shares.receive_bytes();
         let bytes = segment.len() as u64;
         let need = bytes.saturating_add(send).saturating_add(receive);
-        if need > limit {
+        if let Some(limit) = self.memlock.filter(|limit| need > *limit) {
             return Err(AmError::Pinning {
                 need,
                 segment: bytes,
@@ -154,6 +155,11 @@ impl Config {
                 send,
                 limit,
             });
+        }
+        // The segment is there already.
+        let more = send.saturating_add(receive);
+        if let Some(left) = self.memory.filter(|left| more > *left) {
+            return Err(AmError::NoMemory { receive, send, left });
         }
         Ok(segment.clone())
     }

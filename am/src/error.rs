@@ -144,6 +144,18 @@ pub enum AmError {
         /// What may be pinned.
         limit: u64,
     },
+    /// More memory would be taken than the host has left.
+    #[error(
+        "{receive} bytes of receive buffers and {send} of send buffers are asked for, and the host has {left} bytes of memory left: lower GASNET_PORTAL_BANKED_CREDITS, GASNET_PORTAL_CRED_PER_NODE or GASNET_PORTAL_AMRECV_SPACE, or GASNET_PORTAL_SB_CHUNKS"
+    )]
+    NoMemory {
+        /// Of the receive buffers.
+        receive: u64,
+        /// Of the send buffers.
+        send: u64,
+        /// What the host has left.
+        left: u64,
+    },
     /// The segment mode is not one of this conduit.
     #[error(
         "the segment mode EVERYTHING would open all memory of the process to its peers, which nothing here can lend safely: use FAST, with a segment of the size that is needed"

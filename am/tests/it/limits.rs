@@ -215,6 +215,11 @@ fn what_cannot_be_made_is_refused_with_figures_and_remedies() {
         text.contains("bytes would be pinned") && text.contains("ulimit -l") && text.contains("1048576"),
         "{text}"
     );
+    let text = refused(&|config| config.memory = Some(1 << 20));
+    assert!(
+        text.contains("1048576 bytes of memory left") && text.contains("GASNET_PORTAL_BANKED_CREDITS"),
+        "{text}"
+    );
     let text = refused(&|config| config.segment = Segment::Everything);
     assert!(text.contains("EVERYTHING") && text.contains("FAST"), "{text}");
     // The interface has its defaults: 1,024 descriptors, and the conduit wants ten more.

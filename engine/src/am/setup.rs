@@ -301,6 +301,14 @@ fn attach(job: (Floor, Parts), setup: Setup) -> Result<Am, Error> {
     begin(job, setup)?.attach()
 }
 
+/// Bytes that the host can give without ending a process for it (proc(5), MemAvailable).
+fn memory_left() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
 /// Makes the conduit's objects. Nothing has been polled for before: what peers send early finds them.
 fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Error> {
     let (rank, size) = (parts.rank, parts.directory.size());
@@ -312,6 +320,7 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
         .pinned
         .then(|| getrlimit(Resource::Memlock).current)
         .flatten();
+    plan.memory = memory_left();
     plan.patience = *parts.config.job.timeout.get();
     plan.exit_flag = setup.flag()?;
     let statistics = setup.file(rank, plan.settings.credit_stats);
