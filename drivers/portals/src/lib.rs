@@ -8,7 +8,7 @@
 //!
 //! What the library does with memory that it was given cannot be seen from outside. So the driver keeps it: a descriptor's until
 //! its operations have been seen to end, an entry's until its last event can have been read; where that cannot be told, until
-//! the interface is closed ([`books`]).
+//! the interface is closed (`src/books.rs`).
 //!
 //! Nothing here polls: a Portals library makes progress by itself. So there is nothing to sleep on either, and
 //! [`Ni::arm`](doorbell_fabric::ni::Ni::arm) says so.
