@@ -45,6 +45,14 @@ impl<N: Ni> Conduit<N> {
         work
     }
 
+    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next; `false` when nothing
+    /// was seen. Sends what was begun first.
+    #[inline]
+    pub fn linger(&mut self, looks: u32) -> bool {
+        self.flush();
+        !self.deferred.is_empty() || self.economy.is_searching() || self.ni.linger(looks)
+    }
+
     /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
     ///
     /// # Errors

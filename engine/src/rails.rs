@@ -17,7 +17,7 @@ use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
@@ -523,12 +523,20 @@ impl Message for AnyRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         match self {
             Self::Shm(rail) => rail.look(peer, head, room, watch),
             Self::Drilled(drill) => drill.look(peer, head, room, watch),
             // Whatever costs microseconds to look at is looked at by polling.
             _ => Look::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn linger(&mut self, looks: u32) -> bool {
+        match self {
+            Self::Shm(rail) => rail.linger(looks),
+            _ => true,
         }
     }
 

@@ -422,3 +422,52 @@ impl MutLoan {
         self.write_shared(at, SharedBytes::of(bytes))
     }
 }
+
+/// Room for a message that arrives inside one call: of a loan, or of a region that is borrowed meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'a> {
+    loan: MutLoan,
+    life: PhantomData<&'a ()>,
+}
+
+impl Room<'_> {
+    /// How many bytes fit.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.loan.len()
+    }
+
+    /// Whether nothing fits.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.loan.is_empty()
+    }
+
+    /// As [`MutLoan::write_array`].
+    #[inline(always)]
+    pub fn write_array<const N: usize>(&self, bytes: [u8; N]) -> bool {
+        self.loan.write_array(bytes)
+    }
+
+    /// As [`MutLoan::write_short`].
+    #[inline(always)]
+    pub fn write_short(&self, word: u64, length: usize) -> bool {
+        self.loan.write_short(word, length)
+    }
+
+    /// As [`MutLoan::write_shared`].
+    #[inline]
+    pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
+        self.loan.write_shared(at, bytes)
+    }
+}
+
+impl From<MutLoan> for Room<'static> {
+    #[inline(always)]
+    fn from(loan: MutLoan) -> Self {
+        Self {
+            loan,
+            life: PhantomData,
+        }
+    }
+}

@@ -40,7 +40,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 use crate::addr::RailAddress;
 use crate::error::RailError;
-use crate::memory::{ConstLoan, MutLoan, RegionSlice, SharedBytes};
+use crate::memory::{ConstLoan, MutLoan, RegionSlice, Room, SharedBytes};
 use crate::rail::Rail;
 
 /// A peer as one rail numbers it: dense, from zero, in the order of `open`. Valid on that rail only.
@@ -354,6 +354,15 @@ impl Landing {
         }
     }
 
+    /// Its bytes as room for a message, as long as it is borrowed.
+    #[inline(always)]
+    pub fn room(&self) -> Room<'_> {
+        match self {
+            Self::Loan(loan) => Room::from(*loan),
+            Self::Region(slice) => slice.room(),
+        }
+    }
+
     /// The address: for a driver's system call or device, which keeps the landing while it fills it.
     #[inline]
     pub fn as_mut_ptr(&self) -> *mut u8 {
@@ -523,9 +532,18 @@ pub trait Message: Rail {
     /// `poll`. It looks again and again as `watch` says, in a loop of the rail's own, which is as tight as the rail can
     /// make it. A rail that has no such short way answers [`Look::Other`], which means no more than "poll".
     #[inline]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         let _ = (peer, head, room, watch);
         Look::Other
+    }
+
+    /// Looks up to `looks` times whether anything has arrived, from whomever, in a loop of the rail's own: for a caller that
+    /// waits and polls next, whatever comes of it. `false`: all looks were taken, and nothing was seen. A rail that has no
+    /// such loop, or other work to do in a poll, answers `true` at once, which means no more than "poll".
+    #[inline]
+    fn linger(&mut self, looks: u32) -> bool {
+        let _ = looks;
+        true
     }
 
     /// The watermark of `peer`: every message up to it was taken by the peer's upper layer.

@@ -157,7 +157,7 @@ impl<M: Message> Pml<M> {
         } else {
             ANSWERING
         };
-        let look = slot.rail.look(hot.peer, head, room, watch);
+        let look = slot.rail.look(hot.peer, head, room.into(), watch);
         if let Look::Taken(length) = look {
             hot.advance();
             hot.consumed += length as u64 + ENVELOPE;

@@ -606,6 +606,7 @@ impl Consumer {
         }
         let place = place(self.geometry.data, self.data_head, len);
         self.next_data = place.end;
+        self.ahead = place.len <= AHEAD_BYTES;
         // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
         let rest = unsafe { self.data.view_at(place.at, place.len) };
         Ok(Some(Arrival { len, first, rest }))
@@ -664,6 +665,25 @@ impl Consumer {
         // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
         let rest = unsafe { self.data.view_at(place.at, place.len) };
         Look::Long { len, last, rest }
+    }
+
+    /// Looks up to `looks` times, with a pause after each, whether the next message is there, complete or impossible. When
+    /// the last one had a rest, where that of the next one would be is asked for, too.
+    #[inline(always)]
+    #[must_use]
+    pub fn linger(&self, looks: u32) -> bool {
+        for _ in 0..looks {
+            if self.is_ready() {
+                return true;
+            }
+            if self.ahead {
+                let rest_at = self.data_head as usize & (self.geometry.data - 1);
+                // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole lines.
+                prefetch_to_read(unsafe { self.data.word(rest_at) });
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// Whether a message is there, complete or impossible: a look at one word.

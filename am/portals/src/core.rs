@@ -6,6 +6,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Inbound, Message, OpError, OpId};
 use doorbell_fabric::ni::{Kind, NiError, Process};
 
+use crate::direct::Guess;
 use crate::drops::{Drop, Drops};
 use crate::iface::Iface;
 use crate::link::{First, Link, PeerId, Upper};
@@ -39,6 +40,9 @@ pub(crate) struct Core {
     pub(crate) leaving: Vec<(PeerId, DownReason)>,
     /// Where pieces are gathered.
     pub(crate) scratch: Vec<u8>,
+    /// The put that is expected next, and how many came as expected since the last poll.
+    pub(crate) guess: Option<Guess>,
+    pub(crate) in_a_row: u32,
 }
 
 impl Core {
@@ -57,6 +61,8 @@ impl Core {
             fired: false,
             leaving: Vec::new(),
             scratch: Vec::new(),
+            guess: None,
+            in_a_row: 0,
         }
     }
 

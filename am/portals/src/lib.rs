@@ -61,7 +61,7 @@
 //! | `memory`, `bytes` | memory descriptors; bytes in and out of memory in pieces |
 //! | `initiator`, `reading`, `answers` | operations at their initiator: begun, and ended by answers |
 //! | `target`, `take` | requests at their target: which entry takes one, and what it does |
-//! | `short` | the short way of small puts |
+//! | `short`, `direct` | the short way of small puts; that of one which is waited for by its count |
 //! | `atomics` | their arithmetic |
 //! | `ops`, `pulls`, `serving`, `outbox` | operations in progress, long transfers, answers that wait for the rails |
 //! | `wire`, `drops` | heads; what was dropped of what peers sent, by reason |
@@ -120,6 +120,7 @@ mod calls;
 mod config;
 mod core;
 mod counting;
+mod direct;
 mod drops;
 mod entries;
 mod events;
@@ -146,6 +147,7 @@ mod view;
 mod wire;
 
 pub use config::{Config, NodeError};
+pub use direct::Seen;
 pub use drops::{Drop, Drops};
 pub use link::{LinkStats, RailId};
 pub use node::Node;

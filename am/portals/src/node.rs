@@ -205,6 +205,13 @@ impl<M: Message> Node<M> {
         shown
     }
 
+    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next: over a rail that has
+    /// a loop for that ([`Message::linger`]), and while nothing else is to be done. `false` when nothing was seen.
+    #[inline(always)]
+    pub fn linger(&mut self, looks: u32) -> bool {
+        self.core.is_restless() || self.link.linger(looks)
+    }
+
     /// Housekeeping that needs the time; returns the work done.
     pub fn progress(&mut self, now: Time) -> usize {
         let mut done = self.link.progress(now);

@@ -25,6 +25,17 @@ pub(crate) struct Peer {
     pub(crate) open: u32,
     /// Its operations that are in progress here.
     pub(crate) owed: u32,
+    /// The words of puts that are remembered: of the last one to it, with the first eight bytes; and of the last one from it.
+    pub(crate) said: Option<(u64, Remembered)>,
+    pub(crate) heard: Option<Remembered>,
+}
+
+/// The words of a put's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    pub(crate) main: u64,
+    pub(crate) second: u64,
+    pub(crate) hdr: u64,
 }
 
 /// All of them, this process first.
@@ -62,6 +73,8 @@ impl Peers {
             lost: false,
             open: 0,
             owed: 0,
+            said: None,
+            heard: None,
         });
     }
 

@@ -4,6 +4,7 @@
 //! it has changed anything. Heads are built as words and events are written where they stay: a value that is stored in
 //! pieces and loaded whole right afterwards would wait for the store buffer, which costs more than the rest together.
 
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, Inbound, Landing, Message, Refused};
 use doorbell_fabric::ni::{
     ANY, AckReq, EntryOptions, Event, EventKind, Kind, List, Memory, NiError, NiFail, Process, Put,
@@ -14,12 +15,105 @@ use zerocopy::IntoBytes;
 use crate::bytes;
 use crate::config::SMALL;
 use crate::core::Core;
+use crate::direct::{Guess, is_silent};
 use crate::entries::EntrySlot;
 use crate::iface::{counted, tells};
 use crate::link::{First, Link, PeerId};
 use crate::memory::Told;
-use crate::peers::NONE;
-use crate::wire::{first_word, flag, kind};
+use crate::peers::{NONE, Remembered};
+use crate::wire::{Words, first_word, flag, kind};
+
+/// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
+const CELL: usize = 24;
+
+impl Remembered {
+    /// Which words there are.
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        let second = if self.second != 0 { flag::SECOND } else { 0 };
+        let hdr = if self.hdr != 0 { flag::HDR } else { 0 };
+        second | hdr
+    }
+
+    /// How many.
+    #[inline(always)]
+    fn words(&self) -> usize {
+        1 + usize::from(self.second != 0) + usize::from(self.hdr != 0)
+    }
+
+    /// Those of a put that arrived, and where its body begins.
+    #[inline(always)]
+    fn read(flags: u8, inbound: &Inbound<'_>) -> Option<(Self, usize)> {
+        let mut words = Words::of(inbound);
+        let said = Self {
+            main: words.next()?,
+            second: words.next_if(flags, flag::SECOND)?,
+            hdr: words.next_if(flags, flag::HDR)?,
+        };
+        Some((said, words.end()))
+    }
+}
+
+/// Sends a put with all of its words. `None`: its memory is of a kind that goes the other way.
+#[inline(always)]
+fn send_words<M: Message>(
+    link: &mut Link<M>,
+    peer: PeerId,
+    (first, said): (u64, Remembered),
+    (memory, at, length): (&Memory, usize, usize),
+) -> Option<Result<(), Refused>> {
+    let (mut head, mut words) = ([first, said.main.to_le(), 0, 0], 2);
+    for word in [said.second, said.hdr] {
+        if word != 0 {
+            head[words] = word.to_le();
+            words += 1;
+        }
+    }
+    // Each kind of body by itself: so none is ever stored and looked at.
+    if length == 0 && words == 3 {
+        let [first, main, last, _] = head;
+        let last = last.to_ne_bytes();
+        return Some(link.send_here(peer, [first, main].as_mut_bytes(), Body::Bytes(&last), false));
+    }
+    let head = head[..words].as_mut_bytes();
+    match memory {
+        Memory::One(Landing::Loan(loan)) => {
+            let body = Body::Loan(loan.as_const().part(at, length));
+            Some(link.send_here(peer, head, body, false))
+        }
+        Memory::One(Landing::Region(slice)) => {
+            let body = Body::Shared(slice.as_shared().skip(at).take(length));
+            Some(link.send_here(peer, head, body, false))
+        }
+        _ => None,
+    }
+}
+
+/// Sends a put with none of its words, and at most two words of bytes.
+#[inline(always)]
+fn send_again<M: Message>(
+    link: &mut Link<M>,
+    peer: PeerId,
+    first: u64,
+    (memory, at, length): (&Memory, usize, usize),
+) -> Option<Result<(), Refused>> {
+    let loan;
+    let bytes = match memory {
+        _ if length == 0 => SharedBytes::of(&[]),
+        Memory::One(Landing::Loan(whole)) => {
+            loan = whole.part(at, length);
+            loan.as_shared()
+        }
+        Memory::One(Landing::Region(slice)) => slice.as_shared().skip(at).take(length),
+        _ => return None,
+    };
+    if length <= 8 {
+        return Some(link.send_here(peer, [first].as_mut_bytes(), Body::Shared(bytes), false));
+    }
+    let word = u64::from_ne_bytes(bytes.read(0)?);
+    let body = Body::Shared(bytes.skip(8));
+    Some(link.send_here(peer, [first, word].as_mut_bytes(), body, false))
+}
 
 /// Whether an entry lets a user put.
 #[inline(always)]
@@ -56,7 +150,7 @@ impl Core {
         }
         let ni = self.nis.get_mut(kind.number() as usize)?.as_deref_mut()?;
         let peer = *ni.map.as_ref()?.peers.get(target.process.nid as usize)?;
-        let known = self.peers.get(PeerId(peer))?;
+        let known = self.peers.get_mut(PeerId(peer))?;
         if known.lost || !known.greeted {
             return None;
         }
@@ -69,45 +163,30 @@ impl Core {
         } else {
             (target.remote_offset, target.match_bits)
         };
-        let mut flags = kind.number() as u8;
-        let (mut head, mut words) = ([0, main.to_le(), 0, 0], 2);
-        if second != 0 {
-            flags |= flag::SECOND;
-            (head[2], words) = (second.to_le(), 3);
-        }
-        if put.hdr_data != 0 {
-            flags |= flag::HDR;
-            head[words] = put.hdr_data.to_le();
-            words += 1;
-        }
-        head[0] = first_word(kind::PUT, flags, short);
-        let peer = PeerId(peer);
-        let (at, length) = (put.from.offset as usize, put.length as usize);
-        // Each kind of body by itself: so none is ever stored and looked at.
-        let sent = if length == 0 && words == 3 {
-            let [first, main, last, _] = head;
-            link.send_here(
+        let said = Remembered {
+            main,
+            second,
+            hdr: put.hdr_data,
+        };
+        let flags = said.flags() | kind.number() as u8;
+        let (peer, at, length) = (PeerId(peer), put.from.offset as usize, put.length as usize);
+        // What does not fit a cell only because of its words leaves them out, where the other side knows them.
+        let bytes = 8 + length + 8 * said.words();
+        let sheds = (bytes > CELL && 8 + length <= CELL).then(|| (first_word(kind::PUT, flags, short), said));
+        let sent = if sheds.is_some() && known.said == sheds {
+            send_again(
+                link,
                 peer,
-                [first, main].as_mut_bytes(),
-                Body::Bytes(&last.to_ne_bytes()),
-                false,
-            )
+                first_word(kind::PUT, flags | flag::AGAIN, short),
+                (&md.memory, at, length),
+            )?
         } else {
-            let head = head[..words].as_mut_bytes();
-            match &md.memory {
-                Memory::One(Landing::Loan(loan)) => {
-                    link.send_here(peer, head, Body::Loan(loan.as_const().part(at, length)), false)
-                }
-                Memory::One(Landing::Region(slice)) => link.send_here(
-                    peer,
-                    head,
-                    Body::Shared(slice.as_shared().skip(at).take(length)),
-                    false,
-                ),
-                _ => return None,
-            }
+            let keep = if sheds.is_some() { flag::KEEP } else { 0 };
+            let first = first_word(kind::PUT, flags | keep, short);
+            send_words(link, peer, (first, said), (&md.memory, at, length))?
         };
         match sent {
+            Ok(()) if sheds.is_some() => known.said = sheds,
             Ok(()) => {}
             Err(Refused::Full) => return Some(Err(NiError::Full)),
             Err(_) => return None,
@@ -138,22 +217,26 @@ impl Core {
     #[inline(always)]
     fn short_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) -> Option<()> {
         let flags = first.flags;
-        if flags & !(flag::NI | flag::HDR | flag::SECOND) != 0 {
+        if flags & !(flag::NI | flag::HDR | flag::SECOND | flag::KEEP | flag::AGAIN) != 0 {
             return None;
         }
-        let main = u64::from_le_bytes(inbound.read(8)?);
-        let (mut second, mut hdr_data, mut body) = (0, 0, 16);
-        if flags & flag::SECOND != 0 {
-            second = u64::from_le_bytes(inbound.read(body)?);
-            body += 8;
-        }
-        if flags & flag::HDR != 0 {
-            hdr_data = u64::from_le_bytes(inbound.read(body)?);
-            body += 8;
-        }
-        let rlength = (inbound.len() - body) as u64;
-        let known = self.peers.get(peer)?;
+        let known = self.peers.get_mut(peer)?;
         let uid = known.uid?;
+        let (said, body) = if flags & flag::AGAIN != 0 {
+            (known.heard.filter(|_| flags & flag::KEEP == 0)?, 8)
+        } else {
+            let (said, body) = Remembered::read(flags, &inbound)?;
+            if flags & flag::KEEP != 0 {
+                known.heard = Some(said);
+            }
+            (said, body)
+        };
+        let Remembered {
+            main,
+            second,
+            hdr: hdr_data,
+        } = said;
+        let rlength = (inbound.len() - body) as u64;
         let number = usize::from(flags & flag::NI);
         let ni = self.nis.get_mut(number)?.as_deref_mut()?;
         let source = ni
@@ -167,14 +250,15 @@ impl Core {
             return None;
         }
         let eq = table.eq;
-        let (slot, match_bits, remote_offset, place, mlength) = if ni.kind.matching {
+        let (entry, slot, match_bits, remote_offset, place, mlength) = if ni.kind.matching {
             let found = table
                 .matcher
                 .look(&MatchKey::new(0, source, main), second, rlength)?;
             if found.hit.list != doorbell_matching::List::Priority || found.hit.unlinked {
                 return None;
             }
-            let slot = ni.entries.at(found.hit.token as u32)?;
+            let entry = found.hit.token as u32;
+            let slot = ni.entries.at(entry)?;
             if !takes_puts(slot, uid) {
                 return None;
             }
@@ -182,7 +266,7 @@ impl Core {
                 // It is there: it was found just now.
                 let _ = table.matcher.take(&found);
             }
-            (slot, main, second, found.hit.offset, found.hit.length)
+            (entry, slot, main, second, found.hit.offset, found.hit.length)
         } else {
             let (index, list) = table.front()?;
             let slot = ni.entries.at(index)?;
@@ -191,6 +275,7 @@ impl Core {
                 return None;
             }
             (
+                index,
                 slot,
                 second,
                 main,
@@ -198,7 +283,7 @@ impl Core {
                 rlength.min(slot.length.saturating_sub(main)),
             )
         };
-        let (options, ct, user_ptr) = (slot.options, slot.ct, slot.user_ptr);
+        let (options, ct, user_ptr, silent) = (slot.options, slot.ct, slot.user_ptr, is_silent(slot, eq));
         if mlength != 0 {
             bytes::land(&slot.memory, place as usize, inbound, body, mlength as usize);
         }
@@ -234,6 +319,9 @@ impl Core {
             );
         }
         if ct != 0 && options.has(EntryOptions::EVENT_CT_COMM) {
+            if flags & !flag::NI == 0 && place == 0 && silent {
+                self.guess = Guess::of(ni, peer, first.short.get(), main, (entry, ct));
+            }
             ni.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), &event));
             if ni.triggers.has_fired() {
                 self.run_local(number);

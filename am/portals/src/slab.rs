@@ -151,6 +151,12 @@ impl<T> Slab<T> {
         (slot.handle == handle && handle != 0).then_some(index)
     }
 
+    /// The handle of what is at an index; zero for nothing, or what was released.
+    #[inline(always)]
+    pub(crate) fn handle(&self, index: u32) -> u32 {
+        self.slots.get(index as usize).map_or(0, |slot| slot.handle)
+    }
+
     /// What a handle names, with its index.
     #[inline(always)]
     pub(crate) fn find(&self, handle: u32) -> Option<(u32, &T)> {

@@ -10,7 +10,7 @@ use crate::drops::Drop;
 use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
-use crate::peers::NONE;
+use crate::peers::{NONE, Remembered};
 use crate::take::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind};
 
@@ -44,12 +44,19 @@ impl Core {
             return None;
         };
         let flags = first.flags;
-        if flags & flag::UNKNOWN != 0 {
+        let ack = flags >> flag::ACK_SHIFT & 3;
+        let remembers = flags & (flag::KEEP | flag::AGAIN);
+        let may = what == EventKind::Put && ack == 0 && (remembers != flag::AGAIN || known.heard.is_some());
+        if remembers != 0 && (!may || remembers == flag::KEEP | flag::AGAIN) {
             self.drops.count(Drop::Malformed);
             return None;
         }
-        let ack = flags >> flag::ACK_SHIFT & 3;
         let head = (|| {
+            if remembers == flag::AGAIN
+                && let Some(heard) = known.heard
+            {
+                return Some((heard.main, 0, heard.second, heard.hdr));
+            }
             let main = words.next()?;
             let op = if always_op || ack != 0 { words.next()? } else { 0 };
             let second = words.next_if(flags, flag::SECOND)?;
@@ -60,6 +67,15 @@ impl Core {
             self.drops.count(Drop::Short);
             return None;
         };
+        if remembers == flag::KEEP
+            && let Some(known) = self.peers.get_mut(peer)
+        {
+            known.heard = Some(Remembered {
+                main,
+                second,
+                hdr: hdr_data,
+            });
+        }
         let ni = usize::from(flags & flag::NI);
         let (match_bits, remote_offset) = if ni & 1 == 0 {
             (main, second)

@@ -115,6 +115,11 @@ macro_rules! interface {
                 self.node.poll(budget)
             }
 
+            #[inline]
+            fn linger(&mut self, looks: u32) -> bool {
+                self.node.linger(looks)
+            }
+
             fn progress(&mut self, now: Time) -> usize {
                 self.node.progress(now)
             }

@@ -23,6 +23,10 @@
 //! of a put or an atomic is there when an acknowledgement is asked for. So a put of eight bytes without header data, and a put
 //! of no bytes with match bits and header data, are 24 bytes: one cache line over shm.
 //!
+//! A put that is longer than that only because of its words says so once (flag KEEP: they are to be remembered); the next one
+//! with the same words leaves them out (flag AGAIN), as van Jacobson's headers do (RFC 1144). Messages arrive in order and
+//! once, so both sides remember the same. The other flags of a put with AGAIN are those of the one that is remembered.
+//!
 //! | answer | `short` | words | body |
 //! |---|---|---|---|
 //! | ACK 16 | mlength, unless LENGTH | op, [offset], [mlength] | |
@@ -64,8 +68,9 @@ pub(crate) mod flag {
     pub(crate) const ACK_SHIFT: u32 = 2;
     pub(crate) const HDR: u8 = 0x10;
     pub(crate) const SECOND: u8 = 0x20;
-    /// No flag of a request: refused.
-    pub(crate) const UNKNOWN: u8 = 0xc0;
+    /// Of a put that asks for no answer: main, second and hdr are to be remembered; they are as was remembered, and not here.
+    pub(crate) const KEEP: u8 = 0x40;
+    pub(crate) const AGAIN: u8 = 0x80;
     /// Answers: how it ended, in the lowest four bits.
     pub(crate) const FAIL: u8 = 0x0f;
     pub(crate) const OFFSET: u8 = 0x10;
@@ -73,7 +78,7 @@ pub(crate) mod flag {
 }
 
 /// The version of these headers; a peer of another one is not understood.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// Words of a head at most.
 pub(crate) const WORDS: usize = 7;

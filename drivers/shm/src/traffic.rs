@@ -3,7 +3,7 @@
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::memory::{MutLoan, SharedBytes};
+use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
     Message, MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch,
@@ -144,7 +144,7 @@ impl Message for ShmRail {
     }
 
     #[inline(always)]
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         let Some(known) = self.peers.get_mut(peer.index()) else {
             return Look::Other;
         };
@@ -178,6 +178,24 @@ impl Message for ShmRail {
         };
         rx.lane.release();
         Look::Taken(len)
+    }
+
+    /// With one lane that is polled: among several, each look would cost what a poll does.
+    #[inline(always)]
+    fn linger(&mut self, looks: u32) -> bool {
+        let &[index] = &self.hot[..] else {
+            return true;
+        };
+        let busy = !self.pulls.is_idle() || self.helps && !self.leases.borrowers().is_empty();
+        let seen = match self.peers.get(index as usize).and_then(|peer| peer.rx.as_ref()) {
+            Some(rx) if !busy => rx.lane.linger(looks),
+            _ => true,
+        };
+        if !seen {
+            // As if they had been empty polls: the next one does what is due after some of them.
+            self.idle |= PUBLISH_AFTER - 1;
+        }
+        seen
     }
 
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {

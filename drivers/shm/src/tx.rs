@@ -303,7 +303,8 @@ fn refused(error: &doorbell_ring::RingError) -> Refused {
     }
 }
 
-/// The PML's commonest message, whole in one cell: a head of 16 bytes and at most 8 contiguous ones.
+/// The commonest messages, whole in one cell: a head of 16 bytes (the PML's), or of 8 (a put's that is like the one before), and
+/// at most 8 contiguous ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Short {
     words: [u64; 3],
@@ -315,7 +316,6 @@ impl Short {
     /// buffer.
     #[inline(always)]
     pub(crate) fn of(head: &[u8], body: &Body<'_>) -> Option<Self> {
-        let [first, second]: [[u8; 8]; 2] = zerocopy::transmute!(*<&[u8; 16]>::try_from(head).ok()?);
         let (last, len) = match body {
             Body::Empty => (0, 0),
             Body::Bytes(bytes) => (SharedBytes::of(bytes).read_short()?, bytes.len()),
@@ -323,8 +323,15 @@ impl Short {
             Body::Shared(bytes) => (bytes.read_short()?, bytes.len()),
             Body::Parts(_) | Body::Region(_) => return None,
         };
+        let words = if let Ok(head) = <&[u8; 16]>::try_from(head) {
+            let [first, second]: [[u8; 8]; 2] = zerocopy::transmute!(*head);
+            [u64::from_ne_bytes(first), u64::from_ne_bytes(second), last]
+        } else {
+            let head = <&[u8; 8]>::try_from(head).ok()?;
+            [u64::from_ne_bytes(*head), last, 0]
+        };
         Some(Self {
-            words: [u64::from_ne_bytes(first), u64::from_ne_bytes(second), last],
+            words,
             len: head.len() + len,
         })
     }

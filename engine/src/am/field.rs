@@ -55,6 +55,11 @@ impl Driven for Field {
         self.conduit.poll()
     }
 
+    #[inline]
+    fn linger(&mut self, looks: u32) -> bool {
+        self.conduit.linger(looks)
+    }
+
     fn progress(&mut self, now: Time) -> usize {
         self.conduit.progress(now)
     }

@@ -121,6 +121,11 @@ impl Driven for Floor {
         self.node.poll(BUDGET)
     }
 
+    #[inline]
+    fn linger(&mut self, looks: u32) -> bool {
+        self.node.linger(looks)
+    }
+
     fn progress(&mut self, now: Time) -> usize {
         self.node.progress(now)
     }

@@ -219,7 +219,11 @@ impl Portals {
             Ok(found) if !found.reaches(test) => None,
             found => Some(found),
         };
-        let found = self.parts.station.wait(&mut self.floor, limit, what, look)?;
+        let linger = |floor: &mut Floor, looks| floor.node.linger_for(kind, ct, looks);
+        let found = self
+            .parts
+            .station
+            .wait_by(&mut self.floor, limit, what, linger, look)?;
         found.map_err(refused("a counting event"))
     }
 

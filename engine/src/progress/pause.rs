@@ -101,6 +101,7 @@ pub(crate) struct Waiter<'c> {
     /// Set when the clock is read for the first time: a wait that ends at once never reads it.
     times: Option<Times>,
     idle: u32,
+    /// Polls and looks since the clock was read.
     turns: u32,
 }
 
@@ -131,17 +132,38 @@ impl<'c> Waiter<'c> {
             .map_or(Duration::ZERO, |times| now.since(times.started))
     }
 
+    /// How many looks a rail may take by itself before each poll: none for who gives the core away early.
+    #[inline]
+    pub(crate) fn looks(&self) -> u32 {
+        if self.patience.spins > PAUSE_FROM {
+            CLOCK_EVERY
+        } else {
+            0
+        }
+    }
+
     /// After a poll that found something or nothing.
     #[inline]
     pub(crate) fn turn(&mut self, worked: bool) -> Turn {
-        self.turns = self.turns.wrapping_add(1);
-        self.idle = if worked { 0 } else { self.idle.saturating_add(1) };
-        if !self.turns.is_multiple_of(CLOCK_EVERY) && self.idle < self.patience.spins {
+        self.turn_after(1, worked)
+    }
+
+    /// The same after so many looks, of which the last was a poll.
+    #[inline]
+    pub(crate) fn turn_after(&mut self, looks: u32, worked: bool) -> Turn {
+        self.turns += looks;
+        self.idle = if worked {
+            0
+        } else {
+            self.idle.saturating_add(looks)
+        };
+        if self.turns < CLOCK_EVERY && self.idle < self.patience.spins {
             if self.idle >= PAUSE_FROM {
                 hint::spin_loop();
             }
             return Turn::Again;
         }
+        self.turns = 0;
         self.slow()
     }
 

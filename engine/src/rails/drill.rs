@@ -7,7 +7,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
@@ -157,7 +157,7 @@ impl Message for Drill {
         work
     }
 
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         let found = self.rail.look(peer, head, room, watch);
         self.messages += u64::from(matches!(found, Look::Taken(_)));
         found

@@ -15,6 +15,7 @@ use std::io::Write as _;
 use std::thread;
 use std::time::Duration;
 
+use doorbell_am_portals::Seen;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::time::Time;
 use doorbell_pml::LostReason;
@@ -30,6 +31,12 @@ use crate::world::Hook;
 pub(crate) trait Driven {
     /// One bounded pass without the clock; returns what it found.
     fn poll(&mut self) -> usize;
+
+    /// Looks up to `looks` times whether a poll would find something; `false` when it would not. A poll follows anyway.
+    fn linger(&mut self, looks: u32) -> bool {
+        let _ = looks;
+        true
+    }
 
     /// What needs the time; returns the work done.
     fn progress(&mut self, now: Time) -> usize;
@@ -89,7 +96,12 @@ pub(crate) struct Station {
     excuses_all: bool,
     /// Where a simulated clock stopped last for this rank.
     stopped: Option<Time>,
+    /// Waits so far that did not end at once.
+    waits: u32,
 }
+
+/// So many of them lead to one look at the clock at least.
+const HOUSEKEEP_EVERY: u32 = 1024;
 
 impl Station {
     pub(crate) fn new(clock: Clock, patience: Patience, config: &crate::Config, rank: u32) -> Self {
@@ -106,6 +118,7 @@ impl Station {
             excused: Vec::new(),
             excuses_all: false,
             stopped: None,
+            waits: 0,
         }
     }
 
@@ -162,19 +175,55 @@ impl Station {
         driven: &mut D,
         limit: Duration,
         what: Awaited,
+        done: impl FnMut(&mut D) -> Option<R>,
+    ) -> Result<R, Error> {
+        let linger = |driven: &mut D, looks| match driven.linger(looks) {
+            true => Seen::Something,
+            false => Seen::Nothing,
+        };
+        self.wait_by(driven, limit, what, linger, done)
+    }
+
+    /// The same, where there is a way of its own to look again and again for what is waited for.
+    #[inline]
+    pub(crate) fn wait_by<D: Driven, R>(
+        &mut self,
+        driven: &mut D,
+        limit: Duration,
+        what: Awaited,
+        mut linger: impl FnMut(&mut D, u32) -> Seen,
         mut done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
         if let Some(result) = done(driven) {
             return Ok(result);
         }
+        self.waits = self.waits.wrapping_add(1);
+        if self.waits.is_multiple_of(HOUSEKEEP_EVERY) {
+            // Waits that all are short never come to look at the clock.
+            let now = self.clock.now();
+            self.progress_at(driven, now);
+        }
         let clock = self.clock.clone();
         let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
+        let looks = waiter.looks();
         loop {
+            let mut turns = 1;
+            if looks > 0 {
+                match linger(driven, looks) {
+                    Seen::Something => {}
+                    Seen::Nothing => turns = looks,
+                    Seen::Counted => {
+                        if let Some(result) = done(driven) {
+                            return Ok(result);
+                        }
+                    }
+                }
+            }
             let work = driven.poll();
             if let Some(result) = done(driven) {
                 return Ok(result);
             }
-            match waiter.turn(work > 0) {
+            match waiter.turn_after(turns, work > 0) {
                 Turn::Again if !driven.wants_time() => {}
                 Turn::Again => {
                     let now = self.clock.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{MutLoan, SharedBytes};
+use super::{MutLoan, Room, SharedBytes};
 use crate::error::RailError;
 use crate::map::{Map, Object, Protection};
 use crate::message::AtomicOp;
@@ -176,6 +176,15 @@ impl RegionSlice {
     #[inline]
     pub fn offset(&self) -> usize {
         self.at
+    }
+
+    /// Its bytes as room for a message, as long as it is borrowed.
+    #[inline(always)]
+    pub fn room(&self) -> Room<'_> {
+        Room {
+            loan: self.region.inner.room().part(self.at, self.length),
+            life: PhantomData,
+        }
     }
 
     /// `length` bytes from `at`, counted in this slice; `None` when they are not all inside.

@@ -59,6 +59,14 @@ pub trait Ni {
     /// Shows up to `budget` arrivals to the interface; returns how many. Reads no clock.
     fn poll(&mut self, budget: usize) -> usize;
 
+    /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next, whatever comes of it:
+    /// as [`Message::linger`](crate::message::Message::linger). `false`: all looks were taken, and nothing was seen.
+    #[inline]
+    fn linger(&mut self, looks: u32) -> bool {
+        let _ = looks;
+        true
+    }
+
     /// Housekeeping that needs the time: links, losses, deadlines. Bounded; returns the work done.
     fn progress(&mut self, now: Time) -> usize;
 

@@ -46,7 +46,8 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Incarnation, Message, PeerIndex};
+use doorbell_fabric::memory::Room;
+use doorbell_fabric::message::{Incarnation, Look, Message, PeerIndex, Watch};
 use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
@@ -253,6 +254,43 @@ impl<M: Message> Link<M> {
             shown += self.core.show_own(budget, upper) + self.afterwards();
         }
         shown
+    }
+
+    /// Looks up to `looks` times whether anything has arrived; `false` when nothing did. A poll is to follow.
+    #[inline(always)]
+    pub(crate) fn linger(&mut self, looks: u32) -> bool {
+        match &mut self.rails[..] {
+            [slot] if self.plain && !self.core.busy => slot.rail.linger(looks),
+            _ => true,
+        }
+    }
+
+    /// Looks for the next message of a peer, if it begins with its number and these two words (in memory order, the number
+    /// left out), and takes what follows into `room`. `None`: this way is closed.
+    #[inline(always)]
+    pub(crate) fn look(
+        &mut self,
+        peer: PeerId,
+        [first, second]: [u64; 2],
+        room: Room<'_>,
+        looks: u32,
+    ) -> Option<Look> {
+        let hot = self.core.hot.get_mut(peer.index()).filter(|hot| !hot.held)?;
+        let slot = self.rails.first_mut()?;
+        if !self.plain || self.core.busy || slot.names.get(hot.index.index()) != Some(&peer.0) {
+            return None;
+        }
+        let number = (u64::from(hot.expected) << 32).to_le();
+        let watch = Watch {
+            looks,
+            pauses: 1,
+            answer: true,
+        };
+        let look = slot.rail.look(hot.index, [first | number, second], room, watch);
+        if let Look::Taken(_) = look {
+            hot.expected = hot.expected.wrapping_add(1);
+        }
+        Some(look)
     }
 
     /// Polls the rails whose turn it is.

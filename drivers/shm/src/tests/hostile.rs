@@ -164,7 +164,7 @@ fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
                     answer: true,
                 };
                 if let Look::Taken(length) =
-                    Message::look(&mut world.rails[1], PeerIndex(0), [1, 2], room, watch)
+                    Message::look(&mut world.rails[1], PeerIndex(0), [1, 2], room.into(), watch)
                 {
                     assert!(length <= 48);
                     times[1] += 1;

@@ -1,0 +1,122 @@
+//! The direct way of a put that is counted: for whoever waits for a counting event.
+//!
+//! The last small put that was counted in silence (no event, no header data, no offset) tells what the next one will
+//! probably look like: the same words from the same peer. Whoever waits for its counting event has the rail look for just
+//! that, and take its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there. All that the
+//! general way would ask has been asked before: whether the entry is still on its list (what was appended since is behind
+//! it), its table entry enabled, the peer not lost. What is not as guessed is left for the poll.
+
+use doorbell_fabric::message::{Look, Message};
+use doorbell_fabric::ni::{CtHandle, EntryOptions, Kind, List, Memory};
+
+use crate::core::Core;
+use crate::entries::{EntrySlot, Standing};
+use crate::iface::{Iface, tells};
+use crate::link::{Link, PeerId};
+use crate::node::Node;
+use crate::wire::{first_word, kind};
+
+/// Puts that are taken directly before everything is polled once.
+const IN_A_ROW: u32 = 32;
+
+/// What [`Node::linger_for`] has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing, in all the looks.
+    Nothing,
+    /// Perhaps something: poll.
+    Something,
+    /// A put was taken, and the counting event has counted it.
+    Counted,
+}
+
+/// The put that is expected next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guess {
+    ni: u8,
+    /// Handles of the counting event and the entry.
+    ct: u32,
+    entry: u32,
+    peer: PeerId,
+    /// The first two words of its head, in memory order, without the number.
+    first: u64,
+    main: u64,
+}
+
+impl Guess {
+    /// After a put that has no words but the first two.
+    #[inline(always)]
+    pub(crate) fn of(ni: &Iface, peer: PeerId, pt: u16, main: u64, (entry, ct): (u32, u32)) -> Option<Self> {
+        let number = ni.kind.number() as u8;
+        (peer != PeerId::SELF).then(|| Self {
+            ni: number,
+            ct,
+            entry: ni.entries.handle(entry),
+            peer,
+            first: first_word(kind::PUT, number, pt),
+            main: main.to_le(),
+        })
+    }
+}
+
+/// Whether puts into an entry are counted one by one, and nothing else is told of them or changed by them.
+#[inline(always)]
+pub(crate) fn is_silent(slot: &EntrySlot, eq: u32) -> bool {
+    let noisy = EntryOptions::MANAGE_LOCAL.0 | EntryOptions::USE_ONCE.0 | EntryOptions::EVENT_CT_BYTES.0;
+    slot.options.0 & noisy == 0
+        && slot.options.has(EntryOptions::EVENT_CT_COMM)
+        && !(eq != 0 && tells(slot.options, true))
+}
+
+impl Core {
+    /// Looks for the put that is expected, if it counts here.
+    #[inline(always)]
+    fn look<M: Message>(&mut self, link: &mut Link<M>, kind: Kind, ct: CtHandle, looks: u32) -> Option<Look> {
+        let guess = self.guess.filter(|guess| guess.ct == ct.0)?;
+        if u32::from(guess.ni) != kind.number() || self.peers.get(guess.peer).is_none_or(|peer| peer.lost) {
+            return None;
+        }
+        let ni = self.nis[usize::from(guess.ni)].as_deref_mut()?;
+        let (_, slot) = ni.entries.find(guess.entry)?;
+        let table = ni.tables.get(slot.pt as usize)?.as_deref()?;
+        if slot.standing != Standing::Linked || slot.list != List::Priority || !table.enabled {
+            return None;
+        }
+        let Memory::One(memory) = &slot.memory else {
+            return None;
+        };
+        let counting = ni.cts.get_mut(ct.0).filter(|ct| !ct.is_waited_for())?;
+        let look = link.look(guess.peer, [guess.first, guess.main], memory.room(), looks)?;
+        if let Look::Taken(_) = look {
+            counting.value.success = counting.value.success.saturating_add(1);
+        }
+        Some(look)
+    }
+}
+
+impl<M: Message> Node<M> {
+    /// As [`Node::linger`], for a caller that waits for a counting event. A put that counts there may be taken meanwhile.
+    #[inline]
+    pub fn linger_for(&mut self, kind: Kind, ct: CtHandle, looks: u32) -> Seen {
+        if self.core.is_restless() {
+            return Seen::Something;
+        }
+        if self.core.in_a_row < IN_A_ROW {
+            match self.core.look(&mut self.link, kind, ct, looks) {
+                Some(Look::Taken(_)) => {
+                    self.core.in_a_row += 1;
+                    return Seen::Counted;
+                }
+                Some(Look::Nothing) => return Seen::Nothing,
+                Some(Look::Other) => return Seen::Something,
+                None => {}
+            }
+        }
+        self.core.in_a_row = 0;
+        if self.link.linger(looks) {
+            Seen::Something
+        } else {
+            Seen::Nothing
+        }
+    }
+}
