@@ -11,6 +11,7 @@ use doorbell_fabric::time::Time;
 
 use crate::conduit::Conduit;
 use crate::error::{AmError, Fault, Stall};
+use crate::objects::Queues;
 use crate::resources::Held;
 
 /// Arrivals that one poll shows to the interface.
@@ -20,8 +21,10 @@ impl<N: Ni> Conduit<N> {
     /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
     #[inline]
     pub fn poll(&mut self) -> usize {
-        let work = self.poll_safely();
-        let work = work + self.poll_am();
+        let (mut work, requests) = self.poll_but_requests();
+        if requests != 0 {
+            work += self.poll_am(requests);
+        }
         self.flush();
         work
     }
@@ -29,20 +32,32 @@ impl<N: Ni> Conduit<N> {
     /// The same without requests: no request handler runs.
     #[inline]
     pub fn poll_safely(&mut self) -> usize {
+        self.poll_but_requests().0
+    }
+
+    /// The work done, and how many events the AM queue holds.
+    #[inline]
+    fn poll_but_requests(&mut self) -> (usize, usize) {
         self.flush();
         let mut work = self.ni.poll(ARRIVALS);
         if !self.deferred.is_empty() {
             work += self.send_deferred();
         }
-        work += self.poll_sys();
-        work += self.poll_safe();
+        let Queues { sys, safe, am } = self.objects.queues;
+        let [system, safe, requests] = self.ni.eq_waiting([sys, safe, am]);
+        if system != 0 {
+            work += self.poll_sys();
+        }
+        if safe != 0 {
+            work += self.poll_safe(safe);
+        }
         if self.economy.is_searching() {
             self.revoke();
         }
         if self.exit.flag.is_set() && self.exit.is_running() {
             self.exit.ask(self.exit.flag.status());
         }
-        work
+        (work, requests)
     }
 
     /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next; `false` when nothing
@@ -128,8 +143,8 @@ impl<N: Ni> Conduit<N> {
     }
 
     #[inline]
-    fn poll_safe(&mut self) -> usize {
-        let most = limit(self.settings.safe_limit);
+    fn poll_safe(&mut self, events: usize) -> usize {
+        let most = limit(self.settings.safe_limit).min(events);
         let mut work = 0;
         while work < most {
             match self.ni.eq_get(self.objects.queues.safe) {
@@ -146,8 +161,8 @@ impl<N: Ni> Conduit<N> {
     }
 
     #[inline]
-    fn poll_am(&mut self) -> usize {
-        let most = limit(self.settings.am_limit);
+    fn poll_am(&mut self, events: usize) -> usize {
+        let most = limit(self.settings.am_limit).min(events);
         let mut work = 0;
         while work < most && self.hold() {
             match self.ni.eq_get(self.objects.queues.am) {

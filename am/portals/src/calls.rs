@@ -64,7 +64,8 @@ impl Core {
         {
             queue.flow += 1;
         }
-        ni.tables[index as usize] = Some(Box::new(Table::new(options, eq, matcher)));
+        ni.tables_made += 1;
+        ni.tables[index as usize] = Some(Box::new(Table::new(options, eq, matcher, ni.tables_made)));
         Ok(index)
     }
 }

@@ -7,7 +7,7 @@
 //! it), its table entry enabled, the peer not lost. What is not as guessed is left for the poll.
 
 use doorbell_fabric::message::{Look, Message};
-use doorbell_fabric::ni::{CtHandle, EntryOptions, Kind, List, Memory};
+use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
 
 use crate::core::Core;
 use crate::entries::{EntrySlot, Standing};
@@ -26,8 +26,8 @@ pub enum Seen {
     Nothing,
     /// Perhaps something: poll.
     Something,
-    /// A put was taken, and the counting event has counted it.
-    Counted,
+    /// A put was taken, and the counting event has counted it: what it is now.
+    Counted(Count),
 }
 
 /// The put that is expected next.
@@ -71,7 +71,7 @@ pub(crate) fn is_silent(slot: &EntrySlot, eq: u32) -> bool {
 impl Core {
     /// Looks for the put that is expected, if it counts here.
     #[inline(always)]
-    fn look<M: Message>(&mut self, link: &mut Link<M>, kind: Kind, ct: CtHandle, looks: u32) -> Option<Look> {
+    fn look<M: Message>(&mut self, link: &mut Link<M>, kind: Kind, ct: CtHandle, looks: u32) -> Option<Seen> {
         let guess = self.guess.filter(|guess| guess.ct == ct.0)?;
         if u32::from(guess.ni) != kind.number() || self.peers.get(guess.peer).is_none_or(|peer| peer.lost) {
             return None;
@@ -86,11 +86,17 @@ impl Core {
             return None;
         };
         let counting = ni.cts.get_mut(ct.0).filter(|ct| !ct.is_waited_for())?;
-        let look = link.look(guess.peer, [guess.first, guess.main], memory.room(), looks)?;
-        if let Look::Taken(_) = look {
-            counting.value.success = counting.value.success.saturating_add(1);
+        match link.look(guess.peer, [guess.first, guess.main], memory.room(), looks)? {
+            Look::Nothing => Some(Seen::Nothing),
+            Look::Other => Some(Seen::Something),
+            Look::Taken(_) => {
+                let success = counting.value.success.saturating_add(1);
+                counting.value.success = success;
+                // Not read back: both halves together would wait for the one that was just written.
+                let failure = counting.value.failure;
+                Some(Seen::Counted(Count { success, failure }))
+            }
         }
-        Some(look)
     }
 }
 
@@ -102,14 +108,12 @@ impl<M: Message> Node<M> {
             return Seen::Something;
         }
         if self.core.in_a_row < IN_A_ROW {
-            match self.core.look(&mut self.link, kind, ct, looks) {
-                Some(Look::Taken(_)) => {
-                    self.core.in_a_row += 1;
-                    return Seen::Counted;
-                }
-                Some(Look::Nothing) => return Seen::Nothing,
-                Some(Look::Other) => return Seen::Something,
-                None => {}
+            let seen = self.core.look(&mut self.link, kind, ct, looks);
+            if let Some(Seen::Counted(_)) = seen {
+                self.core.in_a_row += 1;
+            }
+            if let Some(seen) = seen {
+                return seen;
             }
         }
         self.core.in_a_row = 0;

@@ -32,7 +32,7 @@ pub(crate) const BLANK: Event = Event {
 pub(crate) struct EventQueue {
     /// A power of two.
     ring: Vec<Event>,
-    /// Number of the oldest event, and of the next one: they only grow.
+    /// Number of the oldest event, and of the next one: they grow until the queue is empty.
     first: usize,
     next: usize,
     count: usize,
@@ -142,6 +142,12 @@ impl EventQueue {
         self.overwritten = true;
     }
 
+    /// Events that are queued.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.next - self.first
+    }
+
     /// The oldest event.
     #[inline(always)]
     pub(crate) fn get(&mut self) -> EqGet {
@@ -150,6 +156,14 @@ impl EventQueue {
         }
         let event = self.ring[self.first & (self.ring.len() - 1)];
         self.first += 1;
+        if self.first == self.next {
+            // The next one is written where this was: a queue that is read in time stays in a few lines of the nearest cache.
+            (self.first, self.next) = (0, 0);
+        }
+        if self.first == self.next {
+            // What comes next is written where this was: those lines are near.
+            (self.first, self.next) = (0, 0);
+        }
         if event.kind == EventKind::PtDisabled {
             self.reserved -= 1;
         }

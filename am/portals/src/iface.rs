@@ -48,6 +48,8 @@ pub(crate) struct Iface {
     pub(crate) lost: VecDeque<Lost>,
     /// A triggered operation is being done: it names its descriptors by their index.
     pub(crate) by_index: bool,
+    /// Table entries that were ever allocated.
+    pub(crate) tables_made: u64,
 }
 
 impl Iface {
@@ -70,6 +72,7 @@ impl Iface {
             sources: Vec::new(),
             lost: VecDeque::new(),
             by_index: false,
+            tables_made: 0,
             limits,
         }
     }

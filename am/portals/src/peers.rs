@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use doorbell_fabric::ni::{NID_ANY, PID_ANY, Process};
+use doorbell_matching::{Candidate, EntryHandle, List};
 
 use crate::config::NodeError;
 use crate::link::PeerId;
@@ -26,8 +27,41 @@ pub(crate) struct Peer {
     /// Its operations that are in progress here.
     pub(crate) owed: u32,
     /// The words of puts that are remembered: of the last one to it, with the first eight bytes; and of the last one from it.
-    pub(crate) said: Option<(u64, Remembered)>,
-    pub(crate) heard: Option<Remembered>,
+    pub(crate) said: Option<(u32, Remembered)>,
+    pub(crate) heard: Option<Heard>,
+}
+
+/// The last put that was to be remembered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    /// Flags and table index, as [`crate::wire::put_name`] has them.
+    pub(crate) name: u32,
+    pub(crate) words: Remembered,
+    /// Where it went, if it may go there again.
+    pub(crate) found: Option<Found>,
+}
+
+/// The entry that took a put of so many bytes: the number of its table entry, and what it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) table: u64,
+    pub(crate) entry: EntryHandle,
+    pub(crate) rlength: u64,
+}
+
+impl Peer {
+    /// Where the put went that was remembered last.
+    #[inline(never)]
+    pub(crate) fn remember(&mut self, table: u64, found: &Candidate, rlength: u64) {
+        if let Some(heard) = &mut self.heard {
+            let first = found.hit.list == List::Priority;
+            heard.found = first.then_some(Found {
+                table,
+                entry: found.hit.handle,
+                rlength,
+            });
+        }
+    }
 }
 
 /// The words of a put's head.

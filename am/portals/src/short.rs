@@ -20,8 +20,8 @@ use crate::entries::EntrySlot;
 use crate::iface::{counted, tells};
 use crate::link::{First, Link, PeerId};
 use crate::memory::Told;
-use crate::peers::{NONE, Remembered};
-use crate::wire::{Words, first_word, flag, kind};
+use crate::peers::{Heard, NONE, Remembered};
+use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
 const CELL: usize = 24;
@@ -54,13 +54,70 @@ impl Remembered {
     }
 }
 
-/// Sends a put with all of its words. `None`: its memory is of a kind that goes the other way.
+/// Where the bytes of a put are.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    memory: &'a Memory,
+    at: usize,
+    length: usize,
+}
+
+/// Sends a put that has one word. `None`: its memory is of a kind that goes the other way.
+#[inline(always)]
+fn send_plain<M: Message>(
+    link: &mut Link<M>,
+    peer: PeerId,
+    mut head: [u64; 2],
+    Source { memory, at, length }: Source<'_>,
+) -> Option<Result<(), Refused>> {
+    let head = head.as_mut_bytes();
+    // Each kind of body by itself: so none is ever stored and looked at.
+    Some(match memory {
+        Memory::One(Landing::Loan(loan)) => {
+            link.send_here(peer, head, Body::Loan(loan.as_const().part(at, length)), false)
+        }
+        Memory::One(Landing::Region(slice)) => {
+            let body = Body::Shared(slice.as_shared().skip(at).take(length));
+            link.send_here(peer, head, body, false)
+        }
+        _ => return None,
+    })
+}
+
+/// Sends a put that has more words. What does not fit a cell only because of them leaves them out, where the other side
+/// knows them.
+#[inline(never)]
+fn send_worded<M: Message>(
+    link: &mut Link<M>,
+    (peer, last): (PeerId, &mut Option<(u32, Remembered)>),
+    (flags, short, said): (u8, u16, Remembered),
+    source: Source<'_>,
+) -> Option<Result<(), Refused>> {
+    let bytes = 8 + source.length + 8 * said.words();
+    if bytes <= CELL || 8 + source.length > CELL {
+        let first = first_word(kind::PUT, flags, short);
+        return send_words(link, peer, (first, said), source);
+    }
+    let name = put_name(flags, short);
+    if *last == Some((name, said)) {
+        let first = first_word(kind::PUT, flags | flag::AGAIN, short);
+        return send_again(link, peer, first, source);
+    }
+    let first = first_word(kind::PUT, flags | flag::KEEP, short);
+    let sent = send_words(link, peer, (first, said), source);
+    if sent == Some(Ok(())) {
+        *last = Some((name, said));
+    }
+    sent
+}
+
+/// Sends a put with all of its words.
 #[inline(always)]
 fn send_words<M: Message>(
     link: &mut Link<M>,
     peer: PeerId,
     (first, said): (u64, Remembered),
-    (memory, at, length): (&Memory, usize, usize),
+    Source { memory, at, length }: Source<'_>,
 ) -> Option<Result<(), Refused>> {
     let (mut head, mut words) = ([first, said.main.to_le(), 0, 0], 2);
     for word in [said.second, said.hdr] {
@@ -69,24 +126,21 @@ fn send_words<M: Message>(
             words += 1;
         }
     }
-    // Each kind of body by itself: so none is ever stored and looked at.
     if length == 0 && words == 3 {
         let [first, main, last, _] = head;
         let last = last.to_ne_bytes();
         return Some(link.send_here(peer, [first, main].as_mut_bytes(), Body::Bytes(&last), false));
     }
-    let head = head[..words].as_mut_bytes();
-    match memory {
-        Memory::One(Landing::Loan(loan)) => {
-            let body = Body::Loan(loan.as_const().part(at, length));
-            Some(link.send_here(peer, head, body, false))
+    let loan;
+    let body = match memory {
+        Memory::One(Landing::Loan(whole)) => {
+            loan = whole.as_const().part(at, length);
+            Body::Loan(loan)
         }
-        Memory::One(Landing::Region(slice)) => {
-            let body = Body::Shared(slice.as_shared().skip(at).take(length));
-            Some(link.send_here(peer, head, body, false))
-        }
-        _ => None,
-    }
+        Memory::One(Landing::Region(slice)) => Body::Shared(slice.as_shared().skip(at).take(length)),
+        _ => return None,
+    };
+    Some(link.send(peer, head[..words].as_mut_bytes(), body, false))
 }
 
 /// Sends a put with none of its words, and at most two words of bytes.
@@ -95,7 +149,7 @@ fn send_again<M: Message>(
     link: &mut Link<M>,
     peer: PeerId,
     first: u64,
-    (memory, at, length): (&Memory, usize, usize),
+    Source { memory, at, length }: Source<'_>,
 ) -> Option<Result<(), Refused>> {
     let loan;
     let bytes = match memory {
@@ -112,7 +166,7 @@ fn send_again<M: Message>(
     }
     let word = u64::from_ne_bytes(bytes.read(0)?);
     let body = Body::Shared(bytes.skip(8));
-    Some(link.send_here(peer, [first, word].as_mut_bytes(), body, false))
+    Some(link.send(peer, [first, word].as_mut_bytes(), body, false))
 }
 
 /// Whether an entry lets a user put.
@@ -168,25 +222,24 @@ impl Core {
             second,
             hdr: put.hdr_data,
         };
-        let flags = said.flags() | kind.number() as u8;
-        let (peer, at, length) = (PeerId(peer), put.from.offset as usize, put.length as usize);
-        // What does not fit a cell only because of its words leaves them out, where the other side knows them.
-        let bytes = 8 + length + 8 * said.words();
-        let sheds = (bytes > CELL && 8 + length <= CELL).then(|| (first_word(kind::PUT, flags, short), said));
-        let sent = if sheds.is_some() && known.said == sheds {
-            send_again(
-                link,
-                peer,
-                first_word(kind::PUT, flags | flag::AGAIN, short),
-                (&md.memory, at, length),
-            )?
+        let source = Source {
+            memory: &md.memory,
+            at: put.from.offset as usize,
+            length: put.length as usize,
+        };
+        let sent = if said.words() == 1 {
+            let first = first_word(kind::PUT, kind.number() as u8, short);
+            send_plain(link, PeerId(peer), [first, main.to_le()], source)?
         } else {
-            let keep = if sheds.is_some() { flag::KEEP } else { 0 };
-            let first = first_word(kind::PUT, flags | keep, short);
-            send_words(link, peer, (first, said), (&md.memory, at, length))?
+            let flags = said.flags() | kind.number() as u8;
+            send_worded(
+                link,
+                (PeerId(peer), &mut known.said),
+                (flags, short, said),
+                source,
+            )?
         };
         match sent {
-            Ok(()) if sheds.is_some() => known.said = sheds,
             Ok(()) => {}
             Err(Refused::Full) => return Some(Err(NiError::Full)),
             Err(_) => return None,
@@ -222,20 +275,28 @@ impl Core {
         }
         let known = self.peers.get_mut(peer)?;
         let uid = known.uid?;
-        let (said, body) = if flags & flag::AGAIN != 0 {
-            (known.heard.filter(|_| flags & flag::KEEP == 0)?, 8)
-        } else {
-            let (said, body) = Remembered::read(flags, &inbound)?;
-            if flags & flag::KEEP != 0 {
-                known.heard = Some(said);
+        let (words, found, body) = if flags & flag::AGAIN != 0 {
+            let heard = known.heard.as_ref()?;
+            if flags & flag::KEEP != 0 || heard.name != put_name(flags, first.short.get()) {
+                return None;
             }
-            (said, body)
+            (heard.words, heard.found, 8)
+        } else {
+            let (words, body) = Remembered::read(flags, &inbound)?;
+            if flags & flag::KEEP != 0 {
+                known.heard = Some(Heard {
+                    name: put_name(flags, first.short.get()),
+                    words,
+                    found: None,
+                });
+            }
+            (words, None, body)
         };
         let Remembered {
             main,
             second,
             hdr: hdr_data,
-        } = said;
+        } = words;
         let rlength = (inbound.len() - body) as u64;
         let number = usize::from(flags & flag::NI);
         let ni = self.nis.get_mut(number)?.as_deref_mut()?;
@@ -251,9 +312,20 @@ impl Core {
         }
         let eq = table.eq;
         let (entry, slot, match_bits, remote_offset, place, mlength) = if ni.kind.matching {
-            let found = table
-                .matcher
-                .look(&MatchKey::new(0, source, main), second, rlength)?;
+            let again = found
+                .filter(|found| found.table == table.number && found.rlength <= rlength)
+                .and_then(|found| table.matcher.look_again(found.entry, second, rlength));
+            let found = match again {
+                Some(found) => found,
+                None => {
+                    let key = MatchKey::new(0, source, main);
+                    let found = table.matcher.look(&key, second, rlength)?;
+                    if flags & (flag::KEEP | flag::AGAIN) != 0 {
+                        known.remember(table.number, &found, rlength);
+                    }
+                    found
+                }
+            };
             if found.hit.list != doorbell_matching::List::Priority || found.hit.unlinked {
                 return None;
             }

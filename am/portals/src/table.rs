@@ -24,10 +24,12 @@ pub(crate) struct Table {
     pub(crate) ends: [(u32, u32); 2],
     /// The entries of a matching interface, and the unexpected headers of both kinds.
     pub(crate) matcher: Matcher,
+    /// No other table entry of this interface has this number, or had.
+    pub(crate) number: u64,
 }
 
 impl Table {
-    pub(crate) fn new(options: PtOptions, eq: u32, matcher: Matcher) -> Self {
+    pub(crate) fn new(options: PtOptions, eq: u32, matcher: Matcher, number: u64) -> Self {
         Self {
             options,
             eq,
@@ -38,6 +40,7 @@ impl Table {
             linked: [0; 2],
             ends: [(NONE, NONE); 2],
             matcher,
+            number,
         }
     }
 

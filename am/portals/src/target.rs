@@ -10,9 +10,9 @@ use crate::drops::Drop;
 use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
-use crate::peers::{NONE, Remembered};
+use crate::peers::{Heard, NONE, Remembered};
 use crate::take::Taken;
-use crate::wire::{Atom, Head, WINDOW, Words, flag, kind};
+use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, put_name};
 
 /// What all requests say.
 pub(crate) struct Request {
@@ -46,16 +46,18 @@ impl Core {
         let flags = first.flags;
         let ack = flags >> flag::ACK_SHIFT & 3;
         let remembers = flags & (flag::KEEP | flag::AGAIN);
-        let may = what == EventKind::Put && ack == 0 && (remembers != flag::AGAIN || known.heard.is_some());
+        let name = put_name(flags, first.short.get());
+        let heard = known.heard.filter(|heard| heard.name == name);
+        let may = what == EventKind::Put && ack == 0 && (remembers != flag::AGAIN || heard.is_some());
         if remembers != 0 && (!may || remembers == flag::KEEP | flag::AGAIN) {
             self.drops.count(Drop::Malformed);
             return None;
         }
         let head = (|| {
             if remembers == flag::AGAIN
-                && let Some(heard) = known.heard
+                && let Some(Heard { words, .. }) = heard
             {
-                return Some((heard.main, 0, heard.second, heard.hdr));
+                return Some((words.main, 0, words.second, words.hdr));
             }
             let main = words.next()?;
             let op = if always_op || ack != 0 { words.next()? } else { 0 };
@@ -70,10 +72,15 @@ impl Core {
         if remembers == flag::KEEP
             && let Some(known) = self.peers.get_mut(peer)
         {
-            known.heard = Some(Remembered {
+            let words = Remembered {
                 main,
                 second,
                 hdr: hdr_data,
+            };
+            known.heard = Some(Heard {
+                name,
+                words,
+                found: None,
             });
         }
         let ni = usize::from(flags & flag::NI);

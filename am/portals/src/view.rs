@@ -9,6 +9,7 @@ use doorbell_fabric::ni::{
 };
 use doorbell_fabric::time::Time;
 
+use crate::events::EventQueue;
 use crate::iface::Iface;
 use crate::node::Node;
 use crate::peers::NONE;
@@ -172,6 +173,15 @@ macro_rules! interface {
             #[inline]
             fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError> {
                 self.node.core.ready(self.kind)?.eq_get(eq)
+            }
+
+            #[inline]
+            fn eq_waiting(&self, queues: [EqHandle; 3]) -> [usize; 3] {
+                let ni = self.node.there(self.kind);
+                queues.map(|eq| {
+                    let queue = ni.and_then(|ni| ni.eqs.get(eq.0));
+                    queue.map_or(usize::MAX, EventQueue::len)
+                })
             }
 
             fn ct_alloc(&mut self) -> Result<CtHandle, NiError> {

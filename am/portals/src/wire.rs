@@ -92,6 +92,12 @@ pub(crate) fn first_word(kind: u8, flags: u8, short: u16) -> u64 {
     (u64::from(kind) | u64::from(flags) << 8 | u64::from(short) << 16).to_le()
 }
 
+/// Which put it is, apart from its words: what two puts have in common of which the second leaves them out.
+#[inline(always)]
+pub(crate) fn put_name(flags: u8, short: u16) -> u32 {
+    u32::from(flags & !(flag::KEEP | flag::AGAIN)) | u32::from(short) << 16
+}
+
 /// A head being made. It is made of words, stored once each: see `short`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {

@@ -320,8 +320,7 @@ impl Am {
         &mut self,
         call: impl FnOnce(&mut Conduit<Below>, &mut Patient<'_>) -> Result<R, AmError>,
     ) -> Result<R, Error> {
-        let clock = self.station.clock.clone();
-        let mut patient = Patient::new(&clock, &self.station);
+        let mut patient = Patient::new(&self.station.clock, &self.station);
         match call(&mut self.field.conduit, &mut patient) {
             Ok(done) => {
                 self.field.conduit.flush();

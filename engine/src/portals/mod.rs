@@ -34,8 +34,10 @@ mod collect;
 mod floor;
 mod raise;
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use doorbell_am_portals::Seen;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
@@ -215,11 +217,22 @@ impl Portals {
             what: "its counting event",
         };
         let limit = self.parts.station.limit;
-        let look = |floor: &mut Floor| match floor.ni(kind).ct_get(ct) {
-            Ok(found) if !found.reaches(test) => None,
-            found => Some(found),
+        // What has just been counted is known, and need not be asked for.
+        let counted = Cell::new(None);
+        let linger = |floor: &mut Floor, looks| {
+            let seen = floor.node.linger_for(kind, ct, looks);
+            if let Seen::Counted(count) = seen {
+                counted.set(Some(count));
+            }
+            seen
         };
-        let linger = |floor: &mut Floor, looks| floor.node.linger_for(kind, ct, looks);
+        let look = |floor: &mut Floor| {
+            let found = counted.take().map_or_else(|| floor.ni(kind).ct_get(ct), Ok);
+            match found {
+                Ok(found) if !found.reaches(test) => None,
+                found => Some(found),
+            }
+        };
         let found = self
             .parts
             .station

@@ -101,7 +101,7 @@ pub(crate) struct Station {
 }
 
 /// So many of them lead to one look at the clock at least.
-const HOUSEKEEP_EVERY: u32 = 1024;
+const HOUSEKEEP_EVERY: u32 = 128;
 
 impl Station {
     pub(crate) fn new(clock: Clock, patience: Patience, config: &crate::Config, rank: u32) -> Self {
@@ -212,7 +212,7 @@ impl Station {
                 match linger(driven, looks) {
                     Seen::Something => {}
                     Seen::Nothing => turns = looks,
-                    Seen::Counted => {
+                    Seen::Counted(_) => {
                         if let Some(result) = done(driven) {
                             return Ok(result);
                         }

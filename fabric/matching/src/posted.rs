@@ -355,6 +355,25 @@ impl PostedEntries {
         })
     }
 
+    /// The same entry once more, if it is still linked and stays so.
+    #[inline(always)]
+    pub(crate) fn look_again(
+        &self,
+        entry: EntryHandle,
+        remote_offset: u64,
+        length: u64,
+    ) -> Option<Candidate> {
+        let slot = entry.slot;
+        if self.nodes.get(slot as usize)?.number != entry.number.get() {
+            return None;
+        }
+        let placement = self.placement(slot, remote_offset, length)?;
+        if placement.unlinked {
+            return None;
+        }
+        Some(self.candidate(slot, None, List::Priority, placement))
+    }
+
     /// The entry takes the arrival that it was found for; false, and nothing changed, when it has left since.
     #[inline(always)]
     pub(crate) fn take(&mut self, candidate: &Candidate) -> bool {

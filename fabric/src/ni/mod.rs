@@ -131,6 +131,13 @@ pub trait Ni {
     /// [`NiError::ArgInvalid`].
     fn eq_get(&mut self, eq: EqHandle) -> Result<EqGet, NiError>;
 
+    /// How many events these queues hold, for whoever polls several in turn: those that hold none need not be asked.
+    /// [`usize::MAX`] where that is not known without taking one.
+    #[inline]
+    fn eq_waiting(&self, queues: [EqHandle; 3]) -> [usize; 3] {
+        queues.map(|_| usize::MAX)
+    }
+
     /// A counting event, at zero.
     ///
     /// # Errors
