@@ -48,7 +48,8 @@ impl Core {
         let remembers = flags & (flag::KEEP | flag::AGAIN);
         let name = put_name(flags, first.short.get());
         let heard = known.heard.filter(|heard| heard.name == name);
-        let may = what == EventKind::Put && ack == 0 && (remembers != flag::AGAIN || heard.is_some());
+        let may =
+            what == EventKind::Put && !always_op && ack == 0 && (remembers != flag::AGAIN || heard.is_some());
         if remembers != 0 && (!may || remembers == flag::KEEP | flag::AGAIN) {
             self.drops.count(Drop::Malformed);
             return None;

@@ -276,3 +276,134 @@ fn a_killed_rank_is_named_by_all_others_in_time() {
         );
     }
 }
+
+/// Who waits for a count has the rail look for the put that is expected: what comes is as it was put, whatever was expected.
+#[test]
+fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
+    let mut jobs = local_portals(2, &config()).unwrap();
+    for job in &mut jobs {
+        job.init(KIND, None).unwrap();
+    }
+    let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();
+    let room = Region::new(16).unwrap();
+    let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+    far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
+        .unwrap();
+    let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+    let entry = |region: &Region, bits: u64| {
+        let mut entry = Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(arrived);
+        (entry.match_bits, entry.ignore_bits) = (bits, 0);
+        entry
+    };
+    let append = |far: &mut Portals, region: &Region, bits| {
+        far.ask(KIND, |ni| {
+            ni.append(INDEX, entry(region, bits), List::Priority, 0)
+        })
+        .unwrap()
+    };
+    let first = append(&mut far, &room, 7);
+    let out = Region::new(64).unwrap();
+    let (md, _) = bind(&mut near, &out);
+    let mut sent = 0_u64;
+    let mut send = |near: &mut Portals, length: usize, bits: u64, offset: u64, hdr_data: u64| {
+        sent += 1;
+        out.write(0, &[sent as u8; 64]);
+        let put = Put {
+            from: Piece { md, offset: 0 },
+            length: length as u64,
+            ack: AckReq::None,
+            target: Target {
+                process: Process::rank(1),
+                pt_index: INDEX,
+                match_bits: bits,
+                remote_offset: offset,
+            },
+            user_ptr: 0,
+            hdr_data,
+        };
+        near.ask(KIND, |ni| ni.put(&put)).unwrap();
+        near.progress();
+        sent
+    };
+    let bytes = |region: &Region| {
+        let mut bytes = [0; 16];
+        region.read(0, &mut bytes);
+        bytes
+    };
+    // Contact is made while nobody waits.
+    let mut number = send(&mut near, 8, 7, 0, 0);
+    while far.ni(KIND).ct_get(arrived).unwrap().success < number {
+        far.progress();
+        near.progress();
+    }
+    let wait = |far: &mut Portals, number: u64| {
+        let count = far.wait_count(KIND, arrived, number).unwrap();
+        assert_eq!((count.success, count.failure), (number, 0));
+    };
+    let mut expected = bytes(&room);
+    for round in 0..200 {
+        // Mostly alike; then shorter, longer than the room, elsewhere, and with header data.
+        let (length, offset, hdr) = match round % 10 {
+            6 => (3, 0, 0),
+            7 => (40, 0, 0),
+            8 => (8, 5, 0),
+            9 => (8, 0, 9),
+            _ => (8, 0, 0),
+        };
+        number = send(&mut near, length, 7, offset, hdr);
+        wait(&mut far, number);
+        let end = (offset as usize + length).min(16);
+        expected[offset as usize..end].fill(number as u8);
+        assert_eq!(bytes(&room), expected, "{round}: {length} bytes at {offset}");
+    }
+    // What is unlinked takes nothing more: the next one does.
+    let other = Region::new(16).unwrap();
+    append(&mut far, &other, 7);
+    far.ask(KIND, |ni| ni.unlink(first)).unwrap();
+    for _ in 0..3 {
+        number = send(&mut near, 8, 7, 0, 0);
+        wait(&mut far, number);
+        assert_eq!(
+            (bytes(&room), bytes(&other)[..8].to_vec()),
+            (expected, vec![number as u8; 8])
+        );
+    }
+    // What waits for the count fires, and a count that is set is counted on.
+    let second = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+    for n in 1..4 {
+        let one = doorbell::fabric::ni::Count::success(1);
+        far.ask(KIND, |ni| {
+            ni.trigger(
+                arrived,
+                number + 1,
+                doorbell::fabric::ni::Triggered::CtInc(second, one),
+            )
+        })
+        .unwrap();
+        number = send(&mut near, 8, 7, 0, 0);
+        wait(&mut far, number);
+        assert_eq!(far.ni(KIND).ct_get(second).unwrap().success, n);
+    }
+    // A table entry that is disabled takes nothing.
+    far.ask(KIND, |ni| ni.pt_disable(INDEX)).unwrap();
+    send(&mut near, 8, 7, 0, 0);
+    far.set_deadline(Duration::from_millis(50));
+    let late = far
+        .wait_count(KIND, arrived, number + 1)
+        .map_err(|error| error.code());
+    assert_eq!(late, Err("timeout"));
+    far.set_deadline(Duration::from_secs(20));
+    far.ask(KIND, |ni| ni.pt_enable(INDEX)).unwrap();
+    let last = send(&mut near, 8, 7, 0, 0);
+    wait(&mut far, last - 1);
+    assert_eq!(bytes(&other)[..8], [last as u8; 8]);
+    // Of other bits it is nobody's; the expected one behind it comes.
+    send(&mut near, 8, 8, 0, 0);
+    let last = send(&mut near, 8, 7, 0, 0);
+    wait(&mut far, last - 2);
+    assert_eq!(bytes(&other)[..8], [last as u8; 8]);
+    thread::scope(|s| {
+        s.spawn(|| near.close());
+        s.spawn(|| far.close());
+    });
+}

@@ -4,4 +4,5 @@ mod basics;
 mod failures;
 mod flow;
 mod lists;
+mod short;
 mod world;

@@ -22,9 +22,11 @@ pub(crate) enum Step {
         how: Search,
         shape: Shape,
     },
+    /// One after the other, so many alike.
     Operate {
         rank: usize,
         what: Operation,
+        times: usize,
     },
     Trigger {
         rank: usize,
@@ -120,7 +122,8 @@ fn step() -> impl Strategy<Value = Step> {
             let how = if only { Search::Only } else { Search::Delete };
             Step::Search { rank, pt, how, shape: searching(shape, how) }
         }),
-        20 => (rank.clone(), operation(false)).prop_map(|(rank, what)| Step::Operate { rank, what }),
+        20 => (rank.clone(), operation(false), times())
+            .prop_map(|(rank, what, times)| Step::Operate { rank, what, times }),
         5 => (rank.clone(), 0..2usize, 0..6u64, operation(true))
             .prop_map(|(rank, ct, threshold, what)| Step::Trigger { rank, ct, threshold, what }),
         1 => (rank.clone(), 0..2usize, 0..2usize, 0..5u64, 0..4u64, any::<bool>()).prop_map(
@@ -260,6 +263,11 @@ fn operation(is_short: bool) -> impl Strategy<Value = Operation> {
             offset,
             kind,
         })
+}
+
+/// What is done again leaves out what was said before.
+fn times() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(1), 1 => 2..5usize]
 }
 
 fn ack() -> impl Strategy<Value = AckReq> {

@@ -182,4 +182,4 @@ fn random_programs_notice_a_wrong_reading() {
     assert!(unnoticed.is_empty(), "nothing notices {unnoticed:?}");
 }
 
-const PROGRAMS: usize = 400;
+const PROGRAMS: usize = 1000;

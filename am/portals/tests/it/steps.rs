@@ -204,15 +204,17 @@ impl<'a> Cast<'a> {
                 let entry = self.hands[rank].entry(self.setting, shape);
                 ask(self.rig, rank, |ni| ni.search(*pt, &entry, *how, number))
             }
-            Step::Operate { rank, what } => {
+            Step::Operate { rank, what, times } => {
                 let rank = rank % ranks;
                 let call = self.operation(rank, number, what);
-                ask(self.rig, rank, |ni| match &call {
-                    Triggered::Put(put) => ni.put(put),
-                    Triggered::Get(get) => ni.get(get),
-                    Triggered::Atomic(atomic) => ni.atomic(atomic),
-                    Triggered::FetchAtomic(fetch) => ni.fetch_atomic(fetch),
-                    _ => Ok(()),
+                (0..*times).try_for_each(|_| {
+                    ask(self.rig, rank, |ni| match &call {
+                        Triggered::Put(put) => ni.put(put),
+                        Triggered::Get(get) => ni.get(get),
+                        Triggered::Atomic(atomic) => ni.atomic(atomic),
+                        Triggered::FetchAtomic(fetch) => ni.fetch_atomic(fetch),
+                        _ => Ok(()),
+                    })
                 })
             }
             Step::Trigger {
