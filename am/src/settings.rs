@@ -330,7 +330,7 @@ pub enum SettingsError {
     },
     /// The send buffer is larger than LIDs can name.
     #[error(
-        "a send buffer of {bytes} bytes is larger than the 8388608 that header and data of a Long can name: lower GASNET_PORTAL_SB_CHUNKS or CHUNK_SIZE"
+        "a send buffer of {bytes} bytes is larger than the 8388608 that header and data of a Long can name: lower GASNET_PORTAL_SB_CHUNKS or GASNET_PORTAL_CHUNK_SIZE"
     )]
     Chunks {
         /// Its size.

@@ -4,6 +4,10 @@
 use super::table::defaults;
 use super::terms::{BYTES_PER_CREDIT, Terms, TermsError};
 
+const PER_NODE: &str = "GASNET_PORTAL_CRED_PER_NODE";
+const BANKED: &str = "GASNET_PORTAL_BANKED_CREDITS";
+const SPACE: &str = "GASNET_PORTAL_AMRECV_SPACE";
+
 /// Events that the queue of a job of one process holds.
 const ALONE: u32 = 10;
 /// Events beyond the buffers', where nothing limits the senders.
@@ -90,7 +94,7 @@ impl Shares {
         let buffers = wanted.div_ceil(per_buffer);
         let total = buffers * per_buffer;
         let fits = u32::try_from(total).ok().zip(u32::try_from(buffers).ok());
-        let (total, buffers) = fits.ok_or(TermsError::TooMany(total))?;
+        let (total, buffers) = fits.ok_or_else(|| too_many(terms, (per_node, banked), total))?;
         let mut per_node = per_node;
         let mut one_more = 0;
         if !terms.dynamic || !terms.flow_control {
@@ -124,19 +128,19 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
     let others = u64::from(terms.nodes - 1);
     Ok(match (terms.per_node, terms.banked, terms.space) {
         (None, None, None) => (per_node, banked),
-        (Some(per_node), None, None) => (enough(terms, per_node.into(), "CRED_PER_NODE")?, banked),
+        (Some(per_node), None, None) => (given(terms, per_node)?, banked),
         (None, Some(banked), None) => (per_node, banked),
-        (Some(per_node), Some(banked), _) => (enough(terms, per_node.into(), "CRED_PER_NODE")?, banked),
+        (Some(per_node), Some(banked), _) => (given(terms, per_node)?, banked),
         (None, None, Some(space)) => {
             let each = space / BYTES_PER_CREDIT as u64 / others;
-            let per_node = enough(terms, each, "AMRECV_SPACE")?;
+            let per_node = enough(terms, each, SPACE, space)?;
             // What the counters of one peer cannot hold is for the bank.
             let rest = (each - u64::from(per_node)) * others;
-            let banked = u32::try_from(rest).map_err(|_| TermsError::TooMany(rest))?;
+            let banked = u32::try_from(rest).map_err(|_| too_many(terms, (per_node, 0), rest))?;
             (per_node, banked)
         }
         (Some(per_node), None, Some(space)) => {
-            let per_node = enough(terms, per_node.into(), "CRED_PER_NODE")?;
+            let per_node = given(terms, per_node)?;
             let needed = others * u64::from(per_node) * BYTES_PER_CREDIT as u64;
             if needed > space {
                 return Err(TermsError::SpaceTooSmall {
@@ -155,7 +159,7 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
                 needed: u64::from(banked) * BYTES_PER_CREDIT as u64,
                 space,
             })?;
-            (enough(terms, left / others, "AMRECV_SPACE")?, banked)
+            (enough(terms, left / others, SPACE, space)?, banked)
         }
     })
 }
@@ -163,7 +167,7 @@ fn dynamic(terms: &Terms) -> Result<(u16, u32), TermsError> {
 /// The same where they stay where they are: no bank, and too little space is raised to what is needed.
 fn fixed(terms: &Terms) -> Result<(u16, u32), TermsError> {
     let per_node = match (terms.per_node, terms.space) {
-        (Some(per_node), _) => enough(terms, per_node.into(), "CRED_PER_NODE")?,
+        (Some(per_node), _) => given(terms, per_node)?,
         (None, Some(space)) => {
             let each = space / BYTES_PER_CREDIT as u64 / u64::from(terms.nodes - 1);
             let each = each.max(terms.chunk.least().into());
@@ -174,15 +178,41 @@ fn fixed(terms: &Terms) -> Result<(u16, u32), TermsError> {
     Ok((per_node, 0))
 }
 
-/// At most what 16 bits hold, at least what a full message needs.
-fn enough(terms: &Terms, per_node: u64, by: &'static str) -> Result<u16, TermsError> {
-    let least = terms.chunk.least();
-    if per_node < u64::from(least) {
-        return Err(TermsError::BelowLeast {
-            given: per_node,
-            least,
-            by,
-        });
+/// `CRED_PER_NODE` as it was set.
+fn given(terms: &Terms, per_node: u16) -> Result<u16, TermsError> {
+    enough(terms, per_node.into(), PER_NODE, per_node.into())
+}
+
+/// What setting `name`, which says `value`, gives each: at most what 16 bits hold, at least what a full message needs.
+fn enough(terms: &Terms, given: u64, name: &'static str, value: u64) -> Result<u16, TermsError> {
+    let (others, least) = (terms.nodes - 1, terms.chunk.least());
+    if given >= u64::from(least) {
+        return Ok(u16::try_from(given).unwrap_or(u16::MAX));
     }
-    Ok(u16::try_from(per_node).unwrap_or(u16::MAX))
+    let all = u64::from(others) * u64::from(least) + u64::from(terms.banked.unwrap_or(0));
+    let enough = match name {
+        SPACE => all * BYTES_PER_CREDIT as u64,
+        _ => least.into(),
+    };
+    Err(TermsError::BelowLeast {
+        name,
+        value,
+        enough,
+        others,
+        given,
+        least,
+    })
+}
+
+/// By whose fault so many credits are wanted: of the settings that count, the one that asks for most.
+#[cold]
+fn too_many(terms: &Terms, (per_node, banked): (u16, u32), credits: u64) -> TermsError {
+    let lent = u64::from(terms.nodes - 1) * u64::from(per_node);
+    let (name, value) = match (terms.per_node, terms.banked, terms.space) {
+        (None, None, Some(space)) => (SPACE, space),
+        (_, Some(_), _) if u64::from(banked) >= lent => (BANKED, banked.into()),
+        (None, Some(_), Some(space)) => (SPACE, space),
+        _ => (PER_NODE, per_node.into()),
+    };
+    TermsError::TooMany { name, value, credits }
 }

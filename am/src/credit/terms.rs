@@ -174,21 +174,24 @@ impl Terms {
         if self.spares > MOST_SPARES {
             return Err(TermsError::Spares(self.spares));
         }
-        if self.limits.epoch == 0 || self.limits.fan_out == 0 || self.limits.steps == 0 {
-            return Err(TermsError::NoLimit);
-        }
-        Ok(())
+        let name = match self.limits {
+            Limits { epoch: 0, .. } => "GASNET_PORTAL_EPOCH_DURATION",
+            Limits { fan_out: 0, .. } => "GASNET_PORTAL_NUM_SCAVENGE",
+            Limits { steps: 0, .. } => "Limits::steps",
+            _ => return Ok(()),
+        };
+        Err(TermsError::NoLimit(name))
     }
 }
 
-/// Why there is no economy on these terms.
+/// Why there is no economy on these terms. Settings are named as the environment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// A job without processes.
-    #[error("a job of no processes has no credits")]
+    #[error("a job of no processes has no credits: name 1 process at least")]
     NoNodes,
     /// The rank is none of the job's.
-    #[error("rank {me} is not in a job of {nodes} processes")]
+    #[error("rank {me} is not in a job of {nodes} processes: name one below {nodes}")]
     NotANode {
         /// The rank.
         me: u32,
@@ -196,30 +199,38 @@ pub enum TermsError {
         nodes: u32,
     },
     /// A buffer must be able to take a chunk after the one that it is unlinked with.
-    #[error("a receive buffer of {0} chunks: 2 to 1,048,576 are possible")]
+    #[error("GASNET_PORTAL_CHUNKS_PER_BUFFER={0} is outside 2 to 1048576: set it to one of these")]
     ChunksPerBuffer(u32),
     /// More spare buffers than anybody needs.
-    #[error("{0} spare receive buffers: 64 are the most")]
+    #[error("Terms::spares is {0}, and 64 spare receive buffers are the most: lower it")]
     Spares(u32),
     /// An epoch, a fan-out or a look of nothing would never end or never begin.
-    #[error("EPOCH_DURATION, the fan-out of revocations and the steps of a look must each be 1 at least")]
-    NoLimit,
+    #[error("{0}=0: credits could never migrate; set it to 1 or more")]
+    NoLimit(&'static str),
     /// A full message could never be sent.
     #[error(
-        "{given} credits for each of the other processes are fewer than the {least} of a full message: raise {by}"
+        "{name}={value} leaves each of {others} other processes {given} credits, and a full message takes {least}: \
+         set {name} to {enough} or more"
     )]
     BelowLeast {
+        /// The setting to change.
+        name: &'static str,
+        /// What it says.
+        value: u64,
+        /// What it has to say at least.
+        enough: u64,
+        /// Processes beside this one.
+        others: u32,
         /// What came out.
         given: u64,
         /// What is needed.
         least: u16,
-        /// The setting to change.
-        by: &'static str,
     },
     /// CRED_PER_NODE does not fit AMRECV_SPACE.
     #[error(
-        "CRED_PER_NODE={per_node} for {others} other processes takes {needed} bytes, and AMRECV_SPACE is {space}: \
-         raise AMRECV_SPACE, or lower CRED_PER_NODE"
+        "GASNET_PORTAL_CRED_PER_NODE={per_node} for {others} other processes takes {needed} bytes, and \
+         GASNET_PORTAL_AMRECV_SPACE is {space}: raise GASNET_PORTAL_AMRECV_SPACE to {needed}, or lower \
+         GASNET_PORTAL_CRED_PER_NODE"
     )]
     SpaceTooSmall {
         /// CRED_PER_NODE.
@@ -233,7 +244,8 @@ pub enum TermsError {
     },
     /// BANKED_CREDITS alone takes more than AMRECV_SPACE.
     #[error(
-        "BANKED_CREDITS={banked} takes {needed} bytes, and AMRECV_SPACE is {space}: raise AMRECV_SPACE, or lower BANKED_CREDITS"
+        "GASNET_PORTAL_BANKED_CREDITS={banked} takes {needed} bytes, and GASNET_PORTAL_AMRECV_SPACE is {space}: raise \
+         GASNET_PORTAL_AMRECV_SPACE above {needed}, or lower GASNET_PORTAL_BANKED_CREDITS"
     )]
     BankTooLarge {
         /// BANKED_CREDITS.
@@ -244,6 +256,15 @@ pub enum TermsError {
         space: u64,
     },
     /// More than the counters hold.
-    #[error("{0} credits in all are more than a process can account for: 4,294,967,295 are the most")]
-    TooMany(u64),
+    #[error(
+        "{name}={value} makes {credits} credits of a process, and it can account for 4294967295: lower {name}"
+    )]
+    TooMany {
+        /// The setting to lower.
+        name: &'static str,
+        /// What it says, or its default in a job of this size.
+        value: u64,
+        /// All credits.
+        credits: u64,
+    },
 }

@@ -1,6 +1,8 @@
 //! The start: table, rounding, every combination of settings, and the seed's figures.
 
-use crate::credit::{Chunk, Economy, SEED_EVENT_BYTES, Shares, Terms, TermsError, credits_for, defaults};
+use crate::credit::{
+    Chunk, Economy, Limits, SEED_EVENT_BYTES, Shares, Terms, TermsError, credits_for, defaults,
+};
 
 fn terms(nodes: u32) -> Terms {
     Terms::new(nodes, 0, Chunk::Small)
@@ -77,12 +79,28 @@ fn each_combination_of_settings_where_credits_migrate() {
     assert_eq!(with(Some(10), None, Some(64 * 10 * 256)), adjusted(10, 0));
     assert_eq!(with(None, Some(64), Some(64 * 11 * 256)), adjusted(10, 64));
 
-    let below = |given, by| Err(TermsError::BelowLeast { given, least: 4, by });
-    assert_eq!(with(Some(3), None, None), below(3, "CRED_PER_NODE"));
-    assert_eq!(with(Some(3), Some(77), None), below(3, "CRED_PER_NODE"));
-    assert_eq!(with(Some(3), None, Some(1 << 30)), below(3, "CRED_PER_NODE"));
-    assert_eq!(with(None, None, Some(64 * 4 * 256 - 1)), below(3, "AMRECV_SPACE"));
-    assert_eq!(with(None, Some(64), Some(64 * 4 * 256)), below(3, "AMRECV_SPACE"));
+    let below = |name, value, enough| {
+        Err(TermsError::BelowLeast {
+            name,
+            value,
+            enough,
+            others: 64,
+            given: 3,
+            least: 4,
+        })
+    };
+    let per_node = below("GASNET_PORTAL_CRED_PER_NODE", 3, 4);
+    assert_eq!(with(Some(3), None, None), per_node);
+    assert_eq!(with(Some(3), Some(77), None), per_node);
+    assert_eq!(with(Some(3), None, Some(1 << 30)), per_node);
+    let space = |value, enough| below("GASNET_PORTAL_AMRECV_SPACE", value, enough);
+    assert_eq!(with(None, None, Some(65_535)), space(65_535, 65_536));
+    assert!(
+        with(None, None, Some(65_536)).is_ok(),
+        "what it says is enough is"
+    );
+    assert_eq!(with(None, Some(64), Some(65_536)), space(65_536, 81_920));
+    assert!(with(None, Some(64), Some(81_920)).is_ok(), "with a bank, too");
     let small = with(Some(10), None, Some(64 * 10 * 256 - 1));
     assert!(matches!(
         small,
@@ -173,19 +191,122 @@ fn nonsense_is_an_error() {
         }),
         TermsError::Spares(65)
     );
-    let mut never = terms(4);
-    never.limits.epoch = 0;
-    assert_eq!(refused(never), TermsError::NoLimit);
+}
+
+/// Each names the variable as it is set, what it says, and what to do.
+#[test]
+fn refusals_name_the_variable_its_value_and_the_remedy() {
+    let says = |terms: Terms, words: &[&str]| {
+        let text = Shares::new(&terms).unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        // A name without its prefix is one that nobody can set.
+        for short in [
+            "CRED_PER_NODE",
+            "BANKED_CREDITS",
+            "AMRECV_SPACE",
+            "EPOCH_DURATION",
+            "NUM_SCAVENGE",
+            "CHUNKS_PER_BUFFER",
+        ] {
+            let whole = text.matches(&format!("GASNET_PORTAL_{short}")).count();
+            assert_eq!(text.matches(short).count(), whole, "{text}");
+        }
+    };
+    let chunks = Terms {
+        chunks_per_buffer: 1,
+        ..terms(4)
+    };
+    says(
+        chunks,
+        &["GASNET_PORTAL_CHUNKS_PER_BUFFER=1 ", "2 to 1048576", "set it"],
+    );
+    let never = |limits| Terms { limits, ..terms(4) };
+    let (epoch, fan_out, steps) = (
+        Limits {
+            epoch: 0,
+            ..Limits::DEFAULT
+        },
+        Limits {
+            fan_out: 0,
+            ..Limits::DEFAULT
+        },
+        Limits {
+            steps: 0,
+            ..Limits::DEFAULT
+        },
+    );
+    says(never(epoch), &["GASNET_PORTAL_EPOCH_DURATION=0", "set it to 1"]);
+    says(never(fan_out), &["GASNET_PORTAL_NUM_SCAVENGE=0", "set it to 1"]);
+    says(never(steps), &["Limits::steps=0", "set it to 1"]);
+    let few = Terms {
+        per_node: Some(3),
+        ..terms(65)
+    };
+    says(
+        few,
+        &[
+            "GASNET_PORTAL_CRED_PER_NODE=3 ",
+            "set GASNET_PORTAL_CRED_PER_NODE to 4",
+        ],
+    );
+    let space = |space, few: Terms| Terms {
+        space: Some(space),
+        ..few
+    };
+    says(
+        space(1000, terms(65)),
+        &[
+            "GASNET_PORTAL_AMRECV_SPACE=1000 ",
+            "set GASNET_PORTAL_AMRECV_SPACE to 65536",
+        ],
+    );
+    let (ten, bank) = (
+        Terms {
+            per_node: Some(10),
+            ..terms(65)
+        },
+        Terms {
+            banked: Some(100),
+            ..terms(65)
+        },
+    );
+    says(
+        space(1000, ten),
+        &["GASNET_PORTAL_CRED_PER_NODE=10 ", "AMRECV_SPACE is 1000", "raise"],
+    );
+    says(
+        space(1000, bank),
+        &[
+            "GASNET_PORTAL_BANKED_CREDITS=100 ",
+            "AMRECV_SPACE is 1000",
+            "raise",
+        ],
+    );
     let all = Terms {
         per_node: Some(u16::MAX),
         ..terms(u32::MAX)
     };
-    assert!(matches!(refused(all), TermsError::TooMany(_)));
-    let space = Terms {
-        space: Some(u64::MAX),
+    says(
+        all,
+        &["GASNET_PORTAL_CRED_PER_NODE=65535 ", "lower GASNET_PORTAL_CRED"],
+    );
+    let rich = Terms {
+        banked: Some(u32::MAX),
         ..terms(2)
     };
-    assert!(matches!(refused(space), TermsError::TooMany(_)));
+    says(
+        rich,
+        &[
+            "GASNET_PORTAL_BANKED_CREDITS=4294967295 ",
+            "lower GASNET_PORTAL_BANKED",
+        ],
+    );
+    says(
+        space(u64::MAX, terms(2)),
+        &["GASNET_PORTAL_AMRECV_SPACE=18446744073709551615 ", "lower"],
+    );
 }
 
 #[test]
