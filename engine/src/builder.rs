@@ -329,9 +329,10 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
+    /// As the option `--layer` of the programs has it.
     fn name(self) -> &'static str {
         match self {
-            Self::Messages => "messages",
+            Self::Messages => "pml",
             Self::Portals => "portals",
             Self::Am => "am",
         }

@@ -18,7 +18,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::RailName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{CompareArgs, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
+use crate::cli::{CompareArgs, LayerArg, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::launched::{self, Member};
 use crate::layer::Job;
@@ -117,6 +117,17 @@ pub(crate) fn rate(args: &RateArgs) -> Result<ExitCode, ToolError> {
     measure(&one_way(plan, &args.all))
 }
 
+/// A progress thread is for tagged messages.
+fn check_mode(args: &MeasureArgs) -> Result<(), ToolError> {
+    if args.mode == ModeArg::Dedicated && args.layer != LayerArg::Pml {
+        return Err(ToolError::Usage(format!(
+            "`--layer {}` has no dedicated mode: leave out `--mode`, or use `--layer pml`",
+            args.layer.layer()
+        )));
+    }
+    Ok(())
+}
+
 fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
     Asked {
         plan,
@@ -129,6 +140,7 @@ fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
 fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     asked.plan.check()?;
+    check_mode(args)?;
     if let Some(name) = &args.plot {
         Picture::of(name)?;
     }

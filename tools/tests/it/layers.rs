@@ -72,6 +72,38 @@ fn puts_and_active_messages_are_measured_over_shared_memory() {
 }
 
 #[test]
+fn there_is_no_dedicated_mode_but_of_tagged_messages() {
+    for layer in LAYERS {
+        for more in [&["--rail", "shm"][..], &["--serve"]] {
+            let words = ["rate", "--layer", layer, "--mode", "dedicated"];
+            let out = doorbell().args(words).args(more).output().unwrap();
+            assert_eq!(out.status.code(), Some(2));
+            let said = sentence(&out.stderr);
+            let says =
+                format!("`--layer {layer}` has no dedicated mode: leave out `--mode`, or use `--layer pml`");
+            assert!(said.contains(&says), "{said}");
+        }
+    }
+}
+
+/// Each side is told by the word that it gave, or by the default of the one that gave none.
+#[test]
+fn two_sides_with_different_layers_are_told_by_their_options() {
+    for (ours, theirs, options) in [("am", "pml", &[][..]), ("portals", "am", &["--layer", "am"])] {
+        let server = serve_at(None, &["--bind", "127.0.0.1:0", "--rail", "shm", "--layer", ours]);
+        let out = finish(server.client(
+            None,
+            "pingpong",
+            &[&["--rail", "shm", "--sizes", "8"], options].concat(),
+        ));
+        assert_eq!(out.status.code(), Some(2));
+        let said = sentence(&out.stderr);
+        let says = format!("the layer above the rails is {ours} at rank 1 and {theirs} at rank 0");
+        assert!(said.contains(&says), "{said}");
+    }
+}
+
+#[test]
 fn two_hosts_put_and_send_over_udp_and_past_the_kernel() {
     let test = "layers::two_hosts_put_and_send_over_udp_and_past_the_kernel";
     let Some((lab, _folder, key)) = two_hosts(test) else {
