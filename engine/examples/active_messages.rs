@@ -5,6 +5,7 @@
 //! doorbell run -n 4 target/debug/examples/active_messages
 //! ```
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,7 +38,17 @@ fn handlers(seen: &Arc<Seen>) -> Result<Handlers, AmError> {
     Ok(handlers)
 }
 
-fn main() -> Result<(), doorbell::Error> {
+fn main() -> ExitCode {
+    match pass_on() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("active_messages: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn pass_on() -> Result<(), doorbell::Error> {
     let seen = Arc::new(Seen::default());
     seen.token.store(NONE, Ordering::Relaxed);
     let setup = Setup::new(handlers(&seen)?, 1 << 16).end_on_interrupt();

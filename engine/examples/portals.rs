@@ -5,6 +5,8 @@
 //! doorbell run -n 4 target/debug/examples/portals
 //! ```
 
+use std::process::ExitCode;
+
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::fabric::ni::{
@@ -18,7 +20,17 @@ const INDEX: u32 = 4;
 const SUM: u64 = 1;
 const WHOLE: u64 = 2;
 
-fn main() -> Result<(), doorbell::Error> {
+fn main() -> ExitCode {
+    match add_up() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("portals: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn add_up() -> Result<(), doorbell::Error> {
     let mut job = doorbell::Builder::new().build_portals()?;
     job.init(KIND, None)?;
     let (sum, own) = (Region::new(8)?, Region::new(8)?);

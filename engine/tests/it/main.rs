@@ -6,6 +6,7 @@ mod common;
 mod am;
 mod apart;
 mod control;
+mod examples;
 mod faults;
 mod killed;
 mod lengths;

@@ -1,0 +1,53 @@
+//! The examples, as users copy them: what goes wrong is one sentence, and a status that scripts may compare.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An example. `cargo test` builds it beside this program, unless it was told to build one test only.
+fn example(name: &str) -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let program = folder.with_file_name("examples").join(name);
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("examples")
+        .join(format!("{name}.rs"));
+    let made = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+    if made(&program) < made(&source) {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "-p", "doorbell", "--example", name]);
+        assert!(build.status().unwrap().success());
+    }
+    program
+}
+
+#[test]
+fn an_example_that_fails_says_one_sentence_and_ends_with_the_errors_status() {
+    for name in ["hello", "portals", "active_messages"] {
+        let out = Command::new(example(name))
+            .envs([("DOORBELL_RANK", "5"), ("DOORBELL_SIZE", "2")])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{name}: {said}");
+        assert!(said.starts_with(&format!("{name}: ")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("DOORBELL_RANK is 5"), "{said}");
+    }
+}
+
+#[test]
+fn examples_run_alone() {
+    for name in ["hello", "portals", "active_messages"] {
+        let out = Command::new(example(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{name}: {said}");
+    }
+}
+
+/// The first program that anybody sees.
+#[test]
+fn the_readme_shows_hello_as_it_is() {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(here.join(path)).unwrap();
+    let shown = format!("```rust\n{}```", read("examples/hello.rs"));
+    assert!(read("../README.md").contains(&shown));
+}
