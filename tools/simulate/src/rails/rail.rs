@@ -5,7 +5,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
@@ -111,7 +111,7 @@ impl Message for AnyRail {
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         each!(self, rail => rail.poll(budget, sink))
     }
-    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: MutLoan, watch: Watch) -> Look {
+    fn look(&mut self, peer: PeerIndex, head: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         each!(self, rail => rail.look(peer, head, room, watch))
     }
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId {
