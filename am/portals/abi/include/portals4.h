@@ -6,6 +6,9 @@
  * meet.
  *
  * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails.
+ *
+ * Environment: PTL_LIM_* (numbers) are the limits of a program that asks for none; PTL_PROGRESS_THREAD=0 leaves progress to
+ * calls. One that says anything else makes PtlNIInit fail with PTL_FAIL, and a line of the standard error names it.
  */
 #ifndef PORTALS4_H
 #define PORTALS4_H

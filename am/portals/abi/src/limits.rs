@@ -1,5 +1,5 @@
 //! Which limits an interface gets: what the program asks for, within what can be; the `PTL_LIM_*` variables say what it
-//! gets when it asks for nothing (reference: portals, section 3).
+//! gets when it asks for nothing (reference: portals, section 3). One that is no number is refused, whoever asks for what.
 //!
 //! The largest values are the reference implementation's, but where this library counts with fewer bits: a handle has room
 //! for about a million objects of a kind, and no list is longer than there are entries.
@@ -33,11 +33,41 @@ const fn limit(variable: &'static str, least: u64, most: u64, usual: u64) -> Lim
 }
 
 impl Limit {
-    fn get(&self, desired: Option<u64>, variables: &dyn Fn(&str) -> Option<String>) -> u64 {
-        // A variable that says nonsense says nothing, as in the reference implementation.
-        let told = || variables(self.variable)?.trim().parse::<u64>().ok();
-        let value = desired.or_else(told).unwrap_or(self.usual);
-        value.clamp(self.least, self.most)
+    fn get(
+        &self,
+        desired: Option<u64>,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<u64, WrongVariable> {
+        let told = match variables(self.variable) {
+            Some(text) => Some(text.parse().map_err(|_| self.wrong(text))?),
+            None => None,
+        };
+        let value = desired.or(told).unwrap_or(self.usual);
+        Ok(value.clamp(self.least, self.most))
+    }
+
+    #[cold]
+    fn wrong(&self, text: String) -> WrongVariable {
+        WrongVariable {
+            name: self.variable,
+            text,
+            takes: format!("a number from {} to {}", self.least, self.most),
+        }
+    }
+}
+
+/// A variable that says nothing that it could.
+#[derive(Debug)]
+pub(crate) struct WrongVariable {
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+    pub(crate) takes: String,
+}
+
+impl std::fmt::Display for WrongVariable {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, text, takes } = self;
+        write!(out, "{name}={text:?}: it takes {takes}; set it so, or unset it")
     }
 }
 
@@ -81,33 +111,41 @@ const ALL: [&Limit; 16] = [
 ];
 
 /// What an interface is to be asked for.
-pub(crate) fn wanted(desired: Option<&PtlNiLimits>, variables: &dyn Fn(&str) -> Option<String>) -> NiLimits {
+///
+/// # Errors
+/// A variable that is no number.
+pub(crate) fn wanted(
+    desired: Option<&PtlNiLimits>,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<NiLimits, WrongVariable> {
+    let size = |limit: &Limit, get: fn(&PtlNiLimits) -> u64| limit.get(desired.map(get), variables);
     // Negative numbers are the least that can be.
-    let int = |get: fn(&PtlNiLimits) -> i32| desired.map(|limits| u64::try_from(get(limits)).unwrap_or(0));
-    let size = |get: fn(&PtlNiLimits) -> u64| desired.map(get);
-    let small = |limit: &Limit, desired| u32::try_from(limit.get(desired, variables)).unwrap_or(u32::MAX);
-    NiLimits {
-        max_entries: small(&MAX_ENTRIES, int(|limits| limits.max_entries)),
-        max_unexpected_headers: small(
-            &MAX_UNEXPECTED_HEADERS,
-            int(|limits| limits.max_unexpected_headers),
-        ),
-        max_mds: small(&MAX_MDS, int(|limits| limits.max_mds)),
-        max_cts: small(&MAX_CTS, int(|limits| limits.max_cts)),
-        max_eqs: small(&MAX_EQS, int(|limits| limits.max_eqs)),
-        max_pt_index: small(&MAX_PT_INDEX, int(|limits| limits.max_pt_index)),
-        max_iovecs: small(&MAX_IOVECS, int(|limits| limits.max_iovecs)),
-        max_list_size: small(&MAX_LIST_SIZE, int(|limits| limits.max_list_size)),
-        max_triggered_ops: small(&MAX_TRIGGERED_OPS, int(|limits| limits.max_triggered_ops)),
-        max_msg_size: MAX_MSG_SIZE.get(size(|limits| limits.max_msg_size), variables),
-        max_atomic_size: MAX_ATOMIC_SIZE.get(size(|limits| limits.max_atomic_size), variables),
-        max_fetch_atomic_size: MAX_FETCH_ATOMIC_SIZE
-            .get(size(|limits| limits.max_fetch_atomic_size), variables),
-        max_waw_ordered_size: MAX_WAW_ORDERED_SIZE.get(size(|limits| limits.max_waw_ordered_size), variables),
-        max_war_ordered_size: MAX_WAR_ORDERED_SIZE.get(size(|limits| limits.max_war_ordered_size), variables),
-        max_volatile_size: MAX_VOLATILE_SIZE.get(size(|limits| limits.max_volatile_size), variables),
-        features: small(&FEATURES, desired.map(|limits| u64::from(limits.features))),
-    }
+    let int = |limit: &Limit, get: fn(&PtlNiLimits) -> i32| {
+        let desired = desired.map(|limits| u64::try_from(get(limits)).unwrap_or(0));
+        small(limit.get(desired, variables))
+    };
+    Ok(NiLimits {
+        max_entries: int(&MAX_ENTRIES, |limits| limits.max_entries)?,
+        max_unexpected_headers: int(&MAX_UNEXPECTED_HEADERS, |limits| limits.max_unexpected_headers)?,
+        max_mds: int(&MAX_MDS, |limits| limits.max_mds)?,
+        max_cts: int(&MAX_CTS, |limits| limits.max_cts)?,
+        max_eqs: int(&MAX_EQS, |limits| limits.max_eqs)?,
+        max_pt_index: int(&MAX_PT_INDEX, |limits| limits.max_pt_index)?,
+        max_iovecs: int(&MAX_IOVECS, |limits| limits.max_iovecs)?,
+        max_list_size: int(&MAX_LIST_SIZE, |limits| limits.max_list_size)?,
+        max_triggered_ops: int(&MAX_TRIGGERED_OPS, |limits| limits.max_triggered_ops)?,
+        max_msg_size: size(&MAX_MSG_SIZE, |limits| limits.max_msg_size)?,
+        max_atomic_size: size(&MAX_ATOMIC_SIZE, |limits| limits.max_atomic_size)?,
+        max_fetch_atomic_size: size(&MAX_FETCH_ATOMIC_SIZE, |limits| limits.max_fetch_atomic_size)?,
+        max_waw_ordered_size: size(&MAX_WAW_ORDERED_SIZE, |limits| limits.max_waw_ordered_size)?,
+        max_war_ordered_size: size(&MAX_WAR_ORDERED_SIZE, |limits| limits.max_war_ordered_size)?,
+        max_volatile_size: size(&MAX_VOLATILE_SIZE, |limits| limits.max_volatile_size)?,
+        features: small(size(&FEATURES, |limits| limits.features.into()))?,
+    })
+}
+
+fn small(value: Result<u64, WrongVariable>) -> Result<u32, WrongVariable> {
+    value.map(|value| u32::try_from(value).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -117,15 +155,14 @@ mod tests {
     #[test]
     fn who_asks_for_nothing_gets_what_the_variables_say_within_bounds() {
         let none = |_: &str| None;
-        assert_eq!(wanted(None, &none), NiLimits::default());
+        assert_eq!(wanted(None, &none).unwrap(), NiLimits::default());
         let some = |name: &str| match name {
-            "PTL_LIM_MAX_MDS" => Some(" 7 ".to_owned()),
+            "PTL_LIM_MAX_MDS" => Some("7".to_owned()),
             "PTL_LIM_MAX_PT_INDEX" => Some("100000".to_owned()),
-            "PTL_LIM_MAX_CTS" => Some("many".to_owned()),
             "PTL_LIM_MAX_WAW_ORDERED_SIZE" => Some("8".to_owned()),
             _ => None,
         };
-        let limits = wanted(None, &some);
+        let limits = wanted(None, &some).unwrap();
         assert_eq!(
             (limits.max_mds, limits.max_pt_index, limits.max_cts),
             (7, 511, 1024)
@@ -142,11 +179,27 @@ mod tests {
         desired.max_msg_size = u64::MAX;
         desired.features = u32::MAX;
         let some = |_: &str| Some("9".to_owned());
-        let limits = wanted(Some(&desired), &some);
+        let limits = wanted(Some(&desired), &some).unwrap();
         assert_eq!((limits.max_mds, limits.max_cts, limits.max_pt_index), (5, 0, 1));
         assert_eq!((limits.max_msg_size, limits.features), (4 << 30, 7));
         let back = PtlNiLimits::from(&limits);
         assert_eq!((back.max_mds, back.max_entries), (5, 1024));
+    }
+
+    #[test]
+    fn a_variable_that_is_no_number_is_refused_whatever_the_program_asks_for() {
+        let desired = PtlNiLimits::from(&NiLimits::default());
+        for limit in ALL {
+            for text in ["many", "-1", "1K"] {
+                let some = |name: &str| (name == limit.variable).then(|| text.to_owned());
+                for desired in [None, Some(&desired)] {
+                    let said = wanted(desired, &some).unwrap_err().to_string();
+                    let (name, least, most) = (limit.variable, limit.least, limit.most);
+                    assert!(said.contains(&format!("{name}={text:?}")), "{said}");
+                    assert!(said.contains(&format!("from {least} to {most}")), "{said}");
+                }
+            }
+        }
     }
 
     #[test]

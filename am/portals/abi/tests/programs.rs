@@ -132,6 +132,33 @@ fn limits_are_exact_and_what_cannot_be_is_refused() {
 }
 
 #[test]
+fn variables_that_say_nonsense_are_refused_by_name() {
+    let Some(program) = common::compiled("variables") else {
+        return;
+    };
+    for (name, value, takes) in [
+        ("PTL_LIM_MAX_CTS", "abc", "a number from 0 to 1048576"),
+        ("PTL_LIM_MAX_PT_INDEX", "-1", "a number from 1 to 511"),
+        ("PTL_PROGRESS_THREAD", "maybe", "takes 1 for a thread"),
+    ] {
+        let mut command = alone(&program);
+        command.arg(name).env(name, value);
+        let out = ended(command);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{said}");
+        // One line for each of the two calls.
+        assert_eq!(said.lines().count(), 2, "{said}");
+        for line in said.lines() {
+            assert!(line.contains(&format!("{name}={value:?}")), "{line}");
+            assert!(line.contains(takes), "{line}");
+        }
+    }
+    let mut empty = alone(&common::compiled("limits").unwrap());
+    empty.env("PTL_PROGRESS_THREAD", "").env("PTL_LIM_MAX_MDS", "");
+    passes(empty);
+}
+
+#[test]
 fn abort_ends_every_wait() {
     if let Some(program) = common::compiled("abort") {
         passes(alone(&program));

@@ -15,7 +15,7 @@ use crate::call::{
     ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, meet_all,
     ni_handle, on, say,
 };
-use crate::limits;
+use crate::limits::{self, WrongVariable};
 use crate::state::{Core, Live, end, end_at_exit, enter, forked, is_forked};
 use crate::wait;
 
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn PtlNIInit(
         wanted(ni_handle)?;
         // SAFETY: null or limits, by the caller's promise.
         let desired = unsafe { desired.as_ref() };
-        let limits = limits::wanted(desired, &|name| std::env::var(name).ok());
+        let limits = limits::wanted(desired, &variable).map_err(complain)?;
         let at = kind.number() as usize;
         let live = live(&mut core, pid)?;
         let limits = live
@@ -152,14 +152,11 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         if wanted.is_some_and(|pid| pid > PID_MAX) {
             return Err(ARG_INVALID);
         }
+        let makes_progress = makes_progress().map_err(complain)?;
         let entered = settings().and_then(|config| Member::enter(config, wanted, launcher()));
-        let member = entered.map_err(|error| {
-            complain(&error);
-            FAIL
-        })?;
+        let member = entered.map_err(complain)?;
         let member = member.map_err(|_| PID_IN_USE)?;
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
-        let makes_progress = std::env::var("PTL_PROGRESS_THREAD").map_or(true, |text| text.trim() != "0");
         if let Err(error) = core.start_thread(makes_progress) {
             say(&format!(
                 "no progress but in calls: the thread cannot start ({error})"
@@ -185,20 +182,41 @@ fn launcher() -> Option<OwnedFd> {
 fn settings() -> Result<Config, Error> {
     let mut config = Builder::new().resolve()?;
     if config.rails.list.get().0.is_empty() {
-        let named = std::env::var("PTL_IFACE_NAME")
-            .ok()
-            .filter(|name| !name.trim().is_empty());
-        let rails = named.map_or_else(|| "shm".to_owned(), |name| format!("shm,udp:{}", name.trim()));
+        let named = variable("PTL_IFACE_NAME");
+        let rails = named.map_or_else(|| "shm".to_owned(), |name| format!("shm,udp:{name}"));
         config.set_by("PTL_IFACE_NAME", "rails.list", &rails)?;
     }
     Ok(config)
 }
 
-/// An interface that cannot be had is worth a line: the code does not say why.
+/// What a variable of the environment says; an empty one says nothing.
+fn variable(name: &str) -> Option<String> {
+    let text = std::env::var_os(name)?.to_string_lossy().trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Whether the thread makes progress.
+fn makes_progress() -> Result<bool, WrongVariable> {
+    let name = "PTL_PROGRESS_THREAD";
+    match variable(name) {
+        None => Ok(true),
+        Some(text) if text == "1" => Ok(true),
+        Some(text) if text == "0" => Ok(false),
+        Some(text) => Err(WrongVariable {
+            name,
+            text,
+            takes: "1 for a thread that makes progress when nobody calls, 0 for progress in calls only"
+                .to_owned(),
+        }),
+    }
+}
+
+/// An interface that cannot be had is worth a line: the code does not say why. It is not the call's arguments.
 #[cold]
-fn complain(error: &Error) {
+fn complain(error: impl std::fmt::Display) -> Code {
     use std::io::Write as _;
     let _ = std::io::stderr().write_all(format!("libportals: no interface: {error}\n").as_bytes());
+    FAIL
 }
 
 /// Counted per kind.
