@@ -244,6 +244,12 @@ impl Member {
         self.node.ni_fini(kind)
     }
 
+    /// Whether memory of this process is still being written; see [`portals::Node::is_writing`].
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.node.is_writing()
+    }
+
     /// Which process each rank is.
     ///
     /// # Errors

@@ -166,6 +166,7 @@ typedef int ptl_sr_value_t;
 /* Counted per kind: the second of a kind is the first one's handle, whatever it asks for. desired, actual: may be NULL. */
 int PtlNIInit(ptl_interface_t iface, unsigned int options, ptl_pid_t pid, const ptl_ni_limits_t *desired,
               ptl_ni_limits_t *actual, ptl_handle_ni_t *ni_handle);
+/* The last of a kind waits until nothing is written any more into what was lent, for ten seconds at most. */
 int PtlNIFini(ptl_handle_ni_t ni_handle);
 int PtlNIStatus(ptl_handle_ni_t ni_handle, ptl_sr_index_t status_register, ptl_sr_value_t *status);
 /* The interface that a handle belongs to. */

@@ -217,10 +217,16 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
 /// One line to the standard error, where `PTL_LOG_LEVEL` asks for them.
 #[cold]
 pub(crate) fn say(what: &str) {
-    use std::io::Write as _;
     let level = std::env::var("PTL_LOG_LEVEL").ok();
     if level.is_some_and(|level| level.trim().parse::<u32>().is_ok_and(|level| level > 0)) {
-        // In one write, as several processes may say something at once.
-        let _ = std::io::stderr().write_all(format!("libportals: {what}\n").as_bytes());
+        tell(what);
     }
+}
+
+/// One line to the standard error, of what nobody may miss.
+#[cold]
+pub(crate) fn tell(what: &str) {
+    use std::io::Write as _;
+    // In one write, as several processes may say something at once.
+    let _ = std::io::stderr().write_all(format!("libportals: {what}\n").as_bytes());
 }

@@ -132,6 +132,20 @@ fn limits_are_exact_and_what_cannot_be_is_refused() {
 }
 
 #[test]
+fn nothing_is_written_after_the_end_of_an_interface() {
+    let Some(program) = common::compiled("fini") else {
+        return;
+    };
+    passes(alone(&program));
+    for rails in ["shm", "udp:lo"] {
+        let Some(command) = under_hydra(&program, 2, &[("DOORBELL_RAILS", rails)]) else {
+            return;
+        };
+        passes(command);
+    }
+}
+
+#[test]
 fn variables_that_say_nonsense_are_refused_by_name() {
     let Some(program) = common::compiled("variables") else {
         return;
@@ -153,7 +167,7 @@ fn variables_that_say_nonsense_are_refused_by_name() {
             assert!(line.contains(takes), "{line}");
         }
     }
-    let mut empty = alone(&common::compiled("limits").unwrap());
+    let mut empty = alone(&program);
     empty.env("PTL_PROGRESS_THREAD", "").env("PTL_LIM_MAX_MDS", "");
     passes(empty);
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell::lobby::Member;
 use doorbell::{Builder, Config, Error};
@@ -13,14 +13,16 @@ use super::types::{PtlNiLimits, PtlProcess};
 use super::{give, invalid, wanted};
 use crate::call::{
     ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, meet_all,
-    ni_handle, on, say,
+    ni_handle, on, say, tell,
 };
 use crate::limits::{self, WrongVariable};
-use crate::state::{Core, Live, end, end_at_exit, enter, forked, is_forked};
-use crate::wait;
+use crate::state::{Core, Guard, Live, end, end_at_exit, enter, forked, is_forked};
+use crate::wait::{self, Limit, wait_on};
 
 /// How long the end waits for what was sent to be taken.
 const CLOSE: Duration = Duration::from_secs(2);
+/// How long the end of an interface waits for what is being written into the program's memory.
+const WRITTEN: Duration = Duration::from_secs(10);
 
 const MATCHING: c_uint = 1;
 const NO_MATCHING: c_uint = 2;
@@ -214,12 +216,13 @@ fn makes_progress() -> Result<bool, WrongVariable> {
 /// An interface that cannot be had is worth a line: the code does not say why. It is not the call's arguments.
 #[cold]
 fn complain(error: impl std::fmt::Display) -> Code {
-    use std::io::Write as _;
-    let _ = std::io::stderr().write_all(format!("libportals: no interface: {error}\n").as_bytes());
+    tell(&format!("no interface: {error}"));
     FAIL
 }
 
-/// Counted per kind.
+/// Counted per kind. The last one returns when nothing is written any more into memory that the program has lent: long
+/// transfers that had begun are read to their end, for [`WRITTEN`] at most. Those of other interfaces cannot be told from them,
+/// and are waited for as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
     guarded(|| {
@@ -230,9 +233,29 @@ pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
         };
         live.member.ni_fini(kind).map_err(|error| error.code())?;
         live.counts[kind.number() as usize] -= 1;
+        let writes = live.counts[kind.number() as usize] == 0 && live.member.is_writing();
         core.tell();
+        if writes {
+            until_written(core);
+        }
         Ok(())
     })
+}
+
+#[cold]
+fn until_written(core: Guard) {
+    let is_over = |core: &mut Core| {
+        let writes = core.live.as_ref().is_some_and(|live| live.member.is_writing());
+        Ok((!writes).then_some(()))
+    };
+    let limit = Limit::At(Instant::now() + WRITTEN);
+    // An error says that another thread has ended the library, and with it the rails.
+    if let (_, Ok(None)) = wait_on(core, limit, false, is_over) {
+        tell(&format!(
+            "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
+            WRITTEN.as_secs()
+        ));
+    }
 }
 
 /// A status register.
