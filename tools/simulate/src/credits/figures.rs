@@ -65,6 +65,8 @@ pub(super) struct Figures {
     pub(super) pattern: Pattern,
     pub(super) nodes: u32,
     pub(super) seeds: u64,
+    #[serde(skip)]
+    pub(super) epochs: u32,
     pub(super) ticks: u64,
     pub(super) table: bool,
     pub(super) space: Option<Space>,
@@ -191,6 +193,7 @@ impl Figures {
             pattern: job.pattern,
             nodes: job.nodes,
             seeds,
+            epochs: job.epochs,
             ticks: job.ticks(),
             table: job.table,
             space: None,
@@ -208,25 +211,54 @@ impl Figures {
         let mut failures = Vec::new();
         for row in self.rows.iter().filter(|row| row.policy.migrates()) {
             if let Some(ratio) = row.least_ratio.filter(|&ratio| ratio < RATIO) {
-                failures.push(format!("{}: {ratio:.3} of unlimited credits", row.policy.name()));
+                failures.push(format!(
+                    "{}: {ratio:.3} of unlimited credits' throughput once credits have migrated, {:.3} below the {RATIO} \
+                     that is promised; {}",
+                    row.policy.name(),
+                    RATIO - ratio,
+                    self.longer()
+                ));
             }
             let quiet = self.pattern == Pattern::Quiet;
             if quiet && (row.granted > 0.0 || row.revocations > 0.0) {
-                failures.push(format!("{}: credits moved without a stall", row.policy.name()));
+                failures.push(format!(
+                    "{}: credits moved without a stall: {:.1} granted and {:.1} revocations a node, where none are promised",
+                    row.policy.name(),
+                    row.granted,
+                    row.revocations
+                ));
             }
         }
         if size_of::<Peer>() > PEER {
-            failures.push(format!("{} bytes for each peer", size_of::<Peer>()));
+            failures.push(format!(
+                "{} bytes for each peer, and {PEER} are promised",
+                size_of::<Peer>()
+            ));
         }
         if let Some(space) = &self.space {
             let bytes = space.receive + space.events;
             if !self.table && self.nodes == SPACE.0 && bytes > SPACE.1 {
-                failures.push(format!("{bytes} bytes of buffers and events"));
+                failures.push(format!(
+                    "{bytes} bytes of buffers and events, {} above the {} that are promised",
+                    bytes - SPACE.1,
+                    SPACE.1
+                ));
             }
         }
         let name = format!("{} of {} nodes", self.pattern.name(), self.nodes);
         self.failures
             .extend(failures.into_iter().map(|failure| format!("{name}: {failure}")));
+    }
+
+    /// What a run that is too short to judge looks like, too.
+    fn longer(&self) -> String {
+        let (played, settled) = (self.epochs, self.pattern.epochs(self.nodes));
+        let plural = if played == 1 { "" } else { "s" };
+        if played < settled {
+            format!("{played} epoch{plural} may be too few for credits to migrate: try `--epochs {settled}`")
+        } else {
+            format!("{played} epoch{plural} were played, and more `--epochs` show whether it settles at all")
+        }
     }
 
     pub(super) fn show(&self) {
