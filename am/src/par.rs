@@ -365,6 +365,14 @@ impl Desk {
         self.waiting.len() + self.open.len()
     }
 
+    /// Whether [`serve`](Self::serve) would find something that no message tells of: a job that has come, or that nobody is
+    /// left to come. To be asked before the owner sleeps.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        let has_room = self.waiting.len() < self.receiver.capacity();
+        has_room && !self.receiver.is_empty() || self.is_abandoned()
+    }
+
     /// Whether all clients are gone and all jobs have ended.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {

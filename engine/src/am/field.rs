@@ -7,6 +7,7 @@ use doorbell_fabric::ni::Ni;
 use doorbell_fabric::time::Time;
 use rustix::fd::BorrowedFd;
 
+use super::clients::Counter;
 use crate::portals::{Ground, Ranks, recorded, troubles};
 use crate::progress::Way;
 use crate::rails::AnyRail;
@@ -25,6 +26,8 @@ pub(super) struct Field {
     pub(super) ways: Vec<Vec<Way>>,
     /// So many of the conduit's losses were told.
     pub(super) told: usize,
+    /// Where other threads call.
+    pub(super) counter: Option<Counter>,
 }
 
 impl Field {
@@ -52,7 +55,17 @@ impl Field {
 impl Driven for Field {
     #[inline]
     fn poll(&mut self) -> usize {
-        self.conduit.poll()
+        let work = self.conduit.poll();
+        match &mut self.counter {
+            None => work,
+            Some(counter) => {
+                let served = counter.serve(&mut self.conduit);
+                if counter.is_abandoned() {
+                    self.counter = None;
+                }
+                work + served
+            }
+        }
     }
 
     #[inline]
@@ -75,11 +88,15 @@ impl Driven for Field {
 
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.conduit.flush();
-        self.conduit.ni_mut().arm(each)
+        let calls = self.counter.as_ref().is_some_and(|counter| counter.arm(each));
+        self.conduit.ni_mut().arm(each) || calls
     }
 
     fn disarm(&mut self) {
         self.conduit.ni_mut().disarm();
+        if let Some(counter) = &self.counter {
+            counter.disarm();
+        }
     }
 
     fn lost(&mut self) -> Option<(u32, DownReason)> {

@@ -25,12 +25,14 @@
 //! Calls of the conduit ([`Am::conduit`]) are those of [`doorbell_am`]: all that GASNet's core and extended interface have, with
 //! variants that do not wait. Those of [`Am`] wait, with the settings of `progress.*` and `wait.*`.
 
+mod clients;
 mod field;
 mod setup;
 mod wait;
 
 use std::time::Duration;
 
+pub use doorbell_am::par::{Args, NotTaken, Outcome, Owned, Ticket, Work};
 pub use doorbell_am::{
     AmError, BarrierName, Conduit, Destination, Handle, Handlers, Leaving, LongSent, Payload, Remote,
     RemoteSegment, Reply, Request, Resources, Settings, SettingsError, Source, Stall, Stats, Try, Unclean,
@@ -40,6 +42,8 @@ use doorbell_fabric::ni::Ni;
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
 
+pub use self::clients::Client;
+use self::clients::Counter;
 use self::field::{Below, Field};
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
 use self::wait::{Patient, at_call};
@@ -51,7 +55,8 @@ use crate::portals::{LostRank, farewell, give_up, launcher_of};
 use crate::spawn::Door;
 use crate::station::Station;
 
-/// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls.
+/// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
+/// through it as its [`Client`]s.
 ///
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), with [`Error::PeerLost`] when a rank is lost, or with
 /// [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
@@ -244,6 +249,59 @@ impl Am {
             None => field.trouble_now().map(Err),
         };
         let found = self.station.wait(&mut self.field, limit, what, look)?;
+        found.map_err(|error| self.told(error))
+    }
+
+    /// A way for other threads to send through this one, to be cloned for each; up to `capacity` jobs, a power of two, lie in its
+    /// mailbox. Whatever this handle waits for, and [`progress`](Self::progress), serves them; [`serve`](Self::serve) does so
+    /// until they are gone.
+    ///
+    /// ```
+    /// use doorbell::am::{Args, Handlers, NotTaken, Outcome, Setup, Ticket, Work};
+    /// let mut handlers = Handlers::new();
+    /// handlers.request(200, |request| println!("{:?}", request.args()))?;
+    /// let mut am = doorbell::Builder::new().build_am(Setup::new(handlers, 4096))?;
+    /// let (client, to) = (am.client(64)?, am.rank());
+    /// let other = std::thread::spawn(move || {
+    ///     let (mut ticket, args) = (Ticket::new(), Args::new(&[7]).unwrap_or_default());
+    ///     client.begin(&mut ticket, Work::Short { to, handler: 200, args })?;
+    ///     while ticket.outcome() == Outcome::Pending {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     Ok::<Outcome, NotTaken>(ticket.outcome())
+    /// });
+    /// am.serve()?;
+    /// assert_eq!(other.join().unwrap(), Ok(Outcome::Done));
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AmError::Order`] while there are clients; [`Error::Interface`] for another capacity.
+    pub fn client(&mut self, capacity: usize) -> Result<Client, Error> {
+        if self.field.counter.is_some() {
+            return Err(
+                AmError::Order("other threads are clients of this job already: clone one of theirs").into(),
+            );
+        }
+        let (client, counter) = Counter::open(capacity)?;
+        self.field.counter = Some(counter);
+        Ok(client)
+    }
+
+    /// Sends for other threads, and handles what arrives, until all [`Client`]s are dropped and their jobs have ended, however
+    /// long that takes.
+    ///
+    /// # Errors
+    /// As [`Am::request_short`], but for the timeout.
+    pub fn serve(&mut self) -> Result<(), Error> {
+        let what = Awaited::Interface {
+            what: "other threads, which are its clients",
+        };
+        let look = |field: &mut Field| match field.counter {
+            None => Some(Ok(())),
+            Some(_) => field.trouble_now().map(Err),
+        };
+        let found = self.station.wait(&mut self.field, Duration::MAX, what, look)?;
         found.map_err(|error| self.told(error))
     }
 

@@ -275,6 +275,7 @@ impl Waiting {
                 ranks: gathering.ranks,
                 ways: gathering.ways,
                 told: 0,
+                counter: None,
             },
             station: parts.station,
             rank: parts.rank,

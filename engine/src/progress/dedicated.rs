@@ -74,17 +74,17 @@ pub(super) enum Command {
 const _: () = assert!(size_of::<Command>() <= 56);
 
 /// A flag and a descriptor: who sleeps can be woken, who does not costs the other side one load.
-pub(super) struct Bell {
+pub(crate) struct Bell {
     asleep: AtomicBool,
     descriptor: OwnedFd,
 }
 
 impl Bell {
-    pub(super) fn new() -> Result<Self, Error> {
+    pub(crate) fn new(of: &str) -> Result<Self, Error> {
         let descriptor =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::Io {
                 step: "make an event descriptor",
-                object: "the progress thread".to_owned(),
+                object: of.to_owned(),
                 source: error.into(),
                 remedy: "check `ulimit -n`",
             })?;
@@ -96,7 +96,7 @@ impl Bell {
 
     /// After something was published: wakes the sleeper, if there is one.
     #[inline]
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // SeqCst fences on both sides: either the sleeper's check after `prepare` sees what was published before this
         // fence, or this load sees its flag. With less, both could miss each other: a lost wake-up.
         fence(Ordering::SeqCst);
@@ -112,20 +112,20 @@ impl Bell {
     }
 
     /// Before sleeping: raise the flag; the caller then checks once more whether there is something.
-    pub(super) fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         // See `ring`.
         fence(Ordering::SeqCst);
     }
 
     /// After sleeping, or instead of it.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.descriptor, &mut count);
     }
 
-    pub(super) fn descriptor(&self) -> impl AsFd + '_ {
+    pub(crate) fn descriptor(&self) -> impl AsFd + '_ {
         &self.descriptor
     }
 }

@@ -75,8 +75,8 @@ impl Link {
         })?;
         let shared = Arc::new(Shared {
             cells: Cells::default(),
-            caller: Bell::new()?,
-            engine: Bell::new()?,
+            caller: Bell::new("the progress thread")?,
+            engine: Bell::new("the progress thread")?,
             ended: AtomicBool::new(false),
             reason: Mutex::new("it was asked to".to_owned()),
         });

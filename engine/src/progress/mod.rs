@@ -27,6 +27,7 @@ use crate::raw::Completion;
 use crate::types::{Source, Status, Tag};
 
 pub(crate) use self::core::{Core, Way};
+pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::meeting::Meeting;

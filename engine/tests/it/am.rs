@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use doorbell::am::{Am, AmError, Handlers, Remote, Setup};
+use doorbell::am::{
+    Am, AmError, Args, Client, Handlers, NotTaken, Outcome, Owned, Remote, Setup, Ticket, Work,
+};
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::{Builder, Config, Error, local_am};
@@ -131,6 +133,67 @@ fn messages_of_all_kinds_are_seen_once() {
     for size in [1, 2, 3] {
         job(size, &config(), |am, seen| ring(am, &seen, 120));
     }
+}
+
+/// Sends by way of the thread that has the rank, and waits for how it ends.
+fn send_by(client: &Client, ticket: &mut Ticket, work: &Work) -> Outcome {
+    while client.begin(ticket, work.clone()) == Err(NotTaken::Full) {
+        thread::yield_now();
+    }
+    while ticket.outcome() == Outcome::Pending {
+        thread::yield_now();
+    }
+    ticket.outcome()
+}
+
+#[test]
+fn other_threads_send_through_the_one_that_has_the_rank() {
+    const EACH: u32 = 300;
+    job(2, &config(), |mut am, seen| {
+        let to = 1 - am.rank();
+        let client = am.client(8).unwrap();
+        let again = am.client(8).map_err(|error| error.to_string());
+        assert!(again.unwrap_err().contains("clone one"));
+        thread::scope(|s| {
+            for place in 0..2 {
+                let client = client.clone();
+                s.spawn(move || {
+                    let mut ticket = Ticket::new();
+                    for number in (place * EACH..).take(EACH as usize) {
+                        let work = Work::Medium {
+                            to,
+                            handler: 200,
+                            args: Args::new(&[number]).unwrap(),
+                            payload: Owned::inline(&pattern(number, 40)).unwrap(),
+                        };
+                        assert_eq!(send_by(&client, &mut ticket, &work), Outcome::Done);
+                    }
+                });
+            }
+            drop(client);
+            am.serve().unwrap();
+        });
+        am.wait_until("all replies", || {
+            (seen.replies.lock().unwrap().len() as u32 >= 2 * EACH).then_some(())
+        })
+        .unwrap();
+        am.barrier().unwrap();
+        let mut came = seen.requests.lock().unwrap().clone();
+        for place in 0..2 {
+            let of_one: Vec<u32> = came
+                .iter()
+                .copied()
+                .filter(|number| number / EACH == place)
+                .collect();
+            assert!(of_one.is_sorted(), "each thread's in their order");
+        }
+        came.sort_unstable();
+        assert_eq!(came, (0..2 * EACH).collect::<Vec<_>>(), "each once");
+        assert_eq!(seen.bad.load(Ordering::Relaxed), 0);
+        assert!(am.client(3).is_err(), "no power of two");
+        assert!(am.client(4).is_ok(), "the others are gone");
+        assert_eq!(am.exit(0).unwrap(), 0);
+    });
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Other threads send through the one that has the [`Am`](super::Am): its mailbox ([`doorbell_am::par`]), and the bell that
+//! wakes it where it sleeps.
+
+use std::sync::Arc;
+
+use doorbell_am::Conduit;
+use doorbell_am::par::{self, Desk, NotTaken, Ticket, Work};
+use doorbell_fabric::ni::Ni;
+use rustix::fd::{AsFd, BorrowedFd};
+
+use crate::error::Error;
+use crate::progress::Bell;
+
+/// What another thread holds to send through an [`Am`](super::Am): cloned for each, or shared. See
+/// [`Am::client`](super::Am::client).
+#[derive(Clone, Debug)]
+pub struct Client {
+    client: par::Client,
+    // Dropped behind it: who is woken finds that it is gone.
+    rope: Rope,
+}
+
+impl Client {
+    /// Hands a job over; the ticket says how it ends.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn begin(&self, ticket: &mut Ticket, work: Work) -> Result<(), NotTaken> {
+        self.client.begin(ticket, work)?;
+        self.rope.0.ring();
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct Rope(Arc<Bell>);
+
+impl Drop for Rope {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
+impl std::fmt::Debug for Rope {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Rope")
+    }
+}
+
+/// The end of the thread that has the conduit.
+pub(super) struct Counter {
+    desk: Desk,
+    bell: Arc<Bell>,
+}
+
+impl Counter {
+    pub(super) fn open(capacity: usize) -> Result<(Client, Self), Error> {
+        let (client, desk) = par::desk(capacity).map_err(|error| Error::Interface {
+            what: "a mailbox for other threads",
+            reason: error.to_string(),
+        })?;
+        let bell = Arc::new(Bell::new("the mailbox of an active-message job")?);
+        let rope = Rope(Arc::clone(&bell));
+        Ok((Client { client, rope }, Self { desk, bell }))
+    }
+
+    #[inline]
+    pub(super) fn serve<N: Ni>(&mut self, conduit: &mut Conduit<N>) -> usize {
+        self.desk.serve(conduit)
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.desk.is_abandoned()
+    }
+
+    /// Prepares to sleep; whether there is work already.
+    pub(super) fn arm(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.bell.prepare();
+        each(self.bell.descriptor().as_fd());
+        self.desk.has_news()
+    }
+
+    pub(super) fn disarm(&self) {
+        self.bell.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_am::par::Args;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// Whether the bell was rung.
+    fn is_rung(counter: &Counter) -> bool {
+        let bell = counter.bell.descriptor();
+        let mut descriptors = [PollFd::new(&bell, PollFlags::IN)];
+        poll(&mut descriptors, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_job_and_the_end_of_the_last_client_wake_who_sleeps() {
+        let work = Work::Short {
+            to: 0,
+            handler: 200,
+            args: Args::default(),
+        };
+        let (client, counter) = Counter::open(4).unwrap();
+        let mut shown = 0;
+        assert!(!counter.arm(&mut |_| shown += 1), "nothing has come");
+        assert_eq!((shown, is_rung(&counter)), (1, false));
+        client.begin(&mut Ticket::new(), work.clone()).unwrap();
+        assert!(is_rung(&counter));
+        counter.disarm();
+        assert!(!is_rung(&counter));
+        client.begin(&mut Ticket::new(), work).unwrap();
+        assert!(!is_rung(&counter), "nobody sleeps");
+        assert!(counter.arm(&mut |_| ()), "there is work already");
+        drop((client, counter));
+
+        let (client, counter) = Counter::open(4).unwrap();
+        let other = client.clone();
+        assert!(!counter.arm(&mut |_| ()));
+        drop(client);
+        assert!(!counter.is_abandoned());
+        counter.disarm();
+        assert!(!counter.arm(&mut |_| ()), "one is left");
+        drop(other);
+        assert!(is_rung(&counter) && counter.is_abandoned());
+        counter.disarm();
+        assert!(counter.arm(&mut |_| ()), "it is not slept past");
+    }
+}
