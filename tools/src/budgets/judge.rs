@@ -6,7 +6,7 @@ use doorbell_bench::stats::median;
 use super::base::Base;
 use super::one_host::{Inside, Loopback, Shm};
 use super::rows::{self, LOSSES};
-use super::two_hosts::{Kind, Over};
+use super::two_hosts::{Kind, LAYERS, Over};
 use super::{BAD_BASE_NS, DEDICATED_CORES, Samples};
 use crate::cli::Part;
 
@@ -149,9 +149,19 @@ fn of_network(samples: &Samples, parts: &Parts) -> Vec<Judged> {
         let why = missing.clone().or_else(|| unusable(&over.bandwidth, over));
         budget.judge(&over.bandwidth, why)
     };
-    vec![
-        half(&rows::NET_UDP, udp),
-        half(&rows::NET_XDP, xdp),
+    let layers = |budgets: &[Budget; LAYERS.len()], over: &Over| {
+        let each = budgets.iter().zip(&over.layers);
+        each.map(|(budget, values)| {
+            let why = missing.clone().or_else(|| unusable(values, over));
+            budget.judge(values, why).without(over.unsteady_layers)
+        })
+        .collect::<Vec<_>>()
+    };
+    let mut rows = vec![half(&rows::NET_UDP, udp), half(&rows::NET_XDP, xdp)];
+    let [of_udp, of_xdp] = &rows::NET_LAYERS;
+    rows.extend(layers(of_udp, udp));
+    rows.extend(layers(of_xdp, xdp));
+    rows.extend([
         better(
             &rows::NET_RATE,
             missing.clone(),
@@ -160,7 +170,8 @@ fn of_network(samples: &Samples, parts: &Parts) -> Vec<Judged> {
         ),
         bandwidth(&rows::NET_BANDWIDTH_UDP, udp),
         bandwidth(&rows::NET_BANDWIDTH_XDP, xdp),
-    ]
+    ]);
+    rows
 }
 
 fn of_loss(samples: &Samples, parts: &Parts) -> Vec<Judged> {

@@ -192,6 +192,33 @@ pub(super) const NET_XDP: Budget = Budget {
     how: "the same past the kernel, as a multiple of a raw busy ping-pong over the queues of the same interfaces",
     ..UDP
 };
+const NET_PUT: Budget = Budget {
+    name: "8 B put, udp",
+    unit: "x PML",
+    limit: 0.0,
+    bound: Bound::None,
+    how: "half round trip of a put of a Portals interface between the same two hosts, as a multiple of that of a tagged \
+          message over the same rail before and after it",
+};
+const NET_REQUEST: Budget = Budget {
+    name: "AM request and reply, half, udp",
+    how: "half of a Short request with its reply, 8 B as two arguments, the same way",
+    ..NET_PUT
+};
+/// By the kind of rail, as [`super::two_hosts::LAYERS`] has them.
+pub(super) const NET_LAYERS: [[Budget; 2]; 2] = [
+    [NET_PUT, NET_REQUEST],
+    [
+        Budget {
+            name: "8 B put, xdp",
+            ..NET_PUT
+        },
+        Budget {
+            name: "AM request and reply, half, xdp",
+            ..NET_REQUEST
+        },
+    ],
+];
 pub(super) const NET_RATE: Budget = Budget {
     name: "message rate, 64 B, network",
     unit: "msg/s",

@@ -17,6 +17,9 @@ use crate::place::{INTERFACE, Place, Way};
 /// Losses are rare: a rail is measured so long beside and under them at least, in seconds.
 const LOSS_SECONDS: f64 = 0.4;
 
+/// What is measured beside tagged messages.
+pub(super) const LAYERS: [&str; 2] = ["portals", "am"];
+
 /// A kind of rail that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -44,6 +47,10 @@ impl Kind {
 pub(super) struct Over {
     /// Half round trips, as multiples of the raw ones.
     pub(super) half: Vec<f64>,
+    /// Half round trips of [`LAYERS`], as multiples of those of tagged messages.
+    pub(super) layers: [Vec<f64>; LAYERS.len()],
+    /// Repetitions in which those of tagged messages did not stay as they were.
+    pub(super) unsteady_layers: u32,
     /// Messages per second.
     pub(super) rate: Vec<f64>,
     /// Bytes per second.
@@ -110,6 +117,7 @@ impl TwoHosts {
             let at = At { asker, place, kind };
             let seconds = asker.seconds;
             over.half(&at)?;
+            over.layers(&at)?;
             let rate = at.ask(over, &["rate", "--sizes", "64"], seconds)?;
             over.rate.extend(rate.and_then(|row| row.messages_per_second));
             let stream = at.ask(over, &["stream", "--sizes", "1Mi"], seconds)?;
@@ -209,6 +217,32 @@ impl Over {
         match Base::raw(before, after) {
             Some(base) => self.half.push(half / base.value),
             None => self.bad_bases += 1,
+        }
+        Ok(())
+    }
+
+    /// The other layers between two looks at tagged messages.
+    fn layers(&mut self, at: &At<'_>) -> Result<(), Stop> {
+        let seconds = at.asker.seconds;
+        let half = |over: &mut Self, layer: &str| -> Result<Option<f64>, Stop> {
+            let row = at.ask(over, &["pingpong", "--layer", layer, "--sizes", "8"], seconds)?;
+            Ok(row.and_then(|row| row.half_rtt_ns.mean))
+        };
+        let before = half(self, "pml")?;
+        let mut halves = [None; LAYERS.len()];
+        for (layer, value) in LAYERS.into_iter().zip(&mut halves) {
+            *value = half(self, layer)?;
+        }
+        let (Some(before), Some(after)) = (before, half(self, "pml")?) else {
+            return Ok(());
+        };
+        match Base::steady(before, after) {
+            None => self.unsteady_layers += 1,
+            Some(base) => {
+                for (samples, value) in self.layers.iter_mut().zip(halves) {
+                    samples.extend(value.map(|value| value / base.value));
+                }
+            }
         }
         Ok(())
     }

@@ -35,7 +35,11 @@ impl Ours<'_> {
             let mut command = self.command(side);
             match side {
                 Side::One => command.args(asked).args(["--rail", rail, "--connect"]),
-                Side::Two => command.args(["pingpong", "--rail", rail, "--serve", "--once", "--bind"]),
+                // The layer is agreed on by nobody: both sides are told.
+                Side::Two => command
+                    .args(["pingpong", "--rail", rail])
+                    .args(layer(asked))
+                    .args(["--serve", "--once", "--bind"]),
             };
             command
                 .arg(Place::address(Setting::Network, Side::Two))
@@ -103,4 +107,10 @@ impl Ours<'_> {
 /// The address and port of a side's raw ping-pong.
 fn at(side: Side) -> String {
     format!("{}:{RAW_PORT}", side.address())
+}
+
+/// The option that names the layer, with its value, if there is one.
+fn layer(asked: &[String]) -> &[String] {
+    let at = asked.iter().position(|word| word == "--layer");
+    at.and_then(|at| asked.get(at..at + 2)).unwrap_or_default()
 }
