@@ -36,7 +36,7 @@ impl<N: Ni> Conduit<N> {
     pub(crate) fn am_event(&mut self, event: &Event) {
         match event.kind {
             EventKind::Put if event.list == List::Overflow => self.fail(Fault::CatchBasin),
-            EventKind::Put if event.user_ptr == objects::RARAM_POINTER => self.request_data(event),
+            EventKind::Put if event.user_ptr == objects::RARAM_POINTER => self.long_data(event, Id::RarAm),
             EventKind::Put => {
                 let buffer = event.user_ptr as usize;
                 if event.fail == NiFail::Ok {
@@ -63,7 +63,7 @@ impl<N: Ni> Conduit<N> {
         match event.kind {
             EventKind::Put => match Id::of(event.match_bits) {
                 Some(Id::ReqSb) => self.reply_header(event),
-                Some(Id::RarSrc) => self.reply_data(event),
+                Some(Id::RarSrc) => self.long_data(event, Id::RarSrc),
                 _ => self.hostile(),
             },
             EventKind::Send => self.sent(event),
@@ -164,9 +164,9 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// The data of an unpacked Long request.
-    fn request_data(&mut self, event: &Event) {
-        let Some((source, lid)) = self.data_of(event, Id::RarAm) else {
+    /// The data of an unpacked Long: a request's, or a reply's, by the memory that they were put into.
+    fn long_data(&mut self, event: &Event, id: Id) {
+        let Some((source, lid)) = self.data_of(event, id) else {
             return self.hostile();
         };
         let (offset, length) = (event.place, event.mlength);
@@ -177,7 +177,10 @@ impl<N: Ni> Conduit<N> {
                     self.hostile();
                 }
             }
-            Some(Half::Request(header)) => self.long_request(source, header, offset, length),
+            Some(Half::Request(header)) if id == Id::RarAm => {
+                self.long_request(source, header, offset, length);
+            }
+            Some(Half::Reply(header)) if id == Id::RarSrc => self.long_reply(source, header, offset, length),
             Some(other) => {
                 self.hostile();
                 let _ = self.lids.put(source, lid, other);
@@ -325,27 +328,6 @@ impl<N: Ni> Conduit<N> {
                 }
             }
             Some(Half::Data { offset, length }) => self.long_reply(source, header, offset, length),
-            Some(other) => {
-                self.hostile();
-                let _ = self.lids.put(source, lid, other);
-            }
-        }
-    }
-
-    /// The data of an unpacked Long reply.
-    fn reply_data(&mut self, event: &Event) {
-        let Some((source, lid)) = self.data_of(event, Id::RarSrc) else {
-            return self.hostile();
-        };
-        let (offset, length) = (event.place, event.mlength);
-        match self.lids.take(source, lid) {
-            None => {
-                self.stats.halves[0] += 1;
-                if self.lids.put(source, lid, Half::Data { offset, length }).is_err() {
-                    self.hostile();
-                }
-            }
-            Some(Half::Reply(header)) => self.long_reply(source, header, offset, length),
             Some(other) => {
                 self.hostile();
                 let _ = self.lids.put(source, lid, other);
