@@ -13,7 +13,7 @@ use doorbell::Region;
 use doorbell::am::{Am, AmError, Handlers, Payload, Remote, Request, Setup};
 use doorbell::fabric::message::Landing;
 
-use super::{InOrder, only_tagged, only_tagged_messages, places};
+use super::{InOrder, LEFTOVER, one_by_one, only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks, pattern};
 use crate::load::until_empty;
@@ -31,8 +31,6 @@ const GOT: u8 = 137;
 const SHORT: usize = 8;
 /// Bytes of a control message that travel at once: they fit in the smaller kind of chunks, too.
 const PIECE: usize = 512;
-/// What has arrived is found within this time: it only waits to be looked at.
-const LEFTOVER: Duration = Duration::from_millis(100);
 /// The rank that follows.
 const FOLLOWER: u32 = 1;
 
@@ -450,44 +448,7 @@ impl Link for AmLink<'_> {
         until(self.am, "requests", &self.seen.taken, self.taken)
     }
 
-    fn stream_out_each(
-        &mut self,
-        bodies: &mut Sinks,
-        count: u64,
-        _: Flow,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), BenchError> {
-        (0..count).try_for_each(|_| {
-            let body = &mut bodies.buffers()[0];
-            fill(body);
-            self.send(body)
-        })
-    }
-
-    fn stream_in_each(
-        &mut self,
-        sinks: &mut Sinks,
-        _: u64,
-        _: Flow,
-        look: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), BenchError> {
-        until_empty(self, &mut sinks.buffers()[0], |body| {
-            look(body);
-            Ok(())
-        })
-    }
-
-    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
-        self.am.set_deadline(LEFTOVER);
-        let found = self.recv(into);
-        self.am.set_deadline(self.deadline);
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.is_timeout() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
+    one_by_one!(am);
     only_tagged_messages!();
 
     fn deadline(&self) -> Duration {

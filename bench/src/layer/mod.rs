@@ -14,6 +14,7 @@ pub mod portals;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +122,53 @@ impl<T> InOrder<T> {
         Some(message)
     }
 }
+
+/// What has arrived is found within this time: it only waits to be looked at.
+const LEFTOVER: Duration = Duration::from_millis(100);
+
+/// The part of a link whose streams with stamps are messages like any other, and whose field `$job` has the deadlines.
+macro_rules! one_by_one {
+    ($job:ident) => {
+        fn stream_out_each(
+            &mut self,
+            bodies: &mut Sinks,
+            count: u64,
+            _: Flow,
+            fill: &mut dyn FnMut(&mut [u8]),
+        ) -> Result<(), BenchError> {
+            (0..count).try_for_each(|_| {
+                let body = &mut bodies.buffers()[0];
+                fill(body);
+                self.send(body)
+            })
+        }
+
+        fn stream_in_each(
+            &mut self,
+            sinks: &mut Sinks,
+            _: u64,
+            _: Flow,
+            look: &mut dyn FnMut(&[u8]),
+        ) -> Result<(), BenchError> {
+            until_empty(self, &mut sinks.buffers()[0], |body| {
+                look(body);
+                Ok(())
+            })
+        }
+
+        fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+            self.$job.set_deadline(LEFTOVER);
+            let found = self.recv(into);
+            self.$job.set_deadline(self.deadline);
+            match found {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if error.is_timeout() => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    };
+}
+pub(crate) use one_by_one;
 
 /// What the plan's check has refused before.
 fn only_tagged<R>() -> Result<R, BenchError> {

@@ -11,7 +11,7 @@ use doorbell::fabric::ni::{
 use doorbell::portals::Portals;
 
 use super::control::Control;
-use super::{InOrder, only_tagged, only_tagged_messages, places};
+use super::{InOrder, LEFTOVER, one_by_one, only_tagged, only_tagged_messages, places};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks};
 use crate::load::until_empty;
@@ -24,8 +24,6 @@ const DATA: u32 = 4;
 /// Those of messages with stamps, and of the leave to send more of them.
 const STAMPED: u32 = 6;
 const LEAVES: u32 = 7;
-/// What has arrived is found within this time: it only waits to be looked at.
-const LEFTOVER: Duration = Duration::from_millis(100);
 
 /// One rank's side of a pair, by puts.
 pub struct PortalsLink<'a> {
@@ -347,44 +345,7 @@ impl Link for PortalsLink<'_> {
         self.wait(self.arrived, self.seen)
     }
 
-    fn stream_out_each(
-        &mut self,
-        bodies: &mut Sinks,
-        count: u64,
-        _: Flow,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), BenchError> {
-        (0..count).try_for_each(|_| {
-            let body = &mut bodies.buffers()[0];
-            fill(body);
-            self.send(body)
-        })
-    }
-
-    fn stream_in_each(
-        &mut self,
-        sinks: &mut Sinks,
-        _: u64,
-        _: Flow,
-        look: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), BenchError> {
-        until_empty(self, &mut sinks.buffers()[0], |body| {
-            look(body);
-            Ok(())
-        })
-    }
-
-    fn leftover(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
-        self.job.set_deadline(LEFTOVER);
-        let found = self.recv(into);
-        self.job.set_deadline(self.deadline);
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.is_timeout() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
+    one_by_one!(job);
     only_tagged_messages!();
 
     fn deadline(&self) -> Duration {
