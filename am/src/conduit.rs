@@ -222,6 +222,11 @@ impl<N: Ni> Conduit<N> {
             request_chunks: (self.reqsb.free(), self.reqsb.count()),
             reply_chunks: (self.rplsb.free(), self.rplsb.count()),
             temporaries: (self.temporaries.free(), self.settings.temporaries),
+            in_hand: (
+                self.held.tickets,
+                u32::from(self.held.temporary.is_some()),
+                u32::from(self.held.chunk.is_some()),
+            ),
             halves: self.lids.len(),
             operations: self.ops.live(),
         }

@@ -280,15 +280,20 @@ impl World {
             assert_eq!(am.stats().hostile, 0, "rank {rank} dropped messages");
             let free = am.resources();
             let settings = am.settings();
-            let held = u32::from(free.reply_chunks.0 < settings.reply_chunks);
+            // What is not in use is free, or in hand for the next reply: all of that, or a part.
+            let (tickets, temporaries, chunks) = free.in_hand;
             assert_eq!(
                 free.tickets,
-                (settings.message_limit - 2 * held, settings.message_limit),
+                (settings.message_limit - tickets, settings.message_limit),
                 "rank {rank}"
             );
             assert_eq!(free.request_chunks.0, settings.request_chunks, "rank {rank}");
-            assert_eq!(free.reply_chunks.0, settings.reply_chunks - held, "rank {rank}");
-            assert_eq!(free.temporaries.0, settings.temporaries - held, "rank {rank}");
+            assert_eq!(free.reply_chunks.0, settings.reply_chunks - chunks, "rank {rank}");
+            assert_eq!(
+                free.temporaries.0,
+                settings.temporaries - temporaries,
+                "rank {rank}"
+            );
             assert_eq!((free.halves, am.replies_under_way()), (0, 0), "rank {rank}");
         }
         self.assert_credits();
