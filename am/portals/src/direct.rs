@@ -14,6 +14,7 @@ use crate::entries::{EntrySlot, Standing};
 use crate::iface::{Iface, tells};
 use crate::link::{Link, PeerId};
 use crate::node::Node;
+use crate::short::takes_puts;
 use crate::wire::{first_word, kind};
 
 /// Puts that are taken directly before everything is polled once.
@@ -73,13 +74,22 @@ impl Core {
     #[inline(always)]
     fn look<M: Message>(&mut self, link: &mut Link<M>, kind: Kind, ct: CtHandle, looks: u32) -> Option<Seen> {
         let guess = self.guess.filter(|guess| guess.ct == ct.0)?;
-        if u32::from(guess.ni) != kind.number() || self.peers.get(guess.peer).is_none_or(|peer| peer.lost) {
+        let peer = self.peers.get(guess.peer).filter(|peer| !peer.lost)?;
+        let uid = peer.uid?;
+        if u32::from(guess.ni) != kind.number() {
             return None;
         }
         let ni = self.nis[usize::from(guess.ni)].as_deref_mut()?;
         let (_, slot) = ni.entries.find(guess.entry)?;
         let table = ni.tables.get(slot.pt as usize)?.as_deref()?;
-        if slot.standing != Standing::Linked || slot.list != List::Priority || !table.enabled {
+        let linked = slot.standing == Standing::Linked && slot.list == List::Priority;
+        // Handles come again after very many others: an entry is believed for what it says itself.
+        if !linked
+            || slot.ct != ct.0
+            || !table.enabled
+            || !is_silent(slot, table.eq)
+            || !takes_puts(slot, uid)
+        {
             return None;
         }
         let Memory::One(memory) = &slot.memory else {

@@ -171,7 +171,7 @@ fn send_again<M: Message>(
 
 /// Whether an entry lets a user put.
 #[inline(always)]
-fn takes_puts(slot: &EntrySlot, uid: u32) -> bool {
+pub(crate) fn takes_puts(slot: &EntrySlot, uid: u32) -> bool {
     slot.options.has(EntryOptions::OP_PUT) && (slot.uid == ANY || slot.uid == uid)
 }
 
@@ -310,7 +310,7 @@ impl Core {
         if !table.enabled || table.has_flow_control() {
             return None;
         }
-        let eq = table.eq;
+        let (eq, alone) = (table.eq, table.linked[0] == 1);
         let (entry, slot, match_bits, remote_offset, place, mlength) = if ni.kind.matching {
             let again = found
                 .filter(|found| found.table == table.number && found.rlength <= rlength)
@@ -391,7 +391,8 @@ impl Core {
             );
         }
         if ct != 0 && options.has(EntryOptions::EVENT_CT_COMM) {
-            if flags & !flag::NI == 0 && place == 0 && silent {
+            // Alone on its list: no other entry has let a longer one pass, and takes a shorter one.
+            if flags & !flag::NI == 0 && place == 0 && silent && alone {
                 self.guess = Guess::of(ni, peer, first.short.get(), main, (entry, ct));
             }
             ni.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), &event));

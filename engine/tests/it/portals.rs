@@ -407,3 +407,58 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
         s.spawn(|| far.close());
     });
 }
+
+/// What was too long for an earlier entry went to a later one; what is shorter goes to the earlier one, whoever waits.
+#[test]
+fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
+    let mut jobs = local_portals(2, &config()).unwrap();
+    for job in &mut jobs {
+        job.init(KIND, None).unwrap();
+    }
+    let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();
+    far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
+        .unwrap();
+    let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+    let rooms = [(4, options | EntryOptions::NO_TRUNCATE), (64, options)];
+    let [few, many] = rooms.map(|(bytes, options)| {
+        let count = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+        let region = Region::new(bytes).unwrap();
+        let entry = Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count);
+        far.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
+            .unwrap();
+        count
+    });
+    let out = Region::new(64).unwrap();
+    let (md, _) = bind(&mut near, &out);
+    let mut send = |length: u64| {
+        let put = Put {
+            from: Piece { md, offset: 0 },
+            length,
+            ack: AckReq::None,
+            target: Target {
+                process: Process::rank(1),
+                pt_index: INDEX,
+                match_bits: 0,
+                remote_offset: 0,
+            },
+            user_ptr: 0,
+            hdr_data: 0,
+        };
+        near.ask(KIND, |ni| ni.put(&put)).unwrap();
+        near.progress();
+    };
+    send(8);
+    let end = Instant::now() + Duration::from_secs(20);
+    while far.ni(KIND).ct_get(many).unwrap().success == 0 && Instant::now() < end {
+        far.progress();
+    }
+    send(4);
+    far.set_deadline(Duration::from_millis(100));
+    assert!(far.wait_count(KIND, many, 2).is_err());
+    let counts = [few, many].map(|count| far.ni(KIND).ct_get(count).unwrap().success);
+    assert_eq!(counts, [1, 1]);
+    thread::scope(|s| {
+        s.spawn(|| near.close());
+        s.spawn(|| far.close());
+    });
+}

@@ -67,18 +67,25 @@ impl Flight {
         self.last = self.last.max(last);
     }
 
-    /// The number of the oldest message that is not known to be taken. Forgets what is.
+    /// The number of the oldest message that is not known to be taken. Forgets what is. What was sent again is older than
+    /// what the way had been given before, so it need not be the first.
     pub(crate) fn oldest(&mut self, watermark: MsgId) -> Option<u32> {
         let next = watermark.0 + 1;
+        if !self.forget(next) {
+            return None;
+        }
+        let first = |run: &Run| run.seq.wrapping_add(next.saturating_sub(run.id) as u32);
+        let older = |one: u32, other: u32| (one.wrapping_sub(other) as i32) < 0;
+        let all = self.runs.iter().map(first);
+        all.reduce(|oldest, seq| if older(seq, oldest) { seq } else { oldest })
+    }
+
+    /// Forgets runs that are over; whether anything is under way. The newest run is kept: it goes on.
+    fn forget(&mut self, next: u64) -> bool {
         while self.runs.get(1).is_some_and(|second| second.id <= next) {
             self.runs.pop_front();
         }
-        let run = self.runs.front()?;
-        if next > self.last {
-            // The newest run is kept: it goes on.
-            return None;
-        }
-        Some(run.seq.wrapping_add(next.saturating_sub(run.id) as u32))
+        !self.runs.is_empty() && next <= self.last
     }
 
     /// The same, where the watermark has to be asked for.
@@ -91,10 +98,10 @@ impl Flight {
 
     /// Bytes under way, roughly: a run counts until it is over.
     pub(crate) fn bytes(&mut self, watermark: MsgId) -> u64 {
-        match self.oldest(watermark) {
-            None => 0,
-            Some(_) => self.runs.front().map_or(0, |run| self.bytes - run.bytes),
+        if !self.forget(watermark.0 + 1) {
+            return 0;
         }
+        self.runs.front().map_or(0, |run| self.bytes - run.bytes)
     }
 
     /// The way was given up, and what it carried was given back.
@@ -166,6 +173,24 @@ mod tests {
         assert_eq!((flight.oldest(MsgId(6)), flight.runs.len()), (Some(9), 1));
         flight.clear();
         assert_eq!(flight.oldest(MsgId(6)), None);
+    }
+
+    #[test]
+    fn what_was_sent_again_is_the_oldest_wherever_it_stands() {
+        let mut flight = Flight::default();
+        for at in 0..5 {
+            flight.add(MsgId(1 + at), 100 + at as u32, 0);
+        }
+        // Of another way that broke, across the wrap.
+        flight.add(MsgId(6), u32::MAX, 0);
+        flight.add(MsgId(7), 0, 0);
+        flight.add(MsgId(8), 105, 0);
+        let seen: Vec<_> = (0..9).map(|mark| flight.oldest(MsgId(mark))).collect();
+        let again = Some(u32::MAX);
+        assert_eq!(
+            seen,
+            [again, again, again, again, again, again, Some(0), Some(105), None]
+        );
     }
 
     #[test]

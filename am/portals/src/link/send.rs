@@ -207,6 +207,10 @@ impl<M: Message> Link<M> {
             } else {
                 NO_RUN
             };
+        } else if seq == self.core.hot[peer as usize].next {
+            // The current way's run ends here: the numbers that follow are not all its own.
+            self.core.settle(peer);
+            self.core.hot[peer as usize].run = NO_RUN;
         }
         let way = &mut self.core.peers[peer as usize].ways[at];
         way.flight.add(id, seq, bytes as u64);

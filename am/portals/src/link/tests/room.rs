@@ -5,7 +5,7 @@ use std::time::Duration;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::ConstLoan;
 use doorbell_fabric::message::{
-    Access, Body, Exposure, Incarnation, Landing, OpId, Refused, Remote, RemoteKey,
+    Access, Body, Exposure, Inbound, Incarnation, Landing, OpError, OpId, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::rail::Rail;
 
@@ -13,7 +13,16 @@ use super::air::{self, Air, CAN};
 use super::stage::{PEER, Stage, TWO, can, within_host};
 use super::world::{head, length};
 use crate::link::flight::{COST, WINDOW};
-use crate::link::{Link, LinkConfig, PeerId};
+use crate::link::{First, Link, LinkConfig, PeerId, Upper};
+
+/// Takes what it is shown for what it is.
+struct Deaf;
+
+impl Upper for Deaf {
+    fn message(&mut self, _: PeerId, _: First, _: Inbound<'_>) {}
+
+    fn completed(&mut self, _: OpId, _: Result<u64, OpError>) {}
+}
 
 #[test]
 fn short_messages_take_the_quickest_way_and_long_ones_share_by_rate() {
@@ -73,6 +82,27 @@ fn after_a_failure_the_window_forgets_what_has_arrived() {
     stage.all_arrived();
     assert_eq!(stage.links[0].oldest(1), None);
     assert!(stage.links[0].stats().resent > 0);
+}
+
+#[test]
+fn long_messages_over_another_way_do_not_fill_the_window_of_the_quick_one() {
+    let mut stage = Stage::new(&[can(5000, 3_000_000_000), can(1000, 1_000_000_000)]);
+    stage.send_short(0);
+    stage.all_arrived();
+    stage.pass(30);
+    stage.send_short(0);
+    stage.all_arrived();
+    // One after the other: the faster way is idle each time, and takes them all. Several windows of them.
+    let before = stage.bytes(1);
+    for _ in 0..3 * WINDOW / 16_000 {
+        stage.links[0]
+            .send(PEER, &mut head(1, 0), Body::Bytes(&[0; 16_000]), false)
+            .expect("everything before it has arrived");
+        stage.links[1].poll(10, &mut Deaf);
+        stage.links[0].poll(10, &mut Deaf);
+    }
+    assert_eq!(stage.bytes(1), before, "the story needs them on the other way");
+    assert_eq!(stage.links[0].oldest(1), None);
 }
 
 #[test]
