@@ -424,6 +424,17 @@ impl MutLoan {
 }
 
 /// Room for a message that arrives inside one call: of a loan, or of a region that is borrowed meanwhile.
+///
+/// ```
+/// use doorbell_fabric::memory::Region;
+/// let slice = Region::new(8)?.whole();
+/// let room = slice.room();
+/// assert!(room.write_short(u64::from_le_bytes(*b"short\0\0\0").to_le(), 5) && !room.write_array([0; 9]));
+/// let mut bytes = [0; 5];
+/// slice.copy_to(0, &mut bytes);
+/// assert_eq!(&bytes, b"short");
+/// # Ok::<(), doorbell_fabric::error::RailError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
     loan: MutLoan,
