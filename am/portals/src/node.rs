@@ -17,6 +17,7 @@ use crate::link::{Link, LinkConfig, LinkStats, PeerId, RailId};
 use crate::ops::Role;
 use crate::peers::NONE;
 use crate::view::{Interface, View};
+use crate::wire::{Head, kind};
 
 /// A process: rails, peers, interfaces.
 #[derive(Debug)]
@@ -402,8 +403,18 @@ impl Core {
         }
     }
 
-    /// An operation cannot go on.
+    /// An operation cannot go on. Whoever waits for bytes of it hears that they will not come.
     fn fail_op(&mut self, op: u32) {
+        let waits = self.ops.at(op).and_then(|at| match at.role {
+            Role::Serve => Some((PeerId(at.peer), at.far)),
+            Role::Rts => at.stream.map(|stream| (PeerId(at.peer), stream.to)),
+            _ => None,
+        });
+        if let Some((peer, far)) = waits
+            && self.peers.get(peer).is_some_and(|peer| !peer.lost)
+        {
+            self.outbox.push(peer, Head::new(kind::GONE, 0, 0).word(far), &[]);
+        }
         match self.ops.at(op).map(|op| op.role) {
             Some(Role::Put | Role::Rts) => self.end_put(op, NiFail::Undeliverable, 0, None),
             Some(Role::Get | Role::Landing) => self.landed(op, NiFail::Undeliverable),

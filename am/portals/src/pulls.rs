@@ -13,6 +13,8 @@
 //!         FIN ───────────────────────────►
 //! ```
 //!
+//! Whoever gives a transfer up says so: the puller by its ACK or FIN, the owner by GONE.
+//!
 //! Bytes that a broken way did not bring are asked for in fragments, which are ordinary messages: in order, exactly once,
 //! whichever way carries them. What has arrived is counted, and the transfer is over when that is all.
 
@@ -211,7 +213,8 @@ impl Core {
             return self.drops.count(Drop::Short);
         };
         let Some(op) = self.answered(peer, id, &[Role::Get]) else {
-            return;
+            // Nobody wants it any more: the owner need not wait for us.
+            return self.outbox.push(peer, fin(far, NiFail::Undeliverable), &[]);
         };
         let body = words.end();
         let Some(at) = self.ops.at_mut(op) else { return };
@@ -348,8 +351,8 @@ impl Core {
                 self.outbox.push(peer, head, &[]);
             }
             Role::Get => {
-                if fail == NiFail::Ok {
-                    self.outbox.push(peer, Head::new(kind::FIN, 0, 0).word(far), &[]);
+                if at.pull != NONE {
+                    self.outbox.push(peer, fin(far, fail), &[]);
                 }
                 self.end_get(op, fail, mlength, None);
             }
@@ -507,6 +510,11 @@ impl Core {
         pull.asked(from + length);
         Some(Started::Yes)
     }
+}
+
+/// The puller is done with what an owner serves.
+fn fin(far: u64, fail: NiFail) -> Head {
+    Head::new(kind::FIN, fail as u8, 0).word(far)
 }
 
 /// What became of a get that was to be started.

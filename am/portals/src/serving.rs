@@ -11,7 +11,7 @@ use crate::drops::Drop;
 use crate::link::{First, Link, PeerId};
 use crate::ops::{Role, SOURCES, Stream};
 use crate::pulls::STRIPE;
-use crate::wire::{Head, Source, Words, kind};
+use crate::wire::{Head, Source, Words, flag, kind};
 
 impl Core {
     /// Exposes memory to a peer over the ways that can read it.
@@ -90,13 +90,16 @@ impl Core {
         self.enqueue(op);
     }
 
-    /// The puller has got all that it wanted.
-    pub(crate) fn fin_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+    /// The puller has got all that it wanted, or wants no more.
+    pub(crate) fn fin_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
         let Some(id) = Words::of(inbound).next() else {
             return self.drops.count(Drop::Short);
         };
+        let Some(fail) = NiFail::of_number(first.flags & flag::FAIL) else {
+            return self.drops.count(Drop::Malformed);
+        };
         if let Some(op) = self.answered(peer, id, &[Role::Serve]) {
-            self.end_target(op, NiFail::Ok);
+            self.end_target(op, fail);
         }
     }
 

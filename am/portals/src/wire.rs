@@ -37,7 +37,9 @@
 //! | FIN 21 | | owner's op | |
 //! | GONE 22 | | puller's op | |
 //!
-//! The offset of an answer is there when it is not the one that was asked for (flag OFFSET).
+//! The offset of an answer is there when it is not the one that was asked for (flag OFFSET). ACK, REPLY and FIN say in their
+//! flags how it ended: FIN that the puller has what it wanted, or that it wants no more. GONE says that the owner gives no
+//! more.
 
 use doorbell_fabric::message::{Inbound, Remote};
 use zerocopy::little_endian::{U16, U64};

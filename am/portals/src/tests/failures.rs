@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::*;
 use doorbell_sim::{Change, SimConfig};
 
@@ -202,6 +203,71 @@ fn an_interface_that_is_finished_leaves_nobody_waiting() {
         let eq = world.ni(finisher).eq_alloc(4).unwrap();
         assert_eq!(world.kinds(finisher, eq), []);
     }
+}
+
+/// Memory in two pieces, which nothing can read one-sidedly.
+fn in_pieces(length: usize, value: u8) -> Memory {
+    let piece = || Landing::Loan(bytes(length / 2, value));
+    Memory::Many([piece(), piece()].into())
+}
+
+#[test]
+fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waiting() {
+    let mut begun = 0;
+    for finisher in [0, 1] {
+        for steps in 0..60 {
+            let mut config = SimConfig::default();
+            config.faults.bandwidth = Some(1_000_000_000);
+            let mut world = World::new(2, 1, Kind::MATCHING_LOGICAL, config);
+            let length = 1_000_000;
+            let mut ni = world.ni(1);
+            let teq = ni.eq_alloc(16).unwrap();
+            ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+            let quiet = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0);
+            let entry = ni
+                .append(0, Entry::open(in_pieces(length, 0), quiet), List::Priority, 0)
+                .unwrap();
+            let target = world.target(1, 0, 0, 0);
+            let mut ni = world.ni(0);
+            let eq = ni.eq_alloc(16).unwrap();
+            let md = ni
+                .md_bind(Md {
+                    memory: in_pieces(length, 1),
+                    eq: Some(eq),
+                    ..Md::default()
+                })
+                .unwrap();
+            ni.put(&put(md, length as u64, target)).unwrap();
+            ni.get(&get(md, length as u64, target)).unwrap();
+            for _ in 0..steps {
+                world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
+                world.net.advance_to_next_event();
+            }
+            let kind = world.kind;
+            world.nodes[finisher].ni_fini(kind).unwrap();
+            world.settle();
+            let what = format!("rank {finisher} finished after {steps} steps");
+            for (me, other) in [(0, 1), (1, 0)] {
+                let node = &mut world.nodes[me];
+                let peer = node.core.peers.find(name(other)).unwrap();
+                let peer = node.core.peers.get(peer).unwrap();
+                assert_eq!((peer.open, peer.owed), (0, 0), "{what}: open at rank {me}");
+                assert!(!node.is_writing(), "{what}");
+            }
+            if finisher == 0 {
+                let told = world.kinds(1, teq);
+                // One that had not come was nobody's.
+                begun += usize::from(told.contains(&(EventKind::Get, NiFail::Undeliverable)));
+                begun += usize::from(told.contains(&(EventKind::Put, NiFail::Undeliverable)));
+                assert_eq!(world.ni(1).pt_disable(0), Ok(true), "{what}: {told:?}");
+                assert_eq!(world.ni(1).unlink(entry), Ok(()), "{what}: {told:?}");
+            } else {
+                let heard = world.kinds(0, eq);
+                assert_eq!(heard.len(), 3, "{what}: {heard:?}");
+            }
+        }
+    }
+    assert!(begun > 20, "{begun} were under way");
 }
 
 #[test]
