@@ -219,7 +219,8 @@ impl Iface {
         }
     }
 
-    /// An operation of an entry has ended: event, count, and whatever waited for that.
+    /// An operation that an entry has taken has ended: event, count, whatever waited for that, and the account of its table
+    /// entry.
     #[inline(always)]
     pub(crate) fn ended(&mut self, entry: u32, header: u32, event: &Event, kept: bool) {
         let Some(slot) = self.entries.at_mut(entry) else {
@@ -253,6 +254,12 @@ impl Iface {
         }
         if idle {
             self.free_if_idle(entry);
+        }
+        if let Some(table) = self.table_mut(event.pt_index) {
+            table.in_progress -= 1;
+            if table.owes_event {
+                self.tell_disabled(event.pt_index);
+            }
         }
     }
 

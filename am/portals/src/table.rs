@@ -16,7 +16,7 @@ pub(crate) struct Table {
     pub(crate) owes_event: bool,
     /// A PT_DISABLED of it is in the queue.
     pub(crate) told: bool,
-    /// Operations that have begun and not ended.
+    /// Operations that an entry has taken, and that have not ended.
     pub(crate) in_progress: u32,
     /// Entries on the priority and the overflow list.
     pub(crate) linked: [u32; 2],

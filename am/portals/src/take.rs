@@ -84,6 +84,7 @@ impl Iface {
         event.user_ptr = slot.user_ptr;
         event.start = slot.memory.address(place as usize);
         let managed = options.has(EntryOptions::MANAGE_LOCAL);
+        table.in_progress += 1;
         let mut kept = false;
         if table.has_flow_control()
             && let Some(queue) = self.eqs.get_mut(table.eq)

@@ -337,15 +337,10 @@ impl Core {
         within
     }
 
-    /// Makes a request an operation in progress.
+    /// Gives a request that was taken, and is not over at once, a place among the operations.
     fn open_target(&mut self, peer: PeerId, request: &Request, taken: &Taken, role: Role) -> u32 {
         let event = &request.event;
         let op = self.ops.open(role, request.ni as u8, peer.0, taken.entry);
-        if let Some(ni) = self.nis[request.ni].as_deref_mut()
-            && let Some(table) = ni.table_mut(event.pt_index)
-        {
-            table.in_progress += 1;
-        }
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.owed += 1;
         }
@@ -366,7 +361,7 @@ impl Core {
         op
     }
 
-    /// An operation of a peer that was in progress here has ended: its event, its header, and the table entry's account.
+    /// An operation of a peer that was in progress here has ended, and is told.
     pub(crate) fn end_target(&mut self, op: u32, fail: NiFail) {
         let Some(at) = self.ops.at(op) else { return };
         let (ni, entry, header, kept, peer) = (usize::from(at.ni), at.object, at.header, at.kept, at.peer);
@@ -381,11 +376,7 @@ impl Core {
         let Some(ni_at) = self.nis[ni].as_deref_mut() else {
             return;
         };
-        if let Some(table) = ni_at.table_mut(event.pt_index) {
-            table.in_progress -= 1;
-        }
         ni_at.ended(entry, header, &event, kept);
-        ni_at.tell_disabled(event.pt_index);
         if ni_at.triggers.has_fired() {
             self.run_local(ni);
         }

@@ -95,8 +95,25 @@ fn entries_used_up_overshoot_by_one_event_that_is_kept() {
         .collect();
     assert_eq!(
         kinds,
-        [EventKind::AutoUnlink, EventKind::PtDisabled, EventKind::Put]
+        [EventKind::AutoUnlink, EventKind::Put, EventKind::PtDisabled]
     );
+}
+
+#[test]
+fn an_entry_without_flow_control_that_shares_the_queue_tells_its_end_first_too() {
+    let mut flow = flow(1, 8);
+    let mut ni = flow.world.ni(1);
+    ni.pt_alloc(PtOptions::NONE, Some(flow.teq), Some(1)).unwrap();
+    let once = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0 | EntryOptions::USE_ONCE.0);
+    ni.append(1, Entry::open(memory(bytes(8, 0)), once), List::Priority, 0)
+        .unwrap();
+    let target = flow.world.target(1, 1, 0, 0);
+    flow.world.ni(0).put(&put(flow.md, 8, target)).unwrap();
+    assert_eq!(flow.acks(), [NiFail::Ok]);
+    let told = flow.world.events(1, flow.teq);
+    let of_entry = told.iter().filter(|event| event.pt_index == 1);
+    let kinds: Vec<_> = of_entry.map(|event| event.kind).collect();
+    assert_eq!(kinds.last(), Some(&EventKind::PtDisabled), "{kinds:?}");
 }
 
 #[test]
