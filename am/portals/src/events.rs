@@ -1,9 +1,10 @@
 //! Event queues: a ring of so many events, and the reserve for PT_DISABLED (reference: portals, section 7).
 //!
-//! * Of a full queue the oldest event is overwritten, which the next look tells once.
+//! * Of a full queue without flow control the oldest event is overwritten, which the next look tells once.
 //! * PT_DISABLED does not count: there is room for one of each table entry beside the others, and it is never overwritten.
-//! * What a table entry with flow control has promised to an operation that it took is never lost either: the queue grows
-//!   for it, by no more than there are operations in progress. Reaching the count disables the table entries instead.
+//! * Where a table entry with flow control tells a queue, nothing is overwritten: reaching the count disables the table
+//!   entries instead. The queue grows for what comes all the same: of operations that were in progress then, which are as
+//!   many as peers may have, and of what the program does itself before it reads (appends, operations that it begins).
 
 use doorbell_fabric::ni::{EqGet, Event, EventKind, List, NiFail, Process};
 
@@ -93,7 +94,7 @@ impl EventQueue {
         self.push(event);
     }
 
-    /// Queues an event of a table entry with flow control, which is never lost.
+    /// Queues an event of a queue under flow control, which is never lost.
     #[inline]
     pub(crate) fn post_kept(&mut self, event: &Event) {
         self.push(event);
@@ -158,10 +159,6 @@ impl EventQueue {
         self.first += 1;
         if self.first == self.next {
             // The next one is written where this was: a queue that is read in time stays in a few lines of the nearest cache.
-            (self.first, self.next) = (0, 0);
-        }
-        if self.first == self.next {
-            // What comes next is written where this was: those lines are near.
             (self.first, self.next) = (0, 0);
         }
         if event.kind == EventKind::PtDisabled {

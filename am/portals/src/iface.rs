@@ -116,18 +116,19 @@ impl Iface {
         }
     }
 
-    /// Queues an event, where there is a queue. Of one that is full with it, the table entries are disabled if flow control
-    /// is wanted.
+    /// Queues an event, where there is a queue. Where flow control is wanted it is kept, and the table entries of a queue that
+    /// is full with it are disabled.
     #[inline(always)]
     pub(crate) fn post(&mut self, eq: u32, event: &Event, kept: bool, tell: bool) {
         let Some(queue) = self.eqs.get_mut(eq) else { return };
         if kept {
             queue.unpromise();
-            queue.post_kept(event);
-        } else {
-            queue.post(event);
         }
-        if queue.flow != 0 && queue.is_full() {
+        if queue.flow == 0 {
+            return queue.post(event);
+        }
+        queue.post_kept(event);
+        if queue.is_full() {
             self.disable_all(eq, tell);
         }
     }

@@ -91,8 +91,8 @@
 //!   every header. A search counts with EVENT_CT_OVERFLOW: each header that it finds, and once more as a failure where it looks
 //!   for all of them or finds none, so that a waiter knows its end. A header of no bytes fits everywhere.
 //! * *Flow control.* A queue that reaches its count disables every table entry that tells it. What such an entry has taken by
-//!   then is told all the same: the queue keeps those events beyond its count. EVENT_FLOWCTRL_DISABLE leaves PT_DISABLED out
-//!   where that entry was the reason.
+//!   then is told all the same, and so is whatever else comes: the queue keeps all events beyond its count.
+//!   EVENT_FLOWCTRL_DISABLE leaves PT_DISABLED out where that entry was the reason.
 //! * *Limits* count what is there: an entry that is off its list counts until nothing refers to it; a descriptor that was
 //!   released does not.
 //! * *MAY_ALIGN* allows and does not ask: local offsets are not rounded, because copies are as quick at any place.

@@ -113,7 +113,10 @@ fn an_entry_without_flow_control_that_shares_the_queue_tells_its_end_first_too()
     let told = flow.world.events(1, flow.teq);
     let of_entry = told.iter().filter(|event| event.pt_index == 1);
     let kinds: Vec<_> = of_entry.map(|event| event.kind).collect();
-    assert_eq!(kinds.last(), Some(&EventKind::PtDisabled), "{kinds:?}");
+    assert_eq!(
+        kinds,
+        [EventKind::AutoUnlink, EventKind::Put, EventKind::PtDisabled]
+    );
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) fn blank(kind: EventKind, fail: NiFail) -> Event {
 }
 
 impl World {
-    /// Posts an event. Who has flow control on a queue that is full now, is disabled; otherwise the oldest is lost.
+    /// Posts an event. Who has flow control on a queue that is full now, is disabled, and the queue loses nothing; otherwise the
+    /// oldest is lost.
     pub(crate) fn post(&mut self, key: Key, eq: Option<EqHandle>, event: Event) {
         let (newest_lost, overwrites) = (
             self.is(Wrong::QueueLosesNewest),
@@ -38,12 +39,15 @@ impl World {
         );
         let Some(handle) = eq else { return };
         let ni = self.at(key);
+        let mut of_queue = ni.table.iter().flatten().filter(|pt| pt.eq == Some(handle));
+        let keeps = of_queue.any(|pt| pt.options.has(PtOptions::FLOWCTRL)) && !overwrites;
         let Some(Some(eq)) = ni.eqs.get_mut(handle.0 as usize) else {
             return;
         };
         // Each table entry has room for its PT_DISABLED beside the others.
         let ordinary = |event: &Event| event.kind != EventKind::PtDisabled;
-        if ordinary(&event) && eq.events.iter().filter(|event| ordinary(event)).count() == eq.count {
+        let full = eq.events.iter().filter(|event| ordinary(event)).count() >= eq.count;
+        if ordinary(&event) && full && !keeps {
             eq.has_dropped = true;
             if newest_lost {
                 return;

@@ -88,6 +88,7 @@ stories! {
     a_message_is_cut_at_the_end_of_the_entry
     a_node_or_a_process_may_be_any
     a_process_talks_to_itself
+    a_queue_with_flow_control_loses_nothing
     a_queue_without_flow_control_overwrites
     a_search_counts_no_violation
     a_search_that_only_looks
