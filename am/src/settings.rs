@@ -26,7 +26,7 @@
 //! | `THREAD` | 0 | the thread number in the match bits of puts and gets |
 //!
 //! `GASNET_EXITTIMEOUT` (seconds) sets the wait of an exit; else it is `GASNET_EXITTIMEOUT_MIN` (5) and
-//! `GASNET_EXITTIMEOUT_FACTOR` (0.25) for each process, at most `GASNET_EXITTIMEOUT_MAX` (360).
+//! `GASNET_EXITTIMEOUT_FACTOR` (0.25) for each process, at most `GASNET_EXITTIMEOUT_MAX` (360). None is longer than a year.
 
 use std::time::Duration;
 
@@ -191,6 +191,23 @@ impl Settings {
         if bytes > u64::from(crate::bits::REPLY_LID) {
             return Err(SettingsError::Chunks { bytes });
         }
+        let ExitTimes {
+            fixed,
+            most,
+            least,
+            factor,
+        } = self.exit;
+        for (short, seconds) in [
+            ("", fixed.unwrap_or(0.0)),
+            ("_MAX", most),
+            ("_MIN", least),
+            ("_FACTOR", factor),
+        ] {
+            if !is_wait(seconds) {
+                let name = format!("{EXIT_PREFIX}{short}");
+                return Err(SettingsError::value(&name, &seconds.to_string(), SECONDS));
+            }
+        }
         Ok(self)
     }
 
@@ -277,8 +294,8 @@ impl Settings {
         let seconds = || {
             let seconds = value.trim().parse::<f64>().ok();
             seconds
-                .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
-                .ok_or_else(|| SettingsError::value(name, value, "seconds, 0 or more"))
+                .filter(|seconds| is_wait(*seconds))
+                .ok_or_else(|| SettingsError::value(name, value, SECONDS))
         };
         match short {
             "" => self.exit.fixed = Some(seconds()?),
@@ -349,6 +366,13 @@ impl SettingsError {
             takes,
         }
     }
+}
+
+/// What the exit's wait may be.
+const SECONDS: &str = "seconds, 0 or more and at most a year (31536000)";
+
+fn is_wait(seconds: f64) -> bool {
+    (0.0..=31_536_000.0).contains(&seconds)
 }
 
 /// A whole number that fits, with K, M or G for powers of 1,024.
@@ -496,6 +520,24 @@ mod tests {
 
     #[test]
     fn the_exit_waits_as_long_as_it_should() -> Result<(), SettingsError> {
+        type Set = fn(&mut ExitTimes);
+        let wrong: [(&str, Set); 4] = [
+            ("GASNET_EXITTIMEOUT=\"", |times| times.fixed = Some(1e20)),
+            ("GASNET_EXITTIMEOUT_MAX=\"", |times| times.most = f64::NAN),
+            ("GASNET_EXITTIMEOUT_MIN=\"", |times| times.least = -1.0),
+            ("GASNET_EXITTIMEOUT_FACTOR=\"", |times| {
+                times.factor = f64::INFINITY
+            }),
+        ];
+        for (name, set) in wrong {
+            let mut settings = Settings::default();
+            set(&mut settings.exit);
+            let said = settings.checked().map_err(|error| error.to_string());
+            assert!(
+                said.as_ref().is_err_and(|text| text.starts_with(name)),
+                "{said:?}"
+            );
+        }
         let times = ExitTimes::default();
         assert_eq!(times.wait(4), Duration::from_secs(6));
         assert_eq!(times.wait(100_000), Duration::from_secs(360));
@@ -541,6 +583,8 @@ mod tests {
             ("GASNET_PORTAL_SB_CHUNKS", "8192", "lower GASNET_PORTAL_SB_CHUNKS"),
             ("GASNET_EXITTIMEOUT_MAX", "-1", "seconds, 0 or more"),
             ("GASNET_EXITTIMEOUT", "NaN", "seconds, 0 or more"),
+            ("GASNET_EXITTIMEOUT", "1e20", "at most a year"),
+            ("GASNET_EXITTIMEOUT_FACTOR", "inf", "at most a year"),
             ("GASNET_EXITTIMEOUT_MOST", "1", "is no setting"),
         ] {
             let said = refused(name, value);

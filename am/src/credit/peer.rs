@@ -1,4 +1,4 @@
-//! What an economy knows of one peer, and where it keeps that: 36 bytes a peer, in one table made at the start.
+//! What an economy knows of one peer, and where it keeps that: 32 bytes a peer, in one table made at the start.
 //!
 //! ```text
 //!   as lender      loan      lent to it; what is on its way there or back counts
