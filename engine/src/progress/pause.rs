@@ -155,7 +155,8 @@ impl<'c> Waiter<'c> {
         self.idle = if worked {
             0
         } else {
-            self.idle.saturating_add(looks)
+            // Below the most that `spins` says: who only spins never comes to yield or sleep.
+            self.idle.saturating_add(looks).min(u32::MAX - 1)
         };
         if self.turns < CLOCK_EVERY && self.idle < self.patience.spins {
             if self.idle >= PAUSE_FROM {
@@ -243,6 +244,28 @@ mod tests {
         net.advance_to(net.now() + Duration::from_secs(6));
         let expired = (0..CLOCK_EVERY).any(|_| matches!(waiter.turn(true), Turn::Expired(_)));
         assert!(expired, "a flood of other messages must not keep a wait alive");
+    }
+
+    #[test]
+    fn who_only_spins_never_sleeps_however_long_it_takes() {
+        let clock = Clock::Virtual(SimNet::new(1, SimConfig::default()));
+        let patience = Patience {
+            spins: u32::MAX,
+            yields: 0,
+        };
+        let mut waiter = Waiter::new(&clock, patience, Duration::from_secs(5), Duration::from_secs(3));
+        waiter.idle = u32::MAX - 2 * CLOCK_EVERY;
+        let turns: Vec<Turn> = (0..4 * CLOCK_EVERY).map(|_| waiter.turn(false)).collect();
+        let looks = |turn: &&Turn| matches!(turn, Turn::Housekeep(_));
+        assert_eq!(
+            turns.iter().filter(looks).count(),
+            4,
+            "it looks at the clock as before"
+        );
+        assert_eq!(
+            turns.iter().filter(|turn| **turn == Turn::Again).count(),
+            turns.len() - 4
+        );
     }
 
     #[test]
