@@ -310,7 +310,7 @@ impl<N: Ni> Conduit<N> {
         }
         self.lost.push((rank, reason));
         // What it owed has ended as events: they come first, for they free what they hold. So does what it said last.
-        while self.poll_sys() > 0 {}
+        while self.poll_sys(usize::MAX) > 0 {}
         while let Some(event) = self.event(self.objects.queues.safe, "SAFE") {
             self.safe_event(&event);
         }

@@ -1,9 +1,11 @@
 //! What the interface has no room for: kept in order, and sent before what comes later to the same process.
 
-use doorbell_fabric::ni::{Get, Ni, NiError, Process, Put};
+use doorbell_fabric::ni::{Get, Ni, NiError, NiFail, Process, Put};
 
+use crate::bits::{Id, OpRef, SysKind, SysMessage};
 use crate::conduit::Conduit;
 use crate::error::Fault;
+use crate::ops::Ended;
 
 /// An operation that the interface had no room for: it goes before all to that process that come later.
 #[derive(Debug)]
@@ -24,6 +26,17 @@ impl Deferred {
     pub(crate) const fn process(&self) -> Process {
         self.begin.process()
     }
+
+    /// Whether it is a system message of this kind.
+    pub(crate) fn is_system(&self, kind: SysKind) -> bool {
+        match &self.begin {
+            Begin::Put(put) if put.user_ptr == Id::Sys as u64 => {
+                SysMessage::of(put.target.match_bits, put.hdr_data)
+                    .is_some_and(|message| message.kind == kind)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Begin {
@@ -42,6 +55,8 @@ pub(crate) enum Then {
     Nothing,
     FreeReply(u32),
     FreeBounce(u32),
+    /// The source of this operation, which is copied when it is taken: whoever defers it has counted it as in use.
+    FreeSource(OpRef),
 }
 
 impl<N: Ni> Conduit<N> {
@@ -128,6 +143,9 @@ impl<N: Ni> Conduit<N> {
                     self.replies_under_way = self.replies_under_way.saturating_sub(1);
                 }
                 Then::FreeBounce(chunk) => self.free_chunk(chunk),
+                Then::FreeSource(op) => {
+                    self.ops.ended(op, Ended::Source, 0, NiFail::Ok);
+                }
             }
         }
         sent

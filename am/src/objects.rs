@@ -12,6 +12,7 @@ use crate::bits::{IGNORE, Id};
 use crate::config::{AM_INDEX, Config, OTHER_ENTRIES, OTHER_MDS, RAR_INDEX, SYS_INDEX};
 use crate::credit::Shares;
 use crate::error::AmError;
+use crate::poll::ARRIVALS_MOST;
 use crate::reqrb::ReqRb;
 
 /// User pointer of the entry that takes the data of Long requests: no receive buffer has this number.
@@ -146,7 +147,8 @@ pub(crate) fn suffices(config: &Config, shares: &Shares, limits: &NiLimits) -> R
 
 /// Sizes of the queues. The SAFE queue is the original's: two events of each message, one of each reply chunk, three of each
 /// request chunk, three quarters of that above 10,000. The AM queue has one event of each credit, and one AUTO_UNLINK of each
-/// buffer, which Portals 4 puts there. The SYS queue is the original's and the steps of two barriers and an exit.
+/// buffer, which Portals 4 puts there. The SYS queue is the original's and the steps of two barriers and an exit, which is what ranks
+/// that keep to the protocol need; and twice what one poll may bring, so that one that does not takes no place from them.
 pub(crate) fn queue_sizes(config: &Config, shares: &Shares) -> [usize; 3] {
     let settings = &config.settings;
     let safe = 2 * settings.message_limit as usize
@@ -156,7 +158,7 @@ pub(crate) fn queue_sizes(config: &Config, shares: &Shares) -> [usize; 3] {
     let am = shares.events as usize + shares.buffers as usize;
     let nodes = config.ranks.count() as usize;
     let steps = usize::BITS - nodes.leading_zeros();
-    let sys = 2 * nodes + 10 + 3 * steps as usize;
+    let sys = 2 * nodes + 10 + 3 * steps as usize + 2 * ARRIVALS_MOST;
     [safe, am, sys]
 }
 

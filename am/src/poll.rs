@@ -14,8 +14,10 @@ use crate::error::{AmError, Fault, Stall};
 use crate::objects::Queues;
 use crate::resources::Held;
 
-/// Arrivals that one poll shows to the interface.
+/// Arrivals that one poll shows to the interface, of each rail.
 const ARRIVALS: usize = 32;
+/// So many arrivals one poll brings at most: an interface has up to 64 rails.
+pub(crate) const ARRIVALS_MOST: usize = ARRIVALS * 64;
 
 impl<N: Ni> Conduit<N> {
     /// Shows arrivals, handles what they are, and sends what has waited; returns the work done. Runs handlers. Reads no clock.
@@ -46,7 +48,7 @@ impl<N: Ni> Conduit<N> {
         let Queues { sys, safe, am } = self.objects.queues;
         let [system, safe, requests] = self.ni.eq_waiting([sys, safe, am]);
         if system != 0 {
-            work += self.poll_sys();
+            work += self.poll_sys(system);
         }
         if safe != 0 {
             work += self.poll_safe(safe);
@@ -61,11 +63,15 @@ impl<N: Ni> Conduit<N> {
     }
 
     /// Looks up to `looks` times whether anything has arrived, for a caller that waits and polls next; `false` when nothing
-    /// was seen. Sends what was begun first.
+    /// was seen. Sends what was begun first. What a poll has left in a queue has arrived.
     #[inline]
     pub fn linger(&mut self, looks: u32) -> bool {
         self.flush();
-        !self.deferred.is_empty() || self.economy.is_searching() || self.ni.linger(looks)
+        let Queues { sys, safe, am } = self.objects.queues;
+        !self.deferred.is_empty()
+            || self.economy.is_searching()
+            || self.ni.eq_waiting([sys, safe, am]) != [0; 3]
+            || self.ni.linger(looks)
     }
 
     /// A poll, and what needs the time; returns the work done. To be called again and again, by whoever waits.
@@ -97,6 +103,20 @@ impl<N: Ni> Conduit<N> {
         work += self.advance_exit(now);
         self.flush();
         work
+    }
+
+    /// Sends what calls have left behind because the interface had no room then; whether nothing waits any more. For whoever
+    /// ends: no handler runs, and what arrives stays in its queue.
+    pub fn drain(&mut self, now: Time) -> bool {
+        self.flush();
+        if self.deferred.is_empty() {
+            return true;
+        }
+        self.ni.poll(ARRIVALS);
+        self.ni.progress(now);
+        self.send_deferred();
+        self.flush();
+        self.deferred.is_empty()
     }
 
     /// When [`Conduit::progress`] has something to do next, or `None`.

@@ -61,6 +61,14 @@ impl<N: Ni> Conduit<N> {
         self.explicit_put(to, &from.into(), true)
     }
 
+    /// The same, with a source that the caller keeps, to try again.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_bulk_of(&mut self, to: Remote, from: &Source<'_>) -> Result<Try<Handle>, AmError> {
+        self.explicit_put(to, from, true)
+    }
+
     /// Begins a put that is counted and not named: [`Self::try_sync_puts`].
     ///
     /// # Errors
@@ -89,8 +97,16 @@ impl<N: Ni> Conduit<N> {
         from: Remote,
         length: u64,
     ) -> Result<Try<Handle>, AmError> {
+        self.get_of(&into.into(), from, length)
+    }
+
+    /// The same, with a destination that the caller keeps, to try again.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn get_of(&mut self, into: &Destination, from: Remote, length: u64) -> Result<Try<Handle>, AmError> {
         let (address, handle) = self.ops.begin()?;
-        let begun = self.start_get(address, &into.into(), from, length);
+        let begun = self.start_get(address, into, from, length);
         self.named(handle, begun)
     }
 
@@ -208,7 +224,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
         let into = into.into();
-        let handle = self.insist(wait, |conduit| conduit.get(into.clone(), from, length))?;
+        let handle = self.insist(wait, |conduit| conduit.get_of(&into, from, length))?;
         self.sync(handle, wait)
     }
 
@@ -248,7 +264,7 @@ impl<N: Ni> Conduit<N> {
             Try::Done(process) => process,
             Try::Stalled(stall) => return Ok(Try::Stalled(stall)),
         };
-        let way = match self.put_way(from, bulk)? {
+        let way = match self.put_way(op, from, bulk)? {
             Try::Done(way) => way,
             Try::Stalled(stall) => return Ok(Try::Stalled(stall)),
         };
@@ -278,17 +294,17 @@ impl<N: Ni> Conduit<N> {
             user_ptr: one(way.id, way.number | mark).bits(),
             hdr_data: 0,
         };
-        let then = way.then;
-        if self.begin_put(&put, then)
-            && let Then::FreeBounce(chunk) = then
-        {
-            self.free_chunk(chunk);
+        match (self.begin_put(&put, way.then), way.then) {
+            (true, Then::FreeBounce(chunk)) => self.free_chunk(chunk),
+            // Nothing was copied yet.
+            (false, Then::FreeSource(_)) => self.ops.source_begun(op, to.rank),
+            _ => {}
         }
         Ok(Try::Done(()))
     }
 
     /// How the bytes of a put leave: from the segment, through a chunk, through a temporary descriptor.
-    fn put_way(&mut self, from: &Source<'_>, bulk: bool) -> Result<Try<Way>, AmError> {
+    fn put_way(&mut self, op: u16, from: &Source<'_>, bulk: bool) -> Result<Try<Way>, AmError> {
         let length = from.len();
         let volatile = length <= self.objects.volatile;
         if let Source::Segment { offset, .. } = *from {
@@ -305,7 +321,11 @@ impl<N: Ni> Conduit<N> {
                 offset,
                 number: 0,
                 sends: !volatile && !bulk,
-                then: Then::Nothing,
+                then: if volatile && !bulk {
+                    Then::FreeSource(self.ops.reference(op))
+                } else {
+                    Then::Nothing
+                },
             }));
         }
         let limit = if from.stays() {

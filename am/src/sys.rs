@@ -1,11 +1,12 @@
 //! System messages: barriers, credits that are taken back, the end of the job (gasnet.md sections 1, 10 and 12).
 //!
 //! They have no body and take no credits, tickets or chunks. A peer has at most one CREDIT_REVOKE of ours that is not answered,
-//! each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one message for each of its steps: that is what
-//! the size of the SYS queue reckons with. Their first argument is the rank that sent them.
+//! each is answered by one CREDIT_RETURN, and a barrier or an exit sends a peer one message for each of its steps. A peer that
+//! sends more makes others lose none: the SYS queue has room for all that a poll can bring. Their first argument is the rank
+//! that sent them.
 
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Put, Target};
+use doorbell_fabric::ni::{AckReq, Event, EventKind, Ni, NiFail, Piece, Process, Put, Target};
 use doorbell_fabric::time::Time;
 
 use crate::barrier::{self, BarrierName};
@@ -15,6 +16,7 @@ use crate::config::SYS_INDEX;
 use crate::deferred::Then;
 use crate::error::{AmError, Fault, Stall};
 use crate::exit::{ExitFlag, Leaving};
+use crate::poll::ARRIVALS_MOST;
 use crate::request::Wait;
 
 impl<N: Ni> Conduit<N> {
@@ -102,11 +104,12 @@ impl<N: Ni> Conduit<N> {
         }
     }
 
-    /// All of the SYS queue, up to its limit.
-    pub(crate) fn poll_sys(&mut self) -> usize {
+    /// All of the SYS queue, which holds so many, up to its limit; but it never leaves so many that the next poll's arrivals
+    /// would find no place.
+    pub(crate) fn poll_sys(&mut self, events: usize) -> usize {
         let most = match self.settings.sys_limit {
             0 => usize::MAX,
-            limit => limit as usize,
+            limit => events.saturating_sub(ARRIVALS_MOST).max(limit as usize),
         };
         let mut work = 0;
         while work < most {
@@ -158,6 +161,8 @@ impl<N: Ni> Conduit<N> {
                     self.hostile();
                 }
             }
+            // It has at most one that is not answered: so what waits to be sent has a bound.
+            SysKind::CreditRevoke if self.owes_return(event.initiator) => self.hostile(),
             SysKind::CreditRevoke => match self.economy.revoked(from, second != 0) {
                 Ok(give) => {
                     let args = [self.me, give.give.into(), give.epoch.into()];
@@ -200,6 +205,13 @@ impl<N: Ni> Conduit<N> {
         {
             let _ = self.economy.returned(rank, 0, false);
         }
+    }
+
+    /// Whether the answer to a revocation still waits for room.
+    fn owes_return(&self, to: Process) -> bool {
+        self.deferred
+            .iter()
+            .any(|waits| waits.process() == to && waits.is_system(SysKind::CreditReturn))
     }
 
     /// The exit goes on; returns the work done.

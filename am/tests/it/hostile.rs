@@ -152,17 +152,6 @@ fn messages_that_cannot_be_are_dropped_and_counted() {
     };
     refused(&mut world, RAR_INDEX, reply(0, 0), 0, &[], "a reply to nothing");
     refused(&mut world, RAR_INDEX, reply(0, 0), 5, &[], "at no chunk");
-    let long = |id, lid| {
-        let data = LongData {
-            id,
-            args: 0,
-            handler: 1,
-            thread: 0,
-            source: 1,
-            lid,
-        };
-        (data.match_bits(), data.hdr_data())
-    };
     refused(
         &mut world,
         AM_INDEX,
@@ -179,10 +168,6 @@ fn messages_that_cannot_be_are_dropped_and_counted() {
         &[1],
         "a reply with the LID of a request",
     );
-    let system = |kind, args| {
-        let message = SysMessage { kind, args };
-        (message.match_bits(), message.hdr_data())
-    };
     for (message, why) in [
         (system(SysKind::Barrier, [2, 0, 0]), "another rank's barrier"),
         (
@@ -218,6 +203,118 @@ fn messages_that_cannot_be_are_dropped_and_counted() {
     );
     world.settle();
     assert_eq!(seen.try_iter().count(), 2);
+}
+
+/// The bits of the data of an unpacked Long of rank 1.
+pub(crate) fn long(id: Id, lid: u32) -> (u64, u64) {
+    let data = LongData {
+        id,
+        args: 0,
+        handler: 1,
+        thread: 0,
+        source: 1,
+        lid,
+    };
+    (data.match_bits(), data.hdr_data())
+}
+
+fn system(kind: SysKind, args: [u32; 3]) -> (u64, u64) {
+    let message = SysMessage { kind, args };
+    (message.match_bits(), message.hdr_data())
+}
+
+/// A put of no bytes past the conduit of rank 1, without a poll of anybody.
+pub(crate) fn put_nothing(
+    world: &mut World,
+    pt_index: u32,
+    match_bits: u64,
+    hdr_data: u64,
+    remote_offset: u64,
+) {
+    let ni = world.am(1).ni_mut();
+    let md = ni.md_bind(Md::default()).expect("there is room");
+    let put = Put {
+        from: Piece { md, offset: 0 },
+        length: 0,
+        ack: AckReq::None,
+        target: Target {
+            process: Process::rank(0),
+            pt_index,
+            match_bits,
+            remote_offset,
+        },
+        user_ptr: 0,
+        hdr_data,
+    };
+    ni.put(&put).expect("it is sent");
+    ni.flush();
+    ni.md_release(md).expect("it is known");
+}
+
+/// One moment of the network, and a pass of rank 0 alone.
+pub(crate) fn pass(world: &mut World) {
+    let now = world.net.now();
+    world.am(0).poll();
+    world.am(0).progress(now);
+    let next = world.net.next_event();
+    world
+        .net
+        .advance_to(next.unwrap_or(now + std::time::Duration::from_micros(1)));
+}
+
+/// Revocations without end of a rank that takes no answers: one answer waits for it, and what waits does not grow.
+#[test]
+fn one_answer_waits_for_who_takes_none() {
+    let mut setting = Setting::new(3);
+    setting.settings.message_limit = 4000;
+    let (mut world, _seen) = echo_world(&setting);
+    world.fill(0, 1);
+    let before = world.am(0).stats();
+    let (bits, data) = system(SysKind::CreditRevoke, [1, 0, 0]);
+    for _ in 0..20 {
+        put_nothing(&mut world, SYS_INDEX, bits, data, 0);
+        pass(&mut world);
+    }
+    for _ in 0..100 {
+        pass(&mut world);
+    }
+    let after = world.am(0).stats();
+    assert_eq!(after.deferred - before.deferred, 1, "one answer");
+    assert_eq!(after.hostile - before.hostile, 19);
+    world.settle();
+    let deferred = world.am(0).stats().deferred;
+    put_nothing(&mut world, SYS_INDEX, bits, data, 0);
+    world.settle();
+    let free = world.am(0).stats();
+    assert_eq!(
+        (free.deferred, free.hostile),
+        (deferred, after.hostile),
+        "answered again"
+    );
+}
+
+/// As many system messages as a poll brings, again and again, whatever the limit of a poll: none is lost.
+#[test]
+fn system_messages_without_end_take_no_place_from_others() {
+    for limit in [0, 1] {
+        let mut setting = Setting::new(2);
+        setting.settings.sys_limit = limit;
+        let (mut world, _seen) = echo_world(&setting);
+        let (bits, data) = system(SysKind::Barrier, [1, 7 << 16, 0]);
+        for _ in 0..200 {
+            for _ in 0..40 {
+                put_nothing(&mut world, SYS_INDEX, bits, data, 0);
+            }
+            for _ in 0..4 {
+                pass(&mut world);
+                let now = world.net.now();
+                world.am(1).step(now).expect("it is well");
+            }
+            assert!(world.am(0).health().is_ok(), "{:?}", world.am(0).health());
+        }
+        world.settle();
+        assert_eq!(world.am(0).stats().hostile, 8000);
+    }
 }
 
 /// Whatever bits and lengths: no panic, and the third rank is served.

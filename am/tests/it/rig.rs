@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use doorbell_am::{AmError, Attaching, Conduit, Config, ExternalError, Handlers, Settings};
+use doorbell_am::{
+    AmError, Attaching, Conduit, Config, ExternalError, Handle, Handlers, Remote, Settings, Source,
+};
 use doorbell_am_portals::{self as portals, Interface, Node, RailId};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::memory::Region;
@@ -265,6 +267,20 @@ impl World {
             }
             self.net.advance_to(next);
         }
+    }
+
+    /// Puts 8 bytes at 0 of the rank's own segment to the same place of another's until one of them waits for room of the
+    /// interface, and nobody polls meanwhile. The last one is that.
+    pub(crate) fn fill(&mut self, from: u32, to: u32) -> Vec<Handle> {
+        let (am, to) = (self.am(from), Remote { rank: to, offset: 0 });
+        let before = am.stats().deferred;
+        let mut puts = Vec::new();
+        while am.stats().deferred == before {
+            let source = Source::Segment { offset: 0, length: 8 };
+            let put = am.put(to, source).expect("it can be put");
+            puts.push(put.done().expect("tickets last longer than the interface's room"));
+        }
+        puts
     }
 
     pub(crate) fn am(&mut self, rank: u32) -> &mut Am {

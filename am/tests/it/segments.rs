@@ -1,8 +1,11 @@
 //! Puts and gets: all three ways for the bytes, explicit and implicit, bulk and not.
 
+use std::time::Duration;
+
 use doorbell_am::{AmError, Destination, Handle, Handlers, Remote, Settings, Source, Try};
 use doorbell_fabric::memory::{Region, RegionSlice};
 
+use crate::messages::echo_world;
 use crate::rig::{Am, Doing, Setting, World};
 
 fn world(setting: &Setting) -> World {
@@ -150,6 +153,65 @@ fn a_source_that_is_not_copied_is_told_of() -> Result<(), AmError> {
     assert!(world.am(0).try_sync(handle)?);
     assert!(matches!(world.am(0).try_source(handle), Err(AmError::Stale)));
     world.assert_clean();
+    Ok(())
+}
+
+/// Many tickets, so that the interface has no room first.
+fn many_tickets() -> Setting {
+    let mut setting = Setting::new(2);
+    setting.settings.message_limit = 4000;
+    setting
+}
+
+#[test]
+fn a_source_that_waits_for_room_is_not_free() -> Result<(), AmError> {
+    let mut world = world(&many_tickets());
+    world.am(0).segment().write(0, &[1; 8]);
+    let puts = world.fill(0, 1);
+    let (last, before) = puts.split_last().expect("at least one");
+    for put in before {
+        assert!(world.am(0).try_source(*put)?, "it was copied");
+    }
+    assert!(!world.am(0).try_source(*last)?, "it waits for room");
+    world.settle();
+    assert!(world.am(0).try_source(*last)?);
+    world.am(0).segment().write(0, &[2; 8]);
+    world.settle();
+    assert_eq!(world.am(1).segment_bytes().take(8).to_vec(), [1; 8]);
+    for put in puts {
+        assert!(world.am(0).try_sync(put)?);
+    }
+    world.assert_clean();
+    Ok(())
+}
+
+/// Who ends has its deferred operations sent, and no handler runs.
+#[test]
+fn what_waits_for_room_is_drained() -> Result<(), AmError> {
+    let (mut world, seen) = echo_world(&many_tickets());
+    let now = world.net.now();
+    assert!(world.am(0).drain(now), "nothing waits");
+    world.fill(0, 1);
+    assert!(!world.am(0).drain(now), "there is no room yet");
+    assert!(world.am(1).try_request_short(0, 1, &[])?.is_done());
+    world.am(1).segment().write(0, &[0; 8]);
+    world.am(0).segment().write(0, &[3; 8]);
+    for _ in 0..100_000 {
+        let now = world.net.now();
+        world.am(1).step(now)?;
+        if world.am(0).drain(now) {
+            break;
+        }
+        let next = world.net.next_event();
+        world
+            .net
+            .advance_to(next.unwrap_or(now + Duration::from_micros(1)));
+    }
+    let now = world.net.now();
+    assert!(world.am(0).drain(now));
+    assert_eq!(seen.try_iter().count(), 0, "no handler ran");
+    world.settle();
+    assert_eq!(world.am(1).segment_bytes().take(8).to_vec(), [3; 8]);
     Ok(())
 }
 
