@@ -384,10 +384,14 @@ impl Desk {
         let (mut at, mut told) = (0, 0);
         while let Some((handle, _)) = self.open.get(at) {
             let outcome = match conduit.try_sync(*handle) {
-                Ok(false) => {
-                    at += 1;
-                    continue;
-                }
+                // A conduit that cannot go on ends none of them.
+                Ok(false) => match conduit.health() {
+                    Ok(()) => {
+                        at += 1;
+                        continue;
+                    }
+                    Err(error) => Outcome::of_error(&error),
+                },
                 Ok(true) => Outcome::Done,
                 Err(error) => Outcome::of_error(&error),
             };

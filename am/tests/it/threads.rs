@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use doorbell_am::AM_INDEX;
+use doorbell_am::bits::Id;
 use doorbell_am::par::{Args, NotTaken, Outcome, Owned, Ticket, Work, desk};
 use doorbell_am::{Destination, Handlers, Remote};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;
 use doorbell_sim::Change;
 
+use crate::hostile::{long, pass, put_nothing};
 use crate::rig::{Setting, World};
 
 fn summing(sum: &Arc<AtomicU64>) -> impl FnMut(u32) -> Handlers {
@@ -193,4 +196,31 @@ fn a_ticket_says_what_went_wrong() {
     drop(desk);
     assert_eq!(left.outcome(), Outcome::Over, "nobody will ever serve it");
     assert_eq!(client.begin(&mut left, short(1)), Err(NotTaken::Closed));
+}
+
+/// What is under way in a conduit that breaks ends as over.
+#[test]
+fn a_broken_conduit_leaves_no_ticket_open() {
+    let mut world = World::new(&Setting::new(2), |_| Handlers::new());
+    let (client, mut desk) = desk(4).expect("a power of two");
+    let mut ticket = Ticket::new();
+    let put = Work::Put {
+        to: Remote { rank: 1, offset: 0 },
+        from: Owned::inline(b"x").expect("short"),
+    };
+    assert_eq!(client.begin(&mut ticket, put), Ok(()));
+    desk.serve(world.am(0));
+    assert_eq!((ticket.outcome(), desk.pending()), (Outcome::Pending, 1));
+    // A peer that keeps to nothing: its events are more than the queue of requests holds.
+    for lid in 0..400 {
+        let (bits, data) = long(Id::RarAm, lid);
+        put_nothing(&mut world, AM_INDEX, bits, data, 0);
+        world.am(0).poll_safely();
+        world.net.advance_to(world.net.now() + Duration::from_micros(10));
+    }
+    while world.am(0).health().is_ok() {
+        pass(&mut world);
+    }
+    desk.serve(world.am(0));
+    assert_eq!((ticket.outcome(), desk.pending()), (Outcome::Over, 0));
 }
