@@ -27,6 +27,7 @@
 
 mod clients;
 mod field;
+mod interrupt;
 mod setup;
 mod wait;
 
@@ -45,8 +46,8 @@ use doorbell_oob::launch::Kind as Launched;
 pub use self::clients::Client;
 use self::clients::Counter;
 use self::field::{Below, Field};
+use self::interrupt::Interrupt;
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
-use self::wait::{Patient, at_call};
 use crate::bootstrap::Hello;
 use crate::config::Config;
 use crate::directory::Directory;
@@ -70,7 +71,11 @@ pub struct Am {
     hows: Vec<(String, String)>,
     /// Where the statistics go at the end.
     statistics: Option<std::path::PathBuf>,
+    /// It has come to a barrier, and not waited for all others.
+    at_barrier: bool,
     closed: bool,
+    /// Until this is dropped, SIGINT ends the job.
+    _interrupt: Option<Interrupt>,
 }
 
 impl Am {
@@ -142,7 +147,7 @@ impl Am {
     /// [`Error::Am`]: the message cannot be; [`Error::PeerLost`], [`Error::Timeout`].
     #[inline]
     pub fn request_short(&mut self, to: u32, handler: u8, args: &[u32]) -> Result<(), Error> {
-        self.call(|conduit, wait| conduit.request_short(to, handler, args, wait))
+        self.begin(MESSAGE, |conduit| conduit.try_request_short(to, handler, args))
     }
 
     /// The same with a payload, which the handler sees while it runs. It is copied.
@@ -157,7 +162,10 @@ impl Am {
         args: &[u32],
         payload: impl Into<Source<'a>>,
     ) -> Result<(), Error> {
-        self.call(|conduit, wait| conduit.request_medium(to, handler, args, payload, wait))
+        let payload = payload.into();
+        self.begin(MESSAGE, |conduit| {
+            conduit.try_request_medium_of(to, handler, args, &payload)
+        })
     }
 
     /// The same with a payload that lies at offset `at` of the other's segment when its handler runs.
@@ -171,7 +179,10 @@ impl Am {
         args: &[u32],
         payload: impl Into<Source<'a>>,
     ) -> Result<LongSent, Error> {
-        self.call(|conduit, wait| conduit.request_long(to.rank, handler, args, payload, to.offset, wait))
+        let payload = payload.into();
+        self.begin(MESSAGE, |conduit| {
+            conduit.try_request_long_of(to.rank, handler, args, &payload, to.offset)
+        })
     }
 
     /// Writes into a rank's segment, and waits until the bytes are there.
@@ -179,7 +190,8 @@ impl Am {
     /// # Errors
     /// As [`Am::request_short`].
     pub fn put<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<(), Error> {
-        self.call(|conduit, wait| conduit.put_blocking(to, from, wait))
+        let handle = self.put_later(to, from)?;
+        self.sync(handle)
     }
 
     /// Reads a rank's segment, and waits until the bytes are here.
@@ -187,7 +199,8 @@ impl Am {
     /// # Errors
     /// As [`Am::request_short`].
     pub fn get(&mut self, into: impl Into<Destination>, from: Remote, length: u64) -> Result<(), Error> {
-        self.call(|conduit, wait| conduit.get_blocking(into, from, length, wait))
+        let handle = self.get_later(into, from, length)?;
+        self.sync(handle)
     }
 
     /// Begins a write into a rank's segment, to be waited for by [`Am::sync`].
@@ -196,7 +209,7 @@ impl Am {
     /// As [`Am::request_short`].
     pub fn put_later<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Handle, Error> {
         let from = from.into();
-        self.begin(|conduit| conduit.put_bulk(to, from.clone()))
+        self.begin(OPERATION, |conduit| conduit.put_bulk_of(to, &from))
     }
 
     /// Begins a read of a rank's segment, to be waited for by [`Am::sync`].
@@ -210,7 +223,7 @@ impl Am {
         length: u64,
     ) -> Result<Handle, Error> {
         let into = into.into();
-        self.begin(|conduit| conduit.get(into.clone(), from, length))
+        self.begin(OPERATION, |conduit| conduit.get_of(&into, from, length))
     }
 
     /// Waits until an operation is over.
@@ -221,15 +234,28 @@ impl Am {
         self.until("its put or get", |conduit| conduit.try_sync(handle))
     }
 
-    /// Returns when all ranks have called it.
+    /// Returns when all ranks have called it. After [`Error::Timeout`], the next call goes on waiting for the same barrier.
     ///
     /// # Errors
     /// As [`Am::request_short`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.call(|conduit, _| conduit.notify_barrier(BarrierName::Anonymous))?;
-        self.until("all ranks at a barrier", |conduit| {
+        if !self.at_barrier {
+            let conduit = &mut self.field.conduit;
+            let come = conduit.notify_barrier(BarrierName::Anonymous);
+            conduit.flush();
+            come.map_err(|error| self.told(error))?;
+            self.at_barrier = true;
+        }
+        let all = self.until("all ranks at a barrier", |conduit| {
             conduit.try_barrier(BarrierName::Anonymous)
-        })
+        });
+        self.at_barrier = match &all {
+            Ok(()) => false,
+            // It is over.
+            Err(Error::Am(error)) => !matches!(**error, AmError::BarrierMismatch | AmError::Order(_)),
+            Err(_) => true,
+        };
+        all
     }
 
     /// Waits until `done` finds what it looks for, and handles what arrives; `what` is it in words, for whoever asks why this
@@ -278,7 +304,12 @@ impl Am {
     /// # Errors
     /// [`AmError::Order`] while there are clients; [`Error::Interface`] for another capacity.
     pub fn client(&mut self, capacity: usize) -> Result<Client, Error> {
-        if self.field.counter.is_some() {
+        if self
+            .field
+            .counter
+            .as_ref()
+            .is_some_and(|counter| !counter.is_abandoned())
+        {
             return Err(
                 AmError::Order("other threads are clients of this job already: clone one of theirs").into(),
             );
@@ -332,7 +363,8 @@ impl Am {
     fn leave(&mut self, status: u8) -> Result<u8, Error> {
         self.field.conduit.exit(status);
         // The exit has a limit of its own, and losses are its business: they end it.
-        let limit = self.field.conduit.settings().exit.wait(self.size()) + EXIT_MARGIN;
+        let limit = self.field.conduit.settings().exit.wait(self.size());
+        let limit = limit.saturating_add(EXIT_MARGIN);
         let what = Awaited::Interface {
             what: "the other ranks to end, too",
         };
@@ -372,35 +404,15 @@ impl Am {
         self.take_leave();
     }
 
-    /// One call of the conduit that may wait.
-    #[inline]
-    fn call<R>(
-        &mut self,
-        call: impl FnOnce(&mut Conduit<Below>, &mut Patient<'_>) -> Result<R, AmError>,
-    ) -> Result<R, Error> {
-        let mut patient = Patient::new(&self.station.clock, &self.station);
-        match call(&mut self.field.conduit, &mut patient) {
-            Ok(done) => {
-                self.field.conduit.flush();
-                Ok(done)
-            }
-            Err(AmError::Ended(stall)) => {
-                let waited = patient.waited();
-                Err(self.station.expired(&self.field, at_call(stall), waited))
-            }
-            Err(error) => Err(self.told(error)),
-        }
-    }
-
     /// A call that does not wait, again and again until it does not have to.
+    #[inline]
     fn begin<R>(
         &mut self,
+        what: &'static str,
         mut begin: impl FnMut(&mut Conduit<Below>) -> Result<Try<R>, AmError>,
     ) -> Result<R, Error> {
         let limit = self.station.limit;
-        let what = Awaited::Interface {
-            what: "room for another operation",
-        };
+        let what = Awaited::Interface { what };
         let begun = |field: &mut Field| match begin(&mut field.conduit) {
             Ok(Try::Stalled(_)) => None,
             Ok(Try::Done(done)) => Some(Ok(done)),
@@ -418,7 +430,8 @@ impl Am {
     ) -> Result<(), Error> {
         let limit = self.station.limit;
         let look = |field: &mut Field| match is_so(&mut field.conduit) {
-            Ok(false) => None,
+            // A conduit that cannot go on ends nothing that is under way.
+            Ok(false) => field.conduit.health().err().map(Err),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
         };
@@ -448,6 +461,12 @@ impl Am {
         farewell(self.door.take());
     }
 }
+
+/// What a request waits for.
+const MESSAGE: &str =
+    "credits of the rank that its message goes to, or tickets, chunks or descriptors of its conduit";
+/// What a put or a get waits for before it begins.
+const OPERATION: &str = "room for another operation: tickets, chunks or descriptors of its conduit";
 
 /// What an exit may take beyond its own limit.
 const EXIT_MARGIN: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Am;
 use super::field::{Field, Gathering};
+use super::interrupt::Interrupt;
 use super::wait::told;
 use crate::builder::{Builder, Layer};
 use crate::config::Config;
@@ -67,7 +68,8 @@ impl Setup {
     }
 
     /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that sets a flag and
-    /// does nothing else. Without this, no signal is touched.
+    /// does nothing else. A second SIGINT, and any when no such job is left, ends the process at once. Without this, no signal
+    /// is touched.
     #[must_use]
     pub fn end_on_interrupt(mut self) -> Self {
         self.interrupt = true;
@@ -103,18 +105,16 @@ impl Setup {
         Ok(self)
     }
 
-    fn flag(&self) -> Result<ExitFlag, Error> {
+    fn flag(&self) -> Result<(ExitFlag, Option<Interrupt>), Error> {
         let flag = Arc::new(AtomicBool::new(false));
-        if self.interrupt {
-            let registered = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&flag));
-            registered.map_err(|source| Error::Io {
-                step: "install a handler of SIGINT",
-                object: "this process".to_owned(),
-                source,
-                remedy: "leave `end_on_interrupt` out where signals cannot be handled",
-            })?;
-        }
-        Ok(ExitFlag::new(flag, INTERRUPTED))
+        let interrupt = self.interrupt.then(|| Interrupt::open(&flag)).transpose();
+        let interrupt = interrupt.map_err(|source| Error::Io {
+            step: "install a handler of SIGINT",
+            object: "this process".to_owned(),
+            source,
+            remedy: "leave `end_on_interrupt` out where signals cannot be handled",
+        })?;
+        Ok((ExitFlag::new(flag, INTERRUPTED), interrupt))
     }
 
     fn file(&self, rank: u32, wanted: bool) -> Option<PathBuf> {
@@ -219,6 +219,7 @@ pub struct Waiting {
     gathering: Gathering,
     parts: Parts,
     statistics: Option<PathBuf>,
+    interrupt: Option<Interrupt>,
 }
 
 impl Waiting {
@@ -267,6 +268,7 @@ impl Waiting {
             gathering,
             parts,
             statistics,
+            interrupt,
         } = self;
         let conduit = gathering.attaching.finish()?;
         Ok(Am {
@@ -284,7 +286,9 @@ impl Waiting {
             door: parts.door,
             hows: parts.hows,
             statistics,
+            at_barrier: false,
             closed: false,
+            _interrupt: interrupt,
         })
     }
 }
@@ -323,7 +327,8 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
         .flatten();
     plan.memory = memory_left();
     plan.patience = *parts.config.job.timeout.get();
-    plan.exit_flag = setup.flag()?;
+    let (flag, interrupt) = setup.flag()?;
+    plan.exit_flag = flag;
     let statistics = setup.file(rank, plan.settings.credit_stats);
     let needs = plan.needs()?;
     floor.init(KIND, Some(&needs))?;
@@ -336,5 +341,6 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
         },
         parts,
         statistics,
+        interrupt,
     })
 }

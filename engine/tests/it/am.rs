@@ -12,12 +12,15 @@ use doorbell::am::{
 };
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
+use doorbell::sim::{SimConfig, SimNet};
 use doorbell::{Builder, Config, Error, local_am};
 
 use crate::common::pattern;
 
 /// Says which part a started process plays.
 const ROLE: &str = "DOORBELL_TEST_AM_ROLE";
+/// Says how a started process interrupts itself.
+const INTERRUPTED: &str = "DOORBELL_TEST_AM_INTERRUPTED";
 const SEGMENT: usize = 1 << 20;
 
 fn config() -> Config {
@@ -400,4 +403,206 @@ fn an_interrupt_ends_all_ranks_in_order_where_that_was_asked_for() {
         );
         assert_eq!(*code, Some(130), "rank {rank}: {said}");
     }
+}
+
+/// What a started process does that interrupts itself; without a role, this is no test.
+#[test]
+fn interrupts_itself() {
+    let Ok(role) = std::env::var(INTERRUPTED) else {
+        return;
+    };
+    let interrupt = || rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT);
+    let job = || {
+        let setup = Setup::new(Handlers::new(), 64).end_on_interrupt();
+        Builder::new().without_environment().build_am(setup).unwrap()
+    };
+    if role == "later" {
+        drop(job());
+    }
+    let mut am = job();
+    interrupt().unwrap();
+    let error = am.wait_until("an interrupt", || None::<()>).unwrap_err();
+    println!("\nNOTICED {error}");
+    std::io::stdout().flush().unwrap();
+    let am = (role == "again").then_some(am);
+    interrupt().unwrap();
+    // A rank that computes.
+    thread::sleep(Duration::from_secs(20));
+    drop(am);
+}
+
+/// In a job that computes, and when the job is over; also where there was one before.
+#[test]
+fn a_second_interrupt_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt as _;
+    for role in ["again", "after", "later"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "am::interrupts_itself",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        let output = command.env(INTERRUPTED, role).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            said.contains("NOTICED the job ends with status 130"),
+            "{role}: {said}"
+        );
+        assert_eq!(output.status.signal(), Some(2), "{role}: {said}");
+    }
+}
+
+#[test]
+fn what_was_accepted_is_sent_by_who_closes() {
+    let many = doorbell::am::Settings::parse([("GASNET_PORTAL_MSG_LIMIT", "4000")]).unwrap();
+    let setup = |_| Setup::new(Handlers::new(), 4096).settings(many.clone());
+    let ranks = local_am(2, &config(), setup).unwrap();
+    let put = Arc::new(AtomicU64::new(0));
+    thread::scope(|s| {
+        for waiting in ranks {
+            let put = Arc::clone(&put);
+            s.spawn(move || {
+                let mut am = waiting.attach().unwrap();
+                if am.rank() == 0 {
+                    let before = am.conduit().stats().deferred;
+                    let mut last = 0;
+                    while am.conduit().stats().deferred == before {
+                        last += 1;
+                        let to = Remote { rank: 1, offset: 0 };
+                        let begun = am.conduit().put(to, &u64::to_le_bytes(last)).unwrap();
+                        assert!(begun.is_done());
+                    }
+                    put.store(last, Ordering::Release);
+                    am.close();
+                    return;
+                }
+                while put.load(Ordering::Acquire) == 0 {
+                    thread::yield_now();
+                }
+                let segment = am.segment().clone();
+                am.wait_until("the last put", || {
+                    let mut bytes = [0; 8];
+                    segment.as_shared().copy_to(0, &mut bytes);
+                    (u64::from_le_bytes(bytes) == put.load(Ordering::Acquire)).then_some(())
+                })
+                .unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_poll_leaves_in_a_queue_is_not_slept_past() {
+    job(2, &config(), |mut am, seen| {
+        if am.rank() == 0 {
+            for number in 0..20 {
+                let sent = am.conduit().try_request_short(1, 200, &[number]);
+                assert!(sent.unwrap().is_done());
+            }
+            am.conduit().flush();
+        }
+        let came = |seen: &Seen| seen.requests.lock().unwrap().len();
+        if am.rank() == 1 {
+            while came(&seen) < 8 {
+                am.conduit().poll();
+            }
+            // A poll handles eight of them.
+            thread::sleep(Duration::from_millis(20));
+            am.conduit().poll();
+            let left = came(&seen) < 20;
+            assert!(left && am.conduit().linger(1), "{}", came(&seen));
+        }
+        am.barrier().unwrap();
+        assert_eq!(am.exit(0).unwrap(), 0);
+    });
+}
+
+/// Ranks of a simulated job, of which only those act that a test calls.
+fn simulated() -> (SimNet, [Am; 2]) {
+    let settings = doorbell::am::Settings::parse([
+        ("GASNET_PORTAL_CRED_PER_NODE", "24"),
+        ("GASNET_PORTAL_BANKED_CREDITS", "64"),
+        ("GASNET_PORTAL_CHUNKS_PER_BUFFER", "8"),
+    ])
+    .unwrap();
+    let net = SimNet::new(1, SimConfig::default());
+    let setup = |_| Setup::new(Handlers::new(), 4096).settings(settings.clone());
+    let mut ranks = doorbell::simulated_am(&net, 2, &config(), false, setup).unwrap();
+    let mut ready = [false; 2];
+    while ready != [true; 2] {
+        for (rank, waiting) in ranks.iter_mut().enumerate() {
+            ready[rank] = waiting.step().unwrap();
+        }
+    }
+    let ranks: Vec<Am> = ranks
+        .into_iter()
+        .map(|waiting| waiting.finish().unwrap())
+        .collect();
+    (net, ranks.try_into().unwrap())
+}
+
+/// The peer takes nothing: the wait ends by its deadline, and says what it was for.
+#[test]
+fn every_wait_has_an_end_on_a_simulated_clock() {
+    let (_net, [mut am, _peer]) = simulated();
+    am.set_deadline(Duration::from_millis(20));
+    let told = |error: Error| (matches!(error, Error::Timeout(_)), error.to_string());
+    let (in_time, said) = told(am.put(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap_err());
+    assert!(in_time && said.contains("its put or get"), "{said}");
+    let (in_time, said) = loop {
+        if let Err(error) = am.request_short(1, 200, &[]) {
+            break told(error);
+        }
+    };
+    assert!(in_time && said.contains("credits of the rank"), "{said}");
+    // A barrier is waited for again.
+    for _ in 0..2 {
+        let (in_time, said) = told(am.barrier().unwrap_err());
+        assert!(in_time && said.contains("all ranks at a barrier"), "{said}");
+    }
+}
+
+#[test]
+fn a_conduit_that_breaks_ends_what_is_under_way() {
+    use doorbell::fabric::ni::{AckReq, Md, Ni as _, Piece, Process, Put, Target};
+    let (net, [mut am, mut peer]) = simulated();
+    let handle = am.put_later(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap();
+    // Data of Longs without end: its queue of requests, which nobody looks at, has no room for their events.
+    let ni = peer.conduit().ni_mut();
+    let md = ni.md_bind(Md::default()).unwrap();
+    for lid in 0..400 {
+        let put = Put {
+            from: Piece { md, offset: 0 },
+            length: 0,
+            ack: AckReq::None,
+            target: Target {
+                process: Process::rank(0),
+                pt_index: 39,
+                match_bits: 0x81,
+                remote_offset: 0,
+            },
+            user_ptr: 0,
+            hdr_data: 1 << 32 | lid,
+        };
+        let ni = peer.conduit().ni_mut();
+        ni.put(&put).unwrap();
+        ni.flush();
+        am.conduit().poll_safely();
+        net.advance_to(net.now() + Duration::from_micros(10));
+    }
+    let error = am.sync(handle).unwrap_err().to_string();
+    assert!(error.contains("AM"), "{error}");
+}
+
+#[test]
+fn a_mailbox_is_made_anew_once_its_clients_are_gone() {
+    let mut am = Builder::new()
+        .without_environment()
+        .build_am(Setup::new(Handlers::new(), 64))
+        .unwrap();
+    let client = am.client(4).unwrap();
+    assert!(am.client(4).is_err());
+    drop(client);
+    assert!(am.client(4).is_ok(), "nothing was polled for");
 }
