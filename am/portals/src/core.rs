@@ -93,8 +93,9 @@ impl Core {
             .word(u64::from(self.uid) | u64::from(WINDOW) << 32);
         use doorbell_fabric::message::{Body, Refused};
         match link.send(peer, hello.as_mut_bytes(), Body::Empty, false) {
-            // A peer that is down will be lost; whatever was to be sent to it says so.
-            Ok(()) | Err(Refused::PeerDown) => {}
+            Ok(()) => {}
+            // There is no way to it, yet or any more: whatever was to be sent to it says so.
+            Err(Refused::PeerDown) => return Ok(()),
             Err(_) => return Err(NiError::Full),
         }
         if let Some(peer) = self.peers.get_mut(peer) {

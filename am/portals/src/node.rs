@@ -77,7 +77,8 @@ impl<M: Message> Node<M> {
     /// way already, and this does nothing.
     ///
     /// # Errors
-    /// [`NodeError`], with nothing changed.
+    /// [`NodeError`]. What the peer had before is as it was; of a new one the name is remembered, and no more: it is not known
+    /// ([`Node::knows`]), cannot be reached, and may be connected anew.
     pub fn connect(
         &mut self,
         peer: Process,
@@ -106,13 +107,20 @@ impl<M: Message> Node<M> {
                 id
             }
         };
-        Ok(self.link.connect(id, rail, address, incarnation)?)
+        self.link.connect(id, rail, address, incarnation)?;
+        if let Some(peer) = self.core.peers.get_mut(id) {
+            peer.connected = true;
+        }
+        Ok(())
     }
 
-    /// Whether a peer is known.
+    /// Whether a peer is known: it was given a way, even if it is lost by now.
     #[must_use]
     pub fn knows(&self, peer: Process) -> bool {
-        self.core.peers.find(peer).is_some()
+        let found = self.core.peers.find(peer);
+        found
+            .and_then(|id| self.core.peers.get(id))
+            .is_some_and(|peer| peer.connected)
     }
 
     /// Initialises an interface, or counts one user more of one that is there. The limits that it has.

@@ -19,6 +19,8 @@ pub(crate) struct Peer {
     pub(crate) source: u32,
     /// Whose it is, since it has told.
     pub(crate) uid: Option<u32>,
+    /// Whether it was ever given a way.
+    pub(crate) connected: bool,
     /// Whether it was told whose we are.
     pub(crate) greeted: bool,
     pub(crate) lost: bool,
@@ -92,6 +94,7 @@ impl Peers {
         peers.push(me, source);
         if let Some(own) = peers.list.first_mut() {
             own.uid = Some(uid);
+            own.connected = true;
             own.greeted = true;
         }
         peers
@@ -103,6 +106,7 @@ impl Peers {
             process,
             source,
             uid: None,
+            connected: false,
             greeted: false,
             lost: false,
             open: 0,

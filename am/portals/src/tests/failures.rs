@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::*;
+use doorbell_fabric::rail::Rail;
 use doorbell_sim::{Change, SimConfig};
 
 use super::world::*;
@@ -307,6 +308,62 @@ fn a_rail_that_carries_too_little_is_refused_with_what_is_needed() {
     let mut node = crate::Node::new(crate::Config::new(name(0)));
     let refused = node.add_rail(net.attach()).map_err(|error| error.to_string());
     assert!(refused.is_err_and(|error| error.contains("600") && error.contains("640")));
+}
+
+#[test]
+fn a_peer_that_could_not_be_connected_is_not_known_and_is_connected_later() {
+    let net = doorbell_sim::SimNet::new(1, SimConfig::default());
+    let kind = Kind::MATCHING_LOGICAL;
+    let mut nodes: Vec<_> = (0..3)
+        .map(|rank| {
+            let mut node = crate::Node::new(crate::Config::new(name(rank)));
+            node.add_rail(net.attach()).unwrap();
+            node.ni_init(kind, None).unwrap();
+            node.set_map(kind, &[0, 1, 2].map(name)).unwrap();
+            node
+        })
+        .collect();
+    let cards: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| node.rails().next())
+        .map(|(id, rail)| (id, rail.address(), rail.incarnation()))
+        .collect();
+    let mut connect = |from: usize, to: usize, card: usize| {
+        let (rail, address, incarnation) = &cards[card];
+        nodes[from]
+            .connect(name(to), *rail, address, *incarnation)
+            .is_ok()
+            && nodes[from].knows(name(to))
+    };
+    assert!(connect(0, 1, 1) && connect(2, 0, 0));
+    assert!(!connect(0, 2, 1), "another one's address");
+    let mut world = World { net, nodes, kind };
+    assert!(!world.nodes[0].knows(name(2)) && world.nodes[0].knows(name(0)));
+    let mut ni = world.ni(2);
+    let teq = ni.eq_alloc(4).unwrap();
+    ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+    let quiet = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0);
+    ni.append(0, Entry::open(memory(bytes(8, 0)), quiet), List::Priority, 0)
+        .unwrap();
+    let target = world.target(2, 0, 0, 0);
+    let mut ni = world.ni(0);
+    let eq = ni.eq_alloc(8).unwrap();
+    let md = ni.md_bind(md(bytes(8, 1), eq)).unwrap();
+    ni.put(&put(md, 8, target)).unwrap();
+    world.settle();
+    let fail = NiFail::Undeliverable;
+    assert_eq!(
+        world.kinds(0, eq),
+        [(EventKind::Send, fail), (EventKind::Ack, fail)]
+    );
+    let (rail, address, incarnation) = &cards[2];
+    world.nodes[0]
+        .connect(name(2), *rail, address, *incarnation)
+        .unwrap();
+    assert!(world.nodes[0].knows(name(2)));
+    world.ni(0).put(&put(md, 8, target)).unwrap();
+    world.settle();
+    assert_eq!(world.kinds(2, teq), [(EventKind::Put, NiFail::Ok)]);
 }
 
 #[test]
