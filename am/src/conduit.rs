@@ -86,8 +86,9 @@ impl<N: Ni> Conduit<N> {
             base: segment.address() as u64,
             size: segment.len() as u64,
         };
-        // Halves of requests are bound by their credits, those of replies by the chunks that they come to.
-        let halves = shares.events as usize + settings.request_chunks as usize;
+        // Halves of requests are bound by their credits, those of replies by the chunks that they come to: as many headers as
+        // data at most.
+        let halves = 2 * (shares.events as usize + settings.request_chunks as usize);
         let wait = settings.exit.wait(nodes);
         Ok(Self {
             ni,
@@ -117,7 +118,7 @@ impl<N: Ni> Conduit<N> {
             rplsb: Chunks::new(rplsb, chunk, settings.reply_chunks),
             held: Held::default(),
             reqrb,
-            lids: LidCache::new(halves),
+            lids: LidCache::new(halves, nodes as usize),
             next_lid: 0,
             ops: Ops::new(settings.thread, settings.message_limit as usize),
             economy,

@@ -5,7 +5,11 @@
 //!
 //! A table with open addressing and backward shift: no tombstones, no allocation but when it grows, which it does until it
 //! holds what can be under way at most. What exceeds that was not agreed.
+//!
+//! Headers have a bound of their own: those of requests hold credits, those of replies our chunks. Data has none, so it is counted
+//! for each source, and a source that sends data to no header takes no place from others.
 
+use crate::bits::REPLY_LID;
 use crate::credit::Due;
 use crate::handler::MAX_ARGS;
 
@@ -57,23 +61,33 @@ pub(crate) struct LidCache {
     slots: Vec<Option<Slot>>,
     used: usize,
     most: usize,
+    /// Data that waits, of each source: of requests, and of replies.
+    data: Box<[[u16; 2]]>,
 }
-
-/// Refused: more halves than can be under way.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooMany;
 
 impl LidCache {
     const SMALLEST: usize = 64;
 
-    /// For at most so many halves.
-    pub(crate) fn new(most: usize) -> Self {
+    /// For at most so many halves, of so many sources.
+    pub(crate) fn new(most: usize, sources: usize) -> Self {
         let slots = Self::SMALLEST.min((most.max(1) * 2).next_power_of_two());
         Self {
             slots: std::iter::repeat_with(|| None).take(slots.max(2)).collect(),
             used: 0,
             most,
+            data: vec![[0; 2]; sources].into(),
         }
+    }
+
+    /// How much data of a source waits for headers like the one of this LID.
+    pub(crate) fn data(&self, source: u32, lid: u32) -> u16 {
+        let of_source = self.data.get(source as usize);
+        of_source.map_or(0, |data| data[usize::from(lid & REPLY_LID != 0)])
+    }
+
+    fn data_mut(&mut self, key: u64) -> Option<&mut u16> {
+        let of_source = self.data.get_mut((key >> 32) as usize)?;
+        of_source.get_mut(usize::from(key as u32 & REPLY_LID != 0))
     }
 
     /// How many halves wait.
@@ -87,22 +101,37 @@ impl LidCache {
         self.used -= 1;
         let taken = self.slots[at].take();
         self.close_gap(at);
-        taken.map(|slot| slot.half)
+        taken.map(|slot| self.taken(slot))
     }
 
     /// Puts in what arrived first; not for a key that is there.
-    pub(crate) fn put(&mut self, source: u32, lid: u32, half: Half) -> Result<(), TooMany> {
+    ///
+    /// # Errors
+    /// The half, where more are there than can be under way.
+    pub(crate) fn put(&mut self, source: u32, lid: u32, half: Half) -> Result<(), Half> {
         if self.used >= self.most {
-            return Err(TooMany);
+            return Err(half);
         }
         if (self.used + 1) * 2 > self.slots.len() {
             self.grow();
         }
-        self.insert(Slot {
-            key: key(source, lid),
-            half,
-        });
+        let key = key(source, lid);
+        if let Half::Data { .. } = half
+            && let Some(data) = self.data_mut(key)
+        {
+            *data = data.saturating_add(1);
+        }
+        self.insert(Slot { key, half });
         Ok(())
+    }
+
+    fn taken(&mut self, slot: Slot) -> Half {
+        if let Half::Data { .. } = slot.half
+            && let Some(data) = self.data_mut(slot.key)
+        {
+            *data = data.saturating_sub(1);
+        }
+        slot.half
     }
 
     /// Takes out everything of a source that is lost; `each` sees it.
@@ -122,7 +151,7 @@ impl LidCache {
             // What moved into the gap is looked at next.
             self.close_gap(at);
             if let Some(slot) = taken {
-                each(slot.half);
+                each(self.taken(slot));
             }
         }
         // A shift around the end can bring one behind the place where the walk began: once more finds it.
@@ -216,12 +245,21 @@ mod tests {
 
     #[test]
     fn more_than_can_be_under_way_is_refused() {
-        let mut cache = LidCache::new(2);
-        assert_eq!(cache.put(1, 0, data(1)), Ok(()));
-        assert_eq!(cache.put(1, 1024, data(2)), Ok(()));
-        assert_eq!(cache.put(2, 0, data(3)), Err(TooMany));
+        let mut cache = LidCache::new(2, 3);
+        assert!(cache.put(1, 0, data(1)).is_ok());
+        assert!(cache.put(1, 1024, data(2)).is_ok());
+        assert_eq!(
+            offset(cache.put(2, 0, data(3)).err()),
+            Some(3),
+            "it is given back"
+        );
+        assert_eq!((cache.data(1, 7), cache.data(2, 7)), (2, 0));
+        assert_eq!(cache.data(1, REPLY_LID), 0, "those of replies are others");
         assert_eq!(offset(cache.take(1, 0)), Some(1));
-        assert_eq!(cache.put(2, 0, data(3)), Ok(()));
+        assert!(cache.put(2, 0, data(3)).is_ok());
+        assert_eq!((cache.data(1, 7), cache.data(2, 7)), (1, 1));
+        cache.forget(1, |_| ());
+        assert_eq!((cache.data(1, 7), cache.data(2, 7)), (0, 1));
     }
 
     proptest! {
@@ -229,7 +267,7 @@ mod tests {
         /// Against a map that is plainly right.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((0u32..6, 0u32..40, any::<bool>(), any::<u64>()), 1..600)) {
-            let mut cache = LidCache::new(200);
+            let mut cache = LidCache::new(200, 6);
             let mut model: HashMap<(u32, u32), u64> = HashMap::new();
             for (source, lid, forget, value) in steps {
                 if forget && value % 16 == 0 {
@@ -242,10 +280,12 @@ mod tests {
                     prop_assert_eq!(offset(cache.take(source, lid)), Some(there));
                 } else {
                     prop_assert!(cache.take(source, lid).is_none());
-                    prop_assert_eq!(cache.put(source, lid, data(value)), Ok(()));
+                    prop_assert!(cache.put(source, lid, data(value)).is_ok());
                     model.insert((source, lid), value);
                 }
                 prop_assert_eq!(cache.len(), model.len());
+                let of_source = model.keys().filter(|key| key.0 == source).count();
+                prop_assert_eq!(usize::from(cache.data(source, 0)), of_source);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::resources::Held;
 
 /// Arrivals that one poll shows to the interface, of each rail.
 const ARRIVALS: usize = 32;
-/// So many arrivals one poll brings at most: an interface has up to 64 rails.
+/// So many arrivals the rails bring in one poll at most: an interface has up to 64.
 pub(crate) const ARRIVALS_MOST: usize = ARRIVALS * 64;
 
 impl<N: Ni> Conduit<N> {

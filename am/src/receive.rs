@@ -150,8 +150,11 @@ impl<N: Ni> Conduit<N> {
         match self.lids.take(source, lid) {
             None => {
                 self.stats.halves[1] += 1;
-                if self.lids.put(source, lid, Half::Request(header)).is_err() {
+                if let Err(Half::Request(header)) = self.lids.put(source, lid, Half::Request(header)) {
+                    // What it took goes back all the same.
                     self.hostile();
+                    address(&mut self.outbox, source, &self.remotes);
+                    self.send_reply(source, header.chunk, header.due);
                 }
             }
             Some(Half::Data { offset, length }) => self.long_request(source, header, offset, length),
@@ -173,7 +176,10 @@ impl<N: Ni> Conduit<N> {
         match self.lids.take(source, lid) {
             None => {
                 self.stats.halves[0] += 1;
-                if self.lids.put(source, lid, Half::Data { offset, length }).is_err() {
+                let there = self.lids.data(source, lid);
+                if there >= self.most_data(source, id)
+                    || self.lids.put(source, lid, Half::Data { offset, length }).is_err()
+                {
                     self.hostile();
                 }
             }
@@ -185,6 +191,16 @@ impl<N: Ni> Conduit<N> {
                 self.hostile();
                 let _ = self.lids.put(source, lid, other);
             }
+        }
+    }
+
+    /// How much data of a rank may wait for its headers. That of requests has taken credits that we lent; that of replies
+    /// answers requests of ours, which hold credits that it lent.
+    fn most_data(&self, source: u32, id: Id) -> u16 {
+        match self.economy.peer(source) {
+            Some(peer) if self.economy.counts() && id == Id::RarAm => peer.loan(),
+            Some(peer) if self.economy.counts() => peer.in_use(),
+            _ => u16::MAX,
         }
     }
 
@@ -325,12 +341,18 @@ impl<N: Ni> Conduit<N> {
                 self.stats.halves[1] += 1;
                 if self.lids.put(source, lid, Half::Reply(header)).is_err() {
                     self.hostile();
+                    self.free_chunk(header.chunk);
                 }
             }
             Some(Half::Data { offset, length }) => self.long_reply(source, header, offset, length),
             Some(other) => {
+                // The same LID twice: the earlier half is what it is, and keeps its chunk.
                 self.hostile();
+                let kept = matches!(&other, Half::Reply(earlier) if earlier.chunk == header.chunk);
                 let _ = self.lids.put(source, lid, other);
+                if !kept {
+                    self.free_chunk(header.chunk);
+                }
             }
         }
     }

@@ -262,6 +262,99 @@ pub(crate) fn pass(world: &mut World) {
         .advance_to(next.unwrap_or(now + std::time::Duration::from_micros(1)));
 }
 
+/// Data to headers that never come has a bound for each source, and the Longs of others are served.
+#[test]
+fn data_without_headers_takes_no_place_from_others() {
+    let mut setting = Setting::new(3);
+    setting.settings.packed_long = false;
+    let (mut world, seen) = echo_world(&setting);
+    let loan = u32::from(world.am(0).credits().peer(1).expect("a peer").loan());
+    for lid in 0..3000 {
+        let (bits, data) = long(Id::RarAm, lid);
+        put_nothing(&mut world, AM_INDEX, bits, data, 0);
+        let (bits, data) = long(Id::RarSrc, REPLY_LID | lid);
+        put_nothing(&mut world, RAR_INDEX, bits, data, 0);
+        for _ in 0..2 {
+            pass(&mut world);
+        }
+        if lid % 16 == 0 {
+            let now = world.net.now();
+            world.am(1).step(now).expect("it is well");
+        }
+    }
+    world.settle();
+    assert_eq!(world.am(0).health().ok(), Some(()));
+    assert_eq!(
+        world.am(0).resources().halves,
+        loan as usize,
+        "as much as it has credits"
+    );
+    assert_eq!(world.am(0).stats().hostile, u64::from(6000 - loan));
+    for (from, to) in [(2, 0), (0, 2)] {
+        for length in [5000, 40_000] {
+            let source = doorbell_am::Source::Segment { offset: 0, length };
+            let sent = world
+                .am(from)
+                .try_request_long(to, 3, &[0], source, 0)
+                .expect("it can be sent");
+            assert!(sent.is_done());
+            world.settle();
+            assert_eq!(seen.try_iter().count(), 2, "request and reply");
+        }
+        let free = world.am(from).resources();
+        assert_eq!(free.request_chunks.0, free.request_chunks.1);
+    }
+    world.assert_credits();
+}
+
+/// Without credits there is no bound for each source: a header that finds no place gives back what it took.
+#[test]
+fn a_header_without_a_place_keeps_nobodys_chunk() {
+    let mut setting = Setting::new(3);
+    setting.settings.packed_long = false;
+    setting.settings.flow_control = false;
+    setting.settings.chunks_per_buffer = 8;
+    setting.settings.request_chunks = 16;
+    let (mut world, seen) = echo_world(&setting);
+    let mut lid = 0;
+    while world.am(0).stats().hostile == 0 {
+        let (bits, data) = long(Id::RarAm, lid);
+        put_nothing(&mut world, AM_INDEX, bits, data, 0);
+        for _ in 0..2 {
+            pass(&mut world);
+        }
+        if lid % 16 == 0 {
+            let now = world.net.now();
+            world.am(1).step(now).expect("it is well");
+        }
+        lid += 1;
+    }
+    world.settle();
+    for (from, to) in [(2, 0), (0, 2)] {
+        for length in [5000, 40_000] {
+            let hostile = world.am(0).stats().hostile;
+            let source = doorbell_am::Source::Segment { offset: 0, length };
+            let sent = world
+                .am(from)
+                .try_request_long(to, 3, &[0], source, 0)
+                .expect("it can be sent");
+            assert!(sent.is_done());
+            world.settle();
+            assert_eq!(
+                world.am(0).stats().hostile - hostile,
+                2,
+                "both halves find no place"
+            );
+            let free = world.am(from).resources();
+            assert_eq!(
+                free.request_chunks.0, free.request_chunks.1,
+                "{from} to {to}: {length}"
+            );
+        }
+    }
+    assert_eq!(seen.try_iter().filter(|one| one.is_reply).count(), 0);
+}
+
 /// Revocations without end of a rank that takes no answers: one answer waits for it, and what waits does not grow.
 #[test]
 fn one_answer_waits_for_who_takes_none() {
