@@ -70,14 +70,36 @@ impl Held {
         }
     }
 
-    fn key(&self, user_ptr: u64) -> (u64, usize, usize) {
-        (user_ptr, self.memory.address(0), self.memory.len())
+    fn key(&self, user_ptr: u64, list: List) -> Alike {
+        let piece = |landing: &Landing| (landing.as_mut_ptr().addr(), landing.len());
+        let (first, rest) = match &self.memory {
+            Memory::Empty => ((0, 0), Box::default()),
+            Memory::One(one) => (piece(one), Box::default()),
+            Memory::Many(pieces) => ((0, 0), pieces.iter().map(piece).collect()),
+        };
+        Alike {
+            user_ptr,
+            list: list as u8,
+            one: first,
+            pieces: rest,
+        }
     }
+}
+
+/// What entries have in common that are one record: the caller's word, the list, and each piece of the memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Alike {
+    user_ptr: u64,
+    list: u8,
+    one: (usize, usize),
+    pieces: Box<[(usize, usize)]>,
 }
 
 /// A descriptor.
 #[derive(Debug)]
 struct MdRecord {
+    /// Of all descriptors that ever were: the library gives handles out again.
+    serial: u64,
     held: Held,
     options: MdOptions,
     /// Whether full events of it go to a queue.
@@ -93,8 +115,8 @@ struct MdRecord {
 struct OpRecord {
     user_ptr: u64,
     target: Process,
-    /// The descriptors that it uses, by handle.
-    mds: [Option<u32>; 2],
+    /// The descriptors that it uses: handle and serial number.
+    mds: [Option<(u32, u64)>; 2],
     /// Events still to come; zero of an operation whose end is never told, which stays.
     events: u8,
 }
@@ -139,15 +161,17 @@ pub(crate) struct Whose {
 /// All of it, for one interface.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
+    /// Descriptors that were ever bound.
+    bound: u64,
     mds: HashMap<u32, MdRecord>,
     /// Released, and not at rest.
-    released: Vec<(u32, MdRecord)>,
+    released: Vec<MdRecord>,
     ops: Slab<OpRecord>,
     /// Operations whose end is never told: one record for all that look alike.
-    endless: HashMap<(u64, Process, u32), u64>,
+    endless: HashMap<(u64, Process, u64), u64>,
     entries: Slab<EntryRecord>,
     /// Entries that may be appended again.
-    alike: HashMap<(u64, usize, usize), u64>,
+    alike: HashMap<Alike, u64>,
     /// Entries by handle: the record, and the queue of their table entry.
     linked: HashMap<u32, (u64, Option<EqHandle>)>,
     /// Unlinked by the program; forgotten when that queue has been read to its end.
@@ -159,7 +183,9 @@ pub(crate) struct Books {
 impl Books {
     /// A descriptor is bound.
     pub(crate) fn bound(&mut self, handle: u32, md: &Md, held: Held) {
+        self.bound += 1;
         let record = MdRecord {
+            serial: self.bound,
             held,
             options: md.options,
             told: md.eq.is_some() && !md.options.has(MdOptions::EVENT_SUCCESS_DISABLE),
@@ -180,7 +206,7 @@ impl Books {
         if record.unsure {
             self.kept.push(record.held);
         } else if record.under_way > 0 {
-            self.released.push((handle, record));
+            self.released.push(record);
         }
     }
 
@@ -197,8 +223,9 @@ impl Books {
                 .zip(self.mds.get(md).and_then(|md| events_of(md, *part)))
                 .map(|(sum, more): (u8, u8)| sum + more);
         }
-        let first = parts.first().map(|(md, _)| *md);
-        let second = parts.get(1).map(|(md, _)| *md);
+        let named = |(md, _): &(u32, Part)| Some((*md, self.mds.get(md)?.serial));
+        let first = parts.first().and_then(named);
+        let second = parts.get(1).and_then(named);
         let told = events.filter(|events| *events > 0);
         for (md, _) in parts {
             if let Some(md) = self.mds.get_mut(md) {
@@ -215,7 +242,7 @@ impl Books {
         if told.is_some() {
             return self.ops.insert(record) << 1;
         }
-        let key = (user_ptr, target, first.unwrap_or(0));
+        let key = (user_ptr, target, first.map_or(0, |(_, serial)| serial));
         let ops = &mut self.ops;
         *self.endless.entry(key).or_insert_with(|| ops.insert(record) << 1)
     }
@@ -231,13 +258,13 @@ impl Books {
         let Some(op) = self.ops.remove(word >> 1) else {
             return;
         };
-        for md in op.mds.into_iter().flatten() {
-            if let Some(record) = self.mds.get_mut(&md) {
+        for (md, serial) in op.mds.into_iter().flatten() {
+            if let Some(record) = self.mds.get_mut(&md).filter(|md| md.serial == serial) {
                 record.under_way = record.under_way.saturating_sub(1);
                 continue;
             }
-            if let Some(at) = self.released.iter().position(|(handle, _)| *handle == md) {
-                let record = &mut self.released[at].1;
+            if let Some(at) = self.released.iter().position(|old| old.serial == serial) {
+                let record = &mut self.released[at];
                 record.under_way = record.under_way.saturating_sub(1);
                 if record.under_way == 0 {
                     self.released.swap_remove(at);
@@ -263,7 +290,7 @@ impl Books {
             && list == List::Priority
             && queued
             && entry.options.0 & hidden == 0;
-        let key = held.key(user_ptr);
+        let key = held.key(user_ptr, list);
         if !once && let Some(word) = self.alike.get(&key).copied() {
             if let Some(record) = self.entries.get_mut(word >> 1) {
                 record.links += 1;
@@ -350,7 +377,7 @@ impl Books {
         if record.links > 0 {
             return;
         }
-        let key = record.held.key(record.user_ptr);
+        let key = record.held.key(record.user_ptr, record.list);
         if self.alike.get(&key) == Some(&word) {
             self.alike.remove(&key);
         }
@@ -527,6 +554,25 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_that_comes_again_is_another_descriptor() {
+        let mut books = Books::default();
+        let descriptor = md(true);
+        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let old = books.begun(&[(5, SENDS)], 1, NOBODY);
+        books.released(5);
+        books.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
+        let new = books.begun(&[(5, SENDS)], 2, NOBODY);
+        // The end of the old one's operation is not that of the new one's.
+        books.of_operation(old).unwrap();
+        books.of_operation(old).unwrap();
+        books.released(5);
+        assert_eq!(books.counts(), [1, 1, 0, 0]);
+        books.of_operation(new).unwrap();
+        books.of_operation(new).unwrap();
+        assert_eq!(books.counts(), [0, 0, 0, 0]);
+    }
+
+    #[test]
     fn memory_whose_end_is_never_told_stays_to_the_end_and_its_records_do_not_grow() {
         let mut books = Books::default();
         let descriptor = md(false);
@@ -578,6 +624,23 @@ mod tests {
             .collect();
         assert!(words.iter().all(|word| *word == words[0]));
         assert_eq!(books.counts(), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn entries_that_share_a_piece_are_not_one() {
+        let mut books = Books::default();
+        let piece = |length: usize| Landing::Region(Region::new(length).unwrap().whole());
+        let (head, bodies) = (piece(16), [piece(64), piece(64)]);
+        let words = bodies.map(|body| {
+            let memory = Memory::Many([head.clone(), body.clone()].into());
+            let entry = Entry::open(memory.clone(), EntryOptions::OP_PUT);
+            let word = books.appending(&entry, Held::new(memory), List::Priority, 3, true);
+            let found = books.of_entry(word, body.as_mut_ptr().addr() + 4, false).unwrap();
+            assert_eq!(found.place, 20);
+            word
+        });
+        assert_ne!(words[0], words[1]);
+        assert_eq!(books.counts(), [0, 0, 2, 0]);
     }
 
     #[test]

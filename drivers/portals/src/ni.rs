@@ -214,9 +214,11 @@ impl PortalsNi {
 
 impl Drop for PortalsNi {
     /// Closes the interface. What the NIC may still reach outlives it: whether it has let go is not known when the library
-    /// does not say that it has closed.
+    /// does not say that it has closed, nor when the handle still means something, because somebody else in this process
+    /// has the same interface open: then it was closed once of several times.
     fn drop(&mut self) {
-        if self.library.ni_fini(self.handle).is_err() {
+        let failed = self.library.ni_fini(self.handle).is_err();
+        if failed || self.library.uid(self.handle).is_ok() {
             std::mem::forget(std::mem::take(&mut self.books));
         }
     }
