@@ -170,7 +170,7 @@ impl Iface {
             Held::Append(handle) => {
                 let index = self.entries.index(handle);
                 if let Some(index) = index.filter(|index| self.is_reserved(*index)) {
-                    self.link(index);
+                    self.link_if_room(index);
                 }
             }
             Held::Unlink(handle) => {
@@ -178,6 +178,16 @@ impl Iface {
                 let _ = self.unlink_entry(handle);
             }
             _ => {}
+        }
+    }
+
+    /// Room and table entry are as they are now: when the trigger was set they were others'.
+    fn link_if_room(&mut self, index: u32) {
+        let at = self.entries.at(index).map(|slot| (slot.pt, slot.list));
+        if at.is_some_and(|(pt, list)| self.judge_list(pt, list).is_ok()) {
+            self.link(index);
+        } else {
+            self.entries.take_counted(index);
         }
     }
 

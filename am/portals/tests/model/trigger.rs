@@ -101,8 +101,10 @@ impl World {
                 list,
                 user_ptr,
             } => match slot {
-                Some(slot) => self.append(key, slot, pt_index, *entry, list, user_ptr),
-                None => Ok(()),
+                Some(slot) if self.at(key).judge_room(pt_index, list).is_ok() => {
+                    self.append(key, slot, pt_index, *entry, list, user_ptr)
+                }
+                _ => Ok(()),
             },
             Triggered::Unlink(EntryHandle(entry)) => self.unlink(key, entry as usize),
         };

@@ -98,6 +98,7 @@ stories! {
     a_table_entry_may_begin_disabled
     a_table_entry_that_nobody_allocated_drops
     a_table_entry_with_entries_is_not_freed
+    a_triggered_append_needs_room_when_it_fires
     a_violation_does_not_use_an_entry_up
     a_volatile_source_may_be_changed_at_once
     a_wait_ends_by_a_failure
