@@ -64,9 +64,6 @@ impl Iface {
                 }
             }
         }
-        if self.table(pt).is_none() {
-            return;
-        }
         self.put_on_list(index, filled);
         self.tell_entry(EventKind::Link, pt, options, user_ptr);
     }
@@ -363,10 +360,10 @@ impl Iface {
         let (Some(slot), Some(kept)) = (self.entries.at(index), self.headers.get(header)) else {
             return;
         };
-        let event = Event {
-            fail: permitted(slot, &kept.event),
-            ..kept.event
-        };
+        let mut event = kept.event;
+        if event.fail == NiFail::Ok {
+            event.fail = permitted(slot, &event);
+        }
         self.tell_search(index, event);
         self.count_search(index, &event);
     }

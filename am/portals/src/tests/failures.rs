@@ -272,6 +272,48 @@ fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waitin
 }
 
 #[test]
+fn a_search_tells_of_a_header_whose_bytes_never_came_that_it_failed() {
+    let mut config = SimConfig::default();
+    config.faults.bandwidth = Some(1_000_000_000);
+    let mut world = World::new(2, 1, Kind::MATCHING_LOGICAL, config);
+    let length = 1_000_000;
+    let mut ni = world.ni(1);
+    let teq = ni.eq_alloc(16).unwrap();
+    ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+    let quiet = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0);
+    let pool = Entry::open(memory(bytes(length, 0)), quiet);
+    ni.append(0, pool, List::Overflow, 0).unwrap();
+    let target = world.target(1, 0, 0, 0);
+    let mut ni = world.ni(0);
+    let eq = ni.eq_alloc(16).unwrap();
+    let md = ni
+        .md_bind(Md {
+            memory: in_pieces(length, 1),
+            eq: Some(eq),
+            ..Md::default()
+        })
+        .unwrap();
+    ni.put(&put(md, length as u64, target)).unwrap();
+    for _ in 0..20 {
+        world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
+        world.net.advance_to_next_event();
+    }
+    let kind = world.kind;
+    world.nodes[0].ni_fini(kind).unwrap();
+    world.settle();
+    let fail = NiFail::Undeliverable;
+    assert_eq!(world.kinds(1, teq), [(EventKind::Put, fail)]);
+    for once in [EntryOptions::USE_ONCE, EntryOptions::NONE] {
+        let entry = Entry::open(memory(bytes(8, 0)), EntryOptions(quiet.0 | once.0));
+        world.ni(1).search(0, &entry, Search::Only, 5).unwrap();
+        assert_eq!(world.kinds(1, teq), [(EventKind::Search, fail)]);
+    }
+    let entry = Entry::open(memory(bytes(8, 0)), quiet);
+    world.ni(1).search(0, &entry, Search::Delete, 5).unwrap();
+    assert_eq!(world.kinds(1, teq), [(EventKind::PutOverflow, fail)]);
+}
+
+#[test]
 fn long_transfers_take_several_ways_together() {
     let mut config = SimConfig::default();
     // A megabyte takes a millisecond over one way.
