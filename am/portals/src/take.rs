@@ -1,10 +1,10 @@
 //! Which entry takes a request, and what that does to it: steps 2 to 9 of what a target does (reference: portals, section 6).
 
 use doorbell_fabric::ni::{EntryOptions, Event, List, NiFail, Register};
-use doorbell_matching::{Candidate, MatchKey};
+use doorbell_matching::{Candidate, Match, MatchKey};
 
 use crate::append::permitted;
-use crate::entries::{Header, Standing};
+use crate::entries::{EntrySlot, Header, Standing};
 use crate::iface::Iface;
 use crate::peers::NONE;
 
@@ -37,7 +37,7 @@ impl Iface {
             self.disable_all(eq, true);
             return Err(NiFail::PtDisabled);
         }
-        let (index, list, candidate) = if self.kind.matching {
+        let (index, list, mut candidate) = if self.kind.matching {
             let key = MatchKey::new(0, source, event.match_bits);
             match table.matcher.look(&key, event.remote_offset, event.rlength) {
                 Some(found) => {
@@ -68,19 +68,24 @@ impl Iface {
             let tell = !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE);
             return Err(self.nobody(pt, tell));
         }
-        let (place, length, used_up) = match &candidate {
-            Some(found) => (found.hit.offset, found.hit.length, found.hit.unlinked),
+        let (place, length, used_up) = match &mut candidate {
+            Some(found) => {
+                if unit > 1 {
+                    whole_elements(&mut found.hit, slot, unit);
+                }
+                (found.hit.offset, found.hit.length, found.hit.unlinked)
+            }
             None => {
                 let room = slot.length.saturating_sub(event.remote_offset);
+                let length = event.rlength.min(room);
                 let once = options.has(EntryOptions::USE_ONCE);
-                (event.remote_offset, event.rlength.min(room), once)
+                (event.remote_offset, length - length % unit, once)
             }
         };
         slot.ops += 1;
         event.list = list;
         event.place = place;
-        // Of atomics, whole elements.
-        event.mlength = if unit > 1 { length - length % unit } else { length };
+        event.mlength = length;
         event.user_ptr = slot.user_ptr;
         event.start = slot.memory.address(place as usize);
         let managed = options.has(EntryOptions::MANAGE_LOCAL);
@@ -174,5 +179,16 @@ impl Iface {
                 .is_none_or(|slot| slot.standing == Standing::Linked)
         );
         self.leave(index);
+    }
+}
+
+/// Of an atomic an entry takes whole elements: what is cut off beside them stays free.
+#[cold]
+#[inline(never)]
+fn whole_elements(hit: &mut Match, slot: &EntrySlot, unit: u64) {
+    let cut = hit.length % unit;
+    hit.length -= cut;
+    if cut != 0 && slot.options.has(EntryOptions::MANAGE_LOCAL) && !slot.options.has(EntryOptions::USE_ONCE) {
+        hit.unlinked = slot.length - (hit.offset + hit.length) < slot.min_free;
     }
 }

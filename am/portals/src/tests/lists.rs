@@ -54,6 +54,37 @@ impl Lists {
 }
 
 #[test]
+fn an_atomic_that_is_cut_moves_the_local_offset_by_whole_elements() {
+    for min_free in [4, 5] {
+        let mut lists = lists();
+        let entry = Entry {
+            min_free,
+            ..Entry::open(memory(bytes(20, 0)), options(EntryOptions::MANAGE_LOCAL))
+        };
+        lists.append(entry, List::Priority, 0);
+        let target = lists.world.target(1, 0, 0, 0);
+        let md = lists.md;
+        lists
+            .world
+            .ni(0)
+            .atomic(&Atomic {
+                put: put(md, 24, target),
+                kind: AtomicKind::Sum,
+                datatype: Datatype::Uint64,
+            })
+            .unwrap();
+        lists.put(0, 4, 0);
+        // Two elements of three, then what lies behind them: if that is less than min_free, there is no more.
+        let rest = if min_free == 4 {
+            (NiFail::Ok, 4, 16)
+        } else {
+            (NiFail::Dropped, 0, 0)
+        };
+        assert_eq!(lists.acks(), [(NiFail::Ok, 16, 0), rest]);
+    }
+}
+
+#[test]
 fn permissions_are_judged_after_matching_and_consume_nothing() {
     let mut lists = lists();
     let mine = Entry {
