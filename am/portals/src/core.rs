@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) leaving: Vec<(PeerId, DownReason)>,
     /// Where pieces are gathered.
     pub(crate) scratch: Vec<u8>,
-    /// The put that is expected next, and how many came as expected since the last poll.
+    /// The put that is expected next, and how many were taken as expected since whoever waits last looked for anything else.
     pub(crate) guess: Option<Guess>,
     pub(crate) in_a_row: u32,
 }

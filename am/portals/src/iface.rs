@@ -282,7 +282,7 @@ impl Iface {
         }
     }
 
-    /// Forgets a table entry with everything on it (its interface is finished).
+    /// A table entry is freed: one less wants flow control of its queue, if it did.
     pub(crate) fn flow_ends(&mut self, eq: u32, options: PtOptions) {
         if options.has(PtOptions::FLOWCTRL)
             && let Some(queue) = self.eqs.get_mut(eq)

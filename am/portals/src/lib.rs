@@ -82,8 +82,8 @@
 //! * *Acknowledgements* that nobody would hear of (no queue, nothing counted) are not asked for. A full one without a queue
 //!   counts. An OC acknowledgement that counts bytes counts those that were asked for.
 //! * *AUTO_UNLINK* comes before the event of the operation that used an entry up, because the operation may still be moving
-//!   its bytes; of an entry that meets an unexpected header and is never linked, after the *_OVERFLOW event. AUTO_FREE is told
-//!   of overflow entries only.
+//!   its bytes; of an entry that meets an unexpected header and is never linked, after the *_OVERFLOW event, unless the
+//!   header's own bytes are still coming: that event waits for them. AUTO_FREE is told of overflow entries only.
 //! * *Success and failure.* EVENT_SUCCESS_DISABLE hides events of communication, *_OVERFLOW and SEARCH; LINK, AUTO_UNLINK and
 //!   AUTO_FREE have options of their own. EVENT_COMM_DISABLE hides SEARCH too. Requests that are refused by permission or
 //!   operation are counted in the registers and told to their initiator, not to the target's queue; neither uses an entry up.
