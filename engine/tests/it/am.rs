@@ -416,8 +416,14 @@ fn interrupts_itself() {
         let setup = Setup::new(Handlers::new(), 64).end_on_interrupt();
         Builder::new().without_environment().build_am(setup).unwrap()
     };
-    if role == "later" {
+    if role == "later" || role == "ended" {
         drop(job());
+    }
+    if role == "ended" {
+        println!("\nNOTICED nothing");
+        interrupt().unwrap();
+        thread::sleep(Duration::from_secs(20));
+        return;
     }
     let mut am = job();
     interrupt().unwrap();
@@ -435,7 +441,7 @@ fn interrupts_itself() {
 #[test]
 fn a_second_interrupt_ends_the_process() {
     use std::os::unix::process::ExitStatusExt as _;
-    for role in ["again", "after", "later"] {
+    for role in ["again", "after", "later", "ended"] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([
             "--exact",
@@ -445,10 +451,12 @@ fn a_second_interrupt_ends_the_process() {
         ]);
         let output = command.env(INTERRUPTED, role).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            said.contains("NOTICED the job ends with status 130"),
-            "{role}: {said}"
-        );
+        let noticed = if role == "ended" {
+            "NOTICED nothing"
+        } else {
+            "NOTICED the job ends with status 130"
+        };
+        assert!(said.contains(noticed), "{role}: {said}");
         assert_eq!(output.status.signal(), Some(2), "{role}: {said}");
     }
 }
