@@ -122,7 +122,7 @@ pub(crate) fn begin<R>(
     }
     // Without room, a bundle that is open does not hold anything back.
     live.member.flush();
-    let (mut core, found) = wait_on(core, Limit::At(Instant::now() + ROOM), false, |core| {
+    let (mut core, found) = wait_on(core, Limit::At(Instant::now() + ROOM), None, |core| {
         match core.with(kind).map(|live| work(&mut live.member.ni(kind))) {
             None => Err(absent(core)),
             Some(Err(NiError::Full)) => Ok(None),

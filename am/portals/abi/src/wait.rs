@@ -1,7 +1,7 @@
 //! Calls that wait: they look for a short while, then sleep until something comes.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::{ABORTED, Code};
@@ -12,10 +12,8 @@ pub(crate) const SPIN: Duration = Duration::from_micros(100);
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 16;
 
-/// `PtlAbort` was called, and not all who waited then have left.
-static ABORT: AtomicBool = AtomicBool::new(false);
-/// Calls that `PtlAbort` ends.
-static WAITS: AtomicU32 = AtomicU32::new(0);
+/// How often `PtlAbort` was called: it ends every wait that began with another number.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 /// Until when a call waits.
 #[derive(Clone, Copy, Debug)]
@@ -47,34 +45,11 @@ impl Limit {
     }
 }
 
-/// A call that `PtlAbort` ends.
-struct Abortable;
-
-impl Abortable {
-    fn begin() -> Result<Self, c_int> {
-        if ABORT.load(Ordering::SeqCst) {
-            return Err(ABORTED);
-        }
-        WAITS.fetch_add(1, Ordering::SeqCst);
-        Ok(Self)
-    }
-}
-
-impl Drop for Abortable {
-    fn drop(&mut self) {
-        // The last one out opens the door again.
-        if WAITS.fetch_sub(1, Ordering::SeqCst) == 1 {
-            ABORT.store(false, Ordering::SeqCst);
-        }
-    }
-}
-
 /// Ends the waits that are under way.
 pub(crate) fn abort() {
-    if WAITS.load(Ordering::SeqCst) > 0 {
-        ABORT.store(true, Ordering::SeqCst);
-        wake_all();
-    }
+    EPOCH.fetch_add(1, Ordering::SeqCst);
+    // Who has looked at the number before sleeps by now, as both are done under the lock.
+    wake_all();
 }
 
 /// Counts a caller as waiting for as long as it is there.
@@ -103,15 +78,15 @@ pub(crate) fn wait<R>(
     limit: Limit,
     done: impl FnMut(&mut Core) -> Result<Option<R>, Code>,
 ) -> Result<Option<R>, c_int> {
-    let _abortable = Abortable::begin()?;
-    wait_on(enter(), limit, true, done).1
+    let epoch = EPOCH.load(Ordering::SeqCst);
+    wait_on(enter(), limit, Some(epoch), done).1
 }
 
-/// The same, for a call that `PtlAbort` does not end, and with the lock that it has.
+/// The same, with the lock that the caller has; without the number that it began with, `PtlAbort` does not end it.
 pub(crate) fn wait_on<R>(
     mut core: Guard,
     limit: Limit,
-    abortable: bool,
+    epoch: Option<u32>,
     mut done: impl FnMut(&mut Core) -> Result<Option<R>, Code>,
 ) -> (Guard, Result<Option<R>, c_int>) {
     if core.live.is_none() {
@@ -125,7 +100,7 @@ pub(crate) fn wait_on<R>(
         Ok(None) => {}
     }
     let waiting = Waiting::begin(&mut core);
-    let (mut core, result) = go_on(core, limit, abortable, &mut done);
+    let (mut core, result) = go_on(core, limit, epoch, &mut done);
     waiting.end(&mut core);
     (core, result)
 }
@@ -151,13 +126,13 @@ fn look<R>(
 fn go_on<R>(
     mut core: Guard,
     limit: Limit,
-    abortable: bool,
+    epoch: Option<u32>,
     done: &mut impl FnMut(&mut Core) -> Result<Option<R>, Code>,
 ) -> (Guard, Result<Option<R>, c_int>) {
     let began = Instant::now();
     let mut looks = 0_u32;
     loop {
-        if abortable && ABORT.load(Ordering::Relaxed) {
+        if epoch.is_some_and(|epoch| epoch != EPOCH.load(Ordering::SeqCst)) {
             return (core, Err(ABORTED));
         }
         match look(&mut core, done) {

@@ -250,7 +250,7 @@ fn until_written(core: Guard) {
     };
     let limit = Limit::At(Instant::now() + WRITTEN);
     // An error says that another thread has ended the library, and with it the rails.
-    if let (_, Ok(None)) = wait_on(core, limit, false, is_over) {
+    if let (_, Ok(None)) = wait_on(core, limit, None, is_over) {
         tell(&format!(
             "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
             WRITTEN.as_secs()

@@ -66,7 +66,7 @@ pub extern "C" fn PtlPTDisable(ni_handle: u32, pt_index: u32) -> c_int {
     guarded(|| {
         let kind = kind_of(ni_handle, NI)?;
         let until = Limit::At(Instant::now() + DRAIN);
-        let (core, drained) = wait_on(enter(), until, false, |core| {
+        let (core, drained) = wait_on(enter(), until, None, |core| {
             on_core(core, kind, |ni| {
                 Ok::<_, NiError>(ni.pt_disable(pt_index)?.then_some(()))
             })

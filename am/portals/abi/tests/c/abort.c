@@ -30,6 +30,20 @@ static void *waits(void *which)
     return (void *)code;
 }
 
+static int over;
+
+static void *looks(void *none)
+{
+    ptl_event_t  event;
+    unsigned int at;
+
+    while (!__atomic_load_n(&over, __ATOMIC_SEQ_CST)) {
+        int code = PtlEQPoll(&eq, 1, 0, &event, &at);
+        CHECK(code == PTL_EQ_EMPTY || code == PTL_ABORTED);
+    }
+    return none;
+}
+
 int main(void)
 {
     ptl_handle_ni_t ni;
@@ -62,6 +76,15 @@ int main(void)
         }
     }
     IS(PtlEQPoll(&eq, 1, 1, &event, &at), PTL_EQ_EMPTY);
+    /* Of waits that end by themselves just then, nothing stays behind. */
+    for (int round = 0; round < 20; round++) {
+        over = 0;
+        CHECK(pthread_create(&threads[0], NULL, looks, NULL) == 0);
+        for (int tries = 0; tries < 2000; tries++) PtlAbort();
+        __atomic_store_n(&over, 1, __ATOMIC_SEQ_CST);
+        CHECK(pthread_join(threads[0], NULL) == 0);
+        IS(PtlEQPoll(&eq, 1, 1, &event, &at), PTL_EQ_EMPTY);
+    }
     /* A wait of one thread ends by what another one does. */
     CHECK(pthread_create(&threads[0], NULL, waits, (void *)0) == 0);
     usleep(5000);
