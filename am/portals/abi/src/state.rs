@@ -324,6 +324,12 @@ fn watch(mut core: Guard, limit: Duration, is_thread: bool) -> Guard {
     if live.arm() {
         live.member.disarm();
         live.housekeeping();
+        if is_thread {
+            // It goes on at once, and so for as long as nobody takes what waits: calls get their turn in between.
+            drop(core);
+            std::thread::yield_now();
+            core = lock();
+        }
         return core;
     }
     let limit = live.member.idle().map_or(limit, |idle| idle.min(limit));

@@ -182,6 +182,16 @@ fn abort_ends_every_wait() {
     }
 }
 
+#[test]
+fn a_peer_that_does_not_read_holds_up_no_other_call() {
+    let Some(program) = common::compiled("slow") else {
+        return;
+    };
+    if let Some(command) = under_hydra(&program, 2, &[("DOORBELL_RAILS", "shm")]) {
+        passes(command);
+    }
+}
+
 /// Two network namespaces with a wire between them; gone with this.
 struct Hosts([String; 2]);
 
