@@ -9,9 +9,11 @@ use doorbell_fabric::ni::{Event, EventKind, List, NiFail};
 pub(crate) enum Stream {
     /// Communication at the target; with the initiator, where several send at a time.
     Target(u32, u32),
+    /// What is longer than what is ordered, at the target: each ends when it is moved.
+    Long,
     /// LINK, AUTO_UNLINK, AUTO_FREE of one entry.
     List(u64),
-    /// SEND, ACK, REPLY of one operation.
+    /// SEND, ACK, REPLY of the operations under one name.
     Initiator(u64),
     /// PT_DISABLED of one table entry.
     Table(u32),
@@ -25,6 +27,9 @@ pub(crate) struct Plain {
     pub(crate) user_ptr: u64,
     pub(crate) rest: Vec<(&'static str, u64)>,
 }
+
+/// Bytes that travel with their request, or its answer, and end in order with all others.
+const WHOLE: u64 = 512;
 
 /// Reduces an event; `base` is where the memory of its process begins.
 pub(crate) fn plain(event: &Event, base: usize, each_initiator: bool) -> (Stream, Plain) {
@@ -52,7 +57,10 @@ pub(crate) fn plain(event: &Event, base: usize, each_initiator: bool) -> (Stream
             if event.fail != NiFail::NoMatch {
                 target(event, base, &mut rest);
             }
-            if each_initiator {
+            let moves = matches!(event.kind, K::Put | K::Get);
+            if moves && event.rlength > WHOLE {
+                Stream::Long
+            } else if each_initiator {
                 Stream::Target(event.initiator.nid, event.initiator.pid)
             } else {
                 Stream::Target(0, 0)
@@ -100,7 +108,8 @@ fn target(event: &Event, base: usize, rest: &mut Vec<(&'static str, u64)>) {
     }
 }
 
-/// Events by stream. SEND and the acknowledgement of one operation come in either order.
+/// Events by stream. What an initiator hears under one name comes in any order, because the operations may be long, and so
+/// does what a target tells of long ones.
 pub(crate) fn streams(events: &[Event], base: usize, each_initiator: bool) -> BTreeMap<Stream, Vec<Plain>> {
     let mut all: BTreeMap<Stream, Vec<Plain>> = BTreeMap::new();
     for event in events {
@@ -108,8 +117,15 @@ pub(crate) fn streams(events: &[Event], base: usize, each_initiator: bool) -> BT
         all.entry(stream).or_default().push(plain);
     }
     for (stream, events) in &mut all {
-        if matches!(stream, Stream::Initiator(_)) {
-            events.sort_by_key(|event| event.kind as u8);
+        if matches!(stream, Stream::Initiator(_) | Stream::Long) {
+            events.sort_by_key(|event| {
+                (
+                    event.kind as u8,
+                    event.fail as u8,
+                    event.user_ptr,
+                    event.rest.clone(),
+                )
+            });
         }
     }
     all
