@@ -84,7 +84,8 @@ impl Member {
         pid: Option<u32>,
         launcher: Option<OwnedFd>,
     ) -> Result<Result<Self, Taken>, Error> {
-        let nid = nid(&crate::bootstrap::host_id());
+        let host = host();
+        let nid = nid_of(&host);
         let Some(place) = take(pid)? else {
             return Ok(Err(Taken));
         };
@@ -98,7 +99,7 @@ impl Member {
         let entries = rails.iter().map(AnyRail::entry).collect();
         let mut hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
         // Two namespaces of one host are two hosts here: neither names nor sockets pass from one to the other.
-        hello.host = format!("{} {nid}", hello.host);
+        hello.host = host;
         let desk =
             Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
         let mut settings = portals::Config::new(me);
@@ -174,9 +175,22 @@ impl Member {
             // Those of this host introduce themselves.
             if card.process().nid != self.process().nid {
                 trouble = self.meet(&card).err().or(trouble);
+            } else if card.hello.host != self.desk.card().hello.host {
+                self.warn_of_namesake(&card.hello.host);
             }
         }
         trouble
+    }
+
+    /// One line to the standard error: the other host's processes stay unknown, and nothing else would say why.
+    #[cold]
+    fn warn_of_namesake(&self, host: &str) {
+        use std::io::Write as _;
+        let (nid, own) = (self.process().nid, &self.desk.card().hello.host);
+        let line = format!(
+            "doorbell: the hosts {own:?} and {host:?} have both become nid {nid}, so their processes cannot meet: leave one of them out, or restart it\n"
+        );
+        let _ = io::stderr().write_all(line.as_bytes());
     }
 
     /// Whether somebody calls whom [`Member::look_up`] may find.
@@ -317,6 +331,13 @@ impl Member {
             std::thread::yield_now();
         }
     }
+
+    /// At the end of the process: leaves the rails to the system, as dropping them may wait for a peer.
+    pub fn forget(self) {
+        // The desk closes, by which others know; [`finish`] finds the launcher's descriptor.
+        let Self { node, .. } = self;
+        let _ = std::mem::ManuallyDrop::new(node);
+    }
 }
 
 impl std::fmt::Debug for Member {
@@ -373,15 +394,22 @@ fn leads_out(rail: &AnyRail) -> bool {
     rail.name().kind() != "shm" && rail.place().kind != doorbell_fabric::pairs::Kind::Loopback
 }
 
-/// The number of this network namespace of this host: sixteen bits, below those that stand for all.
-fn nid(host: &str) -> u32 {
+/// This network namespace of this host.
+fn host() -> String {
     let space = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    let text = format!("{host} {}", space.display());
+    format!("{} {}", crate::bootstrap::host_id(), space.display())
+}
+
+/// The number of a host: any of 32 bits but those that stand for all.
+fn nid_of(host: &str) -> u32 {
     // FNV-1a.
-    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+    let hash = host.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
-    (hash ^ hash >> 16) % NID_ANY
+    match hash {
+        NID_ANY | u32::MAX => hash - 1,
+        hash => hash,
+    }
 }
 
 /// What frames on a network are told apart by: the same for all processes of a user, as they may all name each other. It
@@ -410,5 +438,21 @@ fn io_error(step: &'static str, source: io::Error) -> Error {
         object: "this process".to_owned(),
         source,
         remedy: "raise the limit of open files (ulimit -n), and check that Unix sockets are allowed here",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn many_hosts_have_as_many_numbers() {
+        let nids: HashSet<u32> = (0..4000)
+            .map(|host| nid_of(&format!("node{host:04} net:[4026531840]")))
+            .collect();
+        assert_eq!(nids.len(), 4000);
+        assert!(!nids.contains(&NID_ANY) && !nids.contains(&u32::MAX));
     }
 }

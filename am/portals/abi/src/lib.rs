@@ -16,8 +16,8 @@
 //! but answer processes that introduce themselves.
 //!
 //! # Meeting
-//! {nid, pid}: a nid names a network namespace of a host; a pid is unique there, and a program may ask for one of up to
-//! `PTL_PID_MAX`. Whoever has something to say to another process introduces itself at that one's desk first
+//! {nid, pid}: a nid names a network namespace of a host (32 bits); a pid is unique there, and a program may ask for one of
+//! up to `PTL_PID_MAX`. Whoever has something to say to another process introduces itself at that one's desk first
 //! (`doorbell::lobby`): no barrier of all is needed. Processes of other hosts are found among the launcher's values (PMI-1),
 //! where a rail leads out of the host. That conversation is the program's own as well: turns are complete, and taken inside
 //! of its calls.
@@ -27,7 +27,8 @@
 //! the engine are read from `DOORBELL_*` as usual.
 //!
 //! # Waits, signals, forks
-//! Waits without a time end by what they wait for, or by `PtlAbort`. No signal handler is installed. A child of `fork` has no
+//! Waits without a time end by what they wait for, or by `PtlAbort`, which takes the lock: it is not for signal handlers. No
+//! signal handler is installed, and the library's thread takes no signals. A child of `fork` has no
 //! interface: its calls fail, and harm nothing. A process that ends without `PtlFini` pushes out what it has sent.
 #![deny(unsafe_code)]
 
