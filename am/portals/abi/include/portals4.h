@@ -5,7 +5,8 @@
  * call does is said here in short; README.md beside this folder says how this library makes progress and how processes
  * meet.
  *
- * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails.
+ * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails, but
+ * PtlNIFini with PTL_IN_USE: the interface has ended, and what was lent to it is still being written after ten seconds.
  *
  * Environment: PTL_LIM_* (numbers) are the limits of a program that asks for none; PTL_PROGRESS_THREAD=0 leaves progress to
  * calls. One that says anything else makes PtlNIInit fail with PTL_FAIL, and a line of the standard error names it.

@@ -18,6 +18,7 @@ pub(crate) const CT_NONE_REACHED: Code = 2;
 pub(crate) const EQ_DROPPED: Code = 3;
 pub(crate) const EQ_EMPTY: Code = 4;
 pub(crate) const FAIL: Code = 5;
+pub(crate) const IN_USE: Code = 7;
 pub(crate) const NO_INIT: Code = 9;
 pub(crate) const NO_SPACE: Code = 10;
 pub(crate) const PID_IN_USE: Code = 11;

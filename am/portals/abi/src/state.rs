@@ -1,10 +1,11 @@
 //! What the library holds, under its one lock: the member, its interfaces, and who sleeps.
 
 use std::os::fd::OwnedFd;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell::lobby::{Desk, Member};
 use doorbell_fabric::ni::{Kind, NiLimits};
@@ -28,6 +29,9 @@ const KEEP: u32 = 64;
 const SERVE: u32 = 1024;
 /// Nobody sleeps longer without a look.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// Between two attempts at the lock, at the end of the process.
+const RETRY: Duration = Duration::from_millis(1);
 
 pub(crate) type Guard = MutexGuard<'static, Core>;
 
@@ -193,6 +197,8 @@ pub(crate) struct Core {
     pub(crate) thread_parked: bool,
     /// The thread is to end.
     pub(crate) stop: bool,
+    /// The interfaces are on their way out.
+    ending: bool,
 }
 
 impl Core {
@@ -207,6 +213,7 @@ impl Core {
             thread_sleeps: false,
             thread_parked: false,
             stop: false,
+            ending: false,
         }
     }
 
@@ -258,11 +265,13 @@ impl Core {
         };
         let thread = std::thread::Builder::new().name("libportals".to_owned());
         let (watch, desk) = (Arc::clone(&live.watch), live.member.desk().clone());
-        live.thread = Some(if makes_progress {
-            thread.spawn(crate::thread::run)?
-        } else {
-            thread.spawn(move || watch.serve(&desk))?
-        });
+        live.thread = Some(crate::abi::without_signals(|| {
+            if makes_progress {
+                thread.spawn(crate::thread::run)
+            } else {
+                thread.spawn(move || watch.serve(&desk))
+            }
+        })?);
         Ok(())
     }
 }
@@ -354,11 +363,26 @@ fn watch(mut core: Guard, limit: Duration, is_thread: bool) -> Guard {
     core
 }
 
+/// Waits until interfaces that are on their way out are gone.
+pub(crate) fn until_ended(mut core: Guard) -> Guard {
+    while core.ending {
+        core = CHANGED.wait(core).unwrap_or_else(PoisonError::into_inner);
+    }
+    core
+}
+
 /// Ends everything: the thread first, then what was sent is pushed out.
-pub(crate) fn end(mut core: Guard, limit: Duration) {
+pub(crate) fn end(core: Guard, limit: Duration) {
+    let mut core = until_ended(core);
+    // Somebody may have come, or ended it, meanwhile.
+    if core.inits > 0 || core.live.is_none() {
+        return;
+    }
+    core.ending = true;
     core.stop = true;
     core.ring();
     HANDED.notify_all();
+    CHANGED.notify_all();
     if let Some(live) = &core.live {
         let _ = rustix::io::write(&live.watch.quit, &1_u64.to_ne_bytes());
     }
@@ -368,27 +392,54 @@ pub(crate) fn end(mut core: Guard, limit: Duration) {
         // It has caught its own panics.
         let _ = thread.join();
     }
-    let mut core = lock();
-    let live = core.live.take();
-    CHANGED.notify_all();
-    drop(core);
+    let live = lock().live.take();
+    // It is over also where closing panics.
+    let _over = Over;
     if let Some(mut live) = live {
         live.member.close(limit);
     }
 }
 
-/// At the end of the process: as [`end`], without waiting for anybody who holds the lock.
+/// Opens the door to those who wait for the end.
+struct Over;
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        lock().ending = false;
+        CHANGED.notify_all();
+    }
+}
+
+/// At the end of the process: as [`end`], without waiting for the thread, and for `limit` for anybody who holds the lock.
 pub(crate) fn end_at_exit(limit: Duration) {
     if is_forked() {
         return;
     }
-    let Ok(mut core) = CORE.try_lock() else { return };
-    core.stop = true;
-    if let Some(mut live) = core.live.take() {
-        live.watch.ring();
-        live.member.close(limit);
-    }
+    // A launcher takes who leaves without a word for failed, whatever else happens.
+    let _ = catch_unwind(|| {
+        if let Some(mut core) = lock_until(Instant::now() + limit) {
+            core.stop = true;
+            if let Some(mut live) = core.live.take() {
+                live.watch.ring();
+                live.member.close(limit);
+                // Rails that are dropped may wait for a peer. The system takes what they have.
+                live.member.forget();
+            }
+        }
+    });
     doorbell::lobby::finish();
+}
+
+/// The lock, if whoever has it gives it up until then.
+fn lock_until(until: Instant) -> Option<Guard> {
+    loop {
+        match CORE.try_lock() {
+            Ok(core) => return Some(core),
+            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(RETRY),
+            Err(TryLockError::WouldBlock) => return None,
+        }
+    }
 }
 
 /// A copy of the desk.

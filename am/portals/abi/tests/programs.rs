@@ -192,6 +192,20 @@ fn a_peer_that_does_not_read_holds_up_no_other_call() {
     }
 }
 
+#[test]
+fn signals_are_the_programs() {
+    if let Some(program) = common::compiled("signals") {
+        passes(alone(&program));
+    }
+}
+
+#[test]
+fn an_end_and_a_beginning_at_once_give_no_dead_handle() {
+    if let Some(program) = common::compiled("again") {
+        passes(alone(&program));
+    }
+}
+
 /// Two network namespaces with a wire between them; gone with this.
 struct Hosts([String; 2]);
 

@@ -12,11 +12,11 @@ use doorbell_fabric::ni::{Kind, Ni, PID_ANY, PID_MAX, Register};
 use super::types::{PtlNiLimits, PtlProcess};
 use super::{give, invalid, wanted};
 use crate::call::{
-    ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of, meet_all,
-    ni_handle, on, say, tell,
+    ARG_INVALID, CT, Code, ENTRY, EQ, FAIL, IN_USE, MD, NI, NO_INIT, PID_IN_USE, absent, guarded, kind_of,
+    meet_all, ni_handle, on, say, tell,
 };
 use crate::limits::{self, WrongVariable};
-use crate::state::{Core, Guard, Live, end, end_at_exit, enter, forked, is_forked};
+use crate::state::{Core, Guard, Live, end, end_at_exit, enter, forked, is_forked, until_ended};
 use crate::wait::{self, Limit, wait_on};
 
 /// How long the end waits for what was sent to be taken.
@@ -98,7 +98,8 @@ pub unsafe extern "C" fn PtlNIInit(
     ni_handle: *mut u32,
 ) -> c_int {
     guarded(|| {
-        let mut core = enter();
+        // What another thread is just ending is no interface to join.
+        let mut core = until_ended(enter());
         if core.inits == 0 {
             return Err(NO_INIT);
         }
@@ -221,8 +222,8 @@ fn complain(error: impl std::fmt::Display) -> Code {
 }
 
 /// Counted per kind. The last one returns when nothing is written any more into memory that the program has lent: long
-/// transfers that had begun are read to their end, for [`WRITTEN`] at most. Those of other interfaces cannot be told from them,
-/// and are waited for as well.
+/// transfers that had begun are read to their end, for [`WRITTEN`] at most; after that it returns `PTL_IN_USE`, though the
+/// interface has ended. Those of other interfaces cannot be told from them, and are waited for as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
     guarded(|| {
@@ -235,15 +236,12 @@ pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
         live.counts[kind.number() as usize] -= 1;
         let writes = live.counts[kind.number() as usize] == 0 && live.member.is_writing();
         core.tell();
-        if writes {
-            until_written(core);
-        }
-        Ok(())
+        if writes { until_written(core) } else { Ok(()) }
     })
 }
 
 #[cold]
-fn until_written(core: Guard) {
+fn until_written(core: Guard) -> Result<(), Code> {
     let is_over = |core: &mut Core| {
         let writes = core.live.as_ref().is_some_and(|live| live.member.is_writing());
         Ok((!writes).then_some(()))
@@ -255,7 +253,9 @@ fn until_written(core: Guard) {
             "PtlNIFini: memory of this process is still being written after {} s: do not use again what was lent",
             WRITTEN.as_secs()
         ));
+        return Err(IN_USE);
     }
+    Ok(())
 }
 
 /// A status register.
