@@ -7,7 +7,9 @@
 //!     opens 4711 ◄────────────────────────────────────────  its card
 //! ```
 //!
-//! The line stays open for as long as both are there: by its end each knows the other's, whatever the rails say.
+//! The line stays open for as long as both are there: by its end each hears of the other's, whatever the rails say. A line may
+//! end before that, where one of the two has too many, or has not waited for an answer: so its name is called once more, and
+//! only when nobody has it, or another process, is it taken for ended.
 //!
 //! The name is in the abstract namespace of the network namespace: nothing to clean up, and free again when the process is
 //! gone. Both ends check that the other runs as the same user. One message is one card (SOCK_SEQPACKET). The server never
@@ -40,6 +42,10 @@ const MOST_LINES: usize = 512;
 const BACKLOG: i32 = 1024;
 /// Between two attempts, where the other end has no room for a call.
 const RETRY: Duration = Duration::from_millis(1);
+/// The first pause between two looks at a process whose line has ended, which doubles; it may still be on its way out.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// After a longer one its end is left to the rails.
+const LAST_PAUSE: Duration = Duration::from_secs(2);
 const LISTENER: u64 = 0;
 
 /// Taken process id, with the socket of its name.
@@ -88,9 +94,42 @@ struct Calls {
     silent: VecDeque<(u64, OwnedFd)>,
     next: u64,
     /// Those that have been met, by number.
-    lines: HashMap<u64, (Process, OwnedFd)>,
+    lines: HashMap<u64, Line>,
+    /// Those whose last line has ended, and who may have, too.
+    suspects: Vec<Suspect>,
     /// What nobody has taken.
     news: Vec<News>,
+}
+
+#[derive(Debug)]
+struct Line {
+    process: Process,
+    socket: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Suspect {
+    process: Process,
+    /// The system's id of it, as far as that is known.
+    system_id: Option<i32>,
+    /// When it is looked at next, and the pause after that.
+    next: Instant,
+    pause: Duration,
+}
+
+impl Suspect {
+    /// Whether its name is nobody's any more, or another's.
+    fn is_gone(&self) -> bool {
+        let (Ok(name), Ok(socket)) = (name_of(self.process.pid), seqpacket()) else {
+            return false;
+        };
+        match connect(&socket, &name) {
+            Ok(()) => system_id(&socket)
+                .zip(self.system_id)
+                .is_some_and(|(now, before)| now != before),
+            Err(error) => error == Errno::CONNREFUSED,
+        }
+    }
 }
 
 /// What is told about another process.
@@ -137,6 +176,7 @@ impl Desk {
                 silent: VecDeque::new(),
                 next: LISTENER + 1,
                 lines: HashMap::new(),
+                suspects: Vec::new(),
                 news: Vec::new(),
             }),
             any: AtomicBool::new(false),
@@ -187,11 +227,12 @@ impl Desk {
 
     /// Keeps the line to a process that has been met.
     fn keep(&self, calls: &mut Calls, process: Process, number: Option<u64>, socket: OwnedFd) {
+        calls.suspects.retain(|suspect| suspect.process != process);
         if calls.lines.len() >= MOST_LINES {
             return;
         }
         if let Some(number) = number.or_else(|| self.watch(calls, &socket)) {
-            calls.lines.insert(number, (process, socket));
+            calls.lines.insert(number, Line { process, socket });
         }
     }
 
@@ -212,6 +253,33 @@ impl Desk {
             match event.data.u64() {
                 LISTENER => self.accept(&mut calls),
                 number => self.hear(&mut calls, number),
+            }
+        }
+        if !calls.suspects.is_empty() {
+            self.look_at_suspects(&mut calls);
+        }
+    }
+
+    /// When [`Desk::serve`] is to be called though nobody calls.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let next = self.lock().suspects.iter().map(|suspect| suspect.next).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    #[cold]
+    fn look_at_suspects(&self, calls: &mut Calls) {
+        let now = Instant::now();
+        for mut suspect in std::mem::take(&mut calls.suspects) {
+            if suspect.next <= now {
+                if suspect.is_gone() {
+                    self.tell(calls, News::Ended(suspect.process));
+                    continue;
+                }
+                suspect.next = now + suspect.pause;
+                suspect.pause *= 2;
+            }
+            if suspect.pause <= LAST_PAUSE {
+                calls.suspects.push(suspect);
             }
         }
     }
@@ -242,12 +310,12 @@ impl Desk {
     }
 
     fn hear(&self, calls: &mut Calls, number: u64) {
-        if let Some((_, socket)) = calls.lines.get(&number) {
+        if let Some(line) = calls.lines.get(&number) {
             // Nothing is ever said on a line: it has ended, or says nonsense.
-            if !matches!(self.answer(socket), Heard::Nothing)
-                && let Some((process, _)) = calls.lines.remove(&number)
+            if !matches!(self.answer(&line.socket), Heard::Nothing)
+                && let Some(line) = calls.lines.remove(&number)
             {
-                self.tell(calls, News::Ended(process));
+                Self::suspect(calls, &line);
             }
             return;
         }
@@ -263,6 +331,19 @@ impl Desk {
             // Woken for nothing.
             Heard::Nothing => calls.silent.push_back((number, socket)),
         }
+    }
+
+    /// A line has ended: with the last one, the process may have.
+    fn suspect(calls: &mut Calls, line: &Line) {
+        if calls.lines.values().any(|other| other.process == line.process) {
+            return;
+        }
+        calls.suspects.push(Suspect {
+            process: line.process,
+            system_id: system_id(&line.socket),
+            next: Instant::now(),
+            pause: FIRST_PAUSE,
+        });
     }
 
     fn met(&self, calls: &mut Calls, card: Card, number: Option<u64>, socket: OwnedFd) {
@@ -375,6 +456,13 @@ enum Heard {
     Over,
 }
 
+/// The system's process id of who is at the other end; none where it is of another namespace.
+fn system_id(socket: &OwnedFd) -> Option<i32> {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    let peer = getsockopt(socket, PeerCredentials).ok()?;
+    Some(peer.pid()).filter(|id| *id != 0)
+}
+
 fn is_ours(socket: &OwnedFd) -> bool {
     peer_uid(socket).is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
@@ -435,11 +523,12 @@ mod tests {
         assert_eq!(one.take(), [News::Called(two.card().clone())]);
         assert_eq!(two.take(), [News::Called(one.card().clone())]);
         assert!(!one.any() && one.take().is_empty());
-        // The end of one is told to the other, on both lines.
+        // The end of one is told to the other, once.
         let gone = two.process();
         drop(two);
         one.serve();
-        assert_eq!(one.take(), [News::Ended(gone), News::Ended(gone)]);
+        assert_eq!(one.take(), [News::Ended(gone)]);
+        assert!(one.idle().is_none());
     }
 
     #[test]
@@ -458,10 +547,41 @@ mod tests {
         two.serve();
         two.serve();
         two.serve();
-        assert_eq!(
-            two.take(),
-            [News::Called(one.card().clone()), News::Ended(one.process())]
-        );
+        // It has not ended: it waited no longer.
+        assert_eq!(two.take(), [News::Called(one.card().clone())]);
+        // Its end is still heard of.
+        assert!(two.idle().is_some());
+        let gone = one.process();
+        drop(one);
+        let until = until();
+        while !two.any() && Instant::now() < until {
+            two.serve();
+        }
+        assert_eq!(two.take(), [News::Ended(gone)]);
+    }
+
+    #[test]
+    fn a_line_that_ends_is_not_a_process_that_ends() {
+        let (one, two) = (desk(), desk());
+        thread::scope(|scope| {
+            let (from, to) = (one.clone(), two.process());
+            let caller = scope.spawn(move || from.call(to, until()));
+            while !caller.is_finished() {
+                two.serve();
+            }
+            caller.join().unwrap().unwrap();
+        });
+        // As one does that has too many.
+        two.lock().lines.clear();
+        one.serve();
+        assert!(one.take().is_empty() && one.idle().is_some());
+        let gone = two.process();
+        drop(two);
+        let until = until();
+        while !one.any() && Instant::now() < until {
+            one.serve();
+        }
+        assert_eq!(one.take(), [News::Ended(gone)]);
     }
 
     #[test]

@@ -300,8 +300,9 @@ impl Member {
     /// How long [`Member::progress`] may wait, at most.
     pub fn idle(&self) -> Option<Duration> {
         let leaving = self.leaving.iter().map(|(when, _)| *when).min();
-        let deadline = self.node.next_deadline().into_iter().chain(leaving).min()?;
-        Some(deadline.since(self.clock.now()))
+        let deadline = self.node.next_deadline().into_iter().chain(leaving).min();
+        let deadline = deadline.map(|deadline| deadline.since(self.clock.now()));
+        deadline.into_iter().chain(self.desk.idle()).min()
     }
 
     /// As [`Ni::arm`]; the desk's descriptor is among those that are shown.
