@@ -2,8 +2,9 @@
 //! others when it needs one (PMI-1).
 //!
 //! The program has a conversation of its own over the same descriptor. So every turn here is complete, question and answer,
-//! and is taken only inside of a call that the program has made; nothing is read while the program may be waiting for an
-//! answer of its own. No barrier is ours: a program that names a process of another host has learned its name from the
+//! and is taken only inside of a call that the program has made. A program of one thread is then not waiting for an answer of
+//! its own. One of several threads has to see to that itself: where a rail leads out of the host, none of them may talk to the
+//! launcher while another one is inside of a call to its interfaces. No barrier is ours: a program that names a process of another host has learned its name from the
 //! launcher, behind a barrier of its own, and our card was put before that.
 
 use std::os::fd::OwnedFd;

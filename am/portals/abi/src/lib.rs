@@ -20,7 +20,7 @@
 //! up to `PTL_PID_MAX`. Whoever has something to say to another process introduces itself at that one's desk first
 //! (`doorbell::lobby`): no barrier of all is needed. Processes of other hosts are found among the launcher's values (PMI-1),
 //! where a rail leads out of the host. That conversation is the program's own as well: turns are complete, and taken inside
-//! of its calls.
+//! of its calls. So no thread of it may talk to the launcher while another one is inside of a call, in that case.
 //!
 //! # Rails
 //! Shared memory, and `udp:NAME` where `PTL_IFACE_NAME` names an interface. `DOORBELL_RAILS` names others; the settings of
