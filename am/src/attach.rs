@@ -91,6 +91,7 @@ impl<N: Ni> Attaching<N> {
                 Ok(come)
             }
             Phase::Exchange { step } if conduit.boot.waits_for(step).is_none() => {
+                conduit.boot.agree(&conduit.boot_table)?;
                 conduit.remotes = conduit.boot.segments(&conduit.boot_table);
                 conduit.boot.phase = Phase::Barrier;
                 conduit.begin_barrier(BarrierName::Anonymous)?;

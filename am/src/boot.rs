@@ -14,10 +14,15 @@ use std::time::Duration;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::time::Time;
 
+use crate::credit::Shares;
+use crate::error::BootError;
 use crate::exit::{above, distance};
+use crate::settings::Settings;
 
-/// Bytes of one rank in the table: the address of its segment and its length, in little endian.
-pub(crate) const ENTRY_BYTES: usize = 16;
+/// Bytes of one rank in the table, in little endian: the address of its segment, its length, and what all have to have alike.
+pub(crate) const ENTRY_BYTES: usize = 24;
+/// Of these, those of the segment.
+const SEGMENT_BYTES: usize = 16;
 
 /// A barrier of all processes that does not need the conduit: the launcher's.
 pub trait External {
@@ -65,7 +70,7 @@ impl RemoteSegment {
         }
     }
 
-    fn of(bytes: [u8; ENTRY_BYTES]) -> Self {
+    fn of(bytes: [u8; SEGMENT_BYTES]) -> Self {
         let whole = u128::from_le_bytes(bytes);
         Self {
             base: whole as u64,
@@ -73,8 +78,37 @@ impl RemoteSegment {
         }
     }
 
-    const fn bytes(self) -> [u8; ENTRY_BYTES] {
+    const fn bytes(self) -> [u8; SEGMENT_BYTES] {
         (self.base as u128 | (self.size as u128) << 64).to_le_bytes()
+    }
+}
+
+/// What all ranks have to have alike, or their messages and credits do not fit together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Alike(u64);
+
+impl Alike {
+    /// Of these settings, and the credits at the start that follow from them.
+    pub(crate) const fn new(settings: &Settings, shares: &Shares) -> Self {
+        let flags = settings.flow_control as u64 | (settings.dynamic_credits as u64) << 1;
+        let credits = shares.per_node as u64 | ((shares.one_more & 0xffff) as u64) << 16;
+        Self(settings.chunk.bytes() as u64 | flags << 16 | credits << 32)
+    }
+
+    /// What another rank has otherwise, in words: the setting, ours, and theirs.
+    fn differs(self, other: Self) -> Option<(&'static str, u64, u64)> {
+        let part = |shift: u32, mask: u64| (self.0 >> shift & mask, other.0 >> shift & mask);
+        let parts = [
+            ("GASNET_PORTAL_CHUNK_SIZE", part(0, 0xffff)),
+            ("GASNET_PORTAL_FLOW_CONTROL", part(16, 1)),
+            ("GASNET_PORTAL_DYNAMIC_CREDITS", part(17, 1)),
+            (
+                "what GASNET_PORTAL_CRED_PER_NODE, GASNET_PORTAL_BANKED_CREDITS and GASNET_PORTAL_AMRECV_SPACE give each rank",
+                part(32, u64::from(u32::MAX)),
+            ),
+        ];
+        let found = parts.into_iter().find(|(_, (ours, theirs))| ours != theirs);
+        found.map(|(what, (ours, theirs))| (what, ours, theirs))
     }
 }
 
@@ -112,8 +146,9 @@ pub(crate) struct Piece {
 
 impl Boot {
     /// Writes this rank's own entry.
-    pub(crate) fn new(me: u32, nodes: u32, table: &RegionSlice, mine: RemoteSegment) -> Self {
+    pub(crate) fn new(me: u32, nodes: u32, table: &RegionSlice, mine: RemoteSegment, alike: Alike) -> Self {
         table.write(0, &mine.bytes());
+        table.write(SEGMENT_BYTES, &alike.0.to_le_bytes());
         Self {
             phase: Phase::External,
             began: None,
@@ -176,6 +211,28 @@ impl Boot {
         (0..self.nodes).map(of).collect()
     }
 
+    /// Once all have come: the first rank that has something otherwise.
+    ///
+    /// # Errors
+    /// [`BootError::Disagree`].
+    pub(crate) fn agree(&self, table: &RegionSlice) -> Result<(), BootError> {
+        let of = |place: u32| {
+            let at = place as usize * ENTRY_BYTES + SEGMENT_BYTES;
+            Alike(table.as_shared().read(at).map_or(0, u64::from_le_bytes))
+        };
+        for place in 1..self.nodes {
+            if let Some((what, ours, theirs)) = of(0).differs(of(place)) {
+                return Err(BootError::Disagree {
+                    rank: above(self.me, place, self.nodes),
+                    what,
+                    ours,
+                    theirs,
+                });
+            }
+        }
+        Ok(())
+    }
+
     const fn entries(&self, distance: u32) -> u32 {
         let left = self.nodes - distance;
         if left < distance { left } else { distance }
@@ -199,7 +256,7 @@ mod tests {
             let mut boots = Vec::new();
             for rank in 0..nodes {
                 let table = Region::new(nodes as usize * ENTRY_BYTES)?.whole();
-                boots.push(Boot::new(rank, nodes, &table, mine(rank)));
+                boots.push(Boot::new(rank, nodes, &table, mine(rank), Alike(7)));
                 tables.push(table);
             }
             for step in 0..32 {
@@ -218,29 +275,54 @@ mod tests {
                 let segments = boots[rank as usize].segments(&tables[rank as usize]);
                 let expected: Vec<RemoteSegment> = (0..nodes).map(mine).collect();
                 assert_eq!(*segments, *expected, "rank {rank} of {nodes}");
+                assert_eq!(boots[rank as usize].agree(&tables[rank as usize]), Ok(()));
             }
         }
         Ok(())
     }
 
     #[test]
+    fn who_has_other_settings_is_named_with_them() -> Result<(), RailError> {
+        let table = Region::new(3 * ENTRY_BYTES)?.whole();
+        let boot = Boot::new(2, 3, &table, RemoteSegment::default(), Alike(0x7_0001_0800));
+        let other = |place: usize, alike: u64| {
+            table.write(place * ENTRY_BYTES + SEGMENT_BYTES, &alike.to_le_bytes());
+        };
+        other(1, 0x7_0001_0800);
+        for (theirs, what, values) in [
+            (0x7_0001_0400, "CHUNK_SIZE", "1024 at rank 1 and 2048 here"),
+            (0x7_0000_0800, "FLOW_CONTROL", "0 at rank 1 and 1 here"),
+            (0x7_0003_0800, "DYNAMIC_CREDITS", "1 at rank 1 and 0 here"),
+            (0x9_0001_0800, "CRED_PER_NODE", "9 at rank 1 and 7 here"),
+        ] {
+            other(2, theirs);
+            let said = boot.agree(&table).map_err(|error| error.to_string());
+            let said = said.expect_err("they differ");
+            assert!(said.contains(what) && said.contains(values), "{said}");
+        }
+        other(2, 0x7_0001_0800);
+        assert_eq!(boot.agree(&table), Ok(()));
+        Ok(())
+    }
+
+    #[test]
     fn pieces_that_cannot_be_are_refused() -> Result<(), RailError> {
         let table = Region::new(5 * ENTRY_BYTES)?.whole();
-        let mut boot = Boot::new(0, 5, &table, RemoteSegment::default());
+        let mut boot = Boot::new(0, 5, &table, RemoteSegment::default(), Alike(7));
         for (from, step, offset, length) in [
-            (2, 0, 16, 16),
-            (1, 0, 32, 16),
-            (1, 0, 16, 32),
-            (1, 3, 16, 16),
-            (1, 1 << 40, 16, 16),
+            (2, 0, 24, 24),
+            (1, 0, 48, 24),
+            (1, 0, 24, 48),
+            (1, 3, 24, 24),
+            (1, 1 << 40, 24, 24),
         ] {
             assert!(
                 !boot.landed(from, step, offset, length),
                 "{from} {step} {offset} {length}"
             );
         }
-        assert!(boot.landed(1, 0, 16, 16));
-        assert!(boot.landed(4, 2, 64, 16), "the last step brings what is left");
+        assert!(boot.landed(1, 0, 24, 24));
+        assert!(boot.landed(4, 2, 96, 24), "the last step brings what is left");
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::ni::{MdHandle, Ni, Process};
 
 use crate::barrier::Barrier;
-use crate::boot::{Boot, RemoteSegment};
+use crate::boot::{Alike, Boot, RemoteSegment};
 use crate::chunks::{ChunkUse, Chunks};
 use crate::config::{Config, Ranks};
 use crate::credit::{Ask, Economy};
@@ -93,7 +93,13 @@ impl<N: Ni> Conduit<N> {
         Ok(Self {
             ni,
             me: config.me,
-            boot: Boot::new(config.me, nodes, &boot_table, mine),
+            boot: Boot::new(
+                config.me,
+                nodes,
+                &boot_table,
+                mine,
+                Alike::new(&settings, &shares),
+            ),
             ranks: config.ranks,
             outbox: Outbox {
                 memory: rplsb.clone(),

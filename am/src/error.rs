@@ -205,6 +205,18 @@ pub enum BootError {
         /// Why.
         reason: DownReason,
     },
+    /// A rank has other settings.
+    #[error("{what} is {theirs} at rank {rank} and {ours} here: give all ranks the same GASNET_ settings")]
+    Disagree {
+        /// Which.
+        rank: u32,
+        /// What has to be alike.
+        what: &'static str,
+        /// What it is here.
+        ours: u64,
+        /// What it is there.
+        theirs: u64,
+    },
     /// A rank did not come in time.
     #[error(
         "nothing came from {waits_for} within {seconds} s, while {step}: see whether it still runs and polls"

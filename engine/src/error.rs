@@ -408,6 +408,12 @@ pub enum Error {
         /// By whom not.
         by: String,
     },
+    /// A setting asks for what this kind of job does not have.
+    #[error("{what} is not offered by a job of Portals interfaces or active messages")]
+    NoSuchMode {
+        /// What, with the setting.
+        what: &'static str,
+    },
     /// A one-sided operation failed.
     #[error("{what} at rank {peer} failed: {reason}")]
     OneSided {
@@ -487,6 +493,7 @@ impl Error {
             Self::Corrupt { .. } => "message.corrupt",
             Self::Cancelled => "request.cancelled",
             Self::Unsupported { .. } => "unsupported",
+            Self::NoSuchMode { .. } => "mode",
             Self::OneSided { .. } => "one-sided",
             Self::Am(_) => "am",
             Self::Interface { .. } => "interface",
@@ -534,6 +541,9 @@ impl Error {
                 "check that the sender leaves its buffer alone until the send has ended, then its memory and devices"
             }
             Self::Cancelled => "nothing: it was asked for",
+            Self::NoSuchMode { .. } => {
+                "leave that setting out, or send tagged messages instead (`--layer pml`)"
+            }
             Self::Unsupported { .. } => "use another rail, or send messages instead",
             Self::OneSided { .. } => "check that the peer still exposes the memory",
             Self::Am(error) if matches!(**error, AmError::ShuttingDown { .. }) => {
@@ -571,6 +581,7 @@ impl Error {
             }
             Self::Truncated { .. } | Self::Cancelled | Self::Busy | Self::Full { .. } => Exit::Usage,
             Self::Corrupt { .. } => Exit::Verdict,
+            Self::NoSuchMode { .. } => Exit::Usage,
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
             Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,
@@ -602,6 +613,7 @@ fn of_am(error: &AmError) -> Exit {
     match error {
         AmError::PeerLost { .. } | AmError::ShuttingDown { .. } | AmError::Operation { .. } => Exit::PeerLost,
         AmError::Unclean(Unclean::Lost { .. }) | AmError::Boot(BootError::Lost { .. }) => Exit::PeerLost,
+        AmError::Boot(BootError::Disagree { .. }) => Exit::Usage,
         AmError::Unclean(Unclean::Silent { .. }) | AmError::Boot(_) | AmError::Ended(_) => Exit::TimedOut,
         AmError::Interface { .. } | AmError::Memory { .. } | AmError::Fault(_) => Exit::System,
         // What is left is about arguments, settings and limits.

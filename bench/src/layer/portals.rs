@@ -21,6 +21,8 @@ use crate::size::LARGEST;
 pub(super) const KIND: Kind = Kind::MATCHING_LOGICAL;
 /// Portal table entry of the load.
 const DATA: u32 = 4;
+/// Operations that a lost peer leaves behind fail before its loss is told, by no more than this.
+const LOSS_IS_TOLD: Duration = Duration::from_secs(2);
 /// Those of messages with stamps, and of the leave to send more of them.
 const STAMPED: u32 = 6;
 const LEAVES: u32 = 7;
@@ -264,12 +266,24 @@ impl<'a> PortalsLink<'a> {
     fn wait(&mut self, ct: CtHandle, test: u64) -> Result<(), BenchError> {
         let count = self.job.wait_count(KIND, ct, test)?;
         if count.failure > 0 {
-            return Err(BenchError::Disorder {
-                rank: self.peer,
-                what: format!("{} of its operations failed", count.failure),
-            });
+            return Err(self.failed(count.failure));
         }
         Ok(())
+    }
+
+    /// Operations failed: the peer is lost, which a wait says; or it is not as it should be.
+    #[cold]
+    fn failed(&mut self, count: u64) -> BenchError {
+        self.job.set_deadline(LOSS_IS_TOLD);
+        let lost = self.job.wait_until(KIND, "word of its peer", |_| None::<()>);
+        self.job.set_deadline(self.deadline);
+        match lost {
+            Err(error @ doorbell::Error::PeerLost { .. }) => error.into(),
+            _ => BenchError::Disorder {
+                rank: self.peer,
+                what: format!("{count} of its operations failed"),
+            },
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::load::{OneWay, Open, Row};
 use crate::verify::Verified;
 
 /// The names of the fields.
-const HEAD: [&str; 43] = [
+const HEAD: [&str; 44] = [
     "kind",
     "rail",
     "rank_a",
@@ -49,6 +49,7 @@ const HEAD: [&str; 43] = [
     "there_p50_ns",
     "back_p50_ns",
     "one_way_bound_ns",
+    "layer",
 ];
 
 /// The rows as CSV (RFC 4180).
@@ -63,7 +64,7 @@ pub fn csv(report: &Report) -> String {
     String::from_utf8(bytes).expect("fields are text")
 }
 
-fn line(report: &Report, row: &Row) -> [String; 43] {
+fn line(report: &Report, row: &Row) -> [String; 44] {
     let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
     let checked = |of: fn(&Verified) -> u64| row.verified.map_or_else(String::new, |v| of(&v).to_string());
     let opened = |of: fn(&Open) -> Option<f64>| number(row.open.as_ref().and_then(of));
@@ -119,6 +120,7 @@ fn line(report: &Report, row: &Row) -> [String; 43] {
         single(|one_way| one_way.there_ns.p50),
         single(|one_way| one_way.back_ns.p50),
         single(|one_way| Some(one_way.bound_ns)),
+        report.layer.to_string(),
     ]
 }
 
@@ -140,6 +142,7 @@ mod tests {
         assert_eq!(&rows[1][at("bytes")], "8");
         assert_eq!(&rows[1][at("rail")], "udp:\"odd, name\"");
         assert_eq!(&rows[4][at("half_rtt_p99_ns")], "");
+        assert_eq!(&rows[1][at("layer")], "pml");
         let mean: f64 = rows[1][at("half_rtt_mean_ns")].parse().unwrap();
         assert!((mean - report.results[1].half_rtt_ns.mean.unwrap()).abs() < 0.001);
     }

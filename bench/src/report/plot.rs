@@ -7,6 +7,7 @@ use plotters::prelude::*;
 use super::axis::{Decades, Doublings, Nines, Unit};
 use super::{Report, SCHEMA, per_second};
 use crate::error::BenchError;
+use crate::layer::Layer;
 use crate::load::Row;
 use crate::plan::Kind;
 use crate::size::Size;
@@ -136,7 +137,12 @@ fn subject(report: &Report) -> String {
         .as_deref()
         .unwrap_or("unknown processor");
     let mode = &report.environment.mode;
-    format!("{}, {mode}, {host}", report.rail)
+    let layer = match report.layer {
+        Layer::Pml => "",
+        Layer::Portals => "Portals puts, ",
+        Layer::Am => "active messages, ",
+    };
+    format!("{layer}{}, {mode}, {host}", report.rail)
 }
 
 /// At most [`CURVES`] rows of the first pair: the sizes that people ask for, or evenly spread ones.

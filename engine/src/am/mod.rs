@@ -31,6 +31,7 @@ mod interrupt;
 mod setup;
 mod wait;
 
+use std::io::Write as _;
 use std::time::Duration;
 
 pub use doorbell_am::par::{Args, NotTaken, Outcome, Owned, Ticket, Work};
@@ -452,8 +453,17 @@ impl Am {
             return;
         }
         if let Some(file) = &self.statistics {
-            // Nobody is left who could be told.
-            let _ = std::fs::write(file, self.field.conduit.statistics());
+            let written = std::fs::write(file, self.field.conduit.statistics());
+            if let Err(error) = written {
+                // Nobody is left who could be told otherwise. In one write, because several ranks may say something at once.
+                let text = format!(
+                    "doorbell: rank {}: the statistics of its credits could not be written to {}: {error}; check that the folder \
+                     is there and can be written to\n",
+                    self.rank,
+                    file.display()
+                );
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            }
         }
         let limit = *self.config.wait.close.get();
         self.station.close(&mut self.field, limit);

@@ -38,7 +38,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`init`](crate::init); [`Error::Unsupported`] for what only a [`World`](crate::World) has: a progress thread, a
+    /// As [`init`](crate::init); [`Error::NoSuchMode`] for what only a [`World`](crate::World) has: a progress thread, a
     /// control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
         self.joined(Layer::Portals, &refuse, |joined, hook, door| {
@@ -146,17 +146,14 @@ pub(crate) fn clock() -> Clock {
 
 /// What only a world has.
 pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
-    let by = || "a job of Portals interfaces or active messages".to_owned();
     if *config.progress.mode.get() == Mode::Dedicated {
-        return Err(Error::Unsupported {
+        return Err(Error::NoSuchMode {
             what: "a dedicated progress thread (progress.mode)",
-            by: by(),
         });
     }
     if *config.control.mode.get() {
-        return Err(Error::Unsupported {
+        return Err(Error::NoSuchMode {
             what: "a control plane (control.mode)",
-            by: by(),
         });
     }
     Ok(())
@@ -203,7 +200,7 @@ pub(crate) fn raise(
         None => error,
     })?;
     let patience = Patience::of(&config.progress, crowded(rank, &directory, false));
-    let mut station = Station::new(clock, patience, &config, rank);
+    let mut station = Station::new(clock, patience, &config, (rank, directory.size()));
     station.hook = hook;
     station.life = remote.map(Remote::start).transpose()?;
     let parts = Parts {

@@ -86,6 +86,8 @@ pub(crate) struct Station {
     /// Of waits that name no limit of their own.
     pub(crate) limit: Duration,
     pub(crate) rank: u32,
+    /// Ranks of the job.
+    size: u32,
     /// The connection to a rank on another host.
     pub(crate) life: Option<Life>,
     pub(crate) hook: Option<Hook>,
@@ -104,13 +106,19 @@ pub(crate) struct Station {
 const HOUSEKEEP_EVERY: u32 = 128;
 
 impl Station {
-    pub(crate) fn new(clock: Clock, patience: Patience, config: &crate::Config, rank: u32) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        patience: Patience,
+        config: &crate::Config,
+        (rank, size): (u32, u32),
+    ) -> Self {
         Self {
             clock,
             patience,
             quiet: *config.wait.quiet.get(),
             limit: *config.wait.deadline.get(),
             rank,
+            size,
             life: None,
             hook: None,
             sleeper: None,
@@ -241,11 +249,12 @@ impl Station {
     }
 
     /// A rank that is lost and not excused. One that has taken leave is missed by those alone who wait for it in particular:
-    /// it has done its part.
+    /// it has done its part. When nobody else is left, what has not come by now never will.
     fn missed(&self, what: Awaited) -> Option<LostRank> {
+        let alone = self.lost.len() + 1 >= self.size as usize;
         let waits_for = |lost: &&LostRank| match what {
             Awaited::Collective { peer, .. } if lost.reason == DownReason::Closed => peer == lost.rank,
-            _ => lost.reason != DownReason::Closed,
+            _ => alone || lost.reason != DownReason::Closed,
         };
         let mut lost = self.lost.iter().filter(|_| !self.excuses_all).filter(waits_for);
         lost.find(|lost| !self.excused.contains(&lost.rank)).copied()

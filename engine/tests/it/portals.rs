@@ -187,7 +187,7 @@ fn what_only_a_world_has_is_refused() {
     for (name, value) in [("progress.mode", "dedicated"), ("control.mode", "on")] {
         let builder = Builder::new().without_environment().set(name, value);
         let error = builder.build_portals().unwrap_err();
-        assert_eq!(error.code(), "unsupported", "{error}");
+        assert_eq!((error.code(), error.exit_code()), ("mode", 2), "{error}");
     }
 }
 
@@ -460,5 +460,26 @@ fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
     thread::scope(|s| {
         s.spawn(|| near.close());
         s.spawn(|| far.close());
+    });
+}
+
+/// Of two ranks, one takes leave: what the other waits for cannot come any more, and the wait says so before its deadline.
+#[test]
+fn whoever_is_left_alone_waits_for_nobody() {
+    let jobs = local_portals(2, &config()).unwrap();
+    let [mut stays, leaves] = <[Portals; 2]>::try_from(jobs).unwrap();
+    thread::scope(|s| {
+        s.spawn(move || {
+            let mut leaves = leaves;
+            leaves.init(KIND, None).unwrap();
+            leaves.barrier().unwrap();
+        });
+        stays.init(KIND, None).unwrap();
+        let count = stays.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+        stays.barrier().unwrap();
+        let begun = Instant::now();
+        let error = stays.wait_count(KIND, count, 1).unwrap_err();
+        assert_eq!(error.code(), "peer.lost", "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(10));
     });
 }

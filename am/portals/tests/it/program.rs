@@ -123,7 +123,11 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Search { rank, pt, how, shape: searching(shape, how) }
         }),
         20 => (rank.clone(), operation(false), times())
-            .prop_map(|(rank, what, times)| Step::Operate { rank, what, times }),
+            .prop_map(|(rank, what, times)| {
+                // Of long ones that meet in one place, nothing says which comes last.
+                let times = if what.length > 60 { 1 } else { times };
+                Step::Operate { rank, what, times }
+            }),
         5 => (rank.clone(), 0..2usize, 0..6u64, operation(true))
             .prop_map(|(rank, ct, threshold, what)| Step::Trigger { rank, ct, threshold, what }),
         1 => (rank.clone(), 0..2usize, 0..2usize, 0..5u64, 0..4u64, any::<bool>()).prop_map(
