@@ -317,7 +317,7 @@ impl Settings {
 pub enum SettingsError {
     /// There is no such setting.
     #[error(
-        "{name} is no setting of the conduit: see the table of `doorbell_am::settings` for those that there are"
+        "{name} is no setting of the conduit: docs/active-messages.md lists those that there are"
     )]
     Unknown {
         /// As it was given.

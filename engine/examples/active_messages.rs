@@ -1,7 +1,7 @@
 //! A token goes around the ranks, each of which adds its number; a reply tells its sender that it arrived.
 //!
 //! ```text
-//! cargo build --example active_messages
+//! cargo build -p doorbell --example active_messages
 //! doorbell run -n 4 target/debug/examples/active_messages
 //! ```
 

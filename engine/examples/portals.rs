@@ -1,7 +1,7 @@
 //! Every rank adds to a counter of rank 0 by an atomic, and a trigger at rank 0 tells all of them when everybody has.
 //!
 //! ```text
-//! cargo build --example portals
+//! cargo build -p doorbell --example portals
 //! doorbell run -n 4 target/debug/examples/portals
 //! ```
 
