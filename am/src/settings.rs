@@ -316,9 +316,7 @@ impl Settings {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum SettingsError {
     /// There is no such setting.
-    #[error(
-        "{name} is no setting of the conduit: docs/active-messages.md lists those that there are"
-    )]
+    #[error("{name} is no setting of the conduit: docs/active-messages.md lists those that there are")]
     Unknown {
         /// As it was given.
         name: String,
