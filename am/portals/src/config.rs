@@ -11,7 +11,7 @@ use crate::link::RailId;
 /// Settings of a [`Node`](crate::Node).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This process: node and process id, each below 0xffff (which stands for "any").
+    /// This process: node and process id, neither of them what stands for "any".
     pub me: Process,
     /// The user that its operations are of.
     pub uid: u32,
@@ -64,7 +64,7 @@ pub enum NodeError {
         most: usize,
     },
     /// The process cannot be one.
-    #[error("node {nid}, process {pid} is none that there can be: both are below 0xffff", nid = .0.nid, pid = .0.pid)]
+    #[error("node {nid}, process {pid} is none that there can be: the process is below 0xffff, and neither stands for \"any\"", nid = .0.nid, pid = .0.pid)]
     NoProcess(Process),
     /// The process was lost, and its operations have ended; a new life of it has another process id.
     #[error("node {nid}, process {pid} was lost before: it cannot come back under this name", nid = .0.nid, pid = .0.pid)]

@@ -285,6 +285,11 @@ impl<M: Message> Node<M> {
     /// Orderly end; to be called with a fresh `now` until it answers `true`, at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.core.pump(&mut self.link);
+        if now < by && self.core.is_restless() {
+            // What has fired, or is asked for, and finds no room yet.
+            self.link.progress(now);
+            return false;
+        }
         self.link.close(now, by)
     }
 }

@@ -483,3 +483,52 @@ fn whoever_is_left_alone_waits_for_nobody() {
         assert!(begun.elapsed() < Duration::from_secs(10));
     });
 }
+
+/// What has fired by the end is pushed out as what was begun is, also when there is no room for it at once.
+#[test]
+fn whoever_leaves_pushes_out_what_has_fired() {
+    const PUTS: u64 = 1000;
+    let jobs = local_portals(2, &config()).unwrap();
+    let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();
+    thread::scope(|s| {
+        s.spawn(move || {
+            near.init(KIND, None).unwrap();
+            near.barrier().unwrap();
+            let out = Region::new(8).unwrap();
+            let (md, _) = bind(&mut near, &out);
+            let fires = near.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+            let put = Put {
+                from: Piece { md, offset: 0 },
+                length: 8,
+                ack: AckReq::None,
+                target: Target {
+                    process: Process::rank(1),
+                    pt_index: INDEX,
+                    match_bits: 0,
+                    remote_offset: 0,
+                },
+                user_ptr: 0,
+                hdr_data: 0,
+            };
+            for _ in 0..PUTS {
+                let call = doorbell::fabric::ni::Triggered::Put(put);
+                near.ask(KIND, |ni| ni.trigger(fires, 1, call.clone())).unwrap();
+            }
+            let one = doorbell::fabric::ni::Count::success(1);
+            near.ask(KIND, |ni| ni.ct_inc(fires, one)).unwrap();
+            near.close();
+        });
+        far.init(KIND, None).unwrap();
+        let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+        far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
+            .unwrap();
+        let room = Region::new(8).unwrap();
+        let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+        let entry = Entry::open(Memory::One(Landing::Region(room.whole())), options).counted(arrived);
+        far.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
+            .unwrap();
+        far.barrier().unwrap();
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(far.wait_count(KIND, arrived, PUTS).unwrap().success, PUTS);
+    });
+}
