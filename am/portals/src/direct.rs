@@ -2,9 +2,10 @@
 //!
 //! The last small put that was counted in silence (no event, no header data, no offset) tells what the next one will
 //! probably look like: the same words from the same peer. Whoever waits for its counting event has the rail look for just
-//! that, and take its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there. All that the
-//! general way would ask has been asked before: whether the entry is still on its list (what was appended since is behind
-//! it), its table entry enabled, the peer not lost. What is not as guessed is left for the poll.
+//! that, and take its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there. What the
+//! general way would ask has been asked before: whether the entry is still on its list (it was alone there, and what was
+//! appended since is behind it), still lets the peer put, its table entry is enabled, and the peer is not lost. What is not
+//! as guessed is left for the poll.
 
 use doorbell_fabric::message::{Look, Message};
 use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
