@@ -222,7 +222,7 @@ fn complain(error: impl std::fmt::Display) -> Code {
 }
 
 /// Counted per kind. The last one returns when nothing is written any more into memory that the program has lent: long
-/// transfers that had begun are read to their end, for [`WRITTEN`] at most; after that it returns `PTL_IN_USE`, though the
+/// transfers that had begun are read to their end, for ten seconds at most; after that it returns `PTL_IN_USE`, though the
 /// interface has ended. Those of other interfaces cannot be told from them, and are waited for as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlNIFini(ni_handle: u32) -> c_int {
