@@ -266,10 +266,14 @@ fn end(child: &mut Child, group: Pid) -> Option<ExitStatus> {
     child.wait().ok()
 }
 
+/// How long what was killed may take to be gone.
+const SWEEP: Duration = Duration::from_secs(5);
+
 /// Kills whatever children left to us, but for those.
 fn sweep(spared: &[Pid]) {
-    // Each killed orphan may hand us its own children: a few rounds, never without end.
-    for _ in 0..20 {
+    // Each killed orphan may hand us its own children, and on a busy machine takes its time to die: never without end.
+    let begun = Instant::now();
+    while begun.elapsed() < SWEEP {
         let mut orphans = children();
         orphans.retain(|orphan| !spared.contains(orphan));
         if orphans.is_empty() {
