@@ -40,21 +40,6 @@ impl<N: Ni> Conduit<N> {
         self.long(to, handler, args, &payload.into(), place)
     }
 
-    /// The same, with a payload that the caller keeps, to try again.
-    ///
-    /// # Errors
-    /// As [`Self::try_request_long`].
-    pub fn try_request_long_of(
-        &mut self,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &Source<'_>,
-        place: u64,
-    ) -> Result<Try<LongSent>, AmError> {
-        self.long(to, handler, args, payload, place)
-    }
-
     /// The same; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors

@@ -61,14 +61,6 @@ impl<N: Ni> Conduit<N> {
         self.explicit_put(to, &from.into(), true)
     }
 
-    /// The same, with a source that the caller keeps, to try again.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub fn put_bulk_of(&mut self, to: Remote, from: &Source<'_>) -> Result<Try<Handle>, AmError> {
-        self.explicit_put(to, from, true)
-    }
-
     /// Begins a put that is counted and not named: [`Self::try_sync_puts`].
     ///
     /// # Errors
@@ -97,16 +89,9 @@ impl<N: Ni> Conduit<N> {
         from: Remote,
         length: u64,
     ) -> Result<Try<Handle>, AmError> {
-        self.get_of(&into.into(), from, length)
-    }
-
-    /// The same, with a destination that the caller keeps, to try again.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub fn get_of(&mut self, into: &Destination, from: Remote, length: u64) -> Result<Try<Handle>, AmError> {
+        let into = into.into();
         let (address, handle) = self.ops.begin()?;
-        let begun = self.start_get(address, into, from, length);
+        let begun = self.start_get(address, &into, from, length);
         self.named(handle, begun)
     }
 
@@ -224,7 +209,7 @@ impl<N: Ni> Conduit<N> {
         wait: &mut (impl Wait + ?Sized),
     ) -> Result<(), AmError> {
         let into = into.into();
-        let handle = self.insist(wait, |conduit| conduit.get_of(&into, from, length))?;
+        let handle = self.insist(wait, |conduit| conduit.get(&into, from, length))?;
         self.sync(handle, wait)
     }
 

@@ -129,21 +129,6 @@ impl<N: Ni> Conduit<N> {
         self.medium(to, handler, args, &payload.into())
     }
 
-    /// The same, with a payload that the caller keeps, to try again.
-    ///
-    /// # Errors
-    /// As [`Self::try_request_medium`].
-    #[inline]
-    pub fn try_request_medium_of(
-        &mut self,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &Source<'_>,
-    ) -> Result<Try<()>, AmError> {
-        self.medium(to, handler, args, payload)
-    }
-
     /// The same; waits for what it needs, and handles what arrives meanwhile.
     ///
     /// # Errors

@@ -74,6 +74,13 @@ impl Source<'_> {
     }
 }
 
+/// The same bytes, for a caller that keeps their description, to try again.
+impl<'a> From<&Source<'a>> for Source<'a> {
+    fn from(source: &Source<'a>) -> Self {
+        source.clone()
+    }
+}
+
 impl<'a> From<&'a [u8]> for Source<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self::Bytes(bytes)
@@ -120,6 +127,13 @@ pub enum Destination {
     },
     /// Into memory that stays until the operation has ended.
     Memory(Landing),
+}
+
+/// The same place, for a caller that keeps its description, to try again.
+impl From<&Destination> for Destination {
+    fn from(destination: &Destination) -> Self {
+        destination.clone()
+    }
 }
 
 impl From<Landing> for Destination {

@@ -165,7 +165,7 @@ impl Am {
     ) -> Result<(), Error> {
         let payload = payload.into();
         self.begin(MESSAGE, |conduit| {
-            conduit.try_request_medium_of(to, handler, args, &payload)
+            conduit.try_request_medium(to, handler, args, &payload)
         })
     }
 
@@ -182,7 +182,7 @@ impl Am {
     ) -> Result<LongSent, Error> {
         let payload = payload.into();
         self.begin(MESSAGE, |conduit| {
-            conduit.try_request_long_of(to.rank, handler, args, &payload, to.offset)
+            conduit.try_request_long(to.rank, handler, args, &payload, to.offset)
         })
     }
 
@@ -210,7 +210,7 @@ impl Am {
     /// As [`Am::request_short`].
     pub fn put_later<'a>(&mut self, to: Remote, from: impl Into<Source<'a>>) -> Result<Handle, Error> {
         let from = from.into();
-        self.begin(OPERATION, |conduit| conduit.put_bulk_of(to, &from))
+        self.begin(OPERATION, |conduit| conduit.put_bulk(to, &from))
     }
 
     /// Begins a read of a rank's segment, to be waited for by [`Am::sync`].
@@ -224,7 +224,7 @@ impl Am {
         length: u64,
     ) -> Result<Handle, Error> {
         let into = into.into();
-        self.begin(OPERATION, |conduit| conduit.get_of(&into, from, length))
+        self.begin(OPERATION, |conduit| conduit.get(&into, from, length))
     }
 
     /// Waits until an operation is over.
