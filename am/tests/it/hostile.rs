@@ -4,7 +4,7 @@ use doorbell_am::bits::{AmData, AmHeader, Flags, Id, LongData, REPLY_LID, SysKin
 use doorbell_am::{AM_INDEX, RAR_INDEX, SYS_INDEX};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;
-use doorbell_fabric::ni::{AckReq, Md, Memory, Ni, Piece, Process, Put, Target};
+use doorbell_fabric::ni::{AckReq, Md, MdHandle, Memory, Ni, Piece, Process, Put, Target};
 use doorbell_sim::Random;
 
 use crate::messages::echo_world;
@@ -14,15 +14,33 @@ use crate::rig::{Setting, World};
 fn put(world: &mut World, pt_index: u32, match_bits: u64, hdr_data: u64, remote_offset: u64, bytes: &[u8]) {
     let memory = Region::new(bytes.len().max(1)).expect("memory").whole();
     memory.write(0, bytes);
+    let memory = Memory::One(Landing::Region(memory));
+    let md = begin(
+        world,
+        (memory, bytes.len()),
+        pt_index,
+        [match_bits, hdr_data, remote_offset],
+    );
+    world.settle();
+    world.am(1).ni_mut().md_release(md).expect("it is known");
+}
+
+/// Begins a put past the conduit of rank 1: match bits, header data and offset as they are.
+fn begin(
+    world: &mut World,
+    (memory, length): (Memory, usize),
+    pt_index: u32,
+    [match_bits, hdr_data, remote_offset]: [u64; 3],
+) -> MdHandle {
     let ni = world.am(1).ni_mut();
     let md = Md {
-        memory: Memory::One(Landing::Region(memory)),
+        memory,
         ..Md::default()
     };
     let md = ni.md_bind(md).expect("there is room");
     let put = Put {
         from: Piece { md, offset: 0 },
-        length: bytes.len() as u64,
+        length: length as u64,
         ack: AckReq::None,
         target: Target {
             process: Process::rank(0),
@@ -35,8 +53,7 @@ fn put(world: &mut World, pt_index: u32, match_bits: u64, hdr_data: u64, remote_
     };
     ni.put(&put).expect("it is sent");
     ni.flush();
-    world.settle();
-    world.am(1).ni_mut().md_release(md).expect("it is known");
+    md
 }
 
 fn request(flags: Flags, args: u8, source: u32, other: u32, credit: u8) -> (u64, u64) {
@@ -231,24 +248,13 @@ pub(crate) fn put_nothing(
     hdr_data: u64,
     remote_offset: u64,
 ) {
-    let ni = world.am(1).ni_mut();
-    let md = ni.md_bind(Md::default()).expect("there is room");
-    let put = Put {
-        from: Piece { md, offset: 0 },
-        length: 0,
-        ack: AckReq::None,
-        target: Target {
-            process: Process::rank(0),
-            pt_index,
-            match_bits,
-            remote_offset,
-        },
-        user_ptr: 0,
-        hdr_data,
-    };
-    ni.put(&put).expect("it is sent");
-    ni.flush();
-    ni.md_release(md).expect("it is known");
+    let md = begin(
+        world,
+        (Memory::Empty, 0),
+        pt_index,
+        [match_bits, hdr_data, remote_offset],
+    );
+    world.am(1).ni_mut().md_release(md).expect("it is known");
 }
 
 /// One moment of the network, and a pass of rank 0 alone.

@@ -277,21 +277,63 @@ fn a_killed_rank_is_named_by_all_others_in_time() {
     }
 }
 
-/// Who waits for a count has the rail look for the put that is expected: what comes is as it was put, whatever was expected.
-#[test]
-fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
+/// Two ranks of one job, each with its interface.
+fn two() -> [Portals; 2] {
     let mut jobs = local_portals(2, &config()).unwrap();
     for job in &mut jobs {
         job.init(KIND, None).unwrap();
     }
-    let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();
+    <[Portals; 2]>::try_from(jobs).unwrap()
+}
+
+/// A put without an answer into the memory of rank 1.
+fn quiet(md: MdHandle, length: u64, match_bits: u64, remote_offset: u64, hdr_data: u64) -> Put {
+    Put {
+        from: Piece { md, offset: 0 },
+        length,
+        ack: AckReq::None,
+        target: Target {
+            process: Process::rank(1),
+            pt_index: INDEX,
+            match_bits,
+            remote_offset,
+        },
+        user_ptr: 0,
+        hdr_data,
+    }
+}
+
+/// A table entry of a rank without a queue.
+fn table(job: &mut Portals) {
+    job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
+        .unwrap();
+}
+
+/// Memory whose puts are counted, and not told otherwise.
+fn counted(region: &Region, options: EntryOptions, count: CtHandle) -> Entry {
+    let options =
+        options | EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+    Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count)
+}
+
+/// Both take leave, each in a thread of its own.
+fn leave(jobs: [Portals; 2]) {
+    thread::scope(|s| {
+        for job in jobs {
+            s.spawn(move || job.close());
+        }
+    });
+}
+
+/// Who waits for a count has the rail look for the put that is expected: what comes is as it was put, whatever was expected.
+#[test]
+fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
+    let [mut near, mut far] = two();
     let room = Region::new(16).unwrap();
     let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
-    far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
-        .unwrap();
-    let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
+    table(&mut far);
     let entry = |region: &Region, bits: u64| {
-        let mut entry = Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(arrived);
+        let mut entry = counted(region, EntryOptions::NONE, arrived);
         (entry.match_bits, entry.ignore_bits) = (bits, 0);
         entry
     };
@@ -308,19 +350,7 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
     let mut send = |near: &mut Portals, length: usize, bits: u64, offset: u64, hdr_data: u64| {
         sent += 1;
         out.write(0, &[sent as u8; 64]);
-        let put = Put {
-            from: Piece { md, offset: 0 },
-            length: length as u64,
-            ack: AckReq::None,
-            target: Target {
-                process: Process::rank(1),
-                pt_index: INDEX,
-                match_bits: bits,
-                remote_offset: offset,
-            },
-            user_ptr: 0,
-            hdr_data,
-        };
+        let put = quiet(md, length as u64, bits, offset, hdr_data);
         near.ask(KIND, |ni| ni.put(&put)).unwrap();
         near.progress();
         sent
@@ -402,28 +432,19 @@ fn what_is_expected_is_taken_and_what_is_not_goes_its_way() {
     let last = send(&mut near, 8, 7, 0, 0);
     wait(&mut far, last - 2);
     assert_eq!(bytes(&other)[..8], [last as u8; 8]);
-    thread::scope(|s| {
-        s.spawn(|| near.close());
-        s.spawn(|| far.close());
-    });
+    leave([near, far]);
 }
 
 /// What was too long for an earlier entry went to a later one; what is shorter goes to the earlier one, whoever waits.
 #[test]
 fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
-    let mut jobs = local_portals(2, &config()).unwrap();
-    for job in &mut jobs {
-        job.init(KIND, None).unwrap();
-    }
-    let [mut near, mut far] = <[Portals; 2]>::try_from(jobs).unwrap();
-    far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
-        .unwrap();
-    let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
-    let rooms = [(4, options | EntryOptions::NO_TRUNCATE), (64, options)];
+    let [mut near, mut far] = two();
+    table(&mut far);
+    let rooms = [(4, EntryOptions::NO_TRUNCATE), (64, EntryOptions::NONE)];
     let [few, many] = rooms.map(|(bytes, options)| {
         let count = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
         let region = Region::new(bytes).unwrap();
-        let entry = Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count);
+        let entry = counted(&region, options, count);
         far.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
             .unwrap();
         count
@@ -431,20 +452,7 @@ fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
     let out = Region::new(64).unwrap();
     let (md, _) = bind(&mut near, &out);
     let mut send = |length: u64| {
-        let put = Put {
-            from: Piece { md, offset: 0 },
-            length,
-            ack: AckReq::None,
-            target: Target {
-                process: Process::rank(1),
-                pt_index: INDEX,
-                match_bits: 0,
-                remote_offset: 0,
-            },
-            user_ptr: 0,
-            hdr_data: 0,
-        };
-        near.ask(KIND, |ni| ni.put(&put)).unwrap();
+        near.ask(KIND, |ni| ni.put(&quiet(md, length, 0, 0, 0))).unwrap();
         near.progress();
     };
     send(8);
@@ -457,10 +465,7 @@ fn a_shorter_put_is_not_taken_for_the_longer_one_before_it() {
     assert!(far.wait_count(KIND, many, 2).is_err());
     let counts = [few, many].map(|count| far.ni(KIND).ct_get(count).unwrap().success);
     assert_eq!(counts, [1, 1]);
-    thread::scope(|s| {
-        s.spawn(|| near.close());
-        s.spawn(|| far.close());
-    });
+    leave([near, far]);
 }
 
 /// Of two ranks, one takes leave: what the other waits for cannot come any more, and the wait says so before its deadline.
@@ -497,19 +502,7 @@ fn whoever_leaves_pushes_out_what_has_fired() {
             let out = Region::new(8).unwrap();
             let (md, _) = bind(&mut near, &out);
             let fires = near.ask(KIND, |ni| ni.ct_alloc()).unwrap();
-            let put = Put {
-                from: Piece { md, offset: 0 },
-                length: 8,
-                ack: AckReq::None,
-                target: Target {
-                    process: Process::rank(1),
-                    pt_index: INDEX,
-                    match_bits: 0,
-                    remote_offset: 0,
-                },
-                user_ptr: 0,
-                hdr_data: 0,
-            };
+            let put = quiet(md, 8, 0, 0, 0);
             for _ in 0..PUTS {
                 let call = doorbell::fabric::ni::Triggered::Put(put);
                 near.ask(KIND, |ni| ni.trigger(fires, 1, call.clone())).unwrap();
@@ -520,11 +513,9 @@ fn whoever_leaves_pushes_out_what_has_fired() {
         });
         far.init(KIND, None).unwrap();
         let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
-        far.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(INDEX)))
-            .unwrap();
+        table(&mut far);
         let room = Region::new(8).unwrap();
-        let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
-        let entry = Entry::open(Memory::One(Landing::Region(room.whole())), options).counted(arrived);
+        let entry = counted(&room, EntryOptions::NONE, arrived);
         far.ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
             .unwrap();
         far.barrier().unwrap();

@@ -1,5 +1,6 @@
 //! Heads that are like the last one: what the wire carries, what arrives, and what a peer may not claim.
 
+use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Arrivals, Body, Inbound, Message as _, OpError, OpId, PeerIndex};
 use doorbell_fabric::ni::*;
 use doorbell_fabric::rail::Rail as _;
@@ -20,6 +21,15 @@ fn quiet(md: MdHandle, length: u64, target: Target, hdr_data: u64) -> Put {
     }
 }
 
+/// Memory to put from, of which nothing is told.
+fn bind(ni: &mut dyn Ni, loan: MutLoan) -> MdHandle {
+    let md = Md {
+        memory: memory(loan),
+        ..Md::default()
+    };
+    ni.md_bind(md).unwrap()
+}
+
 #[test]
 fn what_is_left_out_arrives_all_the_same() {
     let mut world = World::pair();
@@ -34,13 +44,7 @@ fn what_is_left_out_arrives_all_the_same() {
         ni.append(pt, entry, List::Priority, 0).unwrap();
     }
     let source = numbered(4096);
-    let mut ni = world.ni(0);
-    let md = ni
-        .md_bind(Md {
-            memory: memory(source),
-            ..Md::default()
-        })
-        .unwrap();
+    let md = bind(&mut world.ni(0), source);
     // Table entry, match bits, offset, header data, length: each differs from the one before in one of them, or in none.
     let puts = [
         (3, 7, 9, 11, 8),
@@ -165,13 +169,7 @@ impl Bare {
 fn a_put_like_the_last_is_its_first_eight_bytes_and_its_body() {
     let mut bare = Bare::new();
     let source = numbered(64);
-    let mut ni = bare.node.ni(KIND);
-    let md = ni
-        .md_bind(Md {
-            memory: memory(source),
-            ..Md::default()
-        })
-        .unwrap();
+    let md = bind(&mut bare.node.ni(KIND), source);
     let target = Target {
         process: Process::rank(1),
         pt_index: 5,
@@ -268,13 +266,7 @@ fn what_was_not_said_cannot_be_left_out() {
 fn where_the_last_went_is_asked_again_when_that_may_have_changed() {
     let mut world = World::pair();
     let source = numbered(64);
-    let mut ni = world.ni(0);
-    let md = ni
-        .md_bind(Md {
-            memory: memory(source),
-            ..Md::default()
-        })
-        .unwrap();
+    let md = bind(&mut world.ni(0), source);
     let mut ni = world.ni(1);
     let eq = ni.eq_alloc(64).unwrap();
     let events = EntryOptions::EVENT_LINK_DISABLE.0 | EntryOptions::EVENT_UNLINK_DISABLE.0;
@@ -309,13 +301,7 @@ fn where_the_last_went_is_asked_again_when_that_may_have_changed() {
     assert_eq!(arrives(&mut world, 12), [3]);
     // A table entry that was freed and is there again has other entries of the same numbers.
     let mut again = World::pair();
-    let md = again
-        .ni(0)
-        .md_bind(Md {
-            memory: memory(source),
-            ..Md::default()
-        })
-        .unwrap();
+    let md = bind(&mut again.ni(0), source);
     let eq = again.ni(1).eq_alloc(64).unwrap();
     for (bits, found) in [(7, vec![7]), (8, vec![]), (7, vec![7])] {
         again.ni(1).pt_alloc(PtOptions::NONE, Some(eq), Some(3)).unwrap();
