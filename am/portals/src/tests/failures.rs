@@ -212,38 +212,55 @@ fn in_pieces(length: usize, value: u8) -> Memory {
     Memory::Many([piece(), piece()].into())
 }
 
+/// Two ranks over a slow network, the second with a table entry and the queue that it tells.
+fn slow() -> (World, EqHandle) {
+    let mut config = SimConfig::default();
+    config.faults.bandwidth = Some(1_000_000_000);
+    let mut world = World::new(2, 1, Kind::MATCHING_LOGICAL, config);
+    let mut ni = world.ni(1);
+    let teq = ni.eq_alloc(16).unwrap();
+    ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
+    (world, teq)
+}
+
+/// Memory of the first in several pieces, and the queue that hears of its operations.
+fn told_pieces(world: &mut World, length: usize) -> (EqHandle, MdHandle) {
+    let mut ni = world.ni(0);
+    let eq = ni.eq_alloc(16).unwrap();
+    let md = Md {
+        memory: in_pieces(length, 1),
+        eq: Some(eq),
+        ..Md::default()
+    };
+    (eq, ni.md_bind(md).unwrap())
+}
+
+/// So many moments of the network.
+fn steps_pass(world: &mut World, steps: usize) {
+    for _ in 0..steps {
+        world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
+        world.net.advance_to_next_event();
+    }
+}
+
 #[test]
 fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waiting() {
     let mut begun = 0;
     for finisher in [0, 1] {
         for steps in 0..60 {
-            let mut config = SimConfig::default();
-            config.faults.bandwidth = Some(1_000_000_000);
-            let mut world = World::new(2, 1, Kind::MATCHING_LOGICAL, config);
+            let (mut world, teq) = slow();
             let length = 1_000_000;
             let mut ni = world.ni(1);
-            let teq = ni.eq_alloc(16).unwrap();
-            ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
             let quiet = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0);
             let entry = ni
                 .append(0, Entry::open(in_pieces(length, 0), quiet), List::Priority, 0)
                 .unwrap();
             let target = world.target(1, 0, 0, 0);
+            let (eq, md) = told_pieces(&mut world, length);
             let mut ni = world.ni(0);
-            let eq = ni.eq_alloc(16).unwrap();
-            let md = ni
-                .md_bind(Md {
-                    memory: in_pieces(length, 1),
-                    eq: Some(eq),
-                    ..Md::default()
-                })
-                .unwrap();
             ni.put(&put(md, length as u64, target)).unwrap();
             ni.get(&get(md, length as u64, target)).unwrap();
-            for _ in 0..steps {
-                world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
-                world.net.advance_to_next_event();
-            }
+            steps_pass(&mut world, steps);
             let kind = world.kind;
             world.nodes[finisher].ni_fini(kind).unwrap();
             world.settle();
@@ -273,31 +290,17 @@ fn an_interface_that_is_finished_in_the_middle_of_fragments_leaves_nobody_waitin
 
 #[test]
 fn a_search_tells_of_a_header_whose_bytes_never_came_that_it_failed() {
-    let mut config = SimConfig::default();
-    config.faults.bandwidth = Some(1_000_000_000);
-    let mut world = World::new(2, 1, Kind::MATCHING_LOGICAL, config);
+    let (mut world, teq) = slow();
     let length = 1_000_000;
     let mut ni = world.ni(1);
-    let teq = ni.eq_alloc(16).unwrap();
-    ni.pt_alloc(PtOptions::NONE, Some(teq), None).unwrap();
     let quiet = EntryOptions(BOTH.0 | EntryOptions::EVENT_LINK_DISABLE.0);
     let pool = Entry::open(memory(bytes(length, 0)), quiet);
     ni.append(0, pool, List::Overflow, 0).unwrap();
     let target = world.target(1, 0, 0, 0);
+    let (_, md) = told_pieces(&mut world, length);
     let mut ni = world.ni(0);
-    let eq = ni.eq_alloc(16).unwrap();
-    let md = ni
-        .md_bind(Md {
-            memory: in_pieces(length, 1),
-            eq: Some(eq),
-            ..Md::default()
-        })
-        .unwrap();
     ni.put(&put(md, length as u64, target)).unwrap();
-    for _ in 0..20 {
-        world.nodes.iter_mut().for_each(|node| _ = node.poll(16));
-        world.net.advance_to_next_event();
-    }
+    steps_pass(&mut world, 20);
     let kind = world.kind;
     world.nodes[0].ni_fini(kind).unwrap();
     world.settle();
