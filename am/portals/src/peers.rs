@@ -28,7 +28,8 @@ pub(crate) struct Peer {
     pub(crate) open: u32,
     /// Its operations that are in progress here.
     pub(crate) owed: u32,
-    /// The words of puts that are remembered: of the last one to it, with the first eight bytes; and of the last one from it.
+    /// The words of puts that are remembered: of the last one to it, with its name ([`crate::wire::put_name`]); and of the last
+    /// one from it.
     pub(crate) said: Option<(u32, Remembered)>,
     pub(crate) heard: Option<Heard>,
 }

@@ -266,7 +266,7 @@ impl Core {
         }
     }
 
-    /// `None`, and nothing changed, when it is to go the other way.
+    /// `None` when it is to go the other way, and then nothing has changed but what is remembered, which that does once more.
     #[inline(always)]
     fn short_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) -> Option<()> {
         let flags = first.flags;

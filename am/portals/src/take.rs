@@ -79,7 +79,8 @@ impl Iface {
                 let room = slot.length.saturating_sub(event.remote_offset);
                 let length = event.rlength.min(room);
                 let once = options.has(EntryOptions::USE_ONCE);
-                (event.remote_offset, length - length % unit, once)
+                let cut = if unit > 1 { length % unit } else { 0 };
+                (event.remote_offset, length - cut, once)
             }
         };
         slot.ops += 1;
