@@ -39,6 +39,8 @@ impl<N: Ni> Attaching<N> {
         let conduit = &mut self.conduit;
         conduit.step(now)?;
         if let Some(&(rank, reason)) = conduit.lost.first() {
+            // Whoever found that we do not agree has left: what it told before says why.
+            conduit.boot.agree(&conduit.boot_table)?;
             return Err(BootError::Lost { rank, reason }.into());
         }
         let began = *conduit.boot.began.get_or_insert(now);

@@ -211,16 +211,17 @@ impl Boot {
         (0..self.nodes).map(of).collect()
     }
 
-    /// Once all have come: the first rank that has something otherwise.
+    /// Of the ranks whose entries have come, the first that has something otherwise.
     ///
     /// # Errors
     /// [`BootError::Disagree`].
     pub(crate) fn agree(&self, table: &RegionSlice) -> Result<(), BootError> {
+        let come = self.entries_come();
         let of = |place: u32| {
             let at = place as usize * ENTRY_BYTES + SEGMENT_BYTES;
             Alike(table.as_shared().read(at).map_or(0, u64::from_le_bytes))
         };
-        for place in 1..self.nodes {
+        for place in 1..come {
             if let Some((what, ours, theirs)) = of(0).differs(of(place)) {
                 return Err(BootError::Disagree {
                     rank: above(self.me, place, self.nodes),
@@ -231,6 +232,13 @@ impl Boot {
             }
         }
         Ok(())
+    }
+
+    /// How many entries of the table are there: step k brings those from 2^k on.
+    fn entries_come(&self) -> u32 {
+        let distances = (0..).map_while(|step| Some((step, distance(step, self.nodes)?)));
+        let come = distances.take_while(|(step, _)| self.has(*step));
+        come.fold(1, |all, (_, distance)| all + self.entries(distance))
     }
 
     const fn entries(&self, distance: u32) -> u32 {
@@ -284,7 +292,10 @@ mod tests {
     #[test]
     fn who_has_other_settings_is_named_with_them() -> Result<(), RailError> {
         let table = Region::new(3 * ENTRY_BYTES)?.whole();
-        let boot = Boot::new(2, 3, &table, RemoteSegment::default(), Alike(0x7_0001_0800));
+        let mut boot = Boot::new(2, 3, &table, RemoteSegment::default(), Alike(0x7_0001_0800));
+        assert_eq!(boot.agree(&table), Ok(()), "nobody has come");
+        let entry = ENTRY_BYTES as u64;
+        assert!(boot.landed(0, 0, entry, entry) && boot.landed(1, 1, 2 * entry, entry));
         let other = |place: usize, alike: u64| {
             table.write(place * ENTRY_BYTES + SEGMENT_BYTES, &alike.to_le_bytes());
         };

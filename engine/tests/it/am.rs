@@ -614,3 +614,35 @@ fn a_mailbox_is_made_anew_once_its_clients_are_gone() {
     drop(client);
     assert!(am.client(4).is_ok(), "nothing was polled for");
 }
+
+/// Ranks whose credits do not fit together are refused by name, at every one of them, whoever leaves first.
+#[test]
+fn ranks_with_other_settings_are_refused_at_both_sides() {
+    let ranks = local_am(2, &config(), |rank| {
+        let settings = doorbell::am::Settings {
+            flow_control: rank == 0,
+            ..Default::default()
+        };
+        Setup::new(Handlers::new(), SEGMENT).settings(settings)
+    });
+    let refused: Vec<Error> = thread::scope(|s| {
+        let attach = |rank: doorbell::am::Waiting| rank.attach().expect_err("they do not agree");
+        let ranks: Vec<_> = ranks
+            .unwrap()
+            .into_iter()
+            .map(|rank| s.spawn(move || attach(rank)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    for (error, values) in refused
+        .iter()
+        .zip(["is 0 at rank 1 and 1 here", "is 1 at rank 0 and 0 here"])
+    {
+        let said = error.to_string();
+        assert!(
+            said.contains("GASNET_PORTAL_FLOW_CONTROL") && said.contains(values),
+            "{said}"
+        );
+        assert_eq!(error.exit_code(), 2);
+    }
+}
