@@ -159,17 +159,17 @@ fn a_stream_between_processes_is_severed_and_goes_on() {
         let silent = EventKind::PeerDown(DownReason::Silent);
         pair.until("it is told", |_, event| event == Some(silent));
         let mark = pair.rail.handed_over(pair.peer);
-        let mut next = mark.0 + 1;
+        let mut given: Vec<u64> = Vec::new();
         pair.rail.reclaim(pair.peer, &mut |id, bytes| {
             // An echo before may have been taken, and not been told yet.
-            assert!(
-                id.0 == next && (bytes == [round; 30] || next < mark.0 + 3),
-                "{id:?}"
-            );
-            next += 1;
+            assert!(bytes == [round; 30] || id.0 < mark.0 + 3, "{id:?}");
+            given.push(id.0);
         });
-        assert_eq!(next, last.0 + 1, "all that is above the watermark");
-        assert!(pair.rail.handed_over(pair.peer) >= mark);
+        // The other end may take some more until we look again: what is not given back was taken, and the watermark says so.
+        let taken = pair.rail.handed_over(pair.peer);
+        assert!(taken >= mark, "{taken:?} {mark:?}");
+        let above: Vec<u64> = (taken.0 + 1..=last.0).collect();
+        assert_eq!(given, above, "all that is above the watermark");
         pair.revive();
         pair.echo(&[round, 1]);
     }
