@@ -164,6 +164,9 @@ impl Builder {
     pub fn build(self) -> Result<World, Error> {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
+        if !without_environment {
+            crate::config::warn(&config);
+        }
         let door = launch::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
         match raise_through(door.as_ref(), config, hook) {
@@ -187,6 +190,9 @@ impl Builder {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
         judge(&config)?;
+        if !without_environment {
+            crate::config::warn(&config);
+        }
         let door = launch::enter(&mut config, without_environment)?;
         let door: Option<Door> = door.map(|door| Arc::new(Mutex::new(door)));
         let joined = refuse_invitation(door.as_ref(), &config)
@@ -205,6 +211,7 @@ impl Builder {
     ) -> Result<T, Error> {
         let resolved = self.split().and_then(|(config, hook)| {
             judge(&config)?;
+            crate::config::warn(&config);
             Ok((config, hook))
         });
         let (joined, hook, remote) = join_over(connection, layer, resolved)?;
@@ -240,7 +247,8 @@ impl Builder {
     /// # Errors
     /// As [`init`]; [`Error::Refused`] and [`Error::Occupied`] in the words of the other side. It is told ours, too.
     pub fn build_over(self, connection: Connection) -> Result<World, Error> {
-        let (joined, hook, remote) = join_over(connection, Layer::Messages, self.split())?;
+        let resolved = self.split().inspect(|(config, _)| crate::config::warn(config));
+        let (joined, hook, remote) = join_over(connection, Layer::Messages, resolved)?;
         let Joined {
             config,
             rank,

@@ -41,6 +41,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(said) => return refuse(&said),
     };
+    if reads_settings(&cli.command) {
+        doorbell::config::warn_of_unknown_variables();
+    }
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::info(&args),
@@ -70,6 +73,22 @@ fn main() -> ExitCode {
         Command::Daemon => run::daemon(),
     };
     end(done)
+}
+
+/// Whether the command, or what it starts, works by the settings of the environment.
+fn reads_settings(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_)
+            | Command::Info(_)
+            | Command::Why(_)
+            | Command::Doctor(_)
+            | Command::Links(_)
+            | Command::Pingpong(_)
+            | Command::Stream(_)
+            | Command::Rate(_)
+            | Command::Scaling(_)
+    )
 }
 
 fn end(done: Result<ExitCode, ToolError>) -> ExitCode {

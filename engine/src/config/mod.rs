@@ -4,13 +4,14 @@
 //!   default  <  one TOML file (DOORBELL_CONFIG)  <  DOORBELL_* variables  <  code (Builder)
 //! ```
 //!
-//! A name that does not exist is an error with the nearest one that does; a bad value is an error that says what was
-//! expected. The table below is the only list of settings: reading, listing and documentation follow from it.
+//! A name that does not exist is an error with the nearest one that does in the file, whose names are all ours, and a
+//! warning in the environment, whose prefix others use too; a bad value is an error that says what was expected. The table below is the only list of settings: reading, listing and documentation follow from it.
 
 mod bounds;
 mod fault;
 mod setting;
 mod source;
+mod unknown;
 mod value;
 
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
+pub use unknown::{warn_of_unknown_variables, warned_variables};
 pub use value::{
     ControlPolicy, CounterPlace, IpFamily, Launch, Mode, Protocol, Rails, Resume, Size, UsnicCommandWay,
     UsnicCommands, UsnicControl, Wait, XdpMode,
@@ -32,6 +34,7 @@ pub use value::{
 
 pub(crate) use bounds::mac;
 use setting::AnySetting;
+pub(crate) use unknown::warn;
 pub(crate) use value::{Value, nearest, suggestion};
 
 /// One line of `doorbell info --config`.

@@ -12,17 +12,18 @@ use doorbell_oob::launch::singleton::VARIABLE;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::unknown::{WARNED, is_service_link};
 use super::{Config, FACTS, Origin, nearest};
 use crate::error::Error;
 
 /// Every variable of ours begins so.
-const PREFIX: &str = "DOORBELL_";
+pub(super) const PREFIX: &str = "DOORBELL_";
 /// Names the file.
 pub(crate) const FILE_VARIABLE: &str = "DOORBELL_CONFIG";
 /// Variables that begin with the prefix and are no settings: read elsewhere, listed here so that they are known.
-const OTHERS: [&str; 4] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE", VARIABLE, INVITATION];
+pub(super) const OTHERS: [&str; 5] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE", VARIABLE, INVITATION, WARNED];
 /// Variables of test programs.
-const TEST_PREFIX: &str = "DOORBELL_TEST_";
+pub(super) const TEST_PREFIX: &str = "DOORBELL_TEST_";
 /// A configuration file longer than this is not one.
 const LONGEST_FILE: u64 = 1 << 20;
 
@@ -30,7 +31,8 @@ impl Config {
     /// The values of the process's environment and of the file that `DOORBELL_CONFIG` names, over the defaults.
     ///
     /// # Errors
-    /// An unknown variable or key, a bad value, or a file that cannot be read.
+    /// A bad value, an unknown key of the file, or a file that cannot be read. Variables that begin with `DOORBELL_` and
+    /// are no settings are ignored ([`warn_of_unknown_variables`](super::warn_of_unknown_variables)).
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(std::env::vars_os(), None)
     }
@@ -55,24 +57,17 @@ impl Config {
             config.read_file(path)?;
         }
         for (name, value) in &ours {
-            config.read_variable(&name.to_string_lossy(), value)?;
+            config
+                .read_variable(&name.to_string_lossy(), value)
+                .map_err(|error| made_by_kubernetes(error, name, &ours))?;
         }
         config.verify()?;
         Ok(config)
     }
 
     fn read_variable(&mut self, name: &str, value: &OsStr) -> Result<(), Error> {
-        if OTHERS.contains(&name) || name.starts_with(TEST_PREFIX) {
-            return Ok(());
-        }
         let Some(at) = FACTS.iter().position(|fact| fact.variable == name) else {
-            let known = FACTS.iter().map(|fact| fact.variable).chain(OTHERS);
-            return Err(Error::UnknownName {
-                kind: "environment variable",
-                given: name.to_owned(),
-                nearest: nearest(name, known).to_owned(),
-                place: String::new(),
-            });
+            return Ok(());
         };
         let origin = Origin::Environment(FACTS[at].variable);
         match value.to_str() {
@@ -172,6 +167,28 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+/// The same error, with the reason why nobody wrote the value where a service link has the name of a setting: one of a
+/// service `doorbell-udp` is `DOORBELL_UDP_PORT`.
+fn made_by_kubernetes(error: Error, name: &OsStr, variables: &[(OsString, OsString)]) -> Error {
+    match error {
+        Error::BadValue {
+            name: setting,
+            given,
+            origin,
+            expected,
+        } if is_service_link(&name.to_string_lossy(), variables) => Error::BadValue {
+            name: setting,
+            given,
+            origin,
+            expected: format!(
+                "{expected}; Kubernetes made this variable for a service, and `enableServiceLinks: false` in the pod \
+                 leaves it out"
+            ),
+        },
+        other => other,
     }
 }
 

@@ -59,20 +59,31 @@ fn the_file_may_be_named_by_a_variable() {
 }
 
 #[test]
-fn an_unknown_variable_names_the_nearest() {
-    let error = read(&[("DOORBELL_DEADLNE", "1 s")], None).unwrap_err();
-    assert!(error.to_string().contains("DOORBELL_DEADLINE"), "{error}");
-    assert_eq!(error.code(), "config.unknown-name");
+fn an_unknown_variable_sets_nothing_and_is_no_error() {
+    let config = read(
+        &[
+            ("DOORBELL_DEADLNE", "1 s"),
+            ("DOORBELL_PORT", "tcp://10.96.0.7:7"),
+            ("DOORBELL_TEST_ANYTHING", "1"),
+            ("DOORBELL_SKIP_FILE", "x"),
+            ("OTHER", "1"),
+        ],
+        None,
+    )
+    .unwrap();
+    assert!(config.list().iter().all(|line| line.origin == "default"));
+}
+
+#[test]
+fn a_service_link_with_the_name_of_a_setting_is_a_bad_value_that_says_where_it_comes_from() {
+    let link = ("DOORBELL_UDP_PORT", "tcp://10.96.0.7:7");
+    let error = read(&[link, ("DOORBELL_UDP_SERVICE_HOST", "10.96.0.7")], None).unwrap_err();
+    assert_eq!(error.code(), "config.bad-value");
+    assert!(error.to_string().contains("enableServiceLinks"), "{error}");
+    let error = read(&[link], None).unwrap_err().to_string();
     assert!(
-        read(
-            &[
-                ("DOORBELL_TEST_ANYTHING", "1"),
-                ("DOORBELL_SKIP_FILE", "x"),
-                ("OTHER", "1")
-            ],
-            None
-        )
-        .is_ok()
+        error.contains("udp.port") && !error.contains("Kubernetes"),
+        "{error}"
     );
 }
 

@@ -271,6 +271,7 @@ impl Runner {
     fn spawn(&self, name: &str, mut command: Command) -> Result<Running, Stop> {
         self.check()?;
         command
+            .envs(doorbell::config::warned_variables())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Ctrl-C is for us, and we end it in our order.

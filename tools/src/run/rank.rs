@@ -99,7 +99,11 @@ impl Rank {
         for name in spec.without {
             command.env_remove(name);
         }
-        command.envs(spec.variables).process_group(0).stdin(spec.stdin);
+        command
+            .envs(doorbell::config::warned_variables())
+            .envs(spec.variables)
+            .process_group(0)
+            .stdin(spec.stdin);
         if let Some(folder) = spec.folder {
             command.current_dir(folder);
         }

@@ -101,6 +101,8 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
         (is_ours || args.env.contains(&name)).then(|| (name, value.into_vec()))
     });
     let mut variables: Vec<(String, Vec<u8>)> = given.collect();
+    let warned = doorbell::config::warned_variables();
+    variables.extend(warned.map(|(name, names)| (name.to_owned(), names.into_bytes())));
     let set = args.env.iter().filter_map(|text| text.split_once('='));
     variables.extend(set.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())));
     let own = launch.variables.iter();
