@@ -387,12 +387,8 @@ mod tests {
         for bad in ["10.0.0.1%eth0", "fd00::1%eth0", "::1%lo"] {
             assert_eq!(read(bad), Err(NotAZone::NotOfALink), "{bad}");
         }
-        for bad in [
-            "fe80::1%",
-            "fe80::1%a b",
-            "fe80::1%1234567890123456",
-            "fe80::1%a%b/c",
-        ] {
+        let longer = format!("fe80::1%{}", "x".repeat(doorbell_inet::ALTERNATIVE_MAX + 1));
+        for bad in ["fe80::1%", "fe80::1%a b", longer.as_str(), "fe80::1%a%b/c"] {
             assert!(matches!(read(bad), Err(NotAZone::NotAnInterface(_))), "{bad}");
         }
     }

@@ -62,6 +62,8 @@ impl Network {
 pub struct Endpoint {
     /// The device's name: that of the interface, without InfiniBand.
     pub device: String,
+    /// The alternative names of the interface, by which configuration may name it as well.
+    pub other_names: Vec<String>,
     /// The device's GUID: made of the hardware address, without InfiniBand.
     pub guid: u64,
     /// The number of the interface that carries its frames; 0 where there is none.
@@ -91,6 +93,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether its device has this name, or its interface this alternative name.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.device == name || self.other_names.iter().any(|other| other == name)
+    }
+
     /// The GID that a path to or from this address of it has.
     #[must_use]
     pub fn gid_of(&self, address: &Address) -> Gid {
@@ -157,6 +165,7 @@ mod tests {
         let gid = |text: &str| Gid::of_ip(text.parse().unwrap());
         let mut endpoint = Endpoint {
             device: "eth0".to_owned(),
+            other_names: Vec::new(),
             guid: 1,
             interface: 2,
             port: 1,

@@ -239,6 +239,7 @@ mod tests {
         let ip = IpAddr::from([10, 0, 0, 1]);
         Endpoint {
             device: "eth0".to_owned(),
+            other_names: Vec::new(),
             guid: 1,
             interface: 2,
             port: 1,

@@ -206,6 +206,7 @@ mod tests {
     fn end(link: Link, device: &str, mtu: u32, pkey: u16) -> Endpoint {
         Endpoint {
             device: device.to_owned(),
+            other_names: Vec::new(),
             guid: 1,
             interface: 2,
             port: 1,

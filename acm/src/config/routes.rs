@@ -247,6 +247,7 @@ mod tests {
     fn own() -> Endpoint {
         Endpoint {
             device: "mlx4_0".to_owned(),
+            other_names: Vec::new(),
             guid: 0x0002_c903_0002_faec,
             interface: 0,
             port: 1,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::endpoint::{Endpoint, Link};
 use crate::path::{Mtu, Rate};
 
 /// A value that one or two words say.
@@ -252,8 +253,8 @@ pub(super) fn hexadecimal(word: &str) -> Option<u64> {
     all.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Bytes of an interface's name, at most (`IFNAMSIZ` of linux/if.h has one more, which ends it).
-const INTERFACE_MAX: usize = 15;
+/// Bytes of an interface's name, at most: of its alternative names, which are longer than its own.
+const INTERFACE_MAX: usize = doorbell_inet::ALTERNATIVE_MAX;
 
 /// Whether an interface can have this name, by the kernel's rules; it need not be there.
 ///
@@ -270,7 +271,7 @@ pub fn interface_name(name: &str) -> Result<(), &'static str> {
     match name {
         "" => Err("it is empty"),
         "." | ".." => Err("it is the name of a folder"),
-        _ if name.len() > INTERFACE_MAX => Err("an interface's name has at most 15 bytes"),
+        _ if name.len() > INTERFACE_MAX => Err("an interface's name has at most 127 bytes"),
         _ if name.contains(unfit) => Err("an interface's name has neither spaces nor `/` nor `:`"),
         _ => Ok(()),
     }
@@ -298,11 +299,21 @@ impl Interfaces {
     /// ```
     #[must_use]
     pub fn has(&self, name: &str, is_loopback: bool) -> bool {
+        self.among(is_loopback, |own| own == name)
+    }
+
+    /// Whether this endpoint's interface is among them, by its name or by one of its alternative names.
+    #[must_use]
+    pub fn serve(&self, endpoint: &Endpoint) -> bool {
+        self.among(endpoint.link == Link::Loopback, |own| endpoint.is_called(own))
+    }
+
+    fn among(&self, is_loopback: bool, is: impl Fn(&str) -> bool) -> bool {
         is_loopback
             || match self {
                 Self::Loopback => false,
                 Self::All => true,
-                Self::Named(names) => names.iter().any(|own| own == name),
+                Self::Named(names) => names.iter().any(|own| is(own)),
             }
     }
 }
@@ -447,10 +458,18 @@ mod tests {
 
     #[test]
     fn names_of_interfaces_are_those_that_the_kernel_allows() {
-        for good in ["eth0", "eth0.100", "a", "123456789012345", "br-lan"] {
+        let (longest, longer) = ("x".repeat(INTERFACE_MAX), "x".repeat(INTERFACE_MAX + 1));
+        for good in [
+            "eth0",
+            "eth0.100",
+            "a",
+            "1234567890123456",
+            "br-lan",
+            longest.as_str(),
+        ] {
             assert_eq!(interface_name(good), Ok(()), "{good}");
         }
-        for bad in ["", ".", "..", "a/b", "a b", "eth0:1", "1234567890123456", "a\n"] {
+        for bad in ["", ".", "..", "a/b", "a b", "eth0:1", longer.as_str(), "a\n"] {
             assert!(interface_name(bad).is_err(), "{bad:?}");
             assert_eq!(Interfaces::read(&format!("eth0,{bad}")), None, "{bad:?}");
         }

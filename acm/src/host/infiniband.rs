@@ -84,6 +84,7 @@ fn port_endpoint(port: &Path, device: &str, pkey: u16) -> Option<Endpoint> {
     let active = is("link_layer", "InfiniBand") && is("state", ACTIVE) && lid != 0 && !gid.is_none();
     active.then(|| Endpoint {
         device: device.to_owned(),
+        other_names: Vec::new(),
         guid: 0,
         interface: 0,
         port: 1,

@@ -59,6 +59,7 @@ pub fn endpoint(nic: &Nic, facts: &Facts) -> Option<Endpoint> {
     let loopback = nic.is_loopback();
     Some(Endpoint {
         device: nic.name.clone(),
+        other_names: nic.alternatives.clone(),
         guid: facts.mac.map_or(0, guid),
         interface: nic.index,
         port: 1,
@@ -85,7 +86,10 @@ pub fn endpoint(nic: &Nic, facts: &Facts) -> Option<Endpoint> {
 mod tests {
     use doorbell_inet::NicAddress;
 
+    use super::super::names::by_entries;
     use super::*;
+    use crate::address::Name;
+    use crate::config::{AddressEntry, Interfaces, Pkey};
 
     fn nic(addresses: &[&str]) -> Nic {
         let address = |text: &&str| NicAddress {
@@ -96,6 +100,7 @@ mod tests {
         Nic {
             index: 3,
             name: "eth0".to_owned(),
+            alternatives: Vec::new(),
             flags: (libc::IFF_UP | libc::IFF_RUNNING) as u32,
             addresses: addresses.iter().map(address).collect(),
         }
@@ -119,6 +124,30 @@ mod tests {
         assert_eq!(
             (end.rate.megabits(), end.link, end.networks.len()),
             (25_000, Link::Ethernet, 3)
+        );
+    }
+
+    #[test]
+    fn configuration_may_name_an_interface_by_its_alternative_names() {
+        let mut eth0 = nic(&["10.0.0.1"]);
+        eth0.alternatives = vec!["enp9s9".to_owned()];
+        let mut ends = [endpoint(&eth0, &facts(1500)).unwrap()];
+        let named = |name: &str| Interfaces::Named(vec![name.to_owned()]);
+        assert!(named("enp9s9").serve(&ends[0]) && named("eth0").serve(&ends[0]));
+        assert!(!named("enp9s8").serve(&ends[0]));
+        let entry = AddressEntry {
+            address: Address::Name(Name::new("node7").unwrap()),
+            device: "enp9s9".to_owned(),
+            port: 1,
+            pkey: Pkey::Default,
+            line: 1,
+        };
+        assert!(by_entries(&[entry], &mut ends).is_empty());
+        assert!(
+            ends[0]
+                .addresses
+                .iter()
+                .any(|own| matches!(own, Address::Name(_)))
         );
     }
 

@@ -70,7 +70,7 @@ pub struct Found {
     pub endpoints: Vec<Endpoint>,
     /// What of `ibacm_addr.cfg` belongs to none of them.
     pub unmatched: Vec<AddressEntry>,
-    /// The names of all interfaces, those among them that are no endpoints.
+    /// The names of all interfaces, alternative ones too, those among them that are no endpoints.
     pub interfaces: Vec<String>,
 }
 
@@ -144,7 +144,11 @@ fn found(sources: &Sources, all: &[Nic], facts: impl Fn(&Nic) -> Option<Facts>) 
     Found {
         endpoints,
         unmatched,
-        interfaces: all.iter().map(|nic| nic.name.clone()).collect(),
+        interfaces: all
+            .iter()
+            .flat_map(|nic| std::iter::once(&nic.name).chain(&nic.alternatives))
+            .cloned()
+            .collect(),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn by_entries(entries: &[AddressEntry], endpoints: &mut [Endpoint]) -
     let mut given = vec![Vec::new(); endpoints.len()];
     for entry in entries {
         // The first partition of a port is the first endpoint of it.
-        let of_port = |end: &&Endpoint| end.device == entry.device && end.port == entry.port;
+        let of_port = |end: &&Endpoint| end.is_called(&entry.device) && end.port == entry.port;
         let first = endpoints.iter().find(of_port).map_or(0, |end| end.pkey);
         let at = endpoints
             .iter()

@@ -54,6 +54,7 @@ fn nic(index: u32, name: &str, ip: &str) -> Nic {
     Nic {
         index,
         name: name.to_owned(),
+        alternatives: Vec::new(),
         flags: flags as u32,
         addresses: vec![NicAddress {
             ip: ip.parse().unwrap(),

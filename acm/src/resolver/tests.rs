@@ -10,6 +10,7 @@ pub(crate) fn endpoint(name: &str, n: u8) -> Endpoint {
     let ip: IpAddr = [10, 0, 0, n].into();
     Endpoint {
         device: "eth0".into(),
+        other_names: Vec::new(),
         guid: n.into(),
         interface: 2,
         port: 1,

@@ -33,7 +33,7 @@ fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
         written.folder.join(OPTIONS_FILE).into()
     };
     let has = |name: &String| {
-        found.interfaces.contains(name) || found.endpoints.iter().any(|end| end.device == *name)
+        found.interfaces.contains(name) || found.endpoints.iter().any(|end| end.is_called(name))
     };
     for name in names.iter().filter(|name| !has(name)) {
         let what = format!("this host has no interface \"{}\" now", name.escape_debug());
@@ -44,7 +44,7 @@ fn interfaces(written: &Written, found: &Found, warnings: &mut Warnings) {
 
 /// Why an entry is of no endpoint, if it is of none.
 fn unlike(entry: &AddressEntry, found: &Found) -> Option<(String, &'static str)> {
-    let of_device = || found.endpoints.iter().filter(|end| end.device == entry.device);
+    let of_device = || found.endpoints.iter().filter(|end| end.is_called(&entry.device));
     let of_port = || of_device().filter(|end| end.port == entry.port);
     let first = of_port().next().map(|end| end.pkey);
     let device = entry.device.escape_debug();

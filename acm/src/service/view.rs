@@ -248,11 +248,10 @@ fn carried(state: &State) -> BTreeMap<String, u64> {
 /// wanted it in a group.
 fn concerns(state: &State, what: &What) -> bool {
     match what {
-        What::Announced(id, _) | What::NotJoined(id, _) => state.resolver().endpoint(*id).is_none_or(|own| {
-            let options = &state.written().options;
-            let is_loopback = own.link == crate::endpoint::Link::Loopback;
-            options.doorbell_interfaces.has(&own.device, is_loopback)
-        }),
+        What::Announced(id, _) | What::NotJoined(id, _) => state
+            .resolver()
+            .endpoint(*id)
+            .is_none_or(|own| state.written().options.doorbell_interfaces.serve(own)),
         _ => true,
     }
 }

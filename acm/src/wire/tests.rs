@@ -73,6 +73,7 @@ fn path_bytes() -> Vec<u8> {
 fn endpoint(addresses: Vec<Address>) -> Endpoint {
     Endpoint {
         device: "eth0".to_owned(),
+        other_names: Vec::new(),
         guid: 0x0102_0304_0506_0708,
         interface: 2,
         port: 1,

@@ -151,6 +151,7 @@ pub(crate) fn path_to(last: u8) -> Path {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let of = |port, addresses: Vec<Address>| Endpoint {
         device: "eth0".to_owned(),
+        other_names: Vec::new(),
         guid: 0x0002_c903_0000_0000 + u64::from(port),
         interface: 2,
         port,

@@ -206,6 +206,7 @@ impl World {
         let ip = place.ip.ip().expect("of IP");
         Endpoint {
             device: "dev0".into(),
+            other_names: Vec::new(),
             guid: at as u64,
             interface: 2,
             port: 1,

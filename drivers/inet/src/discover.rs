@@ -7,14 +7,14 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 
 use crate::interface::looks_like_address;
-use crate::sys;
+use crate::nics::{assigned, own_name};
 
 /// The names that rails of this kind have, one for each interface of this network namespace.
 ///
 /// # Errors
 /// When the interfaces cannot be listed.
 pub fn rails(kind: &str) -> Result<Vec<RailName>, RailError> {
-    let all = sys::assigned().map_err(|source| RailError::System {
+    let all = assigned().map_err(|source| RailError::System {
         rail: kind.to_owned(),
         step: "list the interfaces",
         source,
@@ -38,6 +38,16 @@ pub fn is_by_address(name: &RailName) -> bool {
     let object = name.object();
     let bare = object.split_once('%').map_or(object, |(bare, _)| bare);
     bare.parse::<IpAddr>().is_ok() || looks_like_address(object)
+}
+
+/// Whether a rail is named by something else than the own name of an interface: by an address, by the label of one
+/// (`v0:1`), or by an interface's alternative name.
+pub fn is_other_name(name: &RailName) -> bool {
+    let is_known = |object: &str| {
+        let all = assigned().unwrap_or_default();
+        own_name(&all, object).is_some() || all.iter().any(|one| one.label.as_deref() == Some(object))
+    };
+    is_by_address(name) || is_known(name.object())
 }
 
 /// A rail that cannot be used, for this error.

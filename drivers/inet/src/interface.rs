@@ -8,8 +8,9 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
+use crate::nics::{Assigned, assigned, own_name};
 use crate::route::network;
-use crate::sys::{self, Assigned, Seen};
+use crate::sys::{self, Seen};
 use crate::wanted::{FRAME_MIN, Family, PAYLOAD_MAX, Wanted, unusable};
 
 /// The interface that a rail uses, and its address there.
@@ -40,16 +41,19 @@ pub const fn headers(address: IpAddr) -> usize {
 impl Interface {
     /// Finds what `name` names.
     pub fn find(name: &RailName, wanted: &Wanted) -> Result<Self, RailError> {
-        let all = sys::assigned().map_err(|error| system(name, "list the interfaces", error))?;
+        let all = assigned().map_err(|error| system(name, "list the interfaces", error))?;
         let object = name.object();
         let (bare, scope) = object
             .split_once('%')
             .map_or((object, None), |(bare, scope)| (bare, Some(scope)));
-        let is_interface = all.iter().any(|one| one.interface == object);
         let (interface, address) = match bare.parse::<IpAddr>() {
             Ok(address) => (holder(name, &all, address, scope)?, address),
-            Err(_) if !is_interface && looks_like_address(object) => return Err(no_address(name)),
-            Err(_) => (object.to_owned(), first_address(name, &all, wanted.family)?),
+            Err(_) => match (own_name(&all, object), labelled(&all, object)) {
+                (Some(own), _) => (own.to_owned(), first_address(name, own, &all, wanted.family)?),
+                (None, Some((own, address))) => (own.to_owned(), address),
+                (None, None) if looks_like_address(object) => return Err(no_address(name, &all)),
+                (None, None) => return Err(no_interface(name, &all)),
+            },
         };
         let (index, seen) =
             look(&interface).map_err(|error| system(name, "ask for the interface's state", error))?;
@@ -179,7 +183,22 @@ pub fn looks_like_address(object: &str) -> bool {
     four || object.contains(':')
 }
 
-fn no_address(name: &RailName) -> RailError {
+/// The address with this label, and its interface.
+fn labelled<'a>(all: &'a [Assigned], label: &str) -> Option<(&'a str, IpAddr)> {
+    let one = all.iter().find(|one| one.label.as_deref() == Some(label))?;
+    Some((&one.interface, one.address?))
+}
+
+fn no_address(name: &RailName, all: &[Assigned]) -> RailError {
+    if let Some((interface, _)) = name.object().split_once(':')
+        && let Some(own) = own_name(all, interface)
+    {
+        return unusable(
+            name,
+            format!("no address of {own} has the label {}", name.object()),
+            "`ip address` shows the label of each address behind its scope",
+        );
+    }
     let what = if name.object().contains(':') {
         "IPv6"
     } else {
@@ -199,9 +218,10 @@ fn holder(
     address: IpAddr,
     scope: Option<&str>,
 ) -> Result<String, RailError> {
+    let own = scope.map(|scope| own_name(all, scope).unwrap_or(scope));
     let mut found = all
         .iter()
-        .filter(|one| one.address == Some(address) && scope.is_none_or(|scope| one.interface == scope));
+        .filter(|one| one.address == Some(address) && own.is_none_or(|own| one.interface == own));
     let first = found.next().ok_or_else(|| {
         let reason = match scope {
             Some(scope) => format!("the interface {scope} does not have this address"),
@@ -222,24 +242,26 @@ fn holder(
     }
 }
 
-/// The first address of the wanted family of the interface that `name` names.
-fn first_address(name: &RailName, all: &[Assigned], family: Family) -> Result<IpAddr, RailError> {
+fn no_interface(name: &RailName, all: &[Assigned]) -> RailError {
+    let mut names: Vec<&str> = all.iter().map(|one| one.interface.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
     let object = name.object();
-    if !all.iter().any(|one| one.interface == object) {
-        let mut names: Vec<&str> = all.iter().map(|one| one.interface.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let reason = if object.is_empty() {
-            "it names no interface".to_owned()
-        } else {
-            format!("there is no interface {object}, and it is not an address")
-        };
-        return Err(unusable(
-            name,
-            reason,
-            format!("name one of {}", names.join(", ")),
-        ));
-    }
+    let reason = if object.is_empty() {
+        "it names no interface".to_owned()
+    } else {
+        format!("there is no interface {object}, and it is not an address")
+    };
+    unusable(name, reason, format!("name one of {}", names.join(", ")))
+}
+
+/// The first address of the wanted family of the interface `object`, which `name` names.
+fn first_address(
+    name: &RailName,
+    object: &str,
+    all: &[Assigned],
+    family: Family,
+) -> Result<IpAddr, RailError> {
     let mine = all
         .iter()
         .filter(|one| one.interface == object)

@@ -29,14 +29,20 @@ const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
 const LINK: usize = 16;
 const NAME: u16 = 3;
+/// `IFLA_PROP_LIST`, which holds any number of `IFLA_ALT_IFNAME`.
+const PROPERTIES: u16 = 52;
+const ALTERNATIVE: u16 = 53;
 const ASSIGNED: usize = 8;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
+const LABEL: u16 = 3;
 const FLAGS: u16 = 8;
 /// `IFA_F_TENTATIVE` and `IFA_F_DADFAILED`: it cannot be bound (yet).
 const UNSURE: u32 = 0x40 | 0x08;
 /// `RTMGRP_LINK`, and of both families `_IFADDR` and `_ROUTE`; `RTMGRP_IPV4_RULE`.
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400;
+/// Bytes of an alternative name, at most (`ALTIFNAMSIZ` has one more, which ends it).
+pub const ALTERNATIVE_MAX: usize = 127;
 /// Interfaces that are looked at, at most.
 const MOST: usize = 1 << 16;
 
@@ -59,6 +65,8 @@ pub struct Nic {
     pub index: u32,
     /// Its name, which may change.
     pub name: String,
+    /// Its alternative names (`ip link property`), by which it can be named just as well.
+    pub alternatives: Vec<String>,
     /// `IFF_…` flags.
     pub flags: u32,
     /// Its addresses of both families, in order.
@@ -66,6 +74,12 @@ pub struct Nic {
 }
 
 impl Nic {
+    /// Whether this is its name, or one of its alternative names.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.alternatives.iter().any(|other| other == name)
+    }
+
     /// Whether frames can pass: it is up, and the link behind it.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -99,22 +113,99 @@ impl Nic {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn nics() -> io::Result<Vec<Nic>> {
+    let mut all = Vec::new();
+    for (mut nic, _) in listed()? {
+        nic.addresses.sort_unstable();
+        all.push(nic);
+    }
+    Ok(all)
+}
+
+/// One address of one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// The interface, by its own name.
+    pub interface: String,
+    /// Its address; `None` for the line that only says that the interface exists.
+    pub address: Option<IpAddr>,
+    /// How many of its first bits it shares with all of its network; 0 without an address.
+    pub prefix: u8,
+    /// The address's label, where it has one that is not the interface's name. It names an address, never an interface.
+    pub label: Option<String>,
+    /// The interface's alternative names, on the line that only says that it exists.
+    pub alternatives: Vec<String>,
+}
+
+/// Every interface of this network namespace with its addresses, in the kernel's order: a line for each interface, and
+/// one for each address behind it.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn assigned() -> io::Result<Vec<Assigned>> {
+    let mut all = Vec::new();
+    for (nic, labels) in listed()? {
+        all.push(Assigned {
+            interface: nic.name.clone(),
+            address: None,
+            prefix: 0,
+            label: None,
+            alternatives: nic.alternatives,
+        });
+        let each = nic.addresses.iter().zip(labels);
+        all.extend(each.map(|(own, label)| Assigned {
+            interface: nic.name.clone(),
+            address: Some(own.ip),
+            prefix: own.prefix,
+            label: label.filter(|label| *label != nic.name),
+            alternatives: Vec::new(),
+        }));
+    }
+    Ok(all)
+}
+
+/// The interface's own name, for a name or an alternative name of it.
+#[must_use]
+pub fn own_name<'a>(all: &'a [Assigned], name: &str) -> Option<&'a str> {
+    let own = all.iter().find(|one| one.interface == name);
+    let other = || {
+        all.iter()
+            .find(|one| one.alternatives.iter().any(|other| other == name))
+    };
+    own.or_else(other).map(|one| one.interface.as_str())
+}
+
+/// The number of the interface with this name, or this alternative name; none where there is no such interface.
+#[must_use]
+pub fn index_of(name: &str) -> Option<u32> {
+    let all = nics().ok()?;
+    let own = all.iter().find(|nic| nic.name == name);
+    own.or_else(|| all.iter().find(|nic| nic.is_called(name)))
+        .map(|nic| nic.index)
+}
+
+/// The interfaces by their numbers, each with its addresses in the kernel's order and the labels of those.
+fn listed() -> io::Result<Vec<(Nic, Vec<Option<String>>)>> {
     let mut found = BTreeMap::new();
     for (kind, body) in dump(GET_LINK, &[0; LINK])? {
         if found.len() < MOST {
-            found.extend(read_link(kind, &body).map(|nic| (nic.index, nic)));
+            found.extend(read_link(kind, &body).map(|nic| (nic.index, (nic, Vec::new()))));
         }
     }
     for (kind, body) in dump(GET_ADDRESS, &[0; ASSIGNED])? {
-        if let Some((index, address)) = read_address(kind, &body)
-            && let Some(nic) = found.get_mut(&index)
+        if let Some((index, address, label)) = read_address(kind, &body)
+            && let Some((nic, labels)) = found.get_mut(&index)
         {
             nic.addresses.push(address);
+            labels.push(label);
         }
     }
-    let mut all: Vec<Nic> = found.into_values().collect();
-    all.iter_mut().for_each(|nic| nic.addresses.sort_unstable());
-    Ok(all)
+    Ok(found.into_values().collect())
+}
+
+/// The text of an attribute, which ends with a zero.
+fn text(value: &[u8]) -> Option<String> {
+    let text = value.split(|&byte| byte == 0).next()?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 fn word(body: &[u8], at: usize) -> Option<u32> {
@@ -126,28 +217,39 @@ fn read_link(kind: u16, body: &[u8]) -> Option<Nic> {
         return None;
     }
     let (index, flags) = (word(body, 4)?, word(body, 8)?);
-    let (_, name) = attributes(body.get(LINK..)?).find(|&(what, _)| what == NAME)?;
-    let name = name.split(|&byte| byte == 0).next()?;
+    let (mut name, mut alternatives) = (None, Vec::new());
+    for (what, value) in attributes(body.get(LINK..)?) {
+        match what {
+            NAME => name = text(value),
+            PROPERTIES => {
+                let each = attributes(value).filter(|&(what, _)| what == ALTERNATIVE);
+                alternatives.extend(each.filter_map(|(_, value)| text(value)));
+            }
+            _ => {}
+        }
+    }
     Some(Nic {
         index,
-        name: String::from_utf8_lossy(name).into_owned(),
+        name: name?,
+        alternatives,
         flags,
         addresses: Vec::new(),
     })
 }
 
-fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress)> {
+fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress, Option<String>)> {
     if kind != NEW_ADDRESS {
         return None;
     }
     let (prefix, mut flags, index) = (*body.get(1)?, u32::from(*body.get(2)?), word(body, 4)?);
-    let (mut own, mut other) = (None, None);
+    let (mut own, mut other, mut label) = (None, None, None);
     for (what, value) in attributes(body.get(ASSIGNED..)?) {
         match what {
             // Of a link between two, ADDRESS is the other end's.
             LOCAL => own = ip_of(value),
             ADDRESS => other = ip_of(value),
             FLAGS => flags = word(value, 0).unwrap_or(flags),
+            LABEL => label = text(value),
             _ => {}
         }
     }
@@ -158,7 +260,7 @@ fn read_address(kind: u16, body: &[u8]) -> Option<(u32, NicAddress)> {
         prefix: prefix.min(bits),
         usable: flags & UNSURE == 0,
     };
-    Some((index, address))
+    Some((index, address, label))
 }
 
 /// Hears of changes to interfaces, addresses and routes.
@@ -234,10 +336,16 @@ mod tests {
         body.extend_from_slice(&7u32.to_ne_bytes());
         attribute(&mut body, ADDRESS, &[10, 0, 0, 2]);
         attribute(&mut body, LOCAL, &[10, 0, 0, 1]);
-        let (index, address) = read_address(NEW_ADDRESS, &body).unwrap();
+        let (index, address, label) = read_address(NEW_ADDRESS, &body).unwrap();
+        assert_eq!(label, None);
         assert_eq!(
             (index, address.ip, address.usable),
             (7, [10, 0, 0, 1].into(), true)
+        );
+        attribute(&mut body, LABEL, b"v0:1\0");
+        assert_eq!(
+            read_address(NEW_ADDRESS, &body).unwrap().2.as_deref(),
+            Some("v0:1")
         );
         attribute(&mut body, FLAGS, &0x40u32.to_ne_bytes());
         assert!(!read_address(NEW_ADDRESS, &body).unwrap().1.usable);
@@ -245,6 +353,36 @@ mod tests {
             let _ = read_address(NEW_ADDRESS, &body[..cut]);
         }
         assert!(read_link(NEW_LINK, &[0; LINK]).is_none(), "without a name");
+    }
+
+    #[test]
+    fn an_interface_has_its_alternative_names() {
+        let (mut link, mut names) = (vec![0; LINK], Vec::new());
+        attribute(&mut names, ALTERNATIVE, b"enp9s9\0");
+        attribute(&mut names, ALTERNATIVE, b"a-name-that-is-longer-than-others\0");
+        attribute(&mut link, NAME, b"v0\0");
+        // The kernel marks what is nested.
+        attribute(&mut link, PROPERTIES | 1 << 15, &names);
+        let nic = read_link(NEW_LINK, &link).unwrap();
+        assert_eq!(nic.alternatives, ["enp9s9", "a-name-that-is-longer-than-others"]);
+        assert!(nic.is_called("v0") && nic.is_called("enp9s9") && !nic.is_called("v"));
+        for cut in 0..link.len() {
+            let _ = read_link(NEW_LINK, &link[..cut]);
+        }
+    }
+
+    #[test]
+    fn the_lines_of_an_interface_begin_with_its_name() {
+        let all = assigned().unwrap();
+        let lo = all.iter().position(|one| one.interface == "lo").unwrap();
+        assert_eq!(all[lo].address, None);
+        let own = |one: &Assigned| {
+            one.address == Some([127, 0, 0, 1].into()) && one.prefix == 8 && one.label.is_none()
+        };
+        assert!(all.iter().any(|one| one.interface == "lo" && own(one)), "{all:?}");
+        assert_eq!(own_name(&all, "lo"), Some("lo"));
+        assert_eq!((own_name(&all, "nosuch0"), index_of("nosuch0")), (None, None));
+        assert!(index_of("lo").is_some());
     }
 
     #[test]

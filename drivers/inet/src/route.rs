@@ -24,6 +24,7 @@ use rustix::net::netdevice;
 use crate::details::Details;
 use crate::interface::{Interface, probe_socket, system};
 use crate::netlink::{Answer, ask, attribute, attributes};
+use crate::nics::assigned;
 use crate::sys;
 use crate::wanted::Wanted;
 
@@ -190,7 +191,7 @@ impl Interface {
         if !found.local {
             return Ok(found.gateway.map_or(Way::Neighbour, Way::Gateway));
         }
-        let all = sys::assigned()?;
+        let all = assigned()?;
         let mut holders = all.iter().filter(|one| one.address == Some(ip));
         match holders.next() {
             Some(first) if first.interface != self.name && holders.all(|one| one.interface != self.name) => {
@@ -240,7 +241,7 @@ impl Interface {
     }
 
     fn has_its_address(&self) -> bool {
-        sys::assigned().map_or(true, |all| {
+        assigned().map_or(true, |all| {
             all.iter().any(|one| one.address == Some(self.address))
         })
     }

@@ -3,9 +3,7 @@
 //! Every pointer given to the kernel is made within the function that makes the call, from memory that it borrows or
 //! owns; none is kept.
 
-use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -133,73 +131,6 @@ pub(crate) fn driver(name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// One address of one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assigned {
-    /// The interface.
-    pub interface: String,
-    /// Its address; `None` for the line that only says that the interface exists.
-    pub address: Option<IpAddr>,
-    /// How many of its first bits it shares with all of its network; 0 without an address.
-    pub prefix: u8,
-}
-
-/// Every interface of this network namespace with its addresses, in the kernel's order.
-pub fn assigned() -> io::Result<Vec<Assigned>> {
-    let mut list = ptr::null_mut();
-    // SAFETY: `list` is where the function puts the head of a list that is freed below.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut found = Vec::new();
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: `next` is a node of the list, which is not freed yet.
-        let node = unsafe { *next };
-        // SAFETY: the name of a node is a C string that lives as long as the list.
-        let name = unsafe { CStr::from_ptr(node.ifa_name) };
-        found.push(Assigned {
-            interface: name.to_string_lossy().into_owned(),
-            address: inet_of(node.ifa_addr),
-            prefix: inet_of(node.ifa_netmask).map_or(0, ones),
-        });
-        next = node.ifa_next;
-    }
-    // SAFETY: the list came from `getifaddrs`; nothing of it is used any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
-}
-
-fn ones(mask: IpAddr) -> u8 {
-    let ones = match mask {
-        IpAddr::V4(four) => four.to_bits().leading_ones(),
-        IpAddr::V6(six) => six.to_bits().leading_ones(),
-    };
-    ones as u8
-}
-
-/// The address of a node of the list of `getifaddrs`, when it is an internet address.
-fn inet_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so `getifaddrs` made it point to an address, which begins with its family; it may be unaligned.
-    let family = unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) };
-    match i32::from(family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that this is a `sockaddr_in`.
-            let four = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
-            Some(IpAddr::V4(Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes())))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that this is a `sockaddr_in6`.
-            let six = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
-            Some(IpAddr::V6(Ipv6Addr::from(six.sin6_addr.s6_addr)))
-        }
-        _ => None,
-    }
-}
-
 /// Frames of this socket go out by `interface` and no other, and only what comes in by it is for this socket.
 ///
 /// # Errors
@@ -241,12 +172,5 @@ mod tests {
             let error = interface(socket.as_fd(), name).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name:?}");
         }
-        let all = assigned().unwrap();
-        let lo = |ip: &str| Assigned {
-            interface: "lo".to_owned(),
-            address: Some(ip.parse().unwrap()),
-            prefix: 8,
-        };
-        assert!(all.contains(&lo("127.0.0.1")), "{all:?}");
     }
 }

@@ -3,7 +3,7 @@
 use doorbell_fabric::discover::{Candidate, Driver, Verdict};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Family, Interface, is_by_address, is_up, rails, rejected};
+use doorbell_inet::{Family, Interface, is_other_name, is_up, rails, rejected};
 
 use crate::config::UdpConfig;
 use crate::rail::expected;
@@ -73,9 +73,9 @@ impl Driver for UdpDriver {
         Ok(rails("udp")?.into_iter().map(|name| self.judge(name)).collect())
     }
 
-    /// Rails named by address.
+    /// Rails named by an address, its label, or an alternative name.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        is_by_address(name).then(|| self.judge(name.clone()))
+        is_other_name(name).then(|| self.judge(name.clone()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use doorbell_fabric::pairs::within;
-use doorbell_inet::{Nic, NicAddress};
+use doorbell_inet::{ALTERNATIVE_MAX, Nic, NicAddress};
 
 use crate::error::OobError;
 
@@ -25,8 +25,11 @@ impl Pattern {
     fn names(&self, nic: &Nic) -> bool {
         match self {
             Self::Name(name) => match name.strip_suffix('*') {
-                Some(begin) => nic.name.starts_with(begin),
-                None => nic.name == *name,
+                Some(begin) => {
+                    let mut names = std::iter::once(&nic.name).chain(&nic.alternatives);
+                    names.any(|name| name.starts_with(begin))
+                }
+                None => nic.is_called(name),
             },
             Self::Network(..) => false,
         }
@@ -64,8 +67,7 @@ impl FromStr for Pattern {
         }
         let star = text.find('*').is_none_or(|at| at + 1 == text.len());
         let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b',');
-        // IFNAMSIZ, with its end.
-        if text.is_empty() || text.len() > 15 || !star || !text.bytes().all(fits) {
+        if text.is_empty() || text.len() > ALTERNATIVE_MAX || !star || !text.bytes().all(fits) {
             return bad(
                 "it is neither a network nor the name of an interface; `ip link` lists those of this host",
             );
@@ -199,6 +201,7 @@ mod tests {
         Nic {
             index: 1,
             name: name.to_owned(),
+            alternatives: Vec::new(),
             flags,
             addresses: addresses.iter().map(of).collect(),
         }
@@ -240,6 +243,19 @@ mod tests {
     }
 
     #[test]
+    fn an_alternative_name_names_a_nic_as_its_own_does() {
+        let mut eth0 = nic("eth0", 1, &[("10.0.0.1", 24)]);
+        eth0.alternatives = vec!["enp9s9".to_owned(), "the-longer-name-of-a-slot".to_owned()];
+        for text in ["enp9s9", "enp*", "the-longer-name-of-a-slot", "eth0"] {
+            let named = vec![text.parse().unwrap()];
+            let choice = Chosen::new(named.clone(), Vec::new(), Families::Both).unwrap();
+            assert_eq!(choice.of(&eth0, false).len(), 1, "{text}");
+            let without = Chosen::new(Vec::new(), named, Families::Both).unwrap();
+            assert!(without.of(&eth0, false).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_name_that_changes_takes_no_nic_away_and_an_address_that_is_not_ready_is_not_used() {
         let choice = Chosen::new(vec!["eth0".parse().unwrap()], Vec::new(), Families::Both).unwrap();
         let mut renamed = nic("net0", 1, &[("10.0.0.1", 24)]);
@@ -254,7 +270,8 @@ mod tests {
         for text in ["eth0", "eth*", "10.0.0.0/8", "fd00::/8", "*"] {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
-        for text in ["", "10.0.0.0/33", "a*b", "name-that-is-too-long", "x/8", "a b"] {
+        let long = "x".repeat(ALTERNATIVE_MAX + 1);
+        for text in ["", "10.0.0.0/33", "a*b", long.as_str(), "x/8", "a b"] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");
         }
         let both = Chosen::new(

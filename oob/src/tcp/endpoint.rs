@@ -193,7 +193,8 @@ fn interface_index(name: &str) -> Option<u32> {
     let number = || name.parse().ok().filter(|index| *index != 0);
     match netdevice::name_to_index(&socket, name) {
         Ok(index) => Some(index),
-        Err(_) => number().filter(|index| netdevice::index_to_name(&socket, *index).is_ok()),
+        Err(_) => doorbell_inet::index_of(name)
+            .or_else(|| number().filter(|index| netdevice::index_to_name(&socket, *index).is_ok())),
     }
 }
 

@@ -62,6 +62,7 @@ fn hosts(bytes: &[u8], warnings: &mut Warnings) {
 fn own() -> Endpoint {
     Endpoint {
         device: "mlx4_0".to_owned(),
+        other_names: Vec::new(),
         guid: 1,
         interface: 0,
         port: 1,

@@ -292,6 +292,7 @@ fn hosts(infiniband: bool, first: u8, count: u8) -> Vec<Endpoint> {
         let ip = IpAddr::from([10, 0, 0, first + number]);
         Endpoint {
             device: format!("dev{number}"),
+            other_names: Vec::new(),
             guid: number.into(),
             interface: 1 + u32::from(number),
             port: 1,

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Assigned, Details, FRAME_MIN, Family, Interface, Wanted, assigned, look, name_of};
+use doorbell_inet::{
+    Assigned, Details, FRAME_MIN, Family, Interface, Wanted, assigned, look, name_of, own_name,
+};
 
 use super::chain::{Ended, Fix, Walk};
 use super::system::System;
@@ -60,13 +62,26 @@ pub(super) fn steps(
 /// The interface's name; by its address where that is what was named.
 fn device(walk: &mut Walk, all: &[Assigned], name: &RailName) -> Result<String, Ended> {
     let object = name.object();
-    if all.iter().any(|one| one.interface == object) {
-        walk.ok("interface", format!("{object} is there"));
-        return Ok(object.to_owned());
+    if let Some(own) = own_name(all, object) {
+        let other = if own == object {
+            String::new()
+        } else {
+            format!(": another name of {own}")
+        };
+        walk.ok("interface", format!("{object} is there{other}"));
+        return Ok(own.to_owned());
+    }
+    if let Some(one) = all.iter().find(|one| one.label.as_deref() == Some(object)) {
+        walk.ok(
+            "interface",
+            format!("{object} is the label of an address of {}", one.interface),
+        );
+        return Ok(one.interface.clone());
     }
     let (bare, scope) = object
         .split_once('%')
         .map_or((object, None), |(bare, scope)| (bare, Some(scope)));
+    let scope = scope.map(|scope| own_name(all, scope).unwrap_or(scope));
     let holder = bare.parse::<IpAddr>().ok().and_then(|address| {
         all.iter()
             .find(|one| one.address == Some(address) && scope.is_none_or(|scope| one.interface == scope))

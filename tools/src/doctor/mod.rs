@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use doorbell::Config;
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::{KINDS, RailName};
-use doorbell_inet::{assigned, is_by_address, rails};
+use doorbell_inet::{assigned, is_other_name, own_name, rails};
 use doorbell_vfio::Bdf;
 use serde::Serialize;
 
@@ -133,7 +133,7 @@ fn named(names: &[String]) -> Result<Vec<Wanted>, ToolError> {
             continue;
         }
         let kind = text.split(':').next().unwrap_or("");
-        let has_interface = assigned().is_ok_and(|all| all.iter().any(|one| one.interface == *text));
+        let has_interface = assigned().is_ok_and(|all| own_name(&all, text).is_some());
         if has_interface {
             all.push(Wanted::Udp(parse(&format!("udp:{text}"))?));
             all.push(Wanted::Xdp(parse(&format!("xdp:{text}"))?, true));
@@ -141,7 +141,7 @@ fn named(names: &[String]) -> Result<Vec<Wanted>, ToolError> {
             all.push(by_rail(parse(text)?)?);
         } else {
             let name: RailName = parse(&format!("udp:{text}")).map_err(|_| unknown(text))?;
-            if !is_by_address(&name) {
+            if !is_other_name(&name) {
                 return Err(unknown(text));
             }
             all.push(Wanted::Udp(name));

@@ -4,7 +4,8 @@
 use std::process::Command;
 
 use crate::common::{doorbell, sentence, skipped};
-use crate::hosts::AMPLE;
+use crate::hosts::{AMPLE, at, finish};
+use crate::netns::Lab;
 
 const TEST: &str = "doorbell::it::rails::links_break_under_three_rails_and_every_message_arrives";
 
@@ -113,4 +114,106 @@ fn shared_memory_breaks_in_mid_rendezvous_and_the_loopback_carries_on() {
         messages * (8 << 20) > of("udp:lo.bytes_sent"),
         "{counts:#} {verified:#}"
     );
+}
+
+/// A host whose interface has a label at each of its addresses, and two alternative names.
+fn labelled(test: &str) -> Option<Lab> {
+    let lab = Lab::pair(&format!("doorbell::it::rails::{test}"), 1500)?;
+    lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    lab.ip(0, "address add 10.77.0.1/24 dev v0 label v0:1");
+    lab.ip(0, "address add 10.77.0.9/24 dev v0 label v0:vip");
+    for name in ["enp9s9", "a-name-by-the-slot-of-the-card"] {
+        lab.ip(0, &format!("link property add dev v0 altname {name}"));
+    }
+    Some(lab)
+}
+
+/// What a command says on its standard output, at the first host; it ends well.
+fn out(lab: &Lab, words: &[&str]) -> String {
+    let out = finish(at(Some(lab.name(0)), words));
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "{words:?}: {said}{}",
+        sentence(&out.stderr)
+    );
+    said
+}
+
+#[test]
+fn the_label_of_an_address_makes_no_rail_and_names_the_address() {
+    let Some(lab) = labelled("the_label_of_an_address_makes_no_rail_and_names_the_address") else {
+        return;
+    };
+    let info: serde_json::Value = serde_json::from_str(&out(&lab, &["info", "--json"])).unwrap();
+    let kinds = info["kinds"].as_array().unwrap();
+    let rails: Vec<&str> = kinds
+        .iter()
+        .flat_map(|kind| kind["candidates"].as_array().unwrap())
+        .filter_map(|one| one["rail"].as_str())
+        .collect();
+    assert!(
+        rails.contains(&"udp:v0") && rails.contains(&"xdp:v0"),
+        "{rails:?}"
+    );
+    assert!(!rails.iter().any(|rail| rail.contains("v0:")), "{rails:?}");
+    // Who knows the label from other programs means the address by it.
+    for (rail, address) in [
+        ("udp:v0", "10.77.0.1/24"),
+        ("udp:v0:1", "10.77.0.1/24"),
+        ("udp:v0:vip", "10.77.0.9/24"),
+    ] {
+        let words = ["pingpong", "--rail", rail, "--sizes", "8", "--seconds", "0.05"];
+        out(&lab, &words);
+        let said = out(&lab, &["doctor", rail]);
+        assert!(
+            said.contains(address) && said.contains(&format!("{rail}: usable")),
+            "{said}"
+        );
+    }
+    let refused = finish(at(Some(lab.name(0)), &["pingpong", "--rail", "udp:v0:2"]));
+    let said = sentence(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(3) && said.contains("no address of v0 has the label v0:2"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_interface_is_found_by_its_alternative_names_everywhere() {
+    let Some(lab) = labelled("an_interface_is_found_by_its_alternative_names_everywhere") else {
+        return;
+    };
+    for name in ["enp9s9", "a-name-by-the-slot-of-the-card"] {
+        let rail = format!("udp:{name}");
+        let said = out(&lab, &["doctor", &rail]);
+        assert!(
+            said.contains(&format!("{rail}: usable")) && said.contains("another name of v0"),
+            "{said}"
+        );
+        let said = out(&lab, &["doctor", name]);
+        assert!(said.contains(&format!("{rail}: usable")), "{said}");
+        // The rail and the control plane by it.
+        let words = ["pingpong", "--rail", &rail, "--sizes", "8", "--seconds", "0.05"];
+        let mut command = at(Some(lab.name(0)), &words);
+        command
+            .env("DOORBELL_CONTROL", "on")
+            .env("DOORBELL_CONTROL_NICS", name);
+        let done = finish(command);
+        assert_eq!(done.status.code(), Some(0), "{}", sentence(&done.stderr));
+        // A daemon's own NIC.
+        let words = [
+            "run",
+            "-n",
+            "1",
+            "--hosts",
+            "localhost",
+            "--nic",
+            name,
+            "--",
+            "true",
+        ];
+        out(&lab, &words);
+    }
 }

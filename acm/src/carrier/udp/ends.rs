@@ -18,7 +18,7 @@ use super::super::{Carrier, CarrierError, EndpointId};
 use super::sockets::{Socket, addresses};
 use super::{UdpCarrier, hear, system};
 use crate::address::Gid;
-use crate::endpoint::{Endpoint, Link};
+use crate::endpoint::Endpoint;
 
 /// Ports that are tried, from the one that is to send.
 const PORTS: u16 = 64;
@@ -97,7 +97,7 @@ impl UdpCarrier {
             });
         }
         let interfaces = &self.settings.interfaces;
-        if !interfaces.has(&endpoint.device, endpoint.link == Link::Loopback) {
+        if !interfaces.serve(endpoint) {
             return Err(CarrierError::NotServed(endpoint.device.clone()));
         }
         let interface =
