@@ -27,7 +27,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 const PATIENCE: u32 = 20;
 /// Files that are watched, at most.
 const FILES_MAX: usize = 64;
-/// Events that are taken at a time; what is left makes the descriptor readable at once.
+/// Events that are taken at a time: whoever may write in a watched folder keeps no thread busy for good.
 const EVENTS: u32 = 256;
 
 /// A file, and what of its way there is watched now.
@@ -39,6 +39,15 @@ struct Watched {
     /// What in it is waited for.
     name: OsString,
     number: i32,
+}
+
+/// What one reading of events brought.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Any of the files may have changed.
+    any: bool,
+    /// Nothing was left.
+    all: bool,
 }
 
 /// Hears of changes to files.
@@ -70,19 +79,37 @@ impl Watch {
         })
     }
 
-    /// Takes what came, and tells whether any of the files may have changed; never waits.
+    /// Takes what came, and returns whether any of the files may have changed; never waits.
     ///
     /// # Errors
     /// When what is there cannot be watched any more.
     pub fn look(&mut self) -> io::Result<bool> {
-        let (mut any, mut moved) = (false, false);
+        let mut any = false;
+        loop {
+            let looked = self.take()?;
+            any |= looked.any;
+            if looked.all {
+                return Ok(any);
+            }
+        }
+    }
+
+    /// Takes some of what came.
+    fn take(&mut self) -> io::Result<Taken> {
+        let (mut any, mut all, mut moved) = (false, false, false);
         let mut bytes = [std::mem::MaybeUninit::uninit(); 8192];
         let mut events = Reader::new(&self.descriptor, &mut bytes);
-        for _ in 0..EVENTS {
+        let mut count = 0;
+        // What the reader has read is taken, too.
+        while count < EVENTS || !events.is_buffer_empty() {
+            count += 1;
             let event = match events.next() {
                 Ok(event) => event,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => {
+                    all = true;
+                    break;
+                }
                 Err(error) => return Err(error.into()),
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
@@ -101,7 +128,7 @@ impl Watch {
         if moved {
             self.watch_again()?;
         }
-        Ok(any)
+        Ok(Taken { any, all })
     }
 
     /// Folders have come or gone: the nearest ones are watched now.
@@ -130,11 +157,13 @@ impl Watch {
 
     async fn next(watch: &mut AsyncFd<Self>) -> io::Result<bool> {
         let mut ready = watch.readable_mut().await?;
-        // First: what comes after the look makes it ready again.
-        ready.clear_ready();
-        let any = ready.get_inner_mut().look()?;
-        // What one look did not take is not told again by itself.
-        Ok(ready.get_inner_mut().look()? || any)
+        let taken = ready.get_inner_mut().take()?;
+        // tokio reports edges: what is left is ready until it was taken. What came after that is another edge, which
+        // this does not clear.
+        if taken.all {
+            ready.clear_ready();
+        }
+        Ok(taken.any)
     }
 
     /// The same, for tokio to wait for; called in a runtime.
@@ -232,6 +261,26 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("opts"), "y").unwrap();
         assert!(watch.look().unwrap());
+    }
+
+    /// tokio reports edges: none comes for events that a look has left.
+    #[test]
+    fn a_change_behind_many_others_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("opts");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut watch = Watch::new([&file]).unwrap().registered().unwrap();
+            for at in 0..2000 {
+                fs::write(folder.path().join(format!("other-{at}")), "x").unwrap();
+            }
+            fs::write(&file, "x").unwrap();
+            let heard = tokio::time::timeout(Duration::from_secs(20), Watch::changed(&mut watch)).await;
+            heard.expect("it is heard").unwrap();
+        });
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Services of several hosts: network namespaces with links and switches between them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid};
 use doorbell_acm::carrier::{Carrier, CarrierError, Peer, Reason, Settings, Trouble};
@@ -162,6 +163,66 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
     a.ask(&mad(1));
     until("it is heard", &mut [&mut a, &mut b], |sides| {
         !sides[1].mads.is_empty()
+    });
+}
+
+/// The service's own wait for changes, which is woken by edges: after any swarm, the next change is seen.
+#[test]
+fn a_change_after_a_swarm_of_changes_is_seen() {
+    let Some(lab) = Lab::pair("a_change_after_a_swarm_of_changes_is_seen", 1500) else {
+        return;
+    };
+    let routes =
+        |count: u32| (0..count).map(|at| format!("route add 10.99.{}.{}/32 dev v0", at >> 8, at & 255));
+    let addresses = |what: &str, count: u32| -> Vec<String> {
+        let each = |at| format!("address {what} 10.98.{}.{}/32 dev v0", at >> 8, at & 255);
+        (0..count).map(each).collect()
+    };
+    lab.inside(0, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let watch = HostWatch::new(Sources::of_system(Vec::new())).unwrap();
+            let mut watch = watch.registered().unwrap();
+            for round in 0..3 {
+                match round {
+                    0 => {
+                        lab.ip_batch(0, routes(400));
+                        lab.ip(0, "route flush root 10.99.0.0/16");
+                    }
+                    // One turn of the runtime takes the edge of the first of them.
+                    1 => {
+                        lab.ip_batch(0, addresses("add", 150));
+                        let _ =
+                            tokio::time::timeout(Duration::from_millis(20), HostWatch::changed(&mut watch))
+                                .await;
+                        lab.ip_batch(0, addresses("del", 150));
+                    }
+                    // More than the socket holds.
+                    _ => (0..6).for_each(|_| {
+                        lab.ip_batch(0, addresses("add", 300));
+                        lab.ip_batch(0, addresses("del", 300));
+                    }),
+                }
+                let _ = tokio::time::timeout(Duration::from_secs(1), HostWatch::changed(&mut watch)).await;
+                let own = format!("10.77.0.{}", 79 + round);
+                lab.ip(0, &format!("address add {own}/24 dev v0"));
+                let own: IpAddr = own.parse().unwrap();
+                let has = |watch: &HostWatch| {
+                    let mut all = watch.found().endpoints.iter().flat_map(|end| &end.addresses);
+                    all.any(|address| address.ip() == Some(own))
+                };
+                let seen = async {
+                    while !has(watch.get_ref()) {
+                        HostWatch::changed(&mut watch).await.unwrap();
+                    }
+                };
+                let seen = tokio::time::timeout(Duration::from_secs(30), seen).await;
+                assert!(seen.is_ok(), "{own} is not seen (swarm {round})");
+            }
+        });
     });
 }
 

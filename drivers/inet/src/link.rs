@@ -25,6 +25,8 @@ pub struct Link {
     /// `None`: not told yet.
     mac: Option<Mac>,
     program: Option<Option<Program>>,
+    /// Announcements were lost, and the socket has not been empty since.
+    lost: bool,
     /// What had been heard when it was last looked at, and looks since without more.
     heard: u64,
     silent: u32,
@@ -79,6 +81,7 @@ impl Link {
             mtu: interface.seen.mtu,
             mac: None,
             program: None,
+            lost: false,
             heard: 0,
             silent: 0,
         })
@@ -130,7 +133,8 @@ impl Link {
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
     pub fn look(&mut self, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
-        // Bounded: a storm of announcements about others is read on in the next call.
+        // Bounded: a storm of announcements about others is read on in the next call. Those who sleep on the socket poll
+        // its level, so what is left wakes them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => {
@@ -140,8 +144,13 @@ impl Link {
                         }
                     }
                 }
-                // Some were lost: how it is now is asked by its number, which it keeps whatever it is called.
-                Err(Errno::NOBUFS) => self.ask(),
+                // Some were lost, and as long as the socket is not empty, so is every answer.
+                Err(Errno::NOBUFS) => self.lost = true,
+                // How it is now is asked by its number, which it keeps whatever it is called.
+                Err(Errno::AGAIN) if self.lost => {
+                    self.lost = false;
+                    self.ask();
+                }
                 Err(_) => return,
             }
         }

@@ -55,6 +55,8 @@ pub enum Change {
 pub struct Neighbours {
     socket: OwnedFd,
     interface: u32,
+    /// Changes were lost, and the socket has not been empty since.
+    lost: bool,
 }
 
 impl Neighbours {
@@ -66,7 +68,11 @@ impl Neighbours {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP_NEIGH | GROUPS_ROUTE))?;
-        Ok(Self { socket, interface })
+        Ok(Self {
+            socket,
+            interface,
+            lost: false,
+        })
     }
 
     /// Readable when there are changes.
@@ -91,22 +97,23 @@ impl Neighbours {
         let _ = rustix::net::send(&self.socket, &message(what, flags, body), SendFlags::DONTWAIT);
     }
 
-    /// Reads what has changed. Returns whether some changes were lost, because there were too many: who wants to know then
-    /// asks anew. One system call when there is nothing.
-    pub fn changes(&self, mut tell: impl FnMut(Change)) -> bool {
+    /// Reads what has changed. Returns whether some changes were lost, because there were too many: then everything has to be
+    /// queried again. That is returned once the socket is empty, since the kernel drops answers, too, as long as it is not.
+    /// One system call when there is nothing.
+    pub fn changes(&mut self, mut tell: impl FnMut(Change)) -> bool {
         let mut bytes = [0; 8192];
-        let mut lost = false;
-        // Bounded: a storm of changes is read on in the next call.
+        // Bounded: a storm of changes is read on in the next call. Those who sleep on the socket poll its level, so what is
+        // left wakes them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => messages(&bytes[..length])
                     .filter_map(|(kind, body)| change(kind, body, self.interface))
                     .for_each(&mut tell),
-                Err(Errno::NOBUFS) => lost = true,
-                Err(_) => break,
+                Err(Errno::NOBUFS) => self.lost = true,
+                Err(_) => return std::mem::take(&mut self.lost),
             }
         }
-        lost
+        false
     }
 
     fn about(&self, ip: IpAddr) -> Vec<u8> {
@@ -208,7 +215,7 @@ mod tests {
     /// That a question is answered at all is seen where there is an answer: the test of routes in the crate of `xdp`.
     #[test]
     fn the_kernel_knows_nobody_on_the_loopback() {
-        let neighbours = Neighbours::watch(1).unwrap();
+        let mut neighbours = Neighbours::watch(1).unwrap();
         neighbours.query([127, 0, 0, 9].into());
         let mut told = Vec::new();
         assert!(!neighbours.changes(|change| told.push(change)));

@@ -282,19 +282,23 @@ impl NicWatch {
         Ok(Self { socket })
     }
 
-    /// Takes what came, and tells whether anything has; never waits.
+    /// Takes everything that came, and returns whether anything has; never waits.
+    ///
+    /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does) reports no second
+    /// one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops all further messages until the
+    /// socket is empty. The loop ends because the kernel makes these messages one at a time under its lock, more slowly
+    /// than they are taken.
     pub fn look(&self) -> bool {
-        let (mut any, mut bytes) = (false, [0; 8192]);
-        // Bounded: what is left makes the socket readable at once.
-        for _ in 0..64 {
+        // What a change was does not matter: the rest of a message is cut off.
+        let (mut any, mut bytes) = (false, [0; 16]);
+        loop {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
-                // What did not fit was something, too.
+                // Messages were lost: something has changed, too.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
-                Err(_) => break,
+                Err(_) => return any,
             }
         }
-        any
     }
 }
 

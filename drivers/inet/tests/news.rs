@@ -3,26 +3,12 @@
 #[path = "../../udp/tests/netns/mod.rs"]
 mod netns;
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
-use doorbell_inet::{Interface, Link, Wanted};
+use doorbell_inet::{Interface, Link, NicWatch, Wanted, nics};
 use netns::Lab;
 
 /// Many changes to interfaces of a host, one for each line.
 fn storm(lab: &Lab, lines: usize) {
-    let mut script = String::new();
-    for at in 0..lines {
-        writeln!(script, "link set lo alias storm-{at}").unwrap();
-    }
-    let mut ip = Command::new("ip")
-        .args(["-n", lab.name(0), "-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    ip.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-    assert!(ip.wait().unwrap().success());
+    lab.ip_batch(0, (0..lines).map(|at| format!("link set lo alias storm-{at}")));
 }
 
 /// An interface whose name is another one by now is still there when news were lost.
@@ -50,5 +36,48 @@ fn an_interface_that_was_renamed_is_not_gone_when_news_are_lost() {
         link.ask();
     }
     assert!(link.is_up(), "{told:?}");
+    assert_eq!(link.mtu(), 1400);
+}
+
+/// One look takes all that came: an event library that reports edges reports nothing for what is left.
+#[test]
+fn a_look_leaves_nothing_of_a_swarm_of_changes() {
+    let Some(lab) = Lab::pair("a_look_leaves_nothing_of_a_swarm_of_changes", 1500) else {
+        return;
+    };
+    let watch = lab.inside(0, NicWatch::new).unwrap();
+    // The kernel may announce something of its own at any time, but not each time.
+    let is_taken = |lines| {
+        storm(&lab, lines);
+        watch.look() && !watch.look()
+    };
+    assert!((0..10).any(|_| is_taken(150)));
+    // More than the socket holds: the kernel drops whatever comes until it is empty.
+    assert!((0..10).any(|_| is_taken(5000)));
+    lab.ip(0, "address add 10.77.0.79/24 dev v0");
+    assert!(watch.look(), "the next change");
+    let all = lab.inside(0, nics).unwrap();
+    let has = |ip: &str| {
+        let mut addresses = all.iter().flat_map(|nic| &nic.addresses);
+        addresses.any(|own| own.ip.to_string() == ip)
+    };
+    assert!(has("10.77.0.79"), "{all:?}");
+}
+
+/// Announcements that were lost are made up for without another question: the interface is queried when the socket is
+/// empty, since the kernel drops answers before.
+#[test]
+fn what_was_lost_of_an_interface_is_asked_for() {
+    let Some(lab) = Lab::pair("what_was_lost_of_an_interface_is_asked_for", 1500) else {
+        return;
+    };
+    let mut link = lab.inside(0, || {
+        let found = Interface::find(&"udp:v0".parse().unwrap(), &Wanted::default()).unwrap();
+        Link::watch(&found).unwrap()
+    });
+    storm(&lab, 2000);
+    lab.ip(0, "link set v0 mtu 1400");
+    // Each look takes a bounded number of them.
+    (0..100).for_each(|_| link.look(|_| {}));
     assert_eq!(link.mtu(), 1400);
 }

@@ -131,6 +131,32 @@ fn a_nic_that_goes_down_takes_its_links_along_and_comes_back_by_itself() {
     }
 }
 
+/// Readiness comes as edges: what one look left would never be read, and the kernel would drop all that comes after.
+#[test]
+fn an_address_that_comes_after_a_swarm_of_changes_is_served() {
+    let Some(lab) = Lab::pair("an_address_that_comes_after_a_swarm_of_changes_is_served", 1500) else {
+        return;
+    };
+    let mut hosts = Hosts::start(&lab, &both(&nics(&["v0"], Families::V4)));
+    for (round, count) in [200, 400, 3000].into_iter().enumerate() {
+        let routes = (0..count).map(|at| format!("route add 10.99.{}.{}/32 dev v0", at >> 8, at & 255));
+        lab.ip_batch(0, routes);
+        lab.ip(0, "route flush root 10.99.0.0/16");
+        // The runtime turns, with nothing to see.
+        let begun = Instant::now();
+        hosts.until("a while", |_| begun.elapsed().as_millis() > 100);
+        let own = format!("10.77.0.{}", 79 + round);
+        lab.ip(0, &format!("address add {own}/24 dev v0"));
+        hosts.until("it is served", |sides| {
+            let mut all = sides[0]
+                .addresses()
+                .into_iter()
+                .map(|address| address.to_string());
+            all.any(|address| address.starts_with(&format!("{own}/")))
+        });
+    }
+}
+
 #[test]
 fn ipv6_alone_and_link_local_alone_will_do() {
     let Some(lab) = Lab::pair("ipv6_alone_and_link_local_alone_will_do", 1500) else {

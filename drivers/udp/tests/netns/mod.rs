@@ -300,6 +300,21 @@ impl Lab {
         ip(&format!("-n {} {arguments}", self.name(host))).is_ok()
     }
 
+    /// Many commands of `ip` inside a host, in one process.
+    pub fn ip_batch(&self, host: usize, commands: impl IntoIterator<Item = String>) {
+        let script: Vec<String> = commands.into_iter().collect();
+        let begun = Command::new("ip")
+            .args(["-n", self.name(host), "-batch", "-"])
+            .stdin(std::process::Stdio::piped())
+            .spawn();
+        let mut ip = begun.expect("`ip` starts");
+        let mut input = ip.stdin.take().expect("it is piped");
+        let written = input.write_all((script.join("\n") + "\n").as_bytes());
+        drop(input);
+        let ended = ip.wait().expect("`ip` ends");
+        assert!(written.is_ok() && ended.success(), "{written:?}, {ended}");
+    }
+
     /// Drops `permille` of 1,000 of what comes in at both hosts, at random: each a buffer of the kernel's, which may be
     /// a run of many frames. Replaces what was set before; 0 ends it.
     pub fn lose(&self, permille: u32) {

@@ -22,12 +22,10 @@ const SWARM: Duration = Duration::from_millis(5);
 /// Tells of changes, until nobody wants to know any more.
 async fn watch(watch: AsyncFd<NicWatch>, notes: Sender<Note>) {
     while let Ok(mut ready) = watch.readable().await {
-        tokio::time::sleep(SWARM).await;
-        let any = watch.get_ref().look();
+        // First: what comes after this makes it ready again.
         ready.clear_ready();
-        // What came between the two is not lost: it is asked once more.
-        let more = watch.get_ref().look();
-        if (any || more) && notes.send(Note::Changed).await.is_err() {
+        tokio::time::sleep(SWARM).await;
+        if watch.get_ref().look() && notes.send(Note::Changed).await.is_err() {
             return;
         }
     }
