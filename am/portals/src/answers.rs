@@ -1,7 +1,7 @@
 //! What the target says, at the initiator: acknowledgements and bytes.
 
 use doorbell_fabric::message::Inbound;
-use doorbell_fabric::ni::{AckReq, EventKind, NiFail};
+use doorbell_fabric::ni::{AckReq, EventKind, List, NiFail};
 
 use crate::bytes;
 use crate::core::Core;
@@ -9,7 +9,30 @@ use crate::drops::Drop;
 use crate::link::{First, PeerId};
 use crate::memory::Told;
 use crate::ops::Role;
-use crate::wire::{Words, flag};
+use crate::wire::{Words, flag, list_of};
+
+/// How an operation ended at its target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) fail: NiFail,
+    pub(crate) mlength: u64,
+    /// The offset that the target used, where it is not the one that was asked for.
+    pub(crate) offset: Option<u64>,
+    /// The list of the entry that took it.
+    pub(crate) list: List,
+}
+
+impl Outcome {
+    /// An operation that failed.
+    pub(crate) const fn failed(fail: NiFail) -> Self {
+        Self {
+            fail,
+            mlength: 0,
+            offset: None,
+            list: List::Priority,
+        }
+    }
+}
 
 impl Core {
     /// The operation that an answer is to, of one of these roles.
@@ -45,13 +68,24 @@ impl Core {
         } else {
             u64::from(first.short.get())
         };
-        let offset = (flags & flag::OFFSET != 0).then_some(offset);
-        self.end_put(op, fail, mlength, offset);
+        let outcome = Outcome {
+            fail,
+            mlength,
+            offset: (flags & flag::OFFSET != 0).then_some(offset),
+            list: list_of(flags),
+        };
+        self.end_put(op, outcome);
     }
 
     /// A put of ours has ended.
     #[inline]
-    pub(crate) fn end_put(&mut self, op: u32, fail: NiFail, mlength: u64, offset: Option<u64>) {
+    pub(crate) fn end_put(&mut self, op: u32, outcome: Outcome) {
+        let Outcome {
+            fail,
+            mlength,
+            offset,
+            list,
+        } = outcome;
         let Some(at) = self.ops.at_mut(op) else { return };
         let (ni, md, role) = (usize::from(at.ni), at.object, at.role);
         let (ack, user_ptr, rlength) = (at.ack, at.user_ptr, at.length);
@@ -72,6 +106,7 @@ impl Core {
             user_ptr,
             mlength: rlength,
             remote_offset: asked,
+            list: List::Priority,
             event: true,
         };
         if role == Role::Rts {
@@ -94,6 +129,7 @@ impl Core {
                     mlength
                 },
                 remote_offset: offset.unwrap_or(asked),
+                list,
                 event: ack == AckReq::Full as u8,
             };
             at_ni.tell_initiator(md, told);
@@ -131,13 +167,24 @@ impl Core {
         {
             bytes::land(&md.memory, at.at as usize, *inbound, body, length);
         }
-        let offset = (flags & flag::OFFSET != 0).then_some(offset);
-        self.end_get(op, fail, length as u64, offset);
+        let outcome = Outcome {
+            fail,
+            mlength: length as u64,
+            offset: (flags & flag::OFFSET != 0).then_some(offset),
+            list: list_of(flags),
+        };
+        self.end_get(op, outcome);
     }
 
     /// A get or a fetching atomic of ours has ended.
     #[inline]
-    pub(crate) fn end_get(&mut self, op: u32, fail: NiFail, mlength: u64, offset: Option<u64>) {
+    pub(crate) fn end_get(&mut self, op: u32, outcome: Outcome) {
+        let Outcome {
+            fail,
+            mlength,
+            offset,
+            list,
+        } = outcome;
         let Some(at) = self.ops.at(op) else { return };
         let (ni, md) = (usize::from(at.ni), at.object);
         let told = Told {
@@ -146,6 +193,7 @@ impl Core {
             user_ptr: at.user_ptr,
             mlength: if fail == NiFail::Ok { mlength } else { 0 },
             remote_offset: offset.unwrap_or(at.offset),
+            list,
             event: true,
         };
         if let Some(ni) = self.nis[ni].as_deref_mut() {

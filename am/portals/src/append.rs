@@ -65,7 +65,9 @@ impl Iface {
             }
         }
         self.put_on_list(index, filled);
-        self.tell_entry(EventKind::Link, pt, options, user_ptr);
+        if self.entries.at(index).is_some_and(|slot| slot.meeting == 0) {
+            self.tell_entry(EventKind::Link, pt, options, user_ptr);
+        }
     }
 
     /// Whether an entry that has met a header is linked no more: a header takes none of its room, unless it moves the local
@@ -123,22 +125,36 @@ impl Iface {
         );
     }
 
-    /// An entry was used up: it is on no list any more, which is told; it stays while something refers to it.
+    /// An entry was used up: it is on no list any more. AUTO_UNLINK comes when no operation is in progress in it, and the
+    /// entry stays while something refers to it.
     #[cold]
     #[inline(never)]
     pub(crate) fn leave(&mut self, index: u32) {
         let Some(slot) = self.entries.at_mut(index) else {
             return;
         };
-        let (pt, list, options, user_ptr) = (slot.pt, slot.list, slot.options, slot.user_ptr);
+        let (pt, list) = (slot.pt, slot.list);
         if std::mem::replace(&mut slot.standing, Standing::Gone) == Standing::Linked
             && let Some(table) = self.table_mut(pt)
         {
             table.linked[list as usize] -= 1;
         }
         self.entries.forget_handle(index);
-        self.tell_entry(EventKind::AutoUnlink, pt, options, user_ptr);
+        self.unlinked_if_done(index);
         self.free_if_idle(index);
+    }
+
+    /// Posts AUTO_UNLINK of an entry that was used up, behind the last event of what it took.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unlinked_if_done(&mut self, index: u32) {
+        let Some(slot) = self.entries.at(index) else {
+            return;
+        };
+        if slot.ops == 0 && slot.standing == Standing::Gone {
+            let (pt, options, user_ptr) = (slot.pt, slot.options, slot.user_ptr);
+            self.tell_entry(EventKind::AutoUnlink, pt, options, user_ptr);
+        }
     }
 
     /// The earliest unexpected header that an entry takes, taken out of matching or left.
@@ -199,6 +215,7 @@ impl Iface {
             kept.consumer = Some(consumer);
             if stays {
                 slot.ops += 1;
+                slot.meeting += 1;
             }
             return;
         }
@@ -253,6 +270,12 @@ impl Iface {
         self.tell_taken(&consumer, &kept);
         if let Some(slot) = self.entries.at_mut(consumer.entry) {
             slot.ops -= 1;
+            slot.meeting -= 1;
+            if slot.meeting == 0 && slot.standing == Standing::Linked {
+                let (pt, options, user_ptr) = (slot.pt, slot.options, slot.user_ptr);
+                self.tell_entry(EventKind::Link, pt, options, user_ptr);
+            }
+            self.unlinked_if_done(consumer.entry);
             self.free_if_idle(consumer.entry);
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct EntrySlot {
     pub(crate) ops: u32,
     /// Unexpected headers that lie in it.
     pub(crate) headers: u32,
+    /// *_OVERFLOW events among `ops`: LINK waits for them.
+    pub(crate) meeting: u32,
     pub(crate) memory: Memory,
     pub(crate) length: u64,
     pub(crate) user_ptr: u64,
@@ -65,6 +67,7 @@ impl EntrySlot {
             standing: Standing::Reserved,
             ops: 0,
             headers: 0,
+            meeting: 0,
             length: entry.memory.len() as u64,
             memory: entry.memory,
             user_ptr,

@@ -220,8 +220,8 @@ impl Iface {
         }
     }
 
-    /// An operation that an entry has taken has ended: event, count, whatever waited for that, and the account of its table
-    /// entry.
+    /// An operation that an entry has taken has ended: event, count, AUTO_UNLINK where it was the last one of an entry that
+    /// is used up, whatever waited for that, and the account of its table entry.
     #[inline(always)]
     pub(crate) fn ended(&mut self, entry: u32, header: u32, event: &Event, kept: bool) {
         let Some(slot) = self.entries.at_mut(entry) else {
@@ -249,6 +249,9 @@ impl Iface {
         }
         if ct != 0 && options.has(EntryOptions::EVENT_CT_COMM) {
             self.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), event));
+        }
+        if idle {
+            self.unlinked_if_done(entry);
         }
         if header != NONE {
             self.header_landed(header, event);

@@ -1,7 +1,7 @@
 //! Operations at their initiator: judged, sent, and what is told of them at once (reference: portals, section 10).
 
 use doorbell_fabric::message::{Body, Message, Refused};
-use doorbell_fabric::ni::{AckReq, Atomic, EventKind, Kind, NiError, NiFail, Piece, Put, Target};
+use doorbell_fabric::ni::{AckReq, Atomic, EventKind, Kind, List, NiError, NiFail, Piece, Put, Target};
 use zerocopy::IntoBytes;
 
 use crate::atomics;
@@ -209,6 +209,7 @@ impl Core {
             user_ptr: put.user_ptr,
             mlength: put.length,
             remote_offset: put.target.remote_offset,
+            list: List::Priority,
             event: true,
         };
         if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
@@ -272,6 +273,7 @@ impl Core {
             user_ptr: put.user_ptr,
             mlength: 0,
             remote_offset: put.target.remote_offset,
+            list: List::Priority,
             event: true,
         };
         ni.tell_initiator(md, told);

@@ -1,6 +1,6 @@
 //! Memory descriptors: the initiator's memory (reference: portals, section 5).
 
-use doorbell_fabric::ni::{Count, Event, EventKind, Md, MdOptions, Memory, NiFail};
+use doorbell_fabric::ni::{Count, Event, EventKind, List, Md, MdOptions, Memory, NiFail};
 
 use crate::events::BLANK;
 use crate::iface::Iface;
@@ -41,6 +41,8 @@ pub(crate) struct Told {
     pub(crate) user_ptr: u64,
     pub(crate) mlength: u64,
     pub(crate) remote_offset: u64,
+    /// The list of the entry that took it; the priority list where none is known.
+    pub(crate) list: List,
     /// Whether a full event is wanted at all.
     pub(crate) event: bool,
 }
@@ -67,6 +69,7 @@ impl Iface {
                 user_ptr: told.user_ptr,
                 mlength: told.mlength,
                 remote_offset: told.remote_offset,
+                list: told.list,
                 ..BLANK
             };
             self.post(eq, &event, false, true);

@@ -9,6 +9,7 @@ use doorbell_fabric::ni::{Kind, Lost, NiError, NiFail, NiLimits, Process};
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
 
+use crate::answers::Outcome;
 use crate::config::{Config, NodeError, WHOLE, granted};
 use crate::core::{Core, NO_NI};
 use crate::drops::Drops;
@@ -429,7 +430,7 @@ impl Core {
             self.outbox.push(peer, Head::new(kind::GONE, 0, 0).word(far), &[]);
         }
         match self.ops.at(op).map(|op| op.role) {
-            Some(Role::Put | Role::Rts) => self.end_put(op, NiFail::Undeliverable, 0, None),
+            Some(Role::Put | Role::Rts) => self.end_put(op, Outcome::failed(NiFail::Undeliverable)),
             Some(Role::Get | Role::Landing) => self.landed(op, NiFail::Undeliverable),
             Some(Role::Serve) => self.end_target(op, NiFail::Undeliverable),
             _ => {}

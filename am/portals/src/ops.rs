@@ -70,7 +70,7 @@ pub(crate) struct Op {
     pub(crate) far: u64,
     pub(crate) stream: Option<Stream>,
     pub(crate) exposed: [Option<(u16, RemoteKey)>; SOURCES],
-    /// Landing, Serve: what will be told.
+    /// Landing, Serve: the event at the target. Get: its `list`, once READY has named it.
     pub(crate) event: Event,
 }
 

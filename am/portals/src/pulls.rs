@@ -22,13 +22,14 @@ use doorbell_fabric::message::{Inbound, Message, OpId, Refused, Remote};
 use doorbell_fabric::ni::NiFail;
 use zerocopy::FromBytes;
 
+use crate::answers::Outcome;
 use crate::bytes;
 use crate::core::Core;
 use crate::drops::Drop;
 use crate::link::{First, Link, PeerId};
 use crate::ops::{Role, SOURCES};
 use crate::peers::NONE;
-use crate::wire::{Head, Source, Words, kind};
+use crate::wire::{Head, Source, Words, kind, list_of};
 
 /// One-sided gets of one pull that are under way over one way at a time.
 const GETS: u32 = 2;
@@ -205,7 +206,7 @@ impl Core {
     }
 
     /// A get is answered by bytes that are to be pulled, or that follow in fragments.
-    pub(crate) fn ready_arrived(&mut self, peer: PeerId, _first: First, inbound: &Inbound<'_>) {
+    pub(crate) fn ready_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
         let mut words = Words::of(inbound);
         let (Some(id), Some(far), Some(mlength), Some(offset)) =
             (words.next(), words.next(), words.next(), words.next())
@@ -224,6 +225,7 @@ impl Core {
         at.offset = offset;
         at.length = mlength;
         at.far = far;
+        at.event.list = list_of(first.flags);
         let pushed = inbound.len() == body;
         self.begin_pull(op, far, mlength, inbound, body);
         if pushed
@@ -338,6 +340,7 @@ impl Core {
     pub(crate) fn landed(&mut self, op: u32, fail: NiFail) {
         let Some(at) = self.ops.at(op) else { return };
         let (peer, far, offset, mlength) = (PeerId(at.peer), at.far, at.offset, at.length);
+        let list = at.event.list;
         if fail != NiFail::Ok && self.pulls.defers(at.pull, fail) {
             return;
         }
@@ -354,7 +357,16 @@ impl Core {
                 if at.pull != NONE {
                     self.outbox.push(peer, fin(far, fail), &[]);
                 }
-                self.end_get(op, fail, mlength, None);
+                let outcome = match fail {
+                    NiFail::Ok => Outcome {
+                        fail,
+                        mlength,
+                        offset: None,
+                        list,
+                    },
+                    fail => Outcome::failed(fail),
+                };
+                self.end_get(op, outcome);
             }
             _ => {}
         }

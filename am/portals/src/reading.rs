@@ -1,7 +1,7 @@
 //! Gets and fetching atomics at their initiator (reference: portals, section 10).
 
 use doorbell_fabric::message::{Body, Message, Refused};
-use doorbell_fabric::ni::{EventKind, FetchAtomic, Get, Kind, NiError, NiFail};
+use doorbell_fabric::ni::{EventKind, FetchAtomic, Get, Kind, List, NiError, NiFail};
 
 use crate::atomics;
 use crate::bytes;
@@ -123,6 +123,7 @@ impl Core {
             user_ptr: fetch.user_ptr,
             mlength: fetch.length,
             remote_offset: fetch.target.remote_offset,
+            list: List::Priority,
             event: true,
         };
         self.ready(kind)?.tell_initiator(from, told);
@@ -142,6 +143,7 @@ impl Core {
                     user_ptr,
                     mlength: 0,
                     remote_offset,
+                    list: List::Priority,
                     event: true,
                 },
             );

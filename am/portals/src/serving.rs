@@ -11,7 +11,7 @@ use crate::drops::Drop;
 use crate::link::{First, Link, PeerId};
 use crate::ops::{Role, SOURCES, Stream};
 use crate::pulls::STRIPE;
-use crate::wire::{Head, Source, Words, flag, kind};
+use crate::wire::{Head, Source, Words, flag, kind, list_flag};
 
 impl Core {
     /// Exposes memory to a peer over the ways that can read it.
@@ -158,7 +158,7 @@ impl Core {
         }
         let (peer, ni, entry, place, length) =
             (PeerId(at.peer), usize::from(at.ni), at.object, at.at, at.length);
-        let (far, offset, managed) = (at.far, at.offset, at.user_ptr != 0);
+        let (far, offset, list, managed) = (at.far, at.offset, at.event.list, at.user_ptr != 0);
         if !link.room(peer) {
             return true;
         }
@@ -166,7 +166,7 @@ impl Core {
             return false;
         };
         if length + 64 <= link.sizes(peer).eager as u64 {
-            let mut head = crate::target::reply(far, managed.then_some(offset));
+            let mut head = crate::target::reply(far, list, managed.then_some(offset));
             let body = bytes::body(&slot.memory, place as usize, length as usize, &mut self.scratch);
             return match link.send(peer, head.as_mut_bytes(), body, false) {
                 Ok(()) => {
@@ -178,7 +178,7 @@ impl Core {
         }
         let memory = bytes::in_one_piece(&slot.memory, place as usize, length as usize);
         let (sources, count) = self.expose(link, op, peer, memory, length);
-        let mut head = Head::new(kind::READY, 0, 0)
+        let mut head = Head::new(kind::READY, list_flag(list), 0)
             .word(far)
             .word(self.ops.id(op))
             .word(length)

@@ -251,6 +251,7 @@ impl Core {
                 user_ptr: put.user_ptr,
                 mlength: put.length,
                 remote_offset: target.remote_offset,
+                list: List::Priority,
                 event: true,
             };
             ni.tell_initiator(index, told);

@@ -1,7 +1,7 @@
 //! Requests at their target: matched, judged, done (reference: portals, section 6; the numbers are its steps).
 
 use doorbell_fabric::message::Inbound;
-use doorbell_fabric::ni::{AckReq, Event, EventKind, NiFail};
+use doorbell_fabric::ni::{AckReq, Event, EventKind, List, NiFail};
 
 use crate::bytes;
 use crate::config::{ATOMIC, SMALL};
@@ -12,7 +12,7 @@ use crate::link::{First, PeerId};
 use crate::ops::Role;
 use crate::peers::{Heard, NONE, Remembered};
 use crate::take::Taken;
-use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, put_name};
+use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
 /// What all requests say.
 pub(crate) struct Request {
@@ -241,7 +241,11 @@ impl Core {
             bytes::read(&slot.memory, taken.place as usize, read);
         }
         self.finish(&request, &taken);
-        let head = reply(request.op, taken.managed.then_some(taken.place));
+        let head = reply(
+            request.op,
+            request.event.list,
+            taken.managed.then_some(taken.place),
+        );
         self.outbox.push(peer, head, read);
     }
 
@@ -315,7 +319,11 @@ impl Core {
         }
         self.finish(&request, &taken);
         if fetch {
-            let head = reply(request.op, taken.managed.then_some(taken.place));
+            let head = reply(
+                request.op,
+                request.event.list,
+                taken.managed.then_some(taken.place),
+            );
             self.outbox.push(peer, head, &old[..length]);
         } else {
             self.acknowledge(peer, &request, Ok(&taken));
@@ -385,7 +393,7 @@ impl Core {
 
 /// The acknowledgement of what an event tells; the place where the entry has put it, if it chose that itself.
 pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>) -> Head {
-    let mut flags = event.fail as u8;
+    let mut flags = event.fail as u8 | list_flag(event.list);
     if place.is_some() {
         flags |= flag::OFFSET;
     }
@@ -399,9 +407,10 @@ pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>) -> Head {
         .word_if(flags, flag::LENGTH, event.mlength)
 }
 
-/// The head of bytes that were asked for.
-pub(crate) fn reply(op: u64, place: Option<u64>) -> Head {
-    let flags = if place.is_some() { flag::OFFSET } else { 0 };
+/// The head of bytes that were asked for, from an entry of this list.
+pub(crate) fn reply(op: u64, list: List, place: Option<u64>) -> Head {
+    let offset = if place.is_some() { flag::OFFSET } else { 0 };
+    let flags = offset | list_flag(list);
     Head::new(kind::REPLY, flags, 0)
         .word(op)
         .word_if(flags, flag::OFFSET, place.unwrap_or(0))

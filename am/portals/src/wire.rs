@@ -39,9 +39,10 @@
 //!
 //! The offset of an answer is there when it is not the one that was asked for (flag OFFSET). ACK, REPLY and FIN say in their
 //! flags how it ended: FIN that the puller has what it wanted, or that it wants no more. GONE says that the owner gives no
-//! more.
+//! more. ACK, REPLY and READY of what an entry of the overflow list took have the flag OVERFLOW.
 
 use doorbell_fabric::message::{Inbound, Remote};
+use doorbell_fabric::ni::List;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -77,6 +78,7 @@ pub(crate) mod flag {
     pub(crate) const FAIL: u8 = 0x0f;
     pub(crate) const OFFSET: u8 = 0x10;
     pub(crate) const LENGTH: u8 = 0x20;
+    pub(crate) const OVERFLOW: u8 = 0x40;
 }
 
 /// The version of these headers; a peer of another one is not understood.
@@ -92,6 +94,24 @@ pub(crate) const WINDOW: u32 = 1024;
 #[inline(always)]
 pub(crate) fn first_word(kind: u8, flags: u8, short: u16) -> u64 {
     (u64::from(kind) | u64::from(flags) << 8 | u64::from(short) << 16).to_le()
+}
+
+/// The flag of an answer that names the list of the entry that took the request.
+#[inline(always)]
+pub(crate) fn list_flag(list: List) -> u8 {
+    match list {
+        List::Priority => 0,
+        List::Overflow => flag::OVERFLOW,
+    }
+}
+
+/// The list that the flags of an answer name.
+#[inline(always)]
+pub(crate) fn list_of(flags: u8) -> List {
+    match flags & flag::OVERFLOW {
+        0 => List::Priority,
+        _ => List::Overflow,
+    }
 }
 
 /// Which put it is, apart from its words: what two puts have in common of which the second leaves them out.

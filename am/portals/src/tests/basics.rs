@@ -256,8 +256,8 @@ fn what_nobody_waited_for_is_found_by_the_entry_that_comes_later() {
                 kinds,
                 [
                     (EventKind::Link, 70),
-                    (EventKind::AutoUnlink, 70),
                     (EventKind::Put, 70),
+                    (EventKind::AutoUnlink, 70),
                     (EventKind::PutOverflow, 71),
                     (EventKind::AutoFree, 70),
                     (EventKind::AutoUnlink, 71),

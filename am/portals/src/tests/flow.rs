@@ -95,7 +95,7 @@ fn entries_used_up_overshoot_by_one_event_that_is_kept() {
         .collect();
     assert_eq!(
         kinds,
-        [EventKind::AutoUnlink, EventKind::Put, EventKind::PtDisabled]
+        [EventKind::Put, EventKind::AutoUnlink, EventKind::PtDisabled]
     );
 }
 
@@ -115,7 +115,7 @@ fn an_entry_without_flow_control_that_shares_the_queue_tells_its_end_first_too()
     let kinds: Vec<_> = of_entry.map(|event| event.kind).collect();
     assert_eq!(
         kinds,
-        [EventKind::AutoUnlink, EventKind::Put, EventKind::PtDisabled]
+        [EventKind::Put, EventKind::AutoUnlink, EventKind::PtDisabled]
     );
 }
 
@@ -135,7 +135,7 @@ fn pt_disabled_waits_for_the_last_operation_in_progress() {
     assert_eq!(flow.acks(), [NiFail::PtDisabled, NiFail::Ok]);
     assert_eq!(
         kinds(&mut flow),
-        [EventKind::AutoUnlink, EventKind::Put, EventKind::PtDisabled]
+        [EventKind::Put, EventKind::AutoUnlink, EventKind::PtDisabled]
     );
 }
 

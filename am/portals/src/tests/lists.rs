@@ -164,7 +164,7 @@ fn local_offsets_pack_and_end_with_min_free() {
         .iter()
         .map(|event| (event.kind, event.place))
         .collect();
-    assert_eq!(told, [(EventKind::AutoUnlink, 0), (EventKind::Put, 14)]);
+    assert_eq!(told, [(EventKind::Put, 14), (EventKind::AutoUnlink, 0)]);
     assert_eq!(
         lists.world.ni(1).unlink(handle),
         Err(NiError::ArgInvalid("an entry's handle"))
@@ -429,4 +429,60 @@ fn a_logical_interface_is_nothing_before_its_map_and_keeps_the_first() {
         node.ni(kind).eq_get(eq).is_err(),
         "handles of a former life are old"
     );
+}
+
+#[test]
+fn a_header_whose_bytes_are_still_coming_is_told_before_the_entry_that_met_it() {
+    for once in [false, true] {
+        let mut lists = lists();
+        let md = lists
+            .world
+            .ni(0)
+            .md_bind(md(numbered(1_000_000), lists.eq))
+            .unwrap();
+        let over = Entry::open(memory(bytes(1_000_000, 0)), QUIET);
+        lists.append(over, List::Overflow, 70);
+        let target = lists.world.target(1, 0, 1, 0);
+        lists.world.ni(0).put(&put(md, 1_000_000, target)).unwrap();
+        // Until the announcement is there, and not the bytes.
+        let kind = lists.world.kind.number() as usize;
+        while lists.world.nodes[1].core.nis[kind]
+            .as_ref()
+            .unwrap()
+            .headers
+            .unclaimed
+            == 0
+        {
+            let now = lists.world.net.now();
+            for node in &mut lists.world.nodes {
+                node.progress(now);
+                node.poll(1);
+                node.flush();
+            }
+            lists.world.net.advance_to_next_event();
+        }
+        let more = if once {
+            EntryOptions::USE_ONCE
+        } else {
+            EntryOptions::NONE
+        };
+        let mine = Entry::open(memory(bytes(8, 0)), EntryOptions(BOTH.0 | more.0)).matching(1, 0);
+        lists.append(mine, List::Priority, 71);
+        let teq = lists.teq;
+        assert_eq!(lists.world.events(1, teq), [], "its bytes are on their way");
+        let told: Vec<_> = lists
+            .told()
+            .iter()
+            .map(|event| (event.kind, event.user_ptr))
+            .collect();
+        let last = if once {
+            EventKind::AutoUnlink
+        } else {
+            EventKind::Link
+        };
+        assert_eq!(
+            told,
+            [(EventKind::Put, 70), (EventKind::PutOverflow, 71), (last, 71)]
+        );
+    }
 }

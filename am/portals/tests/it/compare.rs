@@ -40,8 +40,11 @@ pub(crate) fn plain(event: &Event, base: usize, each_initiator: bool) -> (Stream
         K::Send => Stream::Initiator(event.user_ptr),
         K::Ack | K::Reply => {
             rest.push(("mlength", event.mlength));
-            if event.fail == NiFail::Ok && event.mlength > 0 {
-                rest.push(("remote_offset", event.remote_offset));
+            if event.fail == NiFail::Ok {
+                rest.push(("overflow", u64::from(event.list == List::Overflow)));
+                if event.mlength > 0 {
+                    rest.push(("remote_offset", event.remote_offset));
+                }
             }
             Stream::Initiator(event.user_ptr)
         }
@@ -108,12 +111,23 @@ fn target(event: &Event, base: usize, rest: &mut Vec<(&'static str, u64)>) {
     }
 }
 
+/// Whether an event is of communication at the target.
+fn moves(kind: EventKind) -> bool {
+    kind as u8 <= EventKind::FetchAtomicOverflow as u8
+}
+
 /// Events by stream. What an initiator hears under one name comes in any order, because the operations may be long, and so
 /// does what a target tells of long ones.
 pub(crate) fn streams(events: &[Event], base: usize, each_initiator: bool) -> BTreeMap<Stream, Vec<Plain>> {
     let mut all: BTreeMap<Stream, Vec<Plain>> = BTreeMap::new();
-    for event in events {
-        let (stream, plain) = plain(event, base, each_initiator);
+    for (nth, event) in events.iter().enumerate() {
+        let (stream, mut plain) = plain(event, base, each_initiator);
+        // One call at a time: all events of an entry come in one order, its communication and what becomes of the entry.
+        if matches!(stream, Stream::List(_)) && !each_initiator {
+            let of_entry = |earlier: &&Event| moves(earlier.kind) && earlier.user_ptr == event.user_ptr;
+            let behind = events[..nth].iter().filter(of_entry).count();
+            plain.rest.push(("behind", behind as u64));
+        }
         all.entry(stream).or_default().push(plain);
     }
     for (stream, events) in &mut all {

@@ -157,7 +157,6 @@ const UNSEEN: &[Wrong] = &[
     Wrong::MapIsOptional,
     Wrong::NoOrder,
     Wrong::FreeForgetsHeaders,
-    Wrong::LinkComesFirst,
     Wrong::ManagedMovesByRequest,
     Wrong::SearchCounts,
 ];

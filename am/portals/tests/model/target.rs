@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     mlength: u64,
     /// The offset that was used.
     place: u64,
+    /// The list of the entry that took the request.
+    list: List,
     data: Vec<u8>,
 }
 
@@ -27,6 +29,7 @@ impl Answer {
             fail,
             mlength: 0,
             place: 0,
+            list: List::Priority,
             data: Vec::new(),
         }
     }
@@ -118,8 +121,21 @@ impl World {
                 pt.headers.push(header);
             }
         }
+        if self.is(Wrong::UnlinkComesFirst) {
+            let spent = self.is_spent(key, slot);
+            if spent {
+                self.tell_unlinked(key, slot);
+            }
+            self.tell_target(key, slot, request, &answer);
+            if spent {
+                self.take_off(key, slot);
+            }
+            return answer;
+        }
         self.tell_target(key, slot, request, &answer);
-        self.unlink_by_use(key, slot);
+        if self.is_spent(key, slot) {
+            self.auto_unlink(key, slot);
+        }
         answer
     }
 
@@ -157,7 +173,9 @@ impl World {
         let new_comes_back = self.is(Wrong::FetchBringsTheNew);
         let beyond = self.is(Wrong::BeyondIsDropped);
         let wrong = self.wrong;
+        let unnamed = self.is(Wrong::AnswersNameThePriorityList);
         let linked = self.at(key).linked(slot);
+        let list = if unnamed { List::Priority } else { linked.list };
         let managed = matching && linked.entry.options.has(EntryOptions::MANAGE_LOCAL);
         let asked = if managed && !remote {
             linked.local
@@ -194,6 +212,7 @@ impl World {
             fail: NiFail::Ok,
             mlength,
             place: asked,
+            list,
             data,
         }
     }
@@ -229,8 +248,8 @@ impl World {
         }
     }
 
-    /// Step 9.
-    fn unlink_by_use(&mut self, key: Key, slot: usize) {
+    /// Step 9: whether an entry was used up.
+    fn is_spent(&mut self, key: Key, slot: usize) -> bool {
         let matching = self.at(key).kind.matching;
         let (inclusive, always, full) = (
             self.is(Wrong::MinFreeIsInclusive),
@@ -246,12 +265,23 @@ impl World {
             (managed || always) && min_free != 0 && (left < min_free || inclusive && left == min_free)
                 || always && min_free != 0
                 || full && managed && left == 0;
-        if options.has(EntryOptions::USE_ONCE) || spent {
-            self.auto_unlink(key, slot);
-        }
+        options.has(EntryOptions::USE_ONCE) || spent
     }
 
     fn auto_unlink(&mut self, key: Key, slot: usize) {
+        self.tell_unlinked(key, slot);
+        self.take_off(key, slot);
+    }
+
+    fn tell_unlinked(&mut self, key: Key, slot: usize) {
+        let linked = self.at(key).linked(slot);
+        let (entry, user_ptr, pt_index) = (linked.entry.clone(), linked.user_ptr, linked.pt_index);
+        let eq = self.at(key).pt(pt_index).expect("it has an entry").eq;
+        self.tell_list(key, eq, &entry, pt_index, user_ptr, EventKind::AutoUnlink);
+    }
+
+    /// Takes an entry off its list, and AUTO_FREE where no header lies in it.
+    fn take_off(&mut self, key: Key, slot: usize) {
         let (at_unlink, never) = (self.is(Wrong::FreeAtUnlink), self.is(Wrong::NeverFree));
         let linked = self.at(key).linked(slot);
         linked.is_unlinked = true;
@@ -260,7 +290,6 @@ impl World {
         let pt = self.at(key).pt(pt_index).expect("it has an entry");
         pt.list(list).retain(|other| *other != slot);
         let eq = pt.eq;
-        self.tell_list(key, eq, &entry, pt_index, user_ptr, EventKind::AutoUnlink);
         let free = headers == 0 && !never;
         if list == List::Overflow && (free || at_unlink) {
             self.tell_list(key, eq, &entry, pt_index, user_ptr, EventKind::AutoFree);
@@ -326,6 +355,7 @@ fn of_answer(kind: EventKind, user_ptr: u64, answer: &Answer) -> Event {
         user_ptr,
         mlength: answer.mlength,
         remote_offset: answer.place,
+        list: answer.list,
         ..blank(kind, answer.fail)
     }
 }

@@ -63,6 +63,8 @@ wrongs! {
     MinFreeAlways = "min-free-always";
     /// Section 6, step 9: a full entry is unlinked though `min_free` is zero.
     FullIsUnlinked = "full-is-unlinked";
+    /// Section 6, steps 9 and 10: AUTO_UNLINK comes before the event of the operation that used the entry up.
+    UnlinkComesFirst = "unlink-comes-first";
     /// Section 6, step 9: AUTO_FREE comes with AUTO_UNLINK.
     FreeAtUnlink = "free-at-unlink";
     /// Section 6, step 9: AUTO_FREE never comes.
@@ -107,6 +109,8 @@ wrongs! {
     FullQueueSparesOthers = "full-queue-spares-others";
     /// Section 7: SEND_DISABLE keeps SEND from being counted, too.
     SendDisableStopsCounting = "send-disable-stops-counting";
+    /// Section 7: ACK and REPLY name the priority list, whichever list took the request.
+    AnswersNameThePriorityList = "answers-name-the-priority-list";
     /// Section 8: CT_ACK has a full event.
     CtAckHasAnEvent = "ct-ack-has-an-event";
     /// Section 8: an ACK without a queue is not counted.

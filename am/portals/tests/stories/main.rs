@@ -104,6 +104,8 @@ stories! {
     a_wait_ends_by_a_failure
     acknowledgements
     an_acknowledgement_without_a_queue_counts
+    an_answer_names_the_list
+    an_answer_names_the_list_without_matching
     an_entry_used_once_by_a_header_is_never_linked
     an_interface_without_a_map_cannot_begin
     an_operation_that_the_entry_does_not_allow
@@ -162,6 +164,9 @@ stories! {
     triggered_operations_are_cancelled
     triggers_are_judged_when_they_are_set
     unlink_events_are_switched_off_together
+    unlinked_behind_all_that_it_took
+    unlinked_behind_the_operation_that_used_it_up
+    unlinked_behind_the_operation_without_matching
     unlinked_when_too_little_is_free
     used_once
     what_a_put_tells_its_target

@@ -40,13 +40,15 @@ int main(void)
     event = meet_next(mq, PTL_EVENT_ACK);
     CHECK(event.user_ptr == &out && event.mlength == sizeof out && event.remote_offset == 0);
 
-    /* The entry is used up when the message is matched, before its bytes are there. */
-    meet_next(eq, PTL_EVENT_AUTO_UNLINK);
+    /* AUTO_UNLINK comes behind the event of the put that used the entry up. */
     event = meet_next(eq, PTL_EVENT_PUT);
     CHECK(word == 1000 + (uint64_t)left);
     CHECK(event.start == &word && event.user_ptr == &small && event.hdr_data == 77 && event.match_bits == 0xaa42);
     CHECK(event.rlength == 8 && event.mlength == 8 && event.initiator.rank == (ptl_rank_t)left);
     CHECK(event.pt_index == index && event.ptl_list == PTL_PRIORITY_LIST && event.uid == geteuid());
+
+    event = meet_next(eq, PTL_EVENT_AUTO_UNLINK);
+    CHECK(event.user_ptr == &small && event.pt_index == index);
 
     /* The first entry is used up: the same bits find nothing now. */
     meet_barrier();
