@@ -288,7 +288,7 @@ fn compare(count: usize, settings: Settings, places: [usize; 2]) -> Result<(), F
     let (mut plain, control) = (Plain::start(places)?, Control::start(settings, places)?);
     let to = control.two.name();
     let mut functions = Functions::start(&control.one, to)?;
-    let back = control.one.inbox(From::only(to), WAITS, 1024)?;
+    let back = control.one.inbox(From::only(to), WAITS, 1 << 20)?;
     let mut waits = Waits(control.one.clone(), to, back);
     let mut all: [&mut dyn Echo; 3] = [&mut plain, &mut functions, &mut waits];
     for echo in &mut all {

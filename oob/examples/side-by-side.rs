@@ -48,7 +48,7 @@ fn start(rank: u32, key: &JobKey) -> Result<Oob, Failure> {
 }
 
 fn talk(from: &Oob, to: &Oob) -> Result<(), Failure> {
-    let inbox = to.inbox(From::only(from.name()), TAG, 64)?;
+    let inbox = to.inbox(From::only(from.name()), TAG, 64 << 10)?;
     for nth in 0..MESSAGES {
         let sent = from.send(to.name(), TAG, nth.to_be_bytes().as_slice().into(), None)?;
         let message = inbox.wait(LIMIT).ok_or("nothing came")?;

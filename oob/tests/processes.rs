@@ -65,7 +65,7 @@ fn read(text: &str) -> Contact {
 /// Sends back what comes, until it is told to end.
 fn echo(rank: u32, epoch: u64) {
     let oob = start(rank, epoch);
-    let inbox = oob.inbox(From::ANYBODY, TAG, 1000).unwrap();
+    let inbox = oob.inbox(From::ANYBODY, TAG, 1 << 20).unwrap();
     println!("\n{HERE}{}", hex(&contact(&oob)));
     for line in std::io::stdin().lines().take(RANKS as usize - 1) {
         oob.learn(vec![read(&line.unwrap())]).unwrap();
@@ -181,7 +181,7 @@ fn processes_talk_over_shared_memory_and_one_that_is_killed_is_replaced() {
     two.hears_of([&own, &one.contact]);
     oob.learn(vec![one.contact.clone(), two.contact.clone()]).unwrap();
     let names = [one.contact.name, two.contact.name];
-    let inboxes = names.map(|name| oob.inbox(From::only(name), TAG, 1000).unwrap());
+    let inboxes = names.map(|name| oob.inbox(From::only(name), TAG, 1 << 20).unwrap());
     for (name, inbox) in names.iter().zip(&inboxes) {
         talk(&oob, *name, inbox, 500);
     }

@@ -16,6 +16,7 @@ use crate::name::{From, Name};
 use crate::net;
 use crate::node::Node;
 use crate::runner::Core;
+use crate::stream::charge;
 use crate::transport::{self, Command, TransportId};
 
 /// What a caller wants.
@@ -48,9 +49,6 @@ pub(super) enum Ask {
 
 /// Is told of each event.
 pub(super) type Watcher = Box<dyn FnMut(&Event) + Send>;
-
-/// What a broadcast weighs beside its bytes.
-const EACH: usize = 64;
 
 /// Which receive: from whom, and of which tag.
 type Place = (From, u32);
@@ -133,7 +131,7 @@ impl Plane {
                 }
             }
             Event::Broadcast { from, tag, body } => {
-                let weight = EACH + body.len();
+                let weight = charge(body.len()) as usize;
                 self.broadcasts.put(Message { from, tag, body }, weight);
             }
             Event::BroadcastEnded { op, missing } => {
@@ -172,10 +170,10 @@ impl Plane {
         let Some((of, taker)) = self.recvs.get_mut(&recv) else {
             return;
         };
-        let of = *of;
+        let (of, weight) = (*of, charge(message.body.len()) as usize);
         match taker {
             Taker::Each(each) => each(message),
-            Taker::Inbox(inbox) => match inbox.put(message, 1) {
+            Taker::Inbox(inbox) => match inbox.put(message, weight) {
                 Put::Goes => {}
                 // What comes now waits in the node. What that has handed up already still finds the inbox.
                 Put::Full => {

@@ -34,7 +34,7 @@ pub(super) enum Put {
 }
 
 struct Kept<T> {
-    /// With what each of them weighs.
+    /// With what each of them weighs: bytes, where they are messages.
     queue: VecDeque<(usize, T)>,
     /// The sum of it.
     weight: usize,

@@ -22,7 +22,7 @@ fn to_oneself_and_what_is_taken_back_and_what_the_end_finds() {
     let gone = one.receive(From::job(JOB), TAG).unwrap();
     one.cancel(From::job(JOB), TAG).unwrap();
     assert_eq!(gone.wait(PATIENCE), Some(Err(NotReceived::Cancelled)));
-    let inbox = one.inbox(From::ANYBODY, TAG, 4).unwrap();
+    let inbox = one.inbox(From::ANYBODY, TAG, 4 << 10).unwrap();
     one.cancel(From::ANYBODY, TAG).unwrap();
     assert_eq!(
         (inbox.wait(PATIENCE), inbox.ended()),
@@ -89,7 +89,7 @@ fn a_peer_that_is_started_again_is_a_new_one_and_gets_nothing_of_the_first() {
     let events = all[0].events();
     let first = all.pop().unwrap();
     let (one, name) = (all.remove(0), first.name());
-    let inbox = one.inbox(From::only(name), TAG, 64).unwrap();
+    let inbox = one.inbox(From::only(name), TAG, 64 << 10).unwrap();
     say(&first, one.name(), TAG, b"first life");
     first.finish(PATIENCE);
     until(
@@ -164,7 +164,7 @@ fn a_function_that_panics_ends_the_control_plane_and_nobody_waits_for_ever() {
 #[test]
 fn what_is_asked_for_before_the_end_is_carried_out() {
     let all = job(2);
-    let inbox = all[1].inbox(From::ANYBODY, TAG, 10_000).unwrap();
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 1 << 20).unwrap();
     let sends: Vec<_> = (0..2_000)
         .map(|nth| all[0].send(all[1].name(), TAG, number(nth), None).unwrap())
         .collect();

@@ -99,7 +99,7 @@ fn a_hundred_thousand_messages_over_nics_that_are_killed_one_after_the_other() {
     const COUNT: u32 = 100_000;
     let all = pair(&lab, &["v0", "v1"], |_| ());
     let events = [all[0].events(), all[1].events()];
-    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 256).unwrap();
+    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 64 << 10).unwrap();
     let both_have = |address: &str| all.iter().for_each(|oob| wait_for_address(oob, address));
     let trouble = |nth| match nth {
         20_000 => lab.ip(0, "link set v0 down"),
@@ -146,7 +146,7 @@ fn what_a_module_had_not_sent_when_it_failed_goes_over_the_other_in_order() {
     all.iter().for_each(|oob| wait_for_address(oob, "10.78.0."));
     introduce(&all);
     lab.drop_longer(1, 200);
-    let inbox = all[1].inbox(From::ANYBODY, TAG, COUNT as usize).unwrap();
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 16 << 20).unwrap();
     let body = |nth: u32| Bytes::from([nth.to_be_bytes().as_slice(), &[7; 64 << 10]].concat());
     let sends: Vec<_> = (0..COUNT)
         .map(|nth| {
@@ -242,7 +242,7 @@ fn over_ipv6_alone_everything_works_as_well() {
         addresses.iter().all(|address| address.starts_with('[')),
         "{addresses:?}"
     );
-    let inbox = all[1].inbox(From::ANYBODY, TAG, 64).unwrap();
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 64 << 10).unwrap();
     let to = all[1].name();
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&all[0], to, 5_000, 200));

@@ -18,7 +18,7 @@ use crate::side::{JOB, PATIENCE};
 fn both_ways(settings: runner::Settings, count: u32) {
     let all = job_with(2, settings);
     let names = [all[0].name(), all[1].name()];
-    let inbox = |at: usize| all[at].inbox(From::only(names[1 - at]), TAG, 64).unwrap();
+    let inbox = |at: usize| all[at].inbox(From::only(names[1 - at]), TAG, 64 << 10).unwrap();
     let inboxes = [inbox(0), inbox(1)];
     std::thread::scope(|scope| {
         for at in 0..2 {
@@ -56,7 +56,7 @@ fn a_full_inbox_holds_the_sender_up_and_loses_nothing() {
     };
     let all = [small(0), small(1)];
     introduce(&all);
-    let inbox = all[1].inbox(From::ANYBODY, TAG, 16).unwrap();
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 16 << 10).unwrap();
     let body = |nth: u32| Bytes::from([nth.to_be_bytes().as_slice(), &[0; 1000]].concat());
     let sends: Vec<_> = (0..COUNT)
         .map(|nth| {
@@ -77,6 +77,32 @@ fn a_full_inbox_holds_the_sender_up_and_loses_nothing() {
         Some(Ok(Status::Delivered))
     );
     assert_eq!(inbox.missed(), 0);
+    finish(all.into());
+}
+
+/// The room of an inbox is one of bytes, however long the messages are.
+#[test]
+fn an_inbox_of_long_messages_holds_few_of_them() {
+    const LENGTH: usize = 100_000;
+    const COUNT: usize = 100;
+    let all = [0, 1].map(|rank| {
+        let mut config = config(rank, 2);
+        (config.unmatched, config.pending) = (128 << 10, 2 * COUNT * LENGTH);
+        start(config, Settings::default())
+    });
+    introduce(&all);
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 4 * LENGTH).unwrap();
+    let body = Bytes::from(vec![7; LENGTH]);
+    let to = all[1].name();
+    let sends = (0..COUNT).map(|_| all[0].send(to, TAG, body.clone(), Some(PATIENCE)).unwrap());
+    let sends: Vec<_> = sends.collect();
+    assert_eq!(sends[3].wait(PATIENCE), Some(Ok(Status::Delivered)));
+    assert_eq!(sends[COUNT - 1].wait(Duration::from_millis(500)), None);
+    assert_eq!(inbox.waiting(), 4);
+    for _ in 0..COUNT {
+        assert_eq!(inbox.wait(PATIENCE).expect("it comes").body.len(), LENGTH);
+    }
+    assert_eq!(sends[COUNT - 1].wait(PATIENCE), Some(Ok(Status::Delivered)));
     finish(all.into());
 }
 
@@ -120,7 +146,7 @@ fn unmatched_then_posted_one_shot_and_persistent_and_what_cannot_be_posted() {
 fn the_place_of_an_inbox_is_taken_until_it_is_dropped() {
     let one = start(config(0, 1), Settings::default());
     let me = one.name();
-    let inbox = one.inbox(From::ANYBODY, TAG, 2).unwrap();
+    let inbox = one.inbox(From::ANYBODY, TAG, 2 * 65).unwrap();
     for full in [false, true] {
         let twice = one.receive(From::ANYBODY, TAG).unwrap().wait(PATIENCE);
         assert!(
@@ -129,7 +155,7 @@ fn the_place_of_an_inbox_is_taken_until_it_is_dropped() {
         );
         (0..4).for_each(|nth| say(&one, me, TAG, &[nth]));
     }
-    let second = one.inbox(From::ANYBODY, TAG, 2).unwrap();
+    let second = one.inbox(From::ANYBODY, TAG, 2 * 65).unwrap();
     assert_eq!(second.wait(PATIENCE), None);
     assert!(matches!(second.ended(), Some(NotReceived::NotPosted(_))));
     drop(second);
@@ -141,7 +167,7 @@ fn the_place_of_an_inbox_is_taken_until_it_is_dropped() {
     );
     (0..3).for_each(|nth| say(&one, me, TAG, &[nth]));
     drop(inbox);
-    let next = one.inbox(From::ANYBODY, TAG, 2).unwrap();
+    let next = one.inbox(From::ANYBODY, TAG, 2 * 65).unwrap();
     say(&one, me, TAG, b"next");
     // What waited in the node when the first was dropped is the next one's.
     let bodies: Vec<Bytes> = std::iter::from_fn(|| next.wait(Duration::from_millis(300)))
@@ -228,7 +254,7 @@ fn broadcasts_and_gathers_reach_all_and_who_is_gone_is_named() {
 #[test]
 fn everything_can_be_awaited() {
     let all = job(2);
-    let inbox = all[1].inbox(From::ANYBODY, TAG, 4).unwrap();
+    let inbox = all[1].inbox(From::ANYBODY, TAG, 4 << 10).unwrap();
     crate::side::runtime().block_on(async {
         for nth in 0..200 {
             let sent = all[0].send(all[1].name(), TAG, number(nth), None).unwrap();

@@ -63,7 +63,7 @@ fn pair(lab: &Lab, transports: &[Transport], change: impl Fn(&mut Config)) -> Ve
 }
 
 fn stream(all: &[Oob], count: u32, then: impl FnMut(u32)) {
-    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 256).unwrap();
+    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 64 << 10).unwrap();
     let to = all[1].name();
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&all[0], to, count, 400));

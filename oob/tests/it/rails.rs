@@ -256,7 +256,7 @@ pub fn linked(oob: &Oob, name: &str) -> bool {
 }
 
 fn stream(all: &[Oob], count: u32, then: impl FnMut(u32)) {
-    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 256).unwrap();
+    let inbox = all[1].inbox(From::only(all[0].name()), TAG, 64 << 10).unwrap();
     let to = all[1].name();
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&all[0], to, count, 400));
@@ -269,7 +269,7 @@ fn messages_go_by_the_rail_that_comes_first_and_by_no_other() {
     let all = pair(&Fate::default());
     stream(&all, 10_000, |_| ());
     let long = Bytes::from(vec![7; 3 << 20]);
-    let inbox = all[0].inbox(From::ANYBODY, TAG, 4).unwrap();
+    let inbox = all[0].inbox(From::ANYBODY, TAG, 4 << 10).unwrap();
     let sent = all[1].send(all[0].name(), TAG, long.clone(), None).unwrap();
     assert_eq!(sent.wait(PATIENCE), Some(Ok(Status::Delivered)));
     assert!(inbox.wait(PATIENCE).unwrap().body == long, "cut and joined");
@@ -344,7 +344,7 @@ fn who_cannot_be_reached_by_the_rail_is_reached_by_the_tree_of_tcp() {
     let relayed = || counters(&all[1]).node.relayed;
     say(&all[0], all[1].name(), TAG, b"by the tree");
     let ends = [&all[0], &all[2]];
-    let inbox = ends[1].inbox(From::only(ends[0].name()), TAG, 256).unwrap();
+    let inbox = ends[1].inbox(From::only(ends[0].name()), TAG, 64 << 10).unwrap();
     let talk = |count, then: &mut dyn FnMut(u32)| {
         let to = ends[1].name();
         std::thread::scope(|scope| {
@@ -588,7 +588,7 @@ fn what_a_full_rail_refuses_waits_and_keeps_its_place() {
     fate.full.store(true, Ordering::Relaxed);
     let all = pair(&fate);
     stream(&all, 3_000, |_| ());
-    let inbox = all[0].inbox(From::ANYBODY, TAG, 4).unwrap();
+    let inbox = all[0].inbox(From::ANYBODY, TAG, 4 << 10).unwrap();
     let long = Bytes::from(vec![9; 1 << 20]);
     let sent = all[1].send(all[0].name(), TAG, long.clone(), None).unwrap();
     assert!(inbox.wait(PATIENCE).unwrap().body == long);

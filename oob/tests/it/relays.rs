@@ -84,8 +84,8 @@ impl Row {
 /// There and back, over three hops.
 fn there_and_back(all: &[Oob], count: u32, then: impl FnMut(u32) + Send) {
     let (first, last) = (all[0].name(), all[3].name());
-    let there = all[3].inbox(From::only(first), TAG, 100).unwrap();
-    let back = all[0].inbox(From::only(last), TAG, 100).unwrap();
+    let there = all[3].inbox(From::only(first), TAG, 64 << 10).unwrap();
+    let back = all[0].inbox(From::only(last), TAG, 64 << 10).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&all[0], last, count, 300));
         scope.spawn(|| send_all(&all[3], first, count, 300));

@@ -293,6 +293,108 @@ fn all_that_ranks_write_arrives_once_and_in_order() {
     }
 }
 
+/// Starts a job with its standard output and error piped, and what it is given to read.
+fn piped(mut command: Command, stdin: Stdio) -> Running {
+    let command = command.stdin(stdin).stdout(Stdio::piped());
+    Running(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
+}
+
+/// Waits until a count grows no more for a while; what it is then.
+fn settled(count: impl Fn() -> u64) -> u64 {
+    const STILL: Duration = Duration::from_secs(2);
+    let begun = Instant::now();
+    let (mut last, mut since) = (count(), Instant::now());
+    // Nothing is counted at first.
+    while last == 0 || since.elapsed() < STILL {
+        assert!(begun.elapsed() < LIMIT, "it stands at {last}");
+        std::thread::sleep(Duration::from_millis(50));
+        let now = count();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
+/// What a test's ranks have appended to a file, in bytes.
+fn length(file: &std::path::Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |file| file.len())
+}
+
+/// The ranks wait in their writes, as in a pipe to the reader itself: nothing on the way holds more than a bound.
+#[test]
+fn a_reader_that_is_slow_holds_the_ranks_up_and_loses_nothing() {
+    const TEST: &str = "a_reader_that_is_slow_holds_the_ranks_up_and_loses_nothing";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    const MEGABYTES: usize = 24;
+    let folder = tempfile::tempdir().unwrap();
+    let progress = folder.path().join("progress");
+    let script = format!(
+        "i=0; while [ $i -lt {MEGABYTES} ]; do head -c 1000000 /dev/zero; printf x >> {}; i=$((i+1)); done",
+        progress.display()
+    );
+    let job = piped(shell(&lab, 4, &["--no-prefix"], &script), Stdio::null());
+    // Four pipes, and 1 MiB of each host.
+    let written = settled(|| length(&progress));
+    assert!(written <= 12, "{written} MB are written, and nobody reads");
+    let ended = job.end();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(ended.stdout.len(), 4 * MEGABYTES * 1_000_000);
+}
+
+/// Output that nobody reads holds up nothing else, and ends with the ranks: what they had written is still there.
+#[test]
+fn a_failure_behind_output_that_nobody_reads_is_seen() {
+    const TEST: &str = "a_failure_behind_output_that_nobody_reads_is_seen";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [progress, fail] = ["progress", "fail"].map(|name| folder.path().join(name));
+    let script = format!(
+        "[ $PMI_RANK = 1 ] && {{ until [ -e {1} ]; do sleep 0.05; done; exit 7; }}; \
+         while :; do head -c 100000 /dev/zero || exit; printf x >> {0}; done",
+        progress.display(),
+        fail.display()
+    );
+    let mut job = piped(shell(&lab, 2, &["--no-prefix"], &script), Stdio::null());
+    let written = settled(|| length(&progress));
+    std::fs::write(&fail, "").unwrap();
+    let child = job.0.as_mut().unwrap();
+    let mut said = String::new();
+    let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut errors, &mut said).unwrap();
+    assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
+    let ended = job.end();
+    assert_eq!(ended.status.code(), Some(7), "{said}");
+    let read = ended.stdout.len() as u64;
+    assert!(read >= written * 100_000, "{read} bytes of {written} pieces");
+}
+
+/// What is piped in waits with whoever writes it, and the orders of the launcher do not wait behind it.
+#[test]
+fn a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same() {
+    const TEST: &str = "a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let mark = format!("{}-{:?}", std::process::id(), Instant::now());
+    let mut command = shell(&lab, 2, &[], "trap 'exit 3' TERM; while :; do sleep 0.05; done");
+    command.env(MARK, &mark);
+    let mut job = piped(command, Stdio::piped());
+    let mut stdin = job.0.as_mut().unwrap().stdin.take().unwrap();
+    let given = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = given.clone();
+    let writer = std::thread::spawn(move || {
+        while std::io::Write::write_all(&mut stdin, &[b'x'; 10_000]).is_ok() {
+            count.fetch_add(10_000, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    let taken = settled(|| given.load(std::sync::atomic::Ordering::Relaxed));
+    assert!(taken <= 1 << 20, "{taken} bytes are taken, and rank 0 reads none");
+    job.signal(Signal::TERM);
+    let ended = job.end();
+    assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
+    writer.join().unwrap();
+    nothing_is_left(&mark);
+}
+
 #[test]
 fn rank_0_reads_what_is_piped_in() {
     let Some(lab) = Lab::pair("rank_0_reads_what_is_piped_in", 1500) else {

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::process::{ChildStdin, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use doorbell_fabric::error::Exit;
 use rustix::process::Signal;
 
 use super::bell::{Bell, Told};
+use super::credit::{self, Credit, Returns};
 use super::input;
 use super::local::{About, Happened, Local};
 use super::plane::{self, LIMIT};
@@ -34,8 +34,6 @@ use crate::run::watch::{Signals, wait};
 
 /// Longest line of birth.
 const BIRTH: u64 = 4 << 20;
-/// What ranks have written and the launcher has not taken yet, in bytes: more is not read.
-const UNDER_WAY: usize = 1 << 20;
 /// A barrier of a job may come this late.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// After the last rank has ended, output that its own children still hold back is waited for this long.
@@ -59,7 +57,8 @@ struct Daemon {
     shells: Vec<Shell>,
     local: Option<Local>,
     fence: Option<(u32, Completion<Gathered>)>,
-    under_way: Arc<AtomicUsize>,
+    /// What ranks may have written and the launcher's reader has not taken: more is not read.
+    credit: Credit,
     /// When all ranks had ended, and whether the launcher knows that this was all.
     over: Option<Instant>,
     is_told: bool,
@@ -118,6 +117,8 @@ impl Daemon {
         let told = heard.clone();
         let each = move |message: doorbell::oob::plane::Message| told.tell(Heard::Order(read(&message.body)));
         drop(plane::done(oob.receive_each(From::only(head), ORDERS, each))?);
+        let most = credit::of_output(birth.hosts.len());
+        let credit = Credit::towards(&oob, head, most, Some(bell.clone()))?;
         if let Some(parent) = super::words::contact(&birth.parent) {
             plane::done(oob.learn(vec![parent]))?;
         }
@@ -143,7 +144,7 @@ impl Daemon {
             shells,
             local: None,
             fence: None,
-            under_way: Arc::default(),
+            credit,
             over: None,
             is_told: false,
             orders: 0,
@@ -162,7 +163,7 @@ impl Daemon {
             if self.end.is_some() {
                 break;
             }
-            let has_room = self.under_way.load(Ordering::Acquire) < UNDER_WAY;
+            let has_room = self.credit.left() > 0;
             let stdin = io::stdin();
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
             descriptors.extend(signals.descriptors());
@@ -188,14 +189,12 @@ impl Daemon {
                     self.lost("a signal");
                 }
             }
-            for (about, _) in abouts
-                .into_iter()
-                .zip(&ready[first..])
-                .filter(|(_, ready)| **ready)
-            {
+            let abouts = abouts.into_iter().zip(&ready[first..]);
+            for (about, _) in abouts.filter(|(_, ready)| **ready) {
                 if let Some(local) = &mut self.local {
-                    local.look(about)?;
+                    local.look(about, self.credit.left() > 0)?;
                 }
+                self.pass_on();
             }
             if is_open
                 && ready.last() == Some(&true)
@@ -329,9 +328,11 @@ impl Daemon {
 
     /// Rank 0 reads what the launcher does.
     fn feed(&self, to: ChildStdin) -> Result<(), String> {
-        let inbox = self.oob.inbox(From::only(self.head), INPUT, input::ROOM);
+        // Never full: the launcher keeps to its credit.
+        let inbox = self.oob.inbox(From::only(self.head), INPUT, 2 * credit::OF_INPUT);
         let inbox = inbox.map_err(|busy| busy.to_string())?;
-        input::write(inbox, to).map_err(|error| error.to_string())
+        let returns = Returns::new(&self.oob, self.head, credit::OF_INPUT);
+        input::write(inbox, to, returns).map_err(|error| error.to_string())
     }
 
     /// What has happened to the daemons below this one, and to the ranks.
@@ -349,9 +350,10 @@ impl Daemon {
         if self.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
             local.signal(Signal::KILL);
         }
+        self.pass_on();
+        let Some(local) = &mut self.local else { return };
         for happened in local.take() {
             match happened {
-                Happened::Wrote(rank, stream, bytes) => self.write(Output::Of(rank, stream, &bytes)),
                 Happened::Ended(rank, failure) => {
                     self.has_failed |= failure.is_some();
                     self.tell(&News::ended(rank, failure));
@@ -381,18 +383,27 @@ impl Daemon {
         if !local.is_over() || self.is_told {
             return;
         }
+        if !local.is_silent() && self.credit.left() == 0 {
+            // Nothing is read, so that the pipes may still hold what ranks wrote: the time begins when all of it can be.
+            self.over = None;
+            return;
+        }
         let over = *self.over.get_or_insert_with(Instant::now);
         if !local.is_silent() && over.elapsed() < LAST_WORDS {
             return;
         }
         local.silence();
-        for happened in local.take() {
-            if let Happened::Wrote(rank, stream, bytes) = happened {
-                self.write(Output::Of(rank, stream, &bytes));
-            }
-        }
+        self.pass_on();
         self.is_told = true;
         self.write(Output::Done(self.orders));
+    }
+
+    /// What ranks have written goes to the launcher.
+    fn pass_on(&mut self) {
+        let wrote = self.local.as_mut().map(Local::take_wrote);
+        for (rank, stream, bytes) in wrote.unwrap_or_default() {
+            self.write(Output::Of(rank, stream, &bytes));
+        }
     }
 
     fn fail(&mut self, code: u8, how: &str) {
@@ -405,18 +416,16 @@ impl Daemon {
     }
 
     fn write(&self, output: Output<'_>) {
-        self.send(OUTPUT, output.write());
+        let bytes = output.write();
+        self.credit.take(bytes.len());
+        self.send(OUTPUT, bytes);
     }
 
     fn send(&self, tag: u32, bytes: Vec<u8>) {
-        let length = bytes.len();
-        self.under_way.fetch_add(length, Ordering::AcqRel);
-        let (under_way, bell, heard) = (self.under_way.clone(), self.bell.clone(), self.heard.clone());
+        let heard = self.heard.clone();
         let sent = self
             .oob
             .send_then(self.head, tag, Bytes::from(bytes), Some(EVER), move |sent| {
-                under_way.fetch_sub(length, Ordering::AcqRel);
-                bell.ring();
                 if !plane::is_delivered(&sent) {
                     heard.tell(Heard::Deaf);
                 }
@@ -443,9 +452,10 @@ impl Daemon {
                     break;
                 };
                 for (about, _) in abouts.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-                    let _ = local.look(about);
+                    let _ = local.look(about, true);
                 }
                 local.take();
+                local.take_wrote();
             }
         }
         crate::out::say(&format!(

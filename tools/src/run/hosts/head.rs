@@ -18,6 +18,7 @@ use doorbell_fabric::error::Exit;
 use rustix::process::Signal;
 
 use super::bell::{Bell, Told};
+use super::credit::{self, Credit};
 use super::grown::{Asker, Grown, Tell};
 use super::place::{Host, blocks};
 use super::plane::{self, LIMIT};
@@ -33,8 +34,6 @@ use crate::run::judge::{self, GRACE, Judge, Left};
 use crate::run::rank::Failure;
 use crate::run::watch::{Signals, wait};
 
-/// Bytes of output that wait to be written here.
-const OUTPUT_ROOM: usize = 4 << 20;
 /// A barrier of a job may come this late.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// After ranks were killed, their hosts have so long to say that they have ended.
@@ -132,8 +131,11 @@ impl<'a> Head<'a> {
         let told = heard.clone();
         let each = move |message: Message| told.tell(Heard::News(message.from.rank, read(&message.body)));
         drop(plane::done(oob.receive_each(From::ANYBODY, NEWS, each))?);
-        let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, OUTPUT_ROOM))?;
-        output::write(inbox, heard.clone(), launch).map_err(system("start a thread (check `ulimit -u`)"))?;
+        // Never full: what comes is bounded by what daemons may have on the way, each with one message more.
+        let room = 2 * hosts.len() * credit::of_output(hosts.len());
+        let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
+        output::write(&oob, inbox, heard.clone(), launch, hosts.len())
+            .map_err(system("start a thread (check `ulimit -u`)"))?;
         plane::done(oob.begin())?;
         let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
         let mut head = Self {
@@ -359,15 +361,24 @@ impl<'a> Head<'a> {
         };
         self.order(&Order::Start(Box::new(plan)));
         self.timeline.all_here();
-        // Rank 0 is on the first host.
         if input::is_there()
-            && let Err(error) = input::read(self.oob.clone(), Name::new(self.birth.job, 1))
+            && let Err(error) = self.feed()
         {
             self.condemn(
                 Exit::System,
                 format!("the standard input cannot be read: {error}"),
             );
         }
+    }
+
+    /// What is piped in goes to rank 0, which is on the first host.
+    fn feed(&self) -> Result<(), ToolError> {
+        let to = Name::new(self.birth.job, 1);
+        let credit = Credit::towards(&self.oob, to, credit::OF_INPUT, None)?;
+        input::read(self.oob.clone(), to, credit).map_err(|source| ToolError::System {
+            what: "start a thread (check `ulimit -u`)",
+            source,
+        })
     }
 
     /// A rank wants more of them.
@@ -556,21 +567,37 @@ impl<'a> Head<'a> {
             );
         }
         if self.give_up_at.is_some_and(|at| now >= at) {
-            self.give_up_at = None;
-            let silent: Vec<&str> = self
-                .hosts
-                .iter()
-                .filter(|seen| !seen.is_done && !seen.is_lost)
-                .map(|seen| seen.host.name.as_str())
-                .collect();
-            out::say(&format!(
-                "doorbell: {} does not say that its ranks have ended; look there for what is left (`pgrep -af doorbell`)",
-                silent.join(", ")
-            ));
-            self.hosts
-                .iter_mut()
-                .for_each(|seen| seen.is_lost |= !seen.is_done);
+            self.give_up();
         }
+    }
+
+    /// Hosts whose ranks should have ended by now are not waited for. Those whose ranks have ended still have output for a
+    /// reader that takes its time, which is no reason to end, unless the user wants the job to.
+    fn give_up(&mut self) {
+        self.give_up_at = None;
+        let names = |hosts: &[Seen], is_alive: bool| {
+            let open = hosts.iter().filter(|seen| !seen.is_done && !seen.is_lost);
+            let open = open.filter(|seen| (seen.alive > 0) == is_alive);
+            open.map(|seen| seen.host.name.clone())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let silent = names(&self.hosts, true);
+        if !silent.is_empty() {
+            out::say(&format!(
+                "doorbell: {silent} does not say that its ranks have ended; look there for what is left (`pgrep -af doorbell`)",
+            ));
+        }
+        let unread = names(&self.hosts, false);
+        let is_wanted = self.judge.was_passed_on();
+        if is_wanted && !unread.is_empty() {
+            out::say(&format!(
+                "doorbell: the standard output is not read: the last that the ranks of {unread} have written is dropped"
+            ));
+        }
+        let open = self.hosts.iter_mut().filter(|seen| !seen.is_done);
+        open.filter(|seen| seen.alive > 0 || is_wanted)
+            .for_each(|seen| seen.is_lost = true);
     }
 
     /// Gives everything back.

@@ -1,5 +1,5 @@
-//! What is piped into the launcher is for rank 0: read by a thread here, written by one on its host. Neither reads ahead of a rank that
-//! does not read, by more than the control plane holds.
+//! What is piped into the launcher is for rank 0: read by a thread here, written by one on its host. Neither reads ahead of a
+//! rank that does not read by more than its credit.
 
 use std::io::{self, Read, Write};
 use std::process::ChildStdin;
@@ -9,6 +9,7 @@ use doorbell::oob::bytes::Bytes;
 use doorbell::oob::name::Name;
 use doorbell::oob::plane::{Inbox, Message, Oob};
 
+use super::credit::{Credit, Returns};
 use super::words::INPUT;
 
 /// Bytes of one message.
@@ -18,16 +19,13 @@ const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long the writer sleeps before it looks whether it is still wanted.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Bytes that wait on the host of rank 0.
-pub(super) const ROOM: usize = 256 << 10;
-
 /// Whether there is anything to be read: a terminal is the launcher's own, for Ctrl-C.
 pub(super) fn is_there() -> bool {
     !io::IsTerminal::is_terminal(&io::stdin())
 }
 
 /// Reads, until there is no more, for the daemon `to`. The thread is not waited for: reading has no end of its own.
-pub(super) fn read(oob: Oob, to: Name) -> io::Result<()> {
+pub(super) fn read(oob: Oob, to: Name, credit: Credit) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("input".to_owned());
     let pass = move || {
         let mut buffer = vec![0; PIECE];
@@ -37,24 +35,26 @@ pub(super) fn read(oob: Oob, to: Name) -> io::Result<()> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => 0,
             };
+            credit.take(count);
             let sent = oob.send(to, INPUT, Bytes::from(&buffer[..count]), Some(EVER));
-            // One piece at a time: the next one when this has arrived.
-            if count == 0 || sent.ok().and_then(|sent| sent.wait(EVER)).is_none() {
+            if count == 0 || sent.is_err() {
                 return;
             }
+            // The end of the process ends this, too.
+            while !credit.wait(EVER) {}
         }
     };
     thread.spawn(pass).map(drop)
 }
 
 /// Writes what comes to a rank, until it is all or the rank reads no more.
-pub(super) fn write(inbox: Inbox<Message>, mut to: ChildStdin) -> io::Result<()> {
+pub(super) fn write(inbox: Inbox<Message>, mut to: ChildStdin, mut returns: Returns) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("input".to_owned());
     let pass = move || {
         while inbox.ended().is_none() {
-            if let Some(message) = inbox.wait(NAP)
-                && (message.body.is_empty() || to.write_all(&message.body).is_err())
-            {
+            let Some(message) = inbox.wait(NAP) else { continue };
+            let is_over = message.body.is_empty() || to.write_all(&message.body).is_err();
+            if is_over || returns.used(message.body.len()).is_err() {
                 return;
             }
         }

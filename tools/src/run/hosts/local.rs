@@ -25,8 +25,6 @@ const PIECE: usize = 16 << 10;
 /// What happens to the ranks here.
 #[derive(Debug)]
 pub(super) enum Happened {
-    /// It has written, or (no bytes) closed that stream.
-    Wrote(u32, usize, Vec<u8>),
     Ended(u32, Option<Failure>),
     /// For the other hosts: crew, barrier number, words.
     Fence(u32, u32, Vec<u8>),
@@ -66,6 +64,10 @@ pub(super) struct Local {
     /// Ends what is left when this process is killed.
     keeper: Keeper,
     happened: Vec<Happened>,
+    /// What ranks have written: rank, stream, bytes; no bytes: it has closed that stream.
+    wrote: Vec<(u32, usize, Vec<u8>)>,
+    /// The seat whose output is read first, so that each has its turn where there is not room for all.
+    turn: usize,
 }
 
 impl Local {
@@ -99,6 +101,8 @@ impl Local {
             root,
             keeper,
             happened: Vec::new(),
+            wrote: Vec::new(),
+            turn: 0,
         };
         let cores = cores(plan.bind, count);
         let program = OsString::from_vec(plan.program.clone());
@@ -262,7 +266,9 @@ impl Local {
                     .map(|(number, line)| (About::Line(*id, number), line)),
             );
         }
-        for (at, seat) in self.seats.iter().enumerate() {
+        let seats = self.seats.iter().enumerate();
+        let begin = self.turn.min(self.seats.len());
+        for (at, seat) in seats.clone().skip(begin).chain(seats.take(begin)) {
             if !seat.rank.ended {
                 watched.push((About::End(at), seat.rank.end.as_fd()));
             }
@@ -281,14 +287,16 @@ impl Local {
         watched
     }
 
-    /// Something is ready.
-    pub(super) fn look(&mut self, about: About) -> io::Result<()> {
+    /// Something is ready; output is read only where there is room for it.
+    pub(super) fn look(&mut self, about: About, has_room: bool) -> io::Result<()> {
         match about {
             About::End(at) => self.reap(at),
-            About::Out(at, stream) => {
+            About::Out(at, stream) if has_room => {
+                self.turn = at + 1;
                 self.read(at, stream);
                 Ok(())
             }
+            About::Out(..) => Ok(()),
             About::Line(crew, number) => {
                 self.hear(crew, number);
                 self.deserted(crew, number);
@@ -300,6 +308,11 @@ impl Local {
     /// What has happened since the last call.
     pub(super) fn take(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
+    }
+
+    /// What ranks have written since the last call.
+    pub(super) fn take_wrote(&mut self) -> Vec<(u32, usize, Vec<u8>)> {
+        std::mem::take(&mut self.wrote)
     }
 
     fn reap(&mut self, at: usize) -> io::Result<()> {
@@ -347,8 +360,7 @@ impl Local {
             self.close(at, stream);
         } else {
             let number = self.seats[at].rank.number;
-            self.happened
-                .push(Happened::Wrote(number, stream, buffer[..count].to_vec()));
+            self.wrote.push((number, stream, buffer[..count].to_vec()));
         }
     }
 
@@ -359,8 +371,7 @@ impl Local {
             _ => rank.err.take().is_some(),
         };
         if was_open {
-            self.happened
-                .push(Happened::Wrote(rank.number, stream, Vec::new()));
+            self.wrote.push((rank.number, stream, Vec::new()));
         }
     }
 

@@ -13,6 +13,7 @@
 //! starts so, doorbell's and MPICH's.
 
 mod bell;
+mod credit;
 mod daemon;
 mod grown;
 mod head;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use doorbell::oob::plane::{Inbox, Message};
+use doorbell::oob::plane::{Inbox, Message, Oob};
 
 use super::bell::Told;
+use super::credit::{self, Returns};
 use super::head::Heard;
 use super::words::Output;
 use crate::run::prefix::Lines;
@@ -16,10 +17,19 @@ use crate::run::{Launch, Output as Wants};
 const NAP: Duration = Duration::from_secs(1);
 
 /// Writes what comes, until the control plane has ended.
-pub(super) fn write(inbox: Inbox<Message>, heard: Told<Heard>, launch: &Launch) -> io::Result<()> {
+pub(super) fn write(
+    oob: &Oob,
+    inbox: Inbox<Message>,
+    heard: Told<Heard>,
+    launch: &Launch,
+    hosts: usize,
+) -> io::Result<()> {
     let writer = Writer {
+        oob: oob.clone(),
         inbox,
         heard,
+        returns: BTreeMap::new(),
+        most: credit::of_output(hosts),
         lines: BTreeMap::new(),
         wants: launch.output,
         is_told: false,
@@ -29,8 +39,13 @@ pub(super) fn write(inbox: Inbox<Message>, heard: Told<Heard>, launch: &Launch) 
 }
 
 struct Writer {
+    oob: Oob,
     inbox: Inbox<Message>,
     heard: Told<Heard>,
+    /// What is given back to each daemon.
+    returns: BTreeMap<u32, Returns>,
+    /// What each of them may have on the way.
+    most: usize,
     /// What ranks have said of lines that have not ended.
     lines: BTreeMap<(u32, usize), Lines>,
     wants: Wants,
@@ -56,6 +71,13 @@ impl Writer {
                     }
                 }
                 None => {}
+            }
+            let from = message.from;
+            let returns = self.returns.entry(from.rank);
+            let returns = returns.or_insert_with(|| Returns::new(&self.oob, from, self.most));
+            if returns.used(message.body.len()).is_err() {
+                // What waits in the inbox is still to be written.
+                continue;
             }
         }
     }
