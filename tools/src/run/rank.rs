@@ -88,8 +88,10 @@ impl Rank {
         let rank = spec.rank;
         let failed = |what| move |source| ToolError::Start { rank, what, source };
         let own = std::env::current_exe().map_err(failed("find this program"))?;
-        let mut command = Command::new(own);
+        // Under this name the program is there also when its file was replaced or removed since we began.
+        let mut command = Command::new("/proc/self/exe");
         command
+            .arg0(own)
             .arg("exec-rank")
             .args(["--launcher", &std::process::id().to_string()]);
         if let Some(core) = spec.core {

@@ -369,6 +369,30 @@ fn a_failure_behind_output_that_nobody_reads_is_seen() {
     assert!(read >= written * 100_000, "{read} bytes of {written} pieces");
 }
 
+#[test]
+fn a_signal_ends_a_job_whose_output_nobody_reads() {
+    const TEST: &str = "a_signal_ends_a_job_whose_output_nobody_reads";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let progress = folder.path().join("progress");
+    let script = format!(
+        "while :; do head -c 100000 /dev/zero || exit; printf x >> {}; done",
+        progress.display()
+    );
+    let mut job = piped(shell(&lab, 2, &["--no-prefix"], &script), Stdio::null());
+    settled(|| length(&progress));
+    job.signal(Signal::TERM);
+    let until = Instant::now() + LIMIT;
+    while job.0.as_mut().unwrap().try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = job.end();
+    assert_eq!(ended.status.code(), Some(143), "{}", text(&ended.stderr));
+    let said = text(&ended.stderr);
+    assert!(said.contains("the standard output is not read"), "{said}");
+}
+
 /// What is piped in waits with whoever writes it, and the orders of the launcher do not wait behind it.
 #[test]
 fn a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same() {

@@ -347,6 +347,67 @@ fn ranks_of_several_hosts_that_do_not_join_are_an_error_at_all() {
     );
 }
 
+/// The reason of the host that could not, however many had been started there, and whichever host reports last.
+#[test]
+fn ranks_that_a_host_cannot_start_are_an_error_with_its_reason() {
+    const TEST: &str = "ranks_that_a_host_cannot_start_are_an_error_with_its_reason";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    for words in [&["--ranks", "32"][..], &["--ranks", "16", "--on", lab.name(1)]] {
+        let mut job = on_hosts(&lab, &[&["--rounds", "1"], words].concat());
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 48; exec \"$@\"", "sh"]);
+        limited
+            .arg(job.command.get_program())
+            .args(job.command.get_args());
+        for (name, value) in job.command.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        limited.stdin(Stdio::null());
+        job.command = limited;
+        let ended = run(job.command);
+        assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+        let said = text(&ended.stderr);
+        assert!(
+            said.contains("could not start rank") && said.contains("Too many open files"),
+            "{said}"
+        );
+        assert!(said.contains("(host "), "{said}");
+        nothing_is_left(&job.mark);
+    }
+}
+
+/// What starts ranks is the program that runs, not the file of its name.
+#[test]
+fn a_launcher_whose_file_is_gone_starts_more_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("doorbell");
+    let script = format!("rm -f {}; exec \"$@\"", own.display());
+    let runs = |command: &mut Command| {
+        std::fs::copy(env!("CARGO_BIN_EXE_doorbell"), &own).unwrap();
+        command.args(["--", "sh", "-c", &script, "sh"]).arg(loop_spawn());
+        command.args(["--rounds", "1", "--ranks", "2"]);
+    };
+    let here = Marked::of(|scratch| {
+        let mut command = Command::new(&own);
+        command
+            .args(["run", "-n", "2", "--no-prefix"])
+            .env("TMPDIR", scratch);
+        runs(command.env("DOORBELL_RAILS", "shm"));
+        command
+    });
+    assert_eq!(here.lines().len(), 2);
+    let hosts = Marked::of(|scratch| {
+        let mut command = Command::new(&own);
+        command.args(["run", "-n", "2", "--no-prefix", "--hosts", "localhost:2"]);
+        runs(command.env("DOORBELL_RAILS", "shm").env("TMPDIR", scratch));
+        command
+    });
+    assert_eq!(hosts.lines().len(), 2);
+}
+
 #[test]
 fn a_job_on_several_hosts_that_loses_a_new_rank_leaves_nothing_behind() {
     if let Some(lab) = Lab::pair(

@@ -26,8 +26,10 @@ struct Crew {
     numbers: Range<u32>,
     /// Daemons that have some of its ranks, and how many.
     hosts: BTreeMap<u32, u32>,
-    /// Daemons that have not said whether theirs are started; empty once who asked has its answer.
+    /// Daemons that have not reported whether their part is started.
     starting: BTreeSet<u32>,
+    /// Whether the asker has its answer: it waits for nothing else, whatever else is known.
+    is_answered: bool,
     fence: u32,
     words: BTreeMap<u32, Vec<u8>>,
     has_joined: bool,
@@ -111,6 +113,7 @@ impl Grown {
                 token: wanted.token,
                 numbers: first..first + size,
                 starting: hosts.keys().copied().collect(),
+                is_answered: false,
                 hosts,
                 fence: 0,
                 words: BTreeMap::new(),
@@ -132,6 +135,7 @@ impl Grown {
         }
         match result {
             Ok(()) if known.starting.is_empty() => {
+                known.is_answered = true;
                 vec![Tell::Answer(known.asker, known.token.clone(), Ok(()))]
             }
             Ok(()) => Vec::new(),
@@ -147,7 +151,7 @@ impl Grown {
         };
         let hosts = known.hosts.keys().copied().collect();
         let mut tell = vec![Tell::End(crew, hosts)];
-        if !known.starting.is_empty() {
+        if !known.is_answered {
             tell.push(Tell::Answer(
                 known.asker,
                 known.token.clone(),
@@ -269,10 +273,20 @@ mod tests {
     fn one_that_fails_is_ended_everywhere_and_told_once() {
         let token = || "t".to_owned();
         let end = || Tell::End(1, vec![1, 2]);
+        let answer = || Tell::Answer(ASKER, Some(token()), Err("no".to_owned()));
+        // The first host that reports, and the last one.
+        for begin in [&[][..], &[1]] {
+            let mut grown = two();
+            for daemon in begin {
+                assert_eq!(grown.manned(*daemon, 1, Ok(())), []);
+            }
+            assert_eq!(grown.manned(2, 1, Err("no".to_owned())), [end(), answer()]);
+            assert_eq!(grown.manned(1, 1, Ok(())), []);
+        }
+        // A rank that ends while others are being started.
         let mut grown = two();
-        let answer = Tell::Answer(ASKER, Some(token()), Err("no".to_owned()));
-        assert_eq!(grown.manned(2, 1, Err("no".to_owned())), [end(), answer]);
         assert_eq!(grown.manned(1, 1, Ok(())), []);
+        assert_eq!(grown.lost(1, "no"), [end(), answer()]);
         let mut grown = two();
         (1..3).for_each(|daemon| drop(grown.manned(daemon, 1, Ok(()))));
         assert_eq!(

@@ -289,6 +289,7 @@ impl<'a> Head<'a> {
                 self.spawn(asker, *wanted);
             }
             Ok(News::Manned(crew, result)) => {
+                let result = result.map_err(|why| format!("{why} (host {name})"));
                 let tell = self.grown.manned(rank, crew, result);
                 self.pass(tell);
             }
@@ -565,6 +566,10 @@ impl<'a> Head<'a> {
                     self.options.start.as_secs_f64()
                 ),
             );
+        }
+        if self.judge.was_passed_on() && self.left().alive == 0 {
+            // Who wants the end does not read what is left.
+            self.give_up_at.get_or_insert(now + PATIENCE);
         }
         if self.give_up_at.is_some_and(|at| now >= at) {
             self.give_up();
