@@ -91,6 +91,8 @@ const APART: usize = 256 / size_of::<u64>();
 const ROUND: u64 = 1_000;
 /// Spins before the time slice is given away: two processes may be on one core.
 const SPINS: u32 = 1 << 14;
+/// A look takes a few milliseconds; one between processes on one core would take seconds, and ends after this.
+const LOOK: Duration = Duration::from_millis(50);
 /// Give up after so long without an answer: time, and not turns, because on a busy machine each turn takes a time slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -141,23 +143,36 @@ impl Bare {
         }
     }
 
-    /// Rank 0: `rounds` rounds of exchanges; the median half round trip in nanoseconds, of the faster of the two ways. The peer calls
-    /// [`Bare::pong`] with the same number.
+    /// Rank 0: `rounds` rounds of exchanges; the median half round trip in nanoseconds, of the faster of the two ways. The
+    /// peer calls [`Bare::pong`] with the same number. Where the two share a core, an exchange takes some time slices: such
+    /// a look ends after [`LOOK`], with what was seen until then.
     ///
     /// # Errors
     /// When the peer does not answer.
     pub fn ping(&mut self, clock: &Clock, rounds: u32) -> Result<f64, BenchError> {
         let (to, from) = self.lines()?;
         let mut halves = [const { Vec::new() }; 2];
-        for turn in 0..2 * rounds {
+        let limit = clock.ticks() + clock.ticks_in(LOOK);
+        'turns: for turn in 0..2 * rounds {
             let first = self.next + u64::from(turn) * ROUND;
             let start = clock.ticks();
+            let half = |exchanges: u64| {
+                let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
+                nanos / (2 * exchanges) as f64
+            };
             for n in first + 1..=first + ROUND {
                 to.store(n, Ordering::Release);
-                wait_for(from, n, Pause::of(turn))?;
+                // The time is only asked for where the answer was long in coming.
+                if wait_for(from, n, Pause::of(turn), NO_END)? == Came::Late && clock.ticks() > limit {
+                    halves[turn as usize % 2].push(half(n - first));
+                    // The other side answers it: what comes next must not be stored over it.
+                    let end = end_of(self.next);
+                    to.store(end, Ordering::Release);
+                    wait_for(from, end, Pause::One, NO_END)?;
+                    break 'turns;
+                }
             }
-            let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
-            halves[turn as usize % 2].push(nanos / (2 * ROUND) as f64);
+            halves[turn as usize % 2].push(half(ROUND));
         }
         self.next += 2 * u64::from(rounds) * ROUND;
         let medians = halves.iter().filter_map(|of_one| crate::stats::median(of_one));
@@ -170,16 +185,38 @@ impl Bare {
     /// When the peer falls silent.
     pub fn pong(&mut self, rounds: u32) -> Result<(), BenchError> {
         let (to, from) = self.lines()?;
-        for turn in 0..2 * rounds {
+        let end = end_of(self.next);
+        'turns: for turn in 0..2 * rounds {
             let first = self.next + u64::from(turn) * ROUND;
             for n in first + 1..=first + ROUND {
-                wait_for(from, n, Pause::of(turn))?;
+                if wait_for(from, n, Pause::of(turn), end)? == Came::End {
+                    to.store(end, Ordering::Release);
+                    break 'turns;
+                }
                 to.store(n, Ordering::Release);
             }
         }
         self.next += 2 * u64::from(rounds) * ROUND;
         Ok(())
     }
+}
+
+/// What ends the look that begins behind `next`: no number of an exchange, and that of no other look.
+fn end_of(next: u64) -> u64 {
+    next | 1 << 63
+}
+
+/// No look ends with this.
+const NO_END: u64 = u64::MAX;
+
+/// How a word came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    AtOnce,
+    /// After time slices of others.
+    Late,
+    /// The end of the look, instead of it.
+    End,
 }
 
 /// The half round trip between two cores as it is now, in nanoseconds: two threads of this process, one on each.
@@ -225,26 +262,28 @@ impl Pause {
     }
 }
 
-/// Spins until `word` is `n`.
+/// Spins until `word` is `n`, or `end`.
 #[inline]
-fn wait_for(word: &AtomicU64, n: u64, pause: Pause) -> Result<(), BenchError> {
+fn wait_for(word: &AtomicU64, n: u64, pause: Pause, end: u64) -> Result<Came, BenchError> {
     for _ in 0..SPINS {
         if word.load(Ordering::Acquire) == n {
-            return Ok(());
+            return Ok(Came::AtOnce);
         }
         if pause == Pause::One {
             std::hint::spin_loop();
         }
     }
-    wait_longer(word, n)
+    wait_longer(word, n, end)
 }
 
 #[cold]
-fn wait_longer(word: &AtomicU64, n: u64) -> Result<(), BenchError> {
+fn wait_longer(word: &AtomicU64, n: u64, end: u64) -> Result<Came, BenchError> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if word.load(Ordering::Acquire) == n {
-            return Ok(());
+        match word.load(Ordering::Acquire) {
+            it if it == n => return Ok(Came::Late),
+            it if it == end => return Ok(Came::End),
+            _ => {}
         }
         std::thread::yield_now();
     }
@@ -260,7 +299,7 @@ mod tests {
     #[test]
     fn a_side_that_stops_is_waited_for_some_seconds_and_no_longer() {
         let begun = Instant::now();
-        let error = wait_longer(&AtomicU64::new(0), 1).unwrap_err();
+        let error = wait_longer(&AtomicU64::new(0), 1, NO_END).unwrap_err();
         assert!(matches!(error, BenchError::Silent { .. }), "{error}");
         assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", begun.elapsed());
     }
@@ -274,6 +313,30 @@ mod tests {
         assert!(near.ping(&clock, 2).unwrap() > 0.0);
         assert!(near.ping(&clock, 1).unwrap() > 0.0);
         answering.join().unwrap().unwrap();
+    }
+
+    /// Bound to one core, an exchange takes two time slices: 10,000 of them would take a minute, and the next look has to
+    /// find both sides where they belong.
+    #[test]
+    fn a_look_between_two_on_one_core_ends_and_the_next_one_works() {
+        let core = crate::pin::allowed()[0];
+        let mut near = Bare::make().unwrap();
+        let mut far = Bare::open(near.place()).unwrap();
+        let answering = std::thread::spawn(move || {
+            crate::pin::bind(core).unwrap();
+            (0..3).try_for_each(|_| far.pong(5))
+        });
+        let asking = std::thread::spawn(move || {
+            crate::pin::bind(core).unwrap();
+            let clock = Clock::start();
+            let begun = Instant::now();
+            let halves: Vec<f64> = (0..3).map(|_| near.ping(&clock, 5).unwrap()).collect();
+            (halves, begun.elapsed())
+        });
+        let (halves, took) = asking.join().unwrap();
+        answering.join().unwrap().unwrap();
+        assert!(halves.iter().all(|half| *half > 0.0), "{halves:?}");
+        assert!(took < PATIENCE, "{took:?}");
     }
 
     #[test]

@@ -366,9 +366,9 @@ impl Figures {
                 ],
             };
         }
-        let recorder = Recorder::decoded(&row.histogram).unwrap_or_default();
+        let recorder = row.recorded().unwrap_or_default();
         // Open loops are asked for round trips: half of a queue is nobody's.
-        let factor = if row.open.is_some() { 1.0 } else { 0.5 };
+        let factor = row.share_shown();
         let percentile = |q: f64, repeats: Vec<f64>| {
             let value = recorder.at(q)?;
             let (low, high) = by_rank(&recorder, q);
@@ -404,7 +404,7 @@ impl Figures {
 fn by_rank(recorder: &Recorder, q: f64) -> (f64, f64) {
     let n = recorder.samples() as f64;
     let half = Z * (n * q * (1.0 - q)).sqrt();
-    let at = |rank: f64| recorder.histogram().value_at_quantile((rank / n).clamp(0.0, 1.0)) as f64;
+    let at = |rank: f64| recorder.shown(recorder.histogram().value_at_quantile((rank / n).clamp(0.0, 1.0)));
     (at((n * q - half).floor()), at((n * q + half).ceil()))
 }
 

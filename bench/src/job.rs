@@ -221,6 +221,7 @@ impl Start {
             rank,
             pid: std::process::id(),
             core: cores.main,
+            moved: self.watch.moved(),
             progress_core: cores.progress,
             hostname: self.host.name.clone(),
             noise: self.watch.since(),
@@ -267,7 +268,9 @@ fn pair<L: Link>(
     progress: &mut dyn Progress,
 ) -> Result<Option<Pair>, BenchError> {
     let follows = link.rank() % 2 == 1;
-    let mut session = Session::new(link, &start.clock).apart(apart);
+    let mut session = Session::new(link, &start.clock)
+        .apart(apart)
+        .watched(&start.watch);
     if follows {
         follow(&mut session, || json(&record()))?;
         return Ok(None);
@@ -375,6 +378,8 @@ fn finish(report: &mut Report, host: Host) {
         .environment
         .ranks
         .iter()
+        // The cores of another host have nothing to do with the files of this one.
+        .filter(|rank| rank.hostname == host.name)
         .filter_map(|rank| rank.core)
         .collect();
     report.environment.host = host;

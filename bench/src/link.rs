@@ -50,18 +50,30 @@ pub trait Link {
     /// When the peer is lost, the wait's deadline passes, or the message is longer than `into`.
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError>;
 
-    /// Sends `body` `count` times with at most the flow's window of messages outstanding.
+    /// Whether a loop of messages without stamps can end before its count, by an empty message.
+    fn ends_early(&self) -> bool {
+        true
+    }
+
+    /// Sends `body` `count` times with at most the flow's window of messages outstanding; fewer where the link
+    /// [ends early](Link::ends_early) and `go_on`, which is asked now and then, says no. Returns how many were sent.
     ///
     /// # Errors
     /// As [`Link::send`].
-    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError>;
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        flow: Flow,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, BenchError>;
 
-    /// Receives `count` messages, at most the flow's window of receives posted ahead. The messages land in
-    /// `sinks` in turn, each `bytes` long.
+    /// Receives `count` messages, at most the flow's window of receives posted ahead; fewer when an empty one comes. The
+    /// messages land in `sinks` in turn, each `bytes` long. Returns how many came.
     ///
     /// # Errors
     /// As [`Link::recv`].
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<(), BenchError>;
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<u64, BenchError>;
 
     /// As [`Link::stream_out`], with messages of their own: `fill` is called with each buffer before it leaves.
     ///
@@ -161,9 +173,15 @@ impl Sinks {
     /// # Errors
     /// [`BenchError::NoMemory`].
     pub fn new(bytes: usize, window: usize) -> Result<Self, BenchError> {
-        let count = (SINKS_BYTES / bytes.max(1)).clamp(2, window.max(2));
-        let buffers = (0..count).map(|_| filled(bytes, 0)).collect::<Result<_, _>>()?;
+        let buffers = (0..Self::count_for(bytes, window))
+            .map(|_| filled(bytes, 0))
+            .collect::<Result<_, _>>()?;
         Ok(Self { buffers, bytes })
+    }
+
+    /// How many there are of `bytes` bytes for a window: what either side of a stream knows of the other's.
+    pub fn count_for(bytes: usize, window: usize) -> usize {
+        (SINKS_BYTES / bytes.max(1)).clamp(2, window.max(2))
     }
 
     /// The buffers.

@@ -1,5 +1,8 @@
 //! Cores: which ones may be used, and binding the calling thread to one.
 
+use std::path::Path;
+
+use crate::env::list_of;
 use crate::error::BenchError;
 
 /// The cores that this process may use, in ascending order.
@@ -10,6 +13,27 @@ pub fn allowed() -> Vec<usize> {
         .map(|core| core.id)
         .collect();
     cores.sort_unstable();
+    cores
+}
+
+/// The same with one hardware thread of each core before the second ones: what is taken from the front shares no core
+/// as long as there are enough of them.
+pub fn apart() -> Vec<usize> {
+    apart_under(Path::new("/"), allowed())
+}
+
+fn apart_under(root: &Path, mut cores: Vec<usize>) -> Vec<usize> {
+    let all = cores.clone();
+    let turn = |core: &usize| {
+        let file = format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+        let list = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        let threads = list_of(list.trim());
+        let before = threads
+            .iter()
+            .filter(|other| *other < core && all.contains(other));
+        (before.count(), *core)
+    };
+    cores.sort_by_cached_key(turn);
     cores
 }
 
@@ -64,6 +88,28 @@ pub fn list(cores: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hardware_threads_of_one_core_are_taken_last() {
+        let root = tempfile::tempdir().unwrap();
+        let threads = |core: usize, list: &str| {
+            let folder = format!("sys/devices/system/cpu/cpu{core}/topology");
+            let folder = root.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("thread_siblings_list"), format!("{list}\n")).unwrap();
+        };
+        for (core, list) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3"), (4, "4,9")] {
+            threads(core, list);
+        }
+        let of = |cores: &[usize]| apart_under(root.path(), cores.to_vec());
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5]), [0, 2, 4, 5, 1, 3]);
+        // The other thread is not allowed here: this one is alone.
+        assert_eq!(of(&[1, 2, 3]), [1, 2, 3]);
+        let (own, mut all) = (allowed(), apart());
+        assert_eq!(own.first(), all.first());
+        all.sort_unstable();
+        assert_eq!(own, all);
+    }
 
     #[test]
     fn a_thread_can_be_bound_to_an_allowed_core_only() {

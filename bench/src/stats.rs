@@ -20,8 +20,9 @@ pub const BEYOND: f64 = 10.0;
 pub struct Recorder {
     histogram: Histogram<u64>,
     overflow: u64,
-    longest: u64,
-    shortest: u64,
+    longest: f64,
+    shortest: f64,
+    sum: f64,
 }
 
 impl Default for Recorder {
@@ -37,17 +38,28 @@ impl Recorder {
             // The bounds are constants: 1 < 60e9 and 3 digits are within the crate's limits.
             histogram: Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("constant bounds are valid"),
             overflow: 0,
-            longest: 0,
-            shortest: u64::MAX,
+            longest: 0.0,
+            shortest: f64::INFINITY,
+            sum: 0.0,
         }
     }
 
     /// Records one value, in nanoseconds.
+    #[inline]
     pub fn record(&mut self, nanos: u64) {
-        self.overflow += u64::from(nanos > HIGHEST_NS);
+        self.record_exact(nanos as f64);
+    }
+
+    /// Records one value, in nanoseconds with their fraction: the histogram rounds it, the mean and both extremes
+    /// keep it.
+    #[inline]
+    pub fn record_exact(&mut self, nanos: f64) {
+        let whole = nanos.round() as u64;
+        self.overflow += u64::from(whole > HIGHEST_NS);
         self.longest = self.longest.max(nanos);
         self.shortest = self.shortest.min(nanos);
-        self.histogram.saturating_record(nanos.min(HIGHEST_NS));
+        self.sum += nanos;
+        self.histogram.saturating_record(whole.min(HIGHEST_NS));
     }
 
     /// Adds everything that `other` recorded.
@@ -59,6 +71,7 @@ impl Recorder {
         self.overflow += other.overflow;
         self.longest = self.longest.max(other.longest);
         self.shortest = self.shortest.min(other.shortest);
+        self.sum += other.sum;
     }
 
     /// How many values were recorded.
@@ -78,26 +91,37 @@ impl Recorder {
 
     /// The value at `quantile` (0 to 1), or `None` when fewer than [`BEYOND`] samples lie beyond it.
     pub fn at(&self, quantile: f64) -> Option<f64> {
-        knows(self.samples(), quantile).then(|| {
-            // A bucket is shown by its top; never beyond what was really seen.
-            self.histogram
-                .value_at_quantile(quantile)
-                .clamp(self.shortest, self.longest) as f64
-        })
+        knows(self.samples(), quantile).then(|| self.shown(self.histogram.value_at_quantile(quantile)))
+    }
+
+    /// A value of the histogram as every view shows it. A bucket is shown by its top, the last one by the longest value
+    /// that was really seen.
+    pub fn shown(&self, value: u64) -> f64 {
+        if value >= self.histogram.max() {
+            return self.longest;
+        }
+        (value as f64).max(self.shortest).min(self.longest)
+    }
+
+    /// The mean of all values, or `None` for none.
+    pub fn mean(&self) -> Option<f64> {
+        let samples = self.samples();
+        // A sum of many equal values may be off in its last digit: no mean lies outside of what was seen.
+        (samples > 0).then(|| (self.sum / samples as f64).max(self.shortest).min(self.longest))
     }
 
     /// All percentiles of full round trips, in nanoseconds.
     pub fn percentiles(&self) -> Percentiles {
         let any = self.samples() > 0;
         Percentiles {
-            min: any.then_some(self.shortest as f64),
+            min: any.then_some(self.shortest),
             p50: self.at(0.5),
             p90: self.at(0.9),
             p99: self.at(0.99),
             p999: self.at(0.999),
             p9999: self.at(0.9999),
-            max: any.then_some(self.longest as f64),
-            mean: None,
+            max: any.then_some(self.longest),
+            mean: self.mean(),
         }
     }
 
@@ -127,8 +151,20 @@ impl Recorder {
             recorder
                 .histogram
                 .saturating_record_n(nanos.min(HIGHEST_NS), value.count_at_value());
-            recorder.longest = recorder.longest.max(nanos);
-            recorder.shortest = recorder.shortest.min(nanos);
+            recorder.longest = recorder.longest.max(nanos as f64);
+            recorder.shortest = recorder.shortest.min(nanos as f64);
+        }
+        recorder.sum = recorder.histogram.mean() * recorder.samples() as f64;
+        Some(recorder)
+    }
+
+    /// As [`Recorder::decoded`], with the extremes and the mean of `exact`, which the histogram keeps to three digits.
+    pub fn decoded_with(text: &str, exact: &Percentiles) -> Option<Self> {
+        let mut recorder = Self::decoded(text)?;
+        recorder.longest = exact.max.unwrap_or(recorder.longest);
+        recorder.shortest = exact.min.unwrap_or(recorder.shortest);
+        if let Some(mean) = exact.mean {
+            recorder.sum = mean * recorder.samples() as f64;
         }
         Some(recorder)
     }
@@ -158,7 +194,7 @@ pub struct Percentiles {
     pub p9999: Option<f64>,
     /// The largest.
     pub max: Option<f64>,
-    /// The mean over whole rounds, which read the clock once a round.
+    /// The mean of the same samples.
     pub mean: Option<f64>,
 }
 
@@ -285,6 +321,23 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_and_the_extremes_keep_what_the_histogram_rounds() {
+        let mut recorder = Recorder::new();
+        recorder.record_exact(1_000_000.75);
+        let one = recorder.percentiles();
+        assert_eq!(
+            (one.min, one.mean, one.max),
+            (Some(1_000_000.75), Some(1_000_000.75), Some(1_000_000.75))
+        );
+        recorder.record_exact(0.25);
+        assert_eq!(recorder.mean(), Some(500_000.5));
+        let exact = recorder.percentiles();
+        let back = Recorder::decoded_with(&recorder.encoded(), &exact).unwrap();
+        assert_eq!(back.percentiles(), exact);
+        assert_eq!(Recorder::new().mean(), None);
+    }
+
+    #[test]
     fn base64_is_the_standard_one() {
         for (plain, coded) in [
             ("", ""),
@@ -315,6 +368,8 @@ mod tests {
             let p = recorder.percentiles();
             let known: Vec<f64> = [p.min, p.p50, p.p90, p.p99, p.p999, p.max].into_iter().flatten().collect();
             prop_assert!(known.is_sorted(), "{known:?}");
+            let mean = p.mean.unwrap();
+            prop_assert!(p.min.unwrap() <= mean && mean <= p.max.unwrap(), "{p:?}");
             prop_assert_eq!(p.min.unwrap(), *values.iter().min().unwrap() as f64);
             prop_assert_eq!(p.max.unwrap(), *values.iter().max().unwrap() as f64);
             prop_assert_eq!(recorder.samples(), values.len() as u64);
@@ -328,7 +383,11 @@ mod tests {
             a.iter().for_each(|v| { left.record(*v); both.record(*v) });
             b.iter().for_each(|v| { right.record(*v); both.record(*v) });
             left.merge(&right);
-            prop_assert_eq!(left.percentiles(), both.percentiles());
+            // The sum of two sums differs from the sum of all in its last digits.
+            let but_mean = |of: &Recorder| Percentiles { mean: None, ..of.percentiles() };
+            prop_assert_eq!(but_mean(&left), but_mean(&both));
+            let means = (left.mean().unwrap_or(0.0), both.mean().unwrap_or(0.0));
+            prop_assert!((means.0 - means.1).abs() <= 1e-9 * means.1, "{:?}", means);
             prop_assert_eq!(left.histogram(), both.histogram());
         }
 

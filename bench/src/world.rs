@@ -165,51 +165,83 @@ impl Link for WorldLink<'_> {
         }
     }
 
-    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError> {
-        let window = flow.window;
-        if is_blocking(body.len(), flow) {
-            return blocking_out(self.world, self.peer, body, count, window);
-        }
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        flow: Flow,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, BenchError> {
+        let (world, peer, window) = (self.world, self.peer, flow.window);
+        let mut pace = Pace::of(body.len(), flow);
+        let mut sent = 0;
         if in_regions(body.len(), flow) {
-            return self.regions_out(body, count, window);
+            self.regions(1, body.len())?[0].write(0, body);
         }
-        let (world, peer) = (self.world, self.peer);
         for batch in batches(count, window) {
-            world.scope(|scope| {
-                let mut sends = Vec::with_capacity(batch);
-                for _ in 0..batch {
-                    sends.push(scope.isend(peer, DATA, body)?);
+            if pace.is_due(sent) && !go_on() {
+                self.end_stream(count - sent, pace.posted)?;
+                break;
+            }
+            if is_blocking(body.len(), flow) {
+                // All but the last of each window say that more follows.
+                for _ in 1..batch {
+                    world.send_more(peer, DATA, body)?;
                 }
-                world.wait_all(&mut sends)
-            })?;
+                world.send(peer, DATA, body)?;
+            } else if in_regions(body.len(), flow) {
+                let region = &self.regions[0];
+                let sends: Result<Vec<_>, _> = (0..batch)
+                    .map(|_| world.isend_region(peer, DATA, region.whole()))
+                    .collect();
+                world.wait_all(&mut sends?)?;
+            } else {
+                world.scope(|scope| {
+                    let mut sends = Vec::with_capacity(batch);
+                    for _ in 0..batch {
+                        sends.push(scope.isend(peer, DATA, body)?);
+                    }
+                    world.wait_all(&mut sends)
+                })?;
+            }
+            sent += batch as u64;
         }
-        Ok(())
+        Ok(sent)
     }
 
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<(), BenchError> {
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, flow: Flow) -> Result<u64, BenchError> {
         let (world, peer, window) = (self.world, self.peer, flow.window);
+        let many = sinks.count();
+        let mut came = 0;
         if is_blocking(sinks.bytes(), flow) {
-            let many = sinks.count();
             let mut at = 0;
-            return (0..count).try_for_each(|_| {
-                world.recv(peer, DATA, &mut sinks.buffers()[at])?;
+            while came < count {
+                if world.recv(peer, DATA, &mut sinks.buffers()[at])?.len == 0 {
+                    break;
+                }
+                came += 1;
                 at = if at + 1 < many { at + 1 } else { 0 };
-                Ok(())
-            });
+            }
+            return Ok(came);
         }
         if in_regions(sinks.bytes(), flow) {
             return self.regions_in(sinks, count, window);
         }
-        for batch in batches(count, window.min(sinks.count())) {
-            world.scope(|scope| {
+        for batch in batches(count, window.min(many)) {
+            let ended = world.scope(|scope| {
                 let mut posted = Vec::with_capacity(batch);
                 for sink in &mut sinks.buffers()[..batch] {
                     posted.push(scope.irecv(peer, DATA, sink)?);
                 }
-                world.wait_all(&mut posted)
+                world.wait_all(&mut posted)?;
+                Ok(is_end(&posted))
             })?;
+            if ended {
+                break;
+            }
+            came += batch as u64;
         }
-        Ok(())
+        Ok(came)
     }
 
     fn stream_out_each(
@@ -387,15 +419,48 @@ fn in_regions(bytes: usize, flow: Flow) -> bool {
     bytes >= REGIONS_FROM && !flow.plain
 }
 
-/// Blocking sends; all but the last of each window say that more follows.
-fn blocking_out(world: &World, peer: u32, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
-    for batch in batches(count, window) {
-        for _ in 1..batch {
-            world.send_more(peer, DATA, body)?;
+/// Whether these receives took the end of a stream: all of them did then.
+fn is_end(posted: &[Request<'_>]) -> bool {
+    let first = posted.first().and_then(Request::status);
+    first.is_some_and(|status| status.len == 0)
+}
+
+/// When the sender of a stream asks whether to go on: so seldom that it costs nothing, and only where the receiver posts
+/// its next receives.
+struct Pace {
+    /// Receives that are posted together at the other side.
+    posted: u64,
+    /// Messages between two questions.
+    every: u64,
+    next: u64,
+}
+
+/// Between two questions go this many messages, or as many as have these bytes together.
+const ASK_MESSAGES: u64 = 1024;
+const ASK_BYTES: u64 = 1 << 20;
+
+impl Pace {
+    fn of(bytes: usize, flow: Flow) -> Self {
+        let posted = if is_blocking(bytes, flow) {
+            1
+        } else {
+            flow.window.min(Sinks::count_for(bytes, flow.window)) as u64
+        };
+        let every = (ASK_BYTES / bytes.max(1) as u64).clamp(1, ASK_MESSAGES);
+        Self {
+            posted,
+            every,
+            next: every,
         }
-        world.send(peer, DATA, body)?;
     }
-    Ok(())
+
+    fn is_due(&mut self, sent: u64) -> bool {
+        let due = sent >= self.next && sent.is_multiple_of(self.posted);
+        if due {
+            self.next = sent + self.every;
+        }
+        due
+    }
 }
 
 #[cold]
@@ -416,37 +481,35 @@ impl WorldLink<'_> {
         Ok(&self.regions[..count])
     }
 
-    fn regions_out(&mut self, body: &[u8], count: u64, window: usize) -> Result<(), BenchError> {
-        let (world, peer) = (self.world, self.peer);
-        let region = &self.regions(1, body.len())?[0];
-        region.write(0, body);
-        for batch in batches(count, window) {
-            let sends: Result<Vec<_>, _> = (0..batch)
-                .map(|_| world.isend_region(peer, DATA, region.whole()))
-                .collect();
-            world.wait_all(&mut sends?)?;
-        }
-        Ok(())
+    /// Ends a stream before its count, of which `left` are missing: an empty message for each receive of those that the
+    /// other side posts together.
+    fn end_stream(&mut self, left: u64, posted: u64) -> Result<(), BenchError> {
+        (0..left.min(posted)).try_for_each(|_| self.send(&[]))
     }
 
-    fn regions_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<(), BenchError> {
+    fn regions_in(&mut self, sinks: &mut Sinks, count: u64, window: usize) -> Result<u64, BenchError> {
         let (world, peer) = (self.world, self.peer);
         let many = window.min(sinks.count());
         let regions = self.regions(many, sinks.bytes())?;
-        let mut filled = 0;
+        let (mut filled, mut came) = (0, 0);
         for batch in batches(count, many) {
             let posted: Result<Vec<_>, _> = regions[..batch]
                 .iter()
                 .map(|region| world.irecv_region(peer, DATA, region.whole()))
                 .collect();
-            world.wait_all(&mut posted?)?;
+            let mut posted = posted?;
+            world.wait_all(&mut posted)?;
+            if is_end(&posted) {
+                break;
+            }
             filled = filled.max(batch);
+            came += batch as u64;
         }
         // What arrived is looked at where everything else is: in the sinks.
         for (region, sink) in regions[..filled].iter().zip(sinks.buffers()) {
             region.read(0, sink);
         }
-        Ok(())
+        Ok(came)
     }
 }
 
@@ -561,6 +624,56 @@ fn batches(count: u64, window: usize) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However its messages go: both sides know how many there were, and what comes next is not mistaken for one.
+    #[test]
+    fn a_stream_that_ends_early_is_counted_alike_by_both_sides() {
+        let flow = |window, posted, plain| Flow {
+            window,
+            posted,
+            plain,
+        };
+        for (bytes, flow) in [
+            (8, flow(64, false, false)),
+            (8, flow(5, true, false)),
+            (20_000, flow(10, false, false)),
+            (REGIONS_FROM, flow(7, false, false)),
+            (2 << 20, flow(64, false, false)),
+            (REGIONS_FROM, flow(16, false, true)),
+        ] {
+            let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+            let (far, near) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+            let receiving = std::thread::spawn(move || {
+                let mut link = WorldLink::new(&far, 0);
+                let mut sinks = Sinks::new(bytes, flow.window).unwrap();
+                let came = link.stream_in(&mut sinks, 1_000_000, flow).unwrap();
+                link.send(&[1]).unwrap();
+                // Behind it, one that is whole.
+                let whole = link.stream_in(&mut sinks, 20, flow).unwrap();
+                link.send(&[1]).unwrap();
+                assert!(sinks.buffers()[0].iter().all(|byte| *byte == 7));
+                (came, whole)
+            });
+            let mut link = WorldLink::new(&near, 1);
+            let body = vec![7; bytes];
+            let mut asked = 0;
+            let mut go_on = || {
+                asked += 1;
+                asked < 3
+            };
+            let sent = link.stream_out(&body, 1_000_000, flow, &mut go_on).unwrap();
+            let mut answer = [0];
+            link.recv(&mut answer).unwrap();
+            assert_eq!(
+                link.stream_out(&body, 20, flow, &mut || true).unwrap(),
+                20,
+                "{bytes}"
+            );
+            link.recv(&mut answer).unwrap();
+            assert!((1..1_000_000).contains(&sent), "{bytes}: {sent}");
+            assert_eq!(receiving.join().unwrap(), (sent, 20), "{bytes}");
+        }
+    }
 
     #[test]
     fn batches_add_up() {

@@ -10,8 +10,8 @@
  *
  * What is sent never changes, and is received into other memory: what a rank sends has not just been written by it.
  * Rank 0 gives bounded orders, rank 1 follows them. One line is printed for each size: "row KIND bytes=8 mean_ns=...".
- * Half of the rounds of `latency` read the clock once a round: they make the mean. The others stamp every exchange:
- * they make the percentiles, and each sample has one clock reading in it (read_ns of the first line).
+ * Every exchange of `latency` is timed, and every figure of a row is of the same exchanges; the clock is read while a
+ * message is under way (what a reading costs is read_ns of the first line).
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -159,21 +159,31 @@ static void print_percentile(const char *name, double *sorted, size_t samples, d
         printf(" %s=%.1f", name, sorted[(size_t)((double)(samples - 1) * quantile)] / 2);
 }
 
-/* One round of exchanges; its time. With `stamps`, every exchange is timed by itself. */
+/*
+ * One round of exchanges; its time. With `stamps`, every exchange is timed as doorbell's own are (bench/src/load/
+ * pingpong.rs): the clock is read while the message is under way, from one such moment to the next; what is before the
+ * first and behind the last is one exchange together.
+ */
 static double bounce(long count, double *stamps)
 {
     give(BOUNCE, count);
-    double begun = now_ns(), last = begun;
+    double begun = now_ns(), first = 0, last = begun;
     for (long i = 0; i < count; i++) {
         MPI_Send(ours, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
-        MPI_Recv(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (stamps) {
             double now = now_ns();
-            stamps[i] = now - last;
+            if (i == 0)
+                first = now - begun;
+            else
+                stamps[i - 1] = now - last;
             last = now;
         }
+        MPI_Recv(buffers, (int)bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
-    return now_ns() - begun;
+    double end = now_ns();
+    if (stamps && count > 0)
+        stamps[count - 1] = first + (end - last);
+    return end - begun;
 }
 
 /* As many as fit into a round of ROUND_NS, and at most `most`. */
@@ -215,22 +225,19 @@ static void latency(double seconds)
     long most = round_most < WARM_MOST ? round_most : WARM_MOST;
     double each = warmed(bounce_block, WARM_FIRST < most ? WARM_FIRST : most, most), begun, total = 0;
     size_t taken = 0;
-    long exchanges = 0, rounds = 0;
+    long rounds = 0;
     begun = now_ns();
     do {
-        long count = fitting(each, round_most);
-        double took = bounce(count, NULL);
+        long room = (long)(SAMPLES_MAX - taken), most_now = round_most < room ? round_most : room;
+        long count = fitting(each, most_now);
+        double took = bounce(count, samples + taken);
         each = took / (double)count;
         total += took;
-        exchanges += count;
+        taken += (size_t)count;
         rounds++;
-        if (taken + (size_t)count <= SAMPLES_MAX) {
-            bounce(count, samples + taken);
-            taken += (size_t)count;
-        }
-    } while (now_ns() - begun < seconds * 1e9);
+    } while (taken < SAMPLES_MAX && now_ns() - begun < seconds * 1e9);
     qsort(samples, taken, sizeof *samples, by_value);
-    printf("row latency bytes=%zu mean_ns=%.2f", bytes, total / (double)exchanges / 2);
+    printf("row latency bytes=%zu mean_ns=%.2f", bytes, total / (double)taken / 2);
     print_percentile("p50_ns", samples, taken, 0.5);
     print_percentile("p90_ns", samples, taken, 0.9);
     print_percentile("p99_ns", samples, taken, 0.99);

@@ -44,7 +44,7 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     if let Some(reason) = misused(args) {
         return Err(ToolError::Usage(reason));
     }
-    let allowed = pin::allowed();
+    let allowed = pin::apart();
     // The two sides may be on one machine after all.
     let unnamed = allowed.get(usize::from(args.answer) % allowed.len().max(1));
     if let Some(core) = args.core.or(unnamed.copied()) {

@@ -116,6 +116,7 @@ fn a_tail_alone_is_found() {
     let mut all = Recorder::decoded(&row.histogram).unwrap();
     (0..700).for_each(|_| all.record(50_000));
     row.histogram = all.encoded();
+    row.rtt_ns.max = all.percentiles().max;
     for repeat in &mut row.repeats {
         repeat.p99 = Some(50_000.0);
     }

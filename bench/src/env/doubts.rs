@@ -1,8 +1,10 @@
 //! The reasons to doubt a figure, one line each.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::Environment;
+use super::{Environment, RankRecord};
 use crate::bare::Band;
 use crate::load::{LATE_NS, Row};
 
@@ -67,7 +69,7 @@ pub fn doubts(environment: &Environment, rows: &[Row]) -> Vec<Doubt> {
     machine(environment, &mut found);
     noise(environment, &mut found);
     reference(environment, rows, &mut found);
-    clock(environment, &mut found);
+    clock(environment, rows, &mut found);
     open(rows, &mut found);
     found
 }
@@ -80,7 +82,7 @@ fn open(rows: &[Row], found: &mut Vec<Doubt>) {
             let own = open.late - open.held.min(open.late);
             let text = format!(
                 "the generator could not keep up with {asked} of {bytes} B: {own} of {} messages left more than {} µs \
-                 late by its own fault, up to {:.0} µs; times from the intended send hold that",
+                 late by its own fault, up to {:.0} µs; latencies from the intended send include that delay",
                 open.sent,
                 LATE_NS / 1_000,
                 open.latest_ns as f64 / 1e3
@@ -121,6 +123,15 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
             "two ranks share one core: every figure contains switches between processes".to_owned(),
         ));
     }
+    moved(environment, found);
+    let siblings = siblings(environment);
+    if let Some((one, other)) = siblings {
+        let text = format!(
+            "cores {one} and {other} are hardware threads of one core: they share its units, and its nearest cache (choose \
+             others with `--cores`)"
+        );
+        found.push(Doubt::new("sibling", text));
+    }
     let open: Vec<usize> = bound
         .into_iter()
         .filter(|core| !environment.host.is_isolated(*core))
@@ -145,6 +156,79 @@ fn cores(environment: &Environment, found: &mut Vec<Doubt>) {
                 .to_owned(),
         ));
     }
+}
+
+/// The cores of two ranks of this host that are hardware threads of one core.
+fn siblings(environment: &Environment) -> Option<(usize, usize)> {
+    let host = &environment.host;
+    let here = environment.ranks.iter().filter(|rank| rank.hostname == host.name);
+    let cores: Vec<usize> = here.filter_map(|rank| rank.core).collect();
+    let mut pairs = cores
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| cores[at + 1..].iter().map(move |other| (*one, *other)));
+    pairs.find(|(one, other)| host.are_siblings(*one, *other))
+}
+
+/// Ranks whose cores were changed while they were measured: what they were bound to is not where they ran.
+fn moved(environment: &Environment, found: &mut Vec<Doubt>) {
+    for rank in environment.ranks.iter().filter(|rank| !rank.moved.is_empty()) {
+        let was = rank.core.map_or_else(
+            || "was not bound".to_owned(),
+            |core| format!("was bound to core {core}"),
+        );
+        let then: Vec<String> = rank
+            .moved
+            .iter()
+            .take(MOVES_SHOWN)
+            .map(|moved| {
+                format!(
+                    "{} {} from {:.1} s on",
+                    if moved.cores.len() == 1 { "core" } else { "cores" },
+                    crate::pin::list(&moved.cores),
+                    moved.after_ns as f64 / 1e9
+                )
+            })
+            .collect();
+        let more = match rank.moved.len().saturating_sub(MOVES_SHOWN) {
+            0 => String::new(),
+            more => format!(", and {more} more times others"),
+        };
+        let text = format!(
+            "the cores of rank {} were changed while it was measured (by `taskset` or a cpuset): it {was}, and was given {}{more}",
+            rank.rank,
+            then.join(", then ")
+        );
+        found.push(Doubt::new("cores-changed", text));
+    }
+    let shared = environment.ranks.iter().enumerate().find_map(|(at, one)| {
+        let others = environment.ranks[at + 1..].iter();
+        let mut same = others.filter(|other| other.hostname == one.hostname && other.core != one.core);
+        same.find_map(|other| Some((one.rank, other.rank, met(one, other)?)))
+    });
+    if let Some((one, other, core)) = shared {
+        let text = format!(
+            "ranks {one} and {other} shared core {core} for a part of the time: those figures contain switches between processes"
+        );
+        found.push(Doubt::new("shared-core", text));
+    }
+}
+
+/// Changes of cores that a doubt lists.
+const MOVES_SHOWN: usize = 4;
+
+/// The core on which two ranks that began on different ones had to be at the same time.
+fn met(one: &RankRecord, other: &RankRecord) -> Option<usize> {
+    let only = |rank: &RankRecord, after: u64| {
+        let then = rank.moved.iter().rfind(|moved| moved.after_ns <= after);
+        match then.map(|moved| &moved.cores[..]) {
+            None => rank.core,
+            Some([core]) => Some(*core),
+            Some(_) => None,
+        }
+    };
+    let mut times = one.moved.iter().chain(&other.moved).map(|moved| moved.after_ns);
+    times.find_map(|after| only(one, after).filter(|core| only(other, after) == Some(*core)))
 }
 
 fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
@@ -184,28 +268,65 @@ fn machine(environment: &Environment, found: &mut Vec<Doubt>) {
 
 fn noise(environment: &Environment, found: &mut Vec<Doubt>) {
     for rank in &environment.ranks {
-        let noise = rank.noise;
+        let (noise, number) = (rank.noise, rank.rank);
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        let same = |other: &&RankRecord| other.hostname == rank.hostname && other.noise.throttled_periods > 0;
+        let first = environment.ranks.iter().find(same);
+        if first.is_some_and(|first| first.rank == number) {
+            let text = format!(
+                "the quota of processor time of rank {number}'s control group (cpu.max, `CPUQuota=`, `--cpus`) was used up in \
+                 {} of {} periods, and its threads stood still for {:.2} s: raise it",
+                noise.throttled_periods,
+                noise.quota_periods,
+                seconds(noise.throttled_ns)
+            );
+            found.push(Doubt::new("throttled", text));
+        }
         if noise.steal_ticks > 0 {
             found.push(Doubt::new(
                 "steal",
                 format!(
-                    "the hypervisor took {} ms from rank {}'s core",
-                    noise.steal_ticks * 10,
-                    rank.rank
+                    "the hypervisor took {} ms from rank {number}'s core",
+                    noise.steal_ticks * 10
                 ),
             ));
         }
         if noise.involuntary_switches > 0 {
+            let waited = match noise.waited_ns {
+                0 => String::new(),
+                nanos => format!(
+                    ", and waited {:.3} s of {:.2} s for it",
+                    seconds(nanos),
+                    seconds(noise.wall_ns)
+                ),
+            };
             found.push(Doubt::new(
                 "switches",
                 format!(
-                    "rank {} was pushed off its core {} times",
-                    rank.rank, noise.involuntary_switches
+                    "rank {number} was pushed off its core {} times{waited}",
+                    noise.involuntary_switches
                 ),
             ));
         }
+        let still = noise.stood_still();
+        // A thread of its own makes the progress in dedicated mode, and this one sleeps meanwhile.
+        let works = environment.mode != "dedicated";
+        if works && still > STOOD_STILL && still.as_secs_f64() > STOOD_STILL_SHARE * seconds(noise.wall_ns) {
+            let text = format!(
+                "rank {number} neither ran nor waited for a core during {:.2} s of {:.2} s: it was stopped (SIGSTOP, a \
+                 debugger, a frozen control group), or slept because nothing came",
+                still.as_secs_f64(),
+                seconds(noise.wall_ns)
+            );
+            found.push(Doubt::new("stood-still", text));
+        }
     }
 }
+
+/// A rank that stood still for longer than this …
+const STOOD_STILL: Duration = Duration::from_millis(100);
+/// … and for more than this share of the time did not measure meanwhile.
+const STOOD_STILL_SHARE: f64 = 0.01;
 
 fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     if let Some(reason) = &environment.no_reference {
@@ -225,10 +346,11 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
             format!("the two cores are far apart (a bare exchange takes up to {slowest:.0} ns): small messages suffer"),
         ));
     }
-    if bands.contains(&Band::Sibling) {
+    if bands.contains(&Band::Sibling) && siblings(environment).is_none() {
         found.push(Doubt::new(
             "sibling",
-            "the two cores are hardware threads of one core: they share its units, and its nearest cache"
+            "the two cores answer each other as hardware threads of one core do: they share its units, and its nearest \
+             cache"
                 .to_owned(),
         ));
     }
@@ -259,10 +381,18 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     let stalls: u64 = hiccups().map(|hiccups| hiccups.count).sum();
     if stalls > 0 {
         let longest = hiccups().map(|hiccups| hiccups.max_ns).max().unwrap_or(0);
+        let dropped = rows.iter().filter_map(|row| row.reference.dropped_max_ns);
+        let dropped = dropped.reduce(f64::max).filter(|nanos| *nanos > longest as f64);
+        let dropped = dropped.map_or_else(String::new, |nanos| {
+            format!(
+                " (and for {:.0} µs while the cores moved, which is in no figure)",
+                nanos / 1e3
+            )
+        });
         found.push(Doubt::new(
             "hiccups",
             format!(
-                "{stalls} exchanges stalled for more than 10 µs, the longest for {:.0} µs",
+                "{stalls} exchanges stalled for more than 10 µs, the longest for {:.0} µs{dropped}",
                 longest as f64 / 1e3
             ),
         ));
@@ -274,13 +404,33 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     if cold > 0 {
         found.push(Doubt::new(
             "cold",
-            format!("the warm-up of {cold} sizes ended by its cap and not because improvement stopped"),
+            format!(
+                "{} still getting faster when the warm-up reached its limit: the first figures may be too slow",
+                match cold {
+                    1 => "one size was".to_owned(),
+                    cold => format!("{cold} sizes were"),
+                }
+            ),
         ));
     }
 }
 
-fn clock(environment: &Environment, found: &mut Vec<Doubt>) {
+fn clock(environment: &Environment, rows: &[Row], found: &mut Vec<Doubt>) {
     let clock = &environment.clock;
+    let closed = rows.iter().filter(|row| row.open.is_none());
+    let least = closed
+        .filter_map(|row| row.rtt_ns.min)
+        .fold(f64::INFINITY, f64::min);
+    if clock.read_ns > least {
+        found.push(Doubt::new(
+            "clock-cost",
+            format!(
+                "a reading of the clock costs {:.0} ns, and the shortest round trip takes {least:.0} ns: the readings make \
+                 exchanges longer",
+                clock.read_ns
+            ),
+        ));
+    }
     if clock.source == "monotonic" {
         found.push(Doubt::new(
             "clock",
@@ -299,7 +449,7 @@ fn clock(environment: &Environment, found: &mut Vec<Doubt>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Host, Noise, RankRecord};
+    use super::super::{Host, Moved, Noise, RankRecord};
     use super::*;
     use crate::load::{Hiccups, Reference};
 
@@ -324,6 +474,14 @@ mod tests {
             ranks: vec![rank(0, Some(2)), rank(1, Some(3))],
             ..Environment::default()
         }
+    }
+
+    /// Somebody has given a rank these cores, after two seconds.
+    fn to(cores: &[usize]) -> Vec<Moved> {
+        vec![Moved {
+            after_ns: 2_000_000_000,
+            cores: cores.to_vec(),
+        }]
     }
 
     fn codes(environment: &Environment, rows: &[Row]) -> Vec<String> {
@@ -358,7 +516,7 @@ mod tests {
     #[test]
     fn each_disturbance_is_named_once() {
         type Change = fn(&mut Environment);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 16] = [
             ("not-bound", |e| e.ranks[1].core = None),
             ("shared-core", |e| e.ranks[1].core = Some(2)),
             ("no-isolation", |e| e.host.isolated = "2".to_owned()),
@@ -369,17 +527,25 @@ mod tests {
             ("virtual", |e| e.host.virtualised = Some("KVM".to_owned())),
             ("load", |e| e.host.load = Some(3.0)),
             ("steal", |e| {
-                e.ranks[0].noise = Noise {
-                    steal_ticks: 2,
-                    involuntary_switches: 0,
-                };
+                e.ranks[0].noise.steal_ticks = 2;
             }),
             ("switches", |e| {
-                e.ranks[1].noise = Noise {
-                    steal_ticks: 0,
-                    involuntary_switches: 9,
+                e.ranks[1].noise.involuntary_switches = 9;
+            }),
+            ("throttled", |e| {
+                e.ranks[0].noise.quota_periods = 41;
+                e.ranks[0].noise.throttled_periods = 35;
+            }),
+            ("stood-still", |e| {
+                e.ranks[0].noise = Noise {
+                    wall_ns: 4_000_000_000,
+                    ran_ns: 1_900_000_000,
+                    waited_ns: 100_000_000,
+                    ..Noise::default()
                 };
             }),
+            ("cores-changed", |e| e.ranks[1].moved = to(&[9])),
+            ("sibling", |e| drop(e.host.threads.insert(2, "2-3".to_owned()))),
             ("no-reference", |e| e.no_reference = Some("two hosts".to_owned())),
             ("clock", |e| e.clock.source = "monotonic".to_owned()),
             ("drift", |e| e.clock.drift_ppm = Some(-80.0)),
@@ -389,6 +555,44 @@ mod tests {
             change(&mut environment);
             assert_eq!(codes(&environment, &[]), [code]);
         }
+    }
+
+    #[test]
+    fn what_changed_in_mid_run_is_told_with_its_time() {
+        let mut environment = quiet();
+        environment.ranks[1].moved = to(&[2]);
+        let found = doubts(&environment, &[]);
+        assert_eq!(codes(&environment, &[]), ["cores-changed", "shared-core"]);
+        let text = &found[0].text;
+        assert!(
+            text.contains("bound to core 3") && text.contains("core 2 from 2.0 s on"),
+            "{text}"
+        );
+        assert!(
+            found[1].text.contains("ranks 0 and 1 shared core 2"),
+            "{}",
+            found[1].text
+        );
+        // On another host, it is another core.
+        environment.ranks[1].hostname = "other".to_owned();
+        assert_eq!(codes(&environment, &[]), ["cores-changed"]);
+        environment.ranks[1].moved = (0..9).flat_map(|n| to(&[n])).collect();
+        assert!(
+            doubts(&environment, &[])[0]
+                .text
+                .contains("and 5 more times others")
+        );
+    }
+
+    #[test]
+    fn a_clock_that_costs_more_than_a_round_trip_is_doubted() {
+        let mut environment = quiet();
+        environment.clock.read_ns = 300.0;
+        let mut row = Row::default();
+        row.rtt_ns.min = Some(200.0);
+        assert_eq!(codes(&environment, &[row.clone()]), ["clock-cost"]);
+        row.rtt_ns.min = Some(400.0);
+        assert_eq!(codes(&environment, &[row]), [] as [&str; 0]);
     }
 
     #[test]

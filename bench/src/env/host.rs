@@ -16,7 +16,7 @@ pub struct Host {
     pub cpu_model: Option<String>,
     /// Cores that are online.
     pub cores_online: usize,
-    /// Cores that rank 0 may use: one, when it is bound.
+    /// Cores that the measurement might use, before it bound its ranks; under a launcher, those that it gave rank 0.
     pub cores_allowed: Vec<usize>,
     /// Kernel release.
     pub kernel: Option<String>,
@@ -24,6 +24,9 @@ pub struct Host {
     pub clock_source: Option<String>,
     /// Frequency governor of each measuring core; empty when the machine does not show one.
     pub governors: BTreeMap<usize, String>,
+    /// The hardware threads of the core that each measuring core is one of, as the kernel lists them.
+    #[serde(default)]
+    pub threads: BTreeMap<usize, String>,
     /// The driver of idle states.
     pub idle_driver: Option<String>,
     /// Idle states of the first measuring core that are not disabled, shallow to deep, with their exit latency in
@@ -50,10 +53,21 @@ impl Host {
         }
     }
 
-    /// Adds the governors of more measuring cores.
+    /// Adds what is known of more measuring cores.
     pub(crate) fn add_cores(&mut self, cores: &[usize]) {
-        self.governors
-            .extend(Self::under(Path::new("/"), cores).governors);
+        let more = Self::under(Path::new("/"), cores);
+        self.governors.extend(more.governors);
+        self.threads.extend(more.threads);
+    }
+
+    /// Whether two cores are hardware threads of one.
+    pub fn are_siblings(&self, one: usize, other: usize) -> bool {
+        let threads = |core: usize| {
+            self.threads
+                .get(&core)
+                .map_or_else(Vec::new, |list| list_of(list))
+        };
+        one != other && (threads(one).contains(&other) || threads(other).contains(&one))
     }
 
     /// The same below another root, so that any machine can be imitated.
@@ -72,6 +86,15 @@ impl Host {
             governors: cores
                 .iter()
                 .filter_map(|core| Some((*core, file(&format!("{cpu}/cpu{core}/cpufreq/scaling_governor"))?)))
+                .collect(),
+            threads: cores
+                .iter()
+                .filter_map(|core| {
+                    Some((
+                        *core,
+                        file(&format!("{cpu}/cpu{core}/topology/thread_siblings_list"))?,
+                    ))
+                })
                 .collect(),
             idle_driver: file(&format!("{cpu}/cpuidle/current_driver")),
             idle_states: idle_states(&root.join(format!("{cpu}/cpu{first}/cpuidle"))),
@@ -186,6 +209,7 @@ mod tests {
             (&format!("{cpu}/cpu2/cpuidle/state1/latency"), "133\n"),
             (&format!("{cpu}/cpu2/cpuidle/state1/disable"), "1\n"),
             (&format!("{cpu}/cpu2/cache/index3/shared_cpu_list"), "0-3\n"),
+            (&format!("{cpu}/cpu2/topology/thread_siblings_list"), "2-3\n"),
         ]);
         let host = Host::under(root.path(), &[2, 3]);
         assert_eq!(host.cpu_model.as_deref(), Some("Big Iron 9000"));
@@ -193,6 +217,8 @@ mod tests {
         assert_eq!(host.governors[&3], "powersave");
         assert_eq!(host.idle_states, [("POLL".to_owned(), 0)]);
         assert!(host.is_isolated(2) && !host.is_isolated(1));
+        assert!(host.are_siblings(2, 3) && host.are_siblings(3, 2));
+        assert!(!host.are_siblings(2, 2) && !host.are_siblings(2, 1));
         assert_eq!((host.nohz_full.as_str(), host.virtualised.as_deref()), ("", None));
         assert_eq!(host.cache_neighbours.as_deref(), Some("0-3"));
     }

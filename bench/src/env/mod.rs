@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub use doubts::{Doubt, doubts};
 pub(crate) use doubts::{broken, injected};
 pub use host::Host;
-pub use watch::{Noise, Watch};
+pub(crate) use host::list_of;
+pub use watch::{Moved, Noise, Watch};
 
 /// Everything that is known about where and how a measurement ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,7 +62,7 @@ pub struct ClockRecord {
     pub error_ppm: f64,
     /// The smallest step it was seen to make, in nanoseconds.
     pub step_ns: f64,
-    /// What one reading costs, in nanoseconds: every stamped sample is longer by it.
+    /// What one reading costs, in nanoseconds. It is made while a message is under way.
     pub read_ns: f64,
     /// Drift against the system's raw clock over the run, in millionths, where it could be told.
     pub drift_ppm: Option<f64>,
@@ -127,6 +128,9 @@ pub struct RankRecord {
     pub pid: u32,
     /// The core that its measuring thread was bound to; `None` when it was not bound.
     pub core: Option<usize>,
+    /// Where else that thread might run while it was measured: somebody changed its cores (`taskset`, a cpuset).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<Moved>,
     /// The core of its progress thread, in dedicated mode.
     pub progress_core: Option<usize>,
     /// The name of its machine.

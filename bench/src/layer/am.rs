@@ -438,14 +438,27 @@ impl Link for AmLink<'_> {
         }
     }
 
-    fn stream_out(&mut self, body: &[u8], count: u64, _: Flow) -> Result<(), BenchError> {
-        (0..count).try_for_each(|_| self.request(TAKE, body))
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        _: Flow,
+        _: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, BenchError> {
+        (0..count).try_for_each(|_| self.request(TAKE, body))?;
+        Ok(count)
     }
 
-    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
+    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<u64, BenchError> {
         self.taken += count;
         self.owes_end = true;
-        until(self.am, "requests", &self.seen.taken, self.taken)
+        until(self.am, "requests", &self.seen.taken, self.taken)?;
+        Ok(count)
+    }
+
+    // What comes is counted, and not looked at.
+    fn ends_early(&self) -> bool {
+        false
     }
 
     one_by_one!(am);

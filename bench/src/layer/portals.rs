@@ -337,7 +337,13 @@ impl Link for PortalsLink<'_> {
         }
     }
 
-    fn stream_out(&mut self, body: &[u8], count: u64, flow: Flow) -> Result<(), BenchError> {
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        flow: Flow,
+        _: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, BenchError> {
         self.prepare(body);
         let window = flow.window.max(1) as u64;
         // Half a window at a time, so that the acknowledgements of the other half are on their way meanwhile.
@@ -351,12 +357,19 @@ impl Link for PortalsLink<'_> {
         }
         self.acked = last;
         self.job.ni(KIND).flush();
-        self.wait(self.acks, last)
+        self.wait(self.acks, last)?;
+        Ok(count)
     }
 
-    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
+    fn stream_in(&mut self, _: &mut Sinks, count: u64, _: Flow) -> Result<u64, BenchError> {
         self.seen += count;
-        self.wait(self.arrived, self.seen)
+        self.wait(self.arrived, self.seen)?;
+        Ok(count)
+    }
+
+    // What arrives is counted, and not looked at.
+    fn ends_early(&self) -> bool {
+        false
     }
 
     one_by_one!(job);

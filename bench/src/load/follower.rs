@@ -18,6 +18,7 @@ pub fn follow<L: Link>(
     let mut buffers = Buffers::default();
     session.verify(None);
     loop {
+        session.look_around();
         let said = session.link.hear()?;
         let order: Order = serde_json::from_slice(&said).map_err(|_| session.disorder(&said))?;
         if order.bytes().is_some_and(|bytes| Size::new(bytes).is_none()) {
@@ -151,10 +152,17 @@ fn echo<L: Link>(
     ready(session)?;
     for _ in 0..exchanges {
         let found = session.link.recv(into)?;
-        session.link.send(ours)?;
-        if found != bytes {
-            return session.check(&into[..found], theirs);
+        if found == bytes {
+            session.link.send(ours)?;
+            continue;
         }
+        if found == 0 {
+            // Ended early. The last message was not looked at, and the buffer still has it.
+            session.check(into, theirs)?;
+            return session.link.send(&[]);
+        }
+        session.link.send(ours)?;
+        return session.check(&into[..found], theirs);
     }
     session.link.settle(into);
     session.check(into, theirs)
@@ -185,9 +193,9 @@ fn sink<L: Link>(
 ) -> Result<(), BenchError> {
     let (sinks, theirs) = buffers.sinks(flow.window)?;
     ready(session)?;
-    session.link.stream_in(sinks, count, flow)?;
+    let came = session.link.stream_in(sinks, count, flow)?;
     session.link.send(&[1])?;
-    let used = sinks.count().min(usize::try_from(count).unwrap_or(usize::MAX));
+    let used = sinks.count().min(usize::try_from(came).unwrap_or(usize::MAX));
     sinks.buffers()[..used].iter_mut().try_for_each(|sink| {
         session.link.settle(sink);
         session.check(sink, theirs)

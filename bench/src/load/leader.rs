@@ -10,7 +10,7 @@ use super::{Progress, Session};
 use crate::error::BenchError;
 use crate::link::{Flow, Link};
 use crate::plan::{Asked, Kind, Plan, RATE_MIN, SHARES};
-use crate::stats::{Percentiles, Spread, mean};
+use crate::stats::{Spread, mean};
 
 /// One of the loads.
 enum Load {
@@ -149,17 +149,21 @@ fn one_row<L: Link>(
         // The band may have changed since the warm-up: the next slice is planned with what this one took.
         each = mean(&slice.rounds).unwrap_or(each);
         let after = session.reference()?;
+        session.look_around();
         slices.take(before, slice, after);
         before = after;
         progress.share(slices.share(elapsed()));
     }
-    let exchanges = load.round_of(each, slices.left(0.0));
+    let exchanges = load.round_of(each, slices.left(0.0), session.link.ends_early());
+    let elapsed_ns = elapsed();
     let (heap, reference) = slices.finish();
     let pair = [session.link.rank(), session.link.peer()];
     let mut row = Row {
         bytes: bytes as u64,
         pair,
         samples: heap.samples,
+        measured_ns: heap.nanos,
+        elapsed_ns,
         reference,
         ..match load {
             Load::Pingpong(_) => latencies(&heap, bytes),
@@ -167,6 +171,7 @@ fn one_row<L: Link>(
             Load::Open(load) => asked(load, &heap, bytes),
         }
     };
+    row.relate();
     row.rounds.exchanges = exchanges;
     row.repeats = heap.repeats;
     if plan.verify {
@@ -178,9 +183,9 @@ fn one_row<L: Link>(
 fn warm<L: Link>(session: &mut Session<'_, L>, load: &mut Load, bytes: usize) -> Result<Warming, BenchError> {
     let mut warming = Warming::new(bytes);
     while let Some(exchanges) = warming.next().filter(|_| !session.is_cut()) {
-        let nanos = match load {
-            Load::Pingpong(load) => load.block(session, exchanges)?,
-            Load::Stream(load) => load.block(session, exchanges)?,
+        let (exchanges, nanos) = match load {
+            Load::Pingpong(load) => load.block(session, exchanges, warming.limit())?,
+            Load::Stream(load) => load.block(session, exchanges, warming.limit())?,
             // Warm already: a closed loop went before.
             Load::Open(_) => break,
         };
@@ -204,10 +209,10 @@ impl Load {
         }
     }
 
-    fn round_of(&self, each: f64, left: f64) -> u64 {
+    fn round_of(&self, each: f64, left: f64, ends_early: bool) -> u64 {
         match self {
             Self::Pingpong(_) => Pingpong::round_of(each, left),
-            Self::Stream(load) => load.messages(each, left),
+            Self::Stream(load) => load.messages(each, left, ends_early),
             Self::Open(_) => 1,
         }
     }
@@ -215,10 +220,7 @@ impl Load {
 
 /// The part of a row that latencies make.
 fn latencies(heap: &Heap, bytes: usize) -> Row {
-    let rtt = Percentiles {
-        mean: mean(&heap.rounds),
-        ..heap.recorder.percentiles()
-    };
+    let rtt = heap.recorder.percentiles();
     let half = rtt.scaled(0.5);
     let per_second = half.mean.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns);
     Row {
@@ -239,10 +241,7 @@ fn asked(load: &OpenLoop, heap: &Heap, bytes: usize) -> Row {
     let (counted, actual) = &heap.open;
     let open = load.report(counted, actual);
     Row {
-        rtt_ns: Percentiles {
-            mean: (heap.samples > 0).then(|| heap.recorder.histogram().mean()),
-            ..heap.recorder.percentiles()
-        },
+        rtt_ns: heap.recorder.percentiles(),
         bytes_per_second: open.answered_per_second.map(|n| n * bytes as f64),
         messages_per_second: open.answered_per_second,
         overflow: heap.recorder.overflow(),

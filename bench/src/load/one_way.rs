@@ -13,6 +13,8 @@
 //!   follower              └──► t1    t2 ───┘
 //! ```
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Order, POISON, Session};
@@ -84,8 +86,10 @@ pub(super) struct Side {
 
 /// Exchanges for one size.
 const EXCHANGES: u64 = 4_000;
-/// They take about this many nanoseconds at most.
+/// They take about this many nanoseconds at most …
 const NANOS: f64 = 100e6;
+/// … and are ended after this time, where they have become slower.
+const LONGEST: Duration = Duration::from_millis(400);
 
 impl<L: Link> Session<'_, L> {
     /// Measures one way for messages of `bytes` bytes, when an exchange takes about `each` nanoseconds. `Err` is the
@@ -97,13 +101,20 @@ impl<L: Link> Session<'_, L> {
         let theirs = pattern(self.link.peer(), bytes)?;
         let mut own = Vec::with_capacity(exchanges as usize);
         self.order(Order::Note { bytes, exchanges })?;
+        let until = self.clock.ticks() + self.clock.ticks_in(LONGEST);
         for _ in 0..exchanges {
             let left = self.clock.ticks_ordered();
             self.link.send(&out)?;
             self.link.recv(&mut into)?;
             own.push([left, self.clock.ticks_ordered()]);
+            if left > until && self.link.ends_early() {
+                break;
+            }
         }
         self.check(&into, &theirs)?;
+        if (own.len() as u64) < exchanges {
+            self.link.send(&[])?;
+        }
         let said = self.link.hear()?;
         let noted: Noted = serde_json::from_slice(&said).map_err(|_| self.disorder(&said))?;
         let exchanges = own.iter().zip(&noted.times);
@@ -135,7 +146,9 @@ impl<L: Link> Session<'_, L> {
         let mut times = Vec::with_capacity(EXCHANGES as usize);
         // The other rank's number: no more is kept than any leader asks for.
         for _ in 0..exchanges.min(EXCHANGES) {
-            self.link.recv(into)?;
+            if self.link.recv(into)? == 0 {
+                break;
+            }
             let arrived = self.clock.ticks_ordered();
             let answered = self.clock.ticks_ordered();
             self.link.send(ours)?;
@@ -177,8 +190,8 @@ fn figures(all: &[Readings], near: &Side, far: &Side, reading: f64) -> Result<On
                 -nanos
             ));
         }
-        there.record(out.max(0.0).round() as u64);
-        back.record(home.max(0.0).round() as u64);
+        there.record_exact(out.max(0.0));
+        back.record_exact(home.max(0.0));
     }
     let (there_ns, back_ns) = (there.percentiles(), back.percentiles());
     let middle = |of: &Percentiles| of.p50.unwrap_or(0.0);
@@ -188,22 +201,9 @@ fn figures(all: &[Readings], near: &Side, far: &Side, reading: f64) -> Result<On
             "the clocks agree within {bound:.0} ns only, and a message takes {least:.0} ns"
         ));
     }
-    let mean = |of: fn([f64; 2]) -> f64| {
-        let all: Vec<f64> = all
-            .iter()
-            .map(|readings| of(base.ways(readings, ahead)))
-            .collect();
-        crate::stats::mean(&all)
-    };
     Ok(OneWay {
-        there_ns: Percentiles {
-            mean: mean(|[there, _]| there),
-            ..there_ns
-        },
-        back_ns: Percentiles {
-            mean: mean(|[_, back]| back),
-            ..back_ns
-        },
+        there_ns,
+        back_ns,
         bound_ns: bound,
         clocks,
         samples: there.samples(),

@@ -19,7 +19,7 @@ use super::slices::Slice;
 use super::{Order, POISON, Session, knee};
 use crate::error::BenchError;
 use crate::link::{Link, filled, pattern};
-use crate::stats::{Percentiles, Recorder};
+use crate::stats::Recorder;
 
 /// A message that leaves this much later than intended, in nanoseconds, is late.
 pub const LATE_NS: u64 = 1_000;
@@ -131,10 +131,7 @@ impl OpenLoop {
         let mut parts: [Recorder; PARTS] = Default::default();
         let mut actual = Recorder::new();
         let counted = self.run(session, count, &mut parts, &mut actual)?;
-        let repeats = parts.iter().filter(|part| part.samples() > 0).map(|part| Repeat {
-            mean: Some(part.histogram().mean()),
-            ..Repeat::of(part)
-        });
+        let repeats = parts.iter().filter(|part| part.samples() > 0).map(Repeat::of);
         let repeats = repeats.collect();
         let mut recorder = Recorder::new();
         parts.iter().for_each(|part| recorder.merge(part));
@@ -163,10 +160,7 @@ impl OpenLoop {
             held: counted.held,
             unsent: counted.unsent,
             latest_ns: counted.latest_ns,
-            actual_rtt_ns: Percentiles {
-                mean: (actual.samples() > 0).then(|| actual.histogram().mean()),
-                ..actual.percentiles()
-            },
+            actual_rtt_ns: actual.percentiles(),
             actual_histogram: actual.encoded(),
         }
     }

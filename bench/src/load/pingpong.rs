@@ -1,4 +1,4 @@
-//! Ping-pong, the leader's half: rounds with one clock reading, alternating with rounds that stamp every exchange.
+//! Ping-pong, the leader's half: rounds of exchanges, each of them timed.
 
 use super::row::Repeat;
 use super::slices::Slice;
@@ -6,7 +6,7 @@ use super::warm::fitting;
 use super::{Order, POISON, Session};
 use crate::error::BenchError;
 use crate::link::{Link, filled, pattern};
-use crate::stats::{Recorder, mean};
+use crate::stats::Recorder;
 
 /// The buffers of one size.
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub(crate) struct Pingpong {
     out: Vec<u8>,
     into: Vec<u8>,
     theirs: Vec<u8>,
+    /// When each message of a round was under way.
     stamps: Vec<u64>,
     /// What `out` is before it is stamped; empty when it never is.
     plain: Vec<u8>,
@@ -37,16 +38,19 @@ impl Pingpong {
         })
     }
 
-    /// `exchanges` exchanges for the warm-up; the time that they took, in nanoseconds.
+    /// `exchanges` exchanges for the warm-up, fewer when they take more than `limit` nanoseconds: how many, and the time
+    /// that they took, in nanoseconds.
     pub(crate) fn block<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         exchanges: u64,
-    ) -> Result<f64, BenchError> {
-        self.begin(session, exchanges)?;
-        let nanos = self.round(session, exchanges)?;
-        self.end(session)?;
-        Ok(nanos)
+        limit: f64,
+    ) -> Result<(u64, f64), BenchError> {
+        let mut recorder = Recorder::new();
+        let until = self.begin(session, exchanges, limit)?;
+        let nanos = self.round(session, exchanges, until, &mut recorder)?;
+        self.end(session, exchanges - recorder.samples().min(exchanges))?;
+        Ok((recorder.samples(), nanos))
     }
 
     /// The number of exchanges of a round when one takes `each` nanoseconds and a slice may take `left`.
@@ -68,120 +72,161 @@ impl Pingpong {
         wanted: Option<u64>,
     ) -> Result<Slice, BenchError> {
         let round = Self::round_of(each, left);
-        let pairs = fitting(SLICE_NANOS.min(left), each * (2 * round) as f64, 1, 1_000);
-        let pairs = wanted.map_or(pairs, |samples| pairs.min(samples.div_ceil(round).max(1)));
-        self.begin(session, pairs * 2 * round)?;
+        let rounds = fitting(SLICE_NANOS.min(left), each * round as f64, 1, 2_000);
+        let rounds = wanted.map_or(rounds, |samples| rounds.min(samples.div_ceil(round).max(1)));
         let mut slice = Slice {
             samples: 0,
             nanos: 0.0,
-            rounds: Vec::with_capacity(pairs as usize),
+            rounds: Vec::with_capacity(rounds as usize),
             recorder: Recorder::new(),
             half: None,
             memcpy: None,
             open: None,
             repeats: Vec::new(),
         };
-        for _ in 0..pairs {
-            let nanos = self.round(session, round)?;
-            slice.rounds.push(nanos / round as f64);
-            slice.nanos += nanos + self.stamped(session, round, &mut slice.recorder)?;
+        let limit = super::slices::limit(each * (rounds * round) as f64, SLICE_NANOS, left);
+        // Where a loop cannot end early, each round is one of its own.
+        let (orders, of_each) = if session.link.ends_early() || session.verifier.is_some() {
+            (1, rounds)
+        } else {
+            (rounds, 1)
+        };
+        let begun = session.clock.ticks();
+        let elapsed = |session: &Session<'_, L>| {
+            let ticks = session.clock.ticks().saturating_sub(begun);
+            session.clock.ticks_to_nanos_f64(ticks)
+        };
+        for _ in 0..orders {
+            let until = self.begin(session, of_each * round, limit)?;
+            let before = slice.recorder.samples();
+            for _ in 0..of_each {
+                let before = slice.recorder.samples();
+                let nanos = self.round(session, round, until, &mut slice.recorder)?;
+                let done = slice.recorder.samples() - before;
+                slice.rounds.extend((done > 0).then(|| nanos / done as f64));
+                slice.nanos += nanos;
+                if done < round {
+                    break;
+                }
+            }
+            let done = slice.recorder.samples() - before;
+            self.end(session, of_each * round - done)?;
+            if elapsed(session) > limit {
+                break;
+            }
         }
         slice.samples = slice.recorder.samples();
-        slice.half = mean(&slice.rounds).map(|rtt| rtt / 2.0);
-        slice.repeats.push(Repeat {
-            mean: mean(&slice.rounds),
-            ..Repeat::of(&slice.recorder)
-        });
-        self.end(session)?;
+        slice.half = slice.recorder.mean().map(|rtt| rtt / 2.0);
+        slice.repeats.push(Repeat::of(&slice.recorder));
         Ok(slice)
     }
 
-    /// The last message is compared, unless each carries a stamp and is looked at.
-    fn end<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
+    /// The follower is told of the end when `left` exchanges are missing. The last message is compared, unless each
+    /// carries a stamp and is looked at.
+    fn end<L: Link>(&mut self, session: &mut Session<'_, L>, left: u64) -> Result<(), BenchError> {
         if session.verifier.is_some() {
             return session.end_serving(&mut self.into);
         }
         session.link.settle(&mut self.into);
-        session.check(&self.into, &self.theirs)
+        session.check(&self.into, &self.theirs)?;
+        if left > 0 {
+            session.link.send(&[])?;
+            session.link.recv(&mut self.into)?;
+        }
+        Ok(())
     }
 
-    fn begin<L: Link>(&mut self, session: &mut Session<'_, L>, exchanges: u64) -> Result<(), BenchError> {
-        self.into.fill(POISON);
-        if session.verifier.is_some() {
-            return session.begin_serving(self.out.len(), exchanges);
-        }
-        session.order(Order::Echo {
-            bytes: self.out.len(),
-            exchanges,
-        })
-    }
-
-    /// A round with one clock reading at each end.
-    fn round<L: Link>(&mut self, session: &mut Session<'_, L>, exchanges: u64) -> Result<f64, BenchError> {
-        if session.verifier.is_some() {
-            return self.verified_round(session, exchanges, None);
-        }
-        let start = session.clock.ticks();
-        for _ in 0..exchanges {
-            self.exchange(session)?;
-        }
-        let ticks = session.clock.ticks().saturating_sub(start);
-        Ok(session.clock.ticks_to_nanos_f64(ticks))
-    }
-
-    /// A round that stamps every exchange; the histogram is filled behind it.
-    fn stamped<L: Link>(
+    /// Orders the exchanges; returns until when they may last, in ticks.
+    fn begin<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         exchanges: u64,
+        limit: f64,
+    ) -> Result<u64, BenchError> {
+        self.into.fill(POISON);
+        if session.verifier.is_some() {
+            session.begin_serving(self.out.len(), exchanges)?;
+        } else {
+            session.order(Order::Echo {
+                bytes: self.out.len(),
+                exchanges,
+            })?;
+        }
+        if !session.link.ends_early() && session.verifier.is_none() {
+            return Ok(u64::MAX);
+        }
+        let limit = std::time::Duration::from_nanos(limit.clamp(0.0, 1e18) as u64);
+        Ok(session
+            .clock
+            .ticks()
+            .saturating_add(session.clock.ticks_in(limit)))
+    }
+
+    /// A round in which every exchange is timed, ended when `until` has passed; the recorder is filled behind it. The clock is read while a message is
+    /// under way, when there is nothing else to do: a sample lasts from one such moment to the next, so that no
+    /// nanosecond is outside of them, and no reading makes one longer. What is before the first of these moments and
+    /// what is behind the last is one exchange together.
+    fn round<L: Link>(
+        &mut self,
+        session: &mut Session<'_, L>,
+        exchanges: u64,
+        until: u64,
         recorder: &mut Recorder,
     ) -> Result<f64, BenchError> {
         if session.verifier.is_some() {
-            return self.verified_round(session, exchanges, Some(recorder));
+            return self.verified_round(session, exchanges, until, recorder);
         }
-        self.stamps.resize(exchanges as usize + 1, 0);
-        self.stamps[0] = session.clock.ticks();
-        for at in 1..self.stamps.len() {
-            self.exchange(session)?;
-            self.stamps[at] = session.clock.ticks();
+        let clock = session.clock;
+        self.stamps.resize(exchanges as usize, 0);
+        let mut done = 0;
+        let start = clock.ticks();
+        for stamp in &mut self.stamps {
+            session.link.send(&self.out)?;
+            let now = clock.ticks();
+            *stamp = now;
+            let found = session.link.recv(&mut self.into)?;
+            if found != self.out.len() {
+                session.check(&self.into[..found], &self.theirs)?;
+            }
+            done += 1;
+            if now > until {
+                break;
+            }
         }
-        for pair in self.stamps.windows(2) {
-            recorder.record(session.clock.ticks_to_nanos(pair[1].saturating_sub(pair[0])));
+        let end = clock.ticks();
+        let stamps = &self.stamps[..done];
+        let nanos = |from: u64, to: u64| clock.ticks_to_nanos_f64(to.saturating_sub(from));
+        for pair in stamps.windows(2) {
+            recorder.record_exact(nanos(pair[0], pair[1]));
         }
-        let all = self.stamps[self.stamps.len() - 1].saturating_sub(self.stamps[0]);
-        Ok(session.clock.ticks_to_nanos_f64(all))
+        if let (Some(first), Some(last)) = (stamps.first(), stamps.last()) {
+            recorder.record_exact(nanos(start, *first) + nanos(*last, end));
+        }
+        Ok(nanos(start, end))
     }
 
-    /// Either sort of round with a stamp on each message; ends early when one is lost.
+    /// A round with a number and a checksum in each message; ends early when one is lost. The clock is read when an answer
+    /// has come, as the time between two of them is looked at anyway.
     fn verified_round<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         exchanges: u64,
-        mut recorder: Option<&mut Recorder>,
+        until: u64,
+        recorder: &mut Recorder,
     ) -> Result<f64, BenchError> {
         let clock = session.clock;
         let start = clock.ticks();
         let mut last = start;
         for _ in 0..exchanges {
-            if !session.verified_exchange(&mut self.out, &self.plain, &mut self.into)? {
+            let Some(now) = session.verified_exchange(&mut self.out, &self.plain, &mut self.into)? else {
+                break;
+            };
+            recorder.record_exact(clock.ticks_to_nanos_f64(now.saturating_sub(last)));
+            last = now;
+            if now > until {
                 break;
             }
-            if let Some(recorder) = recorder.as_deref_mut() {
-                let now = clock.ticks();
-                recorder.record(clock.ticks_to_nanos(now.saturating_sub(last)));
-                last = now;
-            }
         }
-        Ok(clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)))
-    }
-
-    #[inline(always)]
-    fn exchange<L: Link>(&mut self, session: &mut Session<'_, L>) -> Result<(), BenchError> {
-        session.link.send(&self.out)?;
-        let found = session.link.recv(&mut self.into)?;
-        if found != self.out.len() {
-            return session.check(&self.into[..found], &self.theirs);
-        }
-        Ok(())
+        Ok(clock.ticks_to_nanos_f64(last.saturating_sub(start)))
     }
 }

@@ -15,9 +15,16 @@ pub struct Row {
     pub bytes: u64,
     /// The two ranks.
     pub pair: [u32; 2],
-    /// Samples behind the percentiles (`pingpong`), or messages (`stream`, `rate`).
+    /// Exchanges behind every figure of the row (`pingpong`), or messages (`stream`, `rate`).
     pub samples: u64,
-    /// Half round trips; the mean is the headline figure, from whole rounds. Empty for `stream` and `rate`.
+    /// The time in which they were measured, in nanoseconds.
+    #[serde(default)]
+    pub measured_ns: f64,
+    /// The time that the whole row took, in nanoseconds: what was measured, the looks at the bare exchange in between,
+    /// what was thrown away, and the orders. Without the warm-up.
+    #[serde(default)]
+    pub elapsed_ns: f64,
+    /// Half round trips, of every exchange. Empty for `stream` and `rate`.
     pub half_rtt_ns: Percentiles,
     /// Full round trips.
     pub rtt_ns: Percentiles,
@@ -25,7 +32,7 @@ pub struct Row {
     pub bytes_per_second: Option<f64>,
     /// Messages per second in one direction.
     pub messages_per_second: Option<f64>,
-    /// The rounds behind the means.
+    /// The same exchanges or messages, round by round.
     pub rounds: Rounds,
     /// What the machine allowed at the same time.
     pub reference: Reference,
@@ -58,6 +65,20 @@ impl Row {
     pub fn share_shown(&self) -> f64 {
         if self.open.is_some() { 1.0 } else { 0.5 }
     }
+
+    /// The samples with the extremes and the mean of `rtt_ns`: where every view takes them from. `None` where no
+    /// exchange was timed by itself.
+    pub fn recorded(&self) -> Option<Recorder> {
+        Recorder::decoded_with(&self.histogram, &self.rtt_ns)
+    }
+
+    /// The reference beside this row's own figures: what the row shows is what its parts give.
+    pub(super) fn relate(&mut self) {
+        let over = |figure: Option<f64>, base: Option<f64>| Some(figure? / base.filter(|base| *base > 0.0)?);
+        let reference = &mut self.reference;
+        reference.ratio = over(self.half_rtt_ns.mean, reference.cache_line_half_rtt_ns);
+        reference.memcpy_share = over(self.bytes_per_second, reference.memcpy_bytes_per_second);
+    }
 }
 
 /// An open loop: what was asked, what was done, and the times from when messages really left.
@@ -89,6 +110,12 @@ pub struct Open {
 }
 
 impl Open {
+    /// The time during which messages were asked for, in seconds: those that left and those that did not are so many at
+    /// the rate.
+    pub fn asked_seconds(&self) -> f64 {
+        (self.sent + self.unsent) as f64 / self.asked_per_second
+    }
+
     /// Whether the generator kept its own times: at most a hundredth of the messages late by itself.
     pub fn kept_up(&self) -> bool {
         (self.late - self.held.min(self.late)) * 100 <= self.sent
@@ -104,7 +131,7 @@ impl Open {
 /// One slice's figures, in nanoseconds: full round trips, or the time for each message of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// The mean over its rounds; over its samples for open loops.
+    /// The mean.
     pub mean: Option<f64>,
     /// The median.
     pub p50: Option<f64>,
@@ -118,7 +145,7 @@ impl Repeat {
     /// The percentiles of a slice.
     pub fn of(recorder: &Recorder) -> Self {
         Self {
-            mean: None,
+            mean: recorder.mean(),
             p50: recorder.at(0.5),
             p90: recorder.at(0.9),
             p99: recorder.at(0.99),
@@ -126,7 +153,7 @@ impl Repeat {
     }
 }
 
-/// Whole rounds, timed by two clock readings each.
+/// Rounds of the same exchanges or messages, each by its mean: how steady the row was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rounds {
     /// How many.
@@ -148,16 +175,28 @@ pub struct Reference {
     pub after_ns: Option<f64>,
     /// The band in which all slices of the row were taken.
     pub band: Option<Band>,
-    /// Half round trip as a multiple of the bare one: the median over the slices.
+    /// The row's mean half round trip as a multiple of the bare one.
     pub ratio: Option<f64>,
+    /// The same of each slice with the looks before and behind it: the median over the slices.
+    #[serde(default)]
+    pub slice_ratio: Option<f64>,
     /// Slices that were thrown away and repeated because the band changed under them.
     pub repeated: u32,
+    /// Exchanges or messages in those slices.
+    #[serde(default)]
+    pub dropped: u64,
+    /// The longest exchange in those slices, in nanoseconds: what is in no figure may have stalled as well.
+    #[serde(default)]
+    pub dropped_max_ns: Option<f64>,
     /// Whether the band would not stay: the row was cut short, or holds fewer samples than asked for.
     pub unsteady: bool,
-    /// What one copy per message allows, in bytes per second.
+    /// What one copy per message allows, in bytes per second: the median over the row.
     pub memcpy_bytes_per_second: Option<f64>,
-    /// Streaming bandwidth as a share of that: the median over the slices.
+    /// The row's bandwidth as a share of that.
     pub memcpy_share: Option<f64>,
+    /// The same of each slice with the copies before and behind it: the median over the slices.
+    #[serde(default)]
+    pub slice_memcpy_share: Option<f64>,
 }
 
 /// Exchanges that took more than 10 µs longer than the median.

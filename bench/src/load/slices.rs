@@ -14,13 +14,13 @@ use super::row::{Reference, Repeat};
 /// What one slice measured.
 #[derive(Debug)]
 pub(crate) struct Slice {
-    /// Samples (stamped exchanges) or messages.
+    /// Exchanges or messages.
     pub(crate) samples: u64,
     /// Measured time, in nanoseconds.
     pub(crate) nanos: f64,
-    /// Nanoseconds per exchange or message of each whole round.
+    /// Nanoseconds per exchange or message of each round.
     pub(crate) rounds: Vec<f64>,
-    /// The stamped exchanges.
+    /// The exchanges.
     pub(crate) recorder: Recorder,
     /// Nanoseconds of a half round trip, to be compared with the bare one; `None` for streams.
     pub(crate) half: Option<f64>,
@@ -74,8 +74,17 @@ pub(crate) struct Slices {
     last: Option<f64>,
     taken: u32,
     repeated: u32,
+    /// Samples of the slices that were thrown away, and the longest of them.
+    dropped: (u64, Option<f64>),
     /// Samples and measured nanoseconds of all slices, also of those that were thrown away.
     all: (u64, f64),
+}
+
+/// How long the part of a slice may take that was planned to take `planned` nanoseconds, in a slice of about `slice` when
+/// `left` are left: twice as long as either, so that only what has become slower meanwhile is cut, and no longer than
+/// the row. Ranks that share a core all at once exchange a thousand times slower.
+pub(crate) fn limit(planned: f64, slice: f64, left: f64) -> f64 {
+    (2.0 * planned.max(slice)).min(left.max(SLICE_MIN_NANOS))
 }
 
 /// A row takes at most this many times the samples asked for, repeats and both bands together.
@@ -96,6 +105,7 @@ impl Slices {
             last: None,
             taken: 0,
             repeated: 0,
+            dropped: (0, None),
             all: (0, 0.0),
         }
     }
@@ -111,6 +121,9 @@ impl Slices {
         let heap = match bands {
             (Some(a), Some(b)) if a != b => {
                 self.repeated += 1;
+                self.dropped.0 += slice.samples;
+                let longest = slice.recorder.percentiles().max;
+                self.dropped.1 = self.dropped.1.into_iter().chain(longest).reduce(f64::max);
                 return;
             }
             (band, _) => {
@@ -195,11 +208,16 @@ impl Slices {
             before_ns: self.first,
             after_ns: self.last,
             band: HEAPS[index],
-            ratio: median(&heap.ratios),
+            slice_ratio: median(&heap.ratios),
             repeated: self.repeated,
+            dropped: self.dropped.0,
+            dropped_max_ns: self.dropped.1,
             unsteady,
             memcpy_bytes_per_second: median(&speeds),
-            memcpy_share: median(&shares),
+            slice_memcpy_share: median(&shares),
+            // Of the row's own figures, which are not known here.
+            ratio: None,
+            memcpy_share: None,
         };
         (heap, reference)
     }
@@ -234,7 +252,11 @@ mod tests {
         let (heap, reference) = slices.finish();
         assert_eq!((heap.samples, heap.recorder.samples()), (30, 3));
         assert_eq!((reference.repeated, reference.unsteady), (1, false));
-        assert_eq!((reference.band, reference.ratio), (Some(Band::Near), Some(1.2)));
+        assert_eq!((reference.dropped, reference.dropped_max_ns), (10, Some(200.0)));
+        assert_eq!(
+            (reference.band, reference.slice_ratio),
+            (Some(Band::Near), Some(1.2))
+        );
     }
 
     #[test]
@@ -286,6 +308,9 @@ mod tests {
         slices.take(None, slice(1.0), None);
         assert!(slices.done(0.0));
         let (heap, reference) = slices.finish();
-        assert_eq!((heap.samples, reference.ratio, reference.band), (20, None, None));
+        assert_eq!(
+            (heap.samples, reference.slice_ratio, reference.band),
+            (20, None, None)
+        );
     }
 }

@@ -9,7 +9,7 @@ use super::warm::fitting;
 use super::{Order, Session};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks, pattern};
-use crate::stats::{Recorder, mean};
+use crate::stats::Recorder;
 
 /// The buffers of one size.
 #[derive(Debug)]
@@ -23,6 +23,9 @@ pub(crate) struct Stream {
 
 /// A slice takes about this many nanoseconds.
 const SLICE_NANOS: f64 = 40e6;
+/// The same over a link whose blocks cannot end early: where the two ranks lose a core meanwhile, a block takes a
+/// thousand times as long.
+const SHORT_SLICE_NANOS: f64 = 8e6;
 /// Blocks in a slice.
 const BLOCKS: u64 = 2;
 /// Bytes copied for one look at memcpy.
@@ -46,14 +49,17 @@ impl Stream {
         })
     }
 
-    /// `count` messages and the answer to the last; the time in nanoseconds.
+    /// `count` messages and the answer to the last: how many were sent, and the time in nanoseconds. Where the link can
+    /// end early, it is no more than about `limit` nanoseconds.
     pub(crate) fn block<L: Link>(
         &mut self,
         session: &mut Session<'_, L>,
         count: u64,
-    ) -> Result<f64, BenchError> {
+        limit: f64,
+    ) -> Result<(u64, f64), BenchError> {
         if let Some(buffers) = &mut self.stamped {
-            return session.verified_block(buffers, &self.out, count, self.flow);
+            let nanos = session.verified_block(buffers, &self.out, count, self.flow)?;
+            return Ok((count, nanos));
         }
         session.order(Order::Sink {
             bytes: self.out.len(),
@@ -61,24 +67,31 @@ impl Stream {
             flow: self.flow,
         })?;
         let mut answer = [0];
-        let start = session.clock.ticks();
-        session.link.stream_out(&self.out, count, self.flow)?;
+        let clock = session.clock;
+        let start = clock.ticks();
+        let mut go_on = || clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start)) < limit;
+        let sent = session.link.stream_out(&self.out, count, self.flow, &mut go_on)?;
         session.link.recv(&mut answer)?;
         let ticks = session.clock.ticks().saturating_sub(start);
         session.link.settle(&mut answer);
         session.check(&answer, &[1])?;
-        Ok(session.clock.ticks_to_nanos_f64(ticks))
+        Ok((sent, session.clock.ticks_to_nanos_f64(ticks)))
     }
 
     /// Messages in a block when one takes `each` nanoseconds: many windows, so that the answer at the end is
     /// nothing beside them, unless the nanoseconds that are left for the slice are too few for that.
-    pub(crate) fn messages(&self, each: f64, left: f64) -> u64 {
+    pub(crate) fn messages(&self, each: f64, left: f64, ends_early: bool) -> u64 {
         const MOST: u64 = 50_000_000;
+        let slice = if ends_early {
+            SLICE_NANOS
+        } else {
+            SHORT_SLICE_NANOS
+        };
         let block = left / BLOCKS as f64;
         let least = (self.flow.window as u64 * 2)
             .max(64)
             .min(fitting(block, each, 1, MOST));
-        fitting(block.min(SLICE_NANOS / BLOCKS as f64), each, least, MOST)
+        fitting(block.min(slice / BLOCKS as f64), each, least, MOST)
     }
 
     /// One slice, given the expected time of a message, the nanoseconds left and the messages still wanted.
@@ -89,7 +102,8 @@ impl Stream {
         left: f64,
         wanted: Option<u64>,
     ) -> Result<Slice, BenchError> {
-        let count = self.messages(each, left);
+        let early = session.link.ends_early();
+        let count = self.messages(each, left, early);
         let count = wanted.map_or(count, |messages| count.min(messages.div_ceil(BLOCKS).max(1)));
         let before = self.memcpy(session);
         let mut slice = Slice {
@@ -102,18 +116,20 @@ impl Stream {
             open: None,
             repeats: Vec::new(),
         };
+        let limit = super::slices::limit(each * count as f64, SLICE_NANOS, left);
         for _ in 0..BLOCKS {
-            let nanos = self.block(session, count)?;
-            slice.rounds.push(nanos / count as f64);
+            let (sent, nanos) = self.block(session, count, limit)?;
+            slice.rounds.push(nanos / sent.max(1) as f64);
             slice.nanos += nanos;
-            slice.samples += count;
+            slice.samples += sent;
         }
+        let each = slice.nanos / slice.samples.max(1) as f64;
         slice.repeats.push(Repeat {
-            mean: mean(&slice.rounds),
+            mean: Some(each),
             ..Repeat::default()
         });
         let allowed = before.midpoint(self.memcpy(session));
-        slice.memcpy = mean(&slice.rounds).map(|each| Memcpy {
+        slice.memcpy = Some(Memcpy {
             bytes_per_second: allowed,
             share: self.out.len() as f64 / (each * 1e-9) / allowed,
         });

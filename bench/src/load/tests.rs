@@ -111,15 +111,30 @@ impl Link for Channels {
         into[..body.len()].copy_from_slice(&body);
         Ok(body.len())
     }
-    fn stream_out(&mut self, body: &[u8], count: u64, _: Flow) -> Result<(), BenchError> {
-        (0..count).try_for_each(|_| self.send(body))
-    }
-    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, _: Flow) -> Result<(), BenchError> {
-        for n in 0..count as usize {
-            let at = n % sinks.count();
-            self.recv(&mut sinks.buffers()[at])?;
+    fn stream_out(
+        &mut self,
+        body: &[u8],
+        count: u64,
+        _: Flow,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, BenchError> {
+        for sent in 0..count {
+            if sent > 0 && !go_on() {
+                self.send(&[])?;
+                return Ok(sent);
+            }
+            self.send(body)?;
         }
-        Ok(())
+        Ok(count)
+    }
+    fn stream_in(&mut self, sinks: &mut Sinks, count: u64, _: Flow) -> Result<u64, BenchError> {
+        for n in 0..count {
+            let at = n as usize % sinks.count();
+            if self.recv(&mut sinks.buffers()[at])? == 0 {
+                return Ok(n);
+            }
+        }
+        Ok(count)
     }
     fn stream_out_each(
         &mut self,
@@ -465,6 +480,88 @@ fn an_open_loop_asks_at_the_rate_it_was_told() {
     // What is counted from the intended time is never less than what is counted from the actual one.
     assert!(rows[0].rtt_ns.p50 >= open.actual_rtt_ns.p50);
     assert!(rows[0].repeats.len() >= 5, "{}", rows[0].repeats.len());
+}
+
+/// Wherever a stall is, it is in the mean, in the maximum and in the histogram.
+#[test]
+fn a_stall_of_a_closed_loop_is_in_every_figure() {
+    let stall = Duration::from_millis(30);
+    for (after, verify) in [(500, false), (1_500, false), (500, true)] {
+        let (mut near, mut far) = pair(Fault::Hang(stall), after, false);
+        let following =
+            std::thread::spawn(move || follow(&mut Session::new(&mut far, &Clock::system()), Vec::new));
+        let clock = Clock::system();
+        let mut session = Session::new(&mut near, &clock);
+        if verify {
+            session.verify(None);
+        }
+        let mut load = super::pingpong::Pingpong::new(session.link, 16, verify).unwrap();
+        let (mut all, mut nanos) = (crate::stats::Recorder::new(), 0.0);
+        while all.samples() < 2_000 {
+            let wanted = Some(2_000 - all.samples());
+            let slice = load.slice(&mut session, 1_000.0, f64::INFINITY, wanted).unwrap();
+            assert_eq!(slice.samples, slice.recorder.samples());
+            all.merge(&slice.recorder);
+            nanos += slice.nanos;
+        }
+        session.quit().unwrap();
+        following.join().unwrap().unwrap();
+        let of = all.percentiles();
+        let (mean, max) = (of.mean.unwrap(), of.max.unwrap());
+        // Every nanosecond is in some sample.
+        let sum = mean * all.samples() as f64;
+        assert!((sum / nanos - 1.0).abs() < 1e-6, "{sum} of {nanos}");
+        assert!(
+            max >= 0.99 * stall.as_nanos() as f64 && mean <= max,
+            "{after}: {of:?}"
+        );
+        assert!(all.above(stall.as_nanos() as u64 * 9 / 10) >= 1);
+    }
+}
+
+/// A slice was planned with exchanges of a microsecond, and they take a thousand: as when a core was taken away.
+#[test]
+fn what_has_become_a_thousand_times_slower_ends_with_its_time() {
+    let slow = Fault::Slow(Duration::from_millis(1));
+    for verify in [false, true] {
+        let (mut near, mut far) = pair(slow, 50, false);
+        let following =
+            std::thread::spawn(move || follow(&mut Session::new(&mut far, &Clock::system()), Vec::new));
+        let clock = Clock::system();
+        let mut session = Session::new(&mut near, &clock);
+        if verify {
+            session.verify(None);
+        }
+        let mut load = super::pingpong::Pingpong::new(session.link, 16, verify).unwrap();
+        // 50,000 exchanges were planned.
+        let slice = load.slice(&mut session, 1_000.0, 1e9, None).unwrap();
+        assert!((50..5_000).contains(&slice.samples), "{}", slice.samples);
+        assert_eq!(slice.samples, slice.recorder.samples());
+        // The next one is whole.
+        let next = load.slice(&mut session, 1e6, 20e6, None).unwrap();
+        assert!(next.samples > 0);
+        session.quit().unwrap();
+        following.join().unwrap().unwrap();
+    }
+    for bytes in [8, 20_000] {
+        let (mut near, mut far) = pair(slow, 0, true);
+        far.after = u64::MAX;
+        near.after = 50;
+        let following =
+            std::thread::spawn(move || follow(&mut Session::new(&mut far, &Clock::system()), Vec::new));
+        let clock = Clock::system();
+        let mut session = Session::new(&mut near, &clock);
+        let flow = Flow {
+            window: 16,
+            posted: false,
+            plain: false,
+        };
+        let mut load = super::stream::Stream::new(session.link, bytes, flow, false).unwrap();
+        let slice = load.slice(&mut session, 1_000.0, 1e9, None).unwrap();
+        assert!((50..5_000).contains(&slice.samples), "{}", slice.samples);
+        session.quit().unwrap();
+        following.join().unwrap().unwrap();
+    }
 }
 
 /// While the sender is stopped for 60 ms, 120 messages should have left. A closed loop would have counted one.

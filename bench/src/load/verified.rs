@@ -82,31 +82,32 @@ impl<L: Link> Session<'_, L> {
         self.cut_at(ended, false, Some(bytes)).map(drop)
     }
 
-    /// One exchange; `false` when the answer did not come within the deadline.
+    /// One exchange: when its answer came, in ticks, or `None` when it did not come within the deadline.
     pub(super) fn verified_exchange(
         &mut self,
         out: &mut [u8],
         plain: &[u8],
         into: &mut [u8],
-    ) -> Result<bool, BenchError> {
+    ) -> Result<Option<u64>, BenchError> {
         let Some(verifier) = self.verifier.as_mut().filter(|_| self.cut.is_none()) else {
-            return Ok(false);
+            return Ok(None);
         };
         verifier.stamper.restore(out, plain);
         verifier.stamper.stamp(out);
         let bytes = out.len();
         if let Err(error) = self.link.send(out) {
             verifier.stamper.take_back();
-            return self.cut_at(Err::<(), _>(error), true, Some(bytes)).map(|_| false);
+            return self.cut_at(Err::<(), _>(error), true, Some(bytes)).map(|_| None);
         }
         match fitting(self.link.recv(into)) {
             Ok(found) => {
                 verifier.checker.look(&into[..found.unwrap_or(0)], bytes);
-                verifier.gaps.came(self.clock.ticks());
+                let now = self.clock.ticks();
+                verifier.gaps.came(now);
+                Ok(Some(now))
             }
-            Err(error) => _ = self.cut_at(Err::<(), _>(error), false, Some(bytes))?,
+            Err(error) => self.cut_at(Err::<(), _>(error), false, Some(bytes)).map(|_| None),
         }
-        Ok(self.cut.is_none())
     }
 
     /// The follower's side of [`Session::begin_serving`].

@@ -46,6 +46,11 @@ impl Warming {
         })
     }
 
+    /// The longest that the next block may take, in nanoseconds.
+    pub(crate) fn limit(&self) -> f64 {
+        (NANOS_MAX - self.nanos).max(BLOCK_NANOS)
+    }
+
     /// A block took `nanos` for `exchanges`.
     pub(crate) fn block(&mut self, exchanges: u64, nanos: f64) {
         let each = nanos / exchanges.max(1) as f64;

@@ -17,10 +17,12 @@ pub fn hlog(report: &Report) -> String {
     let mut bytes = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let started = UNIX_EPOCH + Duration::from_millis(report.started_unix_ms);
-    let comment = format!(
-        "doorbell {} over {}: full round trips in nanoseconds, halve them for half round trips",
-        report.kind, report.rail
-    );
+    let what = if report.is_open() {
+        "full round trips from the intended sends, in nanoseconds"
+    } else {
+        "full round trips in nanoseconds, halve them for half round trips"
+    };
+    let comment = format!("doorbell {} over {}: {what}", report.kind, report.rail);
     let mut builder = IntervalLogWriterBuilder::new();
     builder
         .add_comment(&comment)
@@ -34,7 +36,7 @@ pub fn hlog(report: &Report) -> String {
     let mut at = Duration::ZERO;
     for (row, recorder) in recorded(report) {
         let tag = tag(row);
-        let took = Duration::from_nanos(row.rounds.nanos.mean.unwrap_or(0.0).max(0.0) as u64 * row.samples);
+        let took = Duration::from_nanos(row.measured_ns.max(0.0) as u64);
         log.write_histogram(recorder.histogram(), at, took, Tag::new(&tag))
             .expect("writing into memory");
         at += took;
@@ -55,12 +57,12 @@ fn recorded(report: &Report) -> impl Iterator<Item = (&Row, Recorder)> {
     report
         .results
         .iter()
-        .filter_map(|row| Some((row, Recorder::decoded(&row.histogram)?)))
+        .filter_map(|row| Some((row, row.recorded()?)))
 }
 
 /// The percentile distributions as text, as HdrHistogram's plotter reads them; several sizes follow each other, each
-/// below a comment line with its tag. Values are half round trips in nanoseconds; full ones from the intended times for
-/// open loops.
+/// below a comment line with its tag. Values are half round trips in nanoseconds; full ones from the intended sends for
+/// open loops. The mean and the extremes are the row's own.
 pub fn hgrm(report: &Report) -> String {
     const STEPS_PER_HALF: u32 = 5;
     // Three significant digits take 2,048 (HdrHistogram's layout).
@@ -69,7 +71,7 @@ pub fn hgrm(report: &Report) -> String {
     for (row, recorder) in recorded(report) {
         let share = row.share_shown();
         let what = if row.open.is_some() {
-            "round trips from the intended times"
+            "round trips from the intended sends"
         } else {
             "half round trips"
         };
@@ -81,8 +83,8 @@ pub fn hgrm(report: &Report) -> String {
         );
         for step in recorder.histogram().iter_quantiles(STEPS_PER_HALF) {
             let quantile = step.quantile_iterated_to();
-            let value = step.value_iterated_to() as f64 * share;
-            let total = (quantile * recorder.samples() as f64).round();
+            let value = recorder.shown(step.value_iterated_to()) * share;
+            let total = (step.quantile() * recorder.samples() as f64).round();
             let _ = match quantile < 1.0 {
                 true => writeln!(
                     text,
@@ -93,16 +95,18 @@ pub fn hgrm(report: &Report) -> String {
             };
         }
         let histogram = recorder.histogram();
+        let of = recorder.percentiles();
+        let shown = |value: Option<f64>| value.unwrap_or(0.0) * share;
         let _ = writeln!(
             text,
             "#[Mean    = {:>12.3}, StdDeviation   = {:>12.3}]",
-            histogram.mean() * share,
+            shown(of.mean),
             histogram.stdev() * share
         );
         let _ = writeln!(
             text,
             "#[Max     = {:>12.3}, Total count    = {:>12}]",
-            histogram.max() as f64 / 2.0,
+            shown(of.max),
             histogram.len()
         );
         let _ = writeln!(

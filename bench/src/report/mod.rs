@@ -1,4 +1,5 @@
-//! Reports: one value holds everything that a run found out; every output is a view of it.
+//! Reports: one value holds everything that a run found out; every output is a view of it, and no view reckons a figure
+//! of its own.
 
 mod axis;
 mod csv;
@@ -107,7 +108,7 @@ impl Report {
 /// The sort of picture that a name asks for by its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picture {
-    /// `.svg`: the percentile curve and the curve by size; for streams only the latter.
+    /// `.svg`: the percentile curve and the curve by size; for streams and rates only the latter.
     Svg,
     /// `.html`: a self-contained page with all pictures and the table.
     Html,
@@ -196,6 +197,8 @@ pub(crate) fn digits(value: f64) -> usize {
     }
 }
 
+#[cfg(test)]
+mod forms;
 #[cfg(test)]
 pub(crate) mod samples;
 

@@ -1,4 +1,4 @@
-//! Pictures as SVG: latency by percentile on an axis of nines, latency or bandwidth by size on logarithmic axes.
+//! Pictures as SVG: latency by percentile on an axis of nines; latency, bandwidth or rate by size on logarithmic axes.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
@@ -11,7 +11,6 @@ use crate::layer::Layer;
 use crate::load::Row;
 use crate::plan::Kind;
 use crate::size::Size;
-use crate::stats::Recorder;
 
 /// Width and height of one picture, in pixels.
 const FRAME: (u32, u32) = (900, 520);
@@ -48,7 +47,7 @@ pub fn by_percentile(report: &Report) -> Result<String, BenchError> {
     picture(FRAME, |area| percentiles(report, area))
 }
 
-/// By message size: p50, p99 and p99.9 of half round trips, or the bandwidth.
+/// By message size: p50, p99 and p99.9 of half round trips, the bandwidth, or messages per second.
 ///
 /// # Errors
 /// When the picture cannot be drawn.
@@ -110,14 +109,20 @@ fn percentiles(report: &Report, area: &Area<'_>) -> Result<(), BenchError> {
 fn sizes(report: &Report, area: &Area<'_>) -> Result<(), BenchError> {
     let curves = match report.kind {
         Kind::Pingpong => latencies(&report.results),
-        Kind::Stream | Kind::Rate => bandwidths(&report.results),
+        Kind::Stream => bandwidths(&report.results),
+        Kind::Rate => rates(&report.results),
     };
     let values = curves
         .iter()
         .flat_map(|curve| curve.points.iter().map(|point| point.1));
     let (what, y, unit) = match report.kind {
         Kind::Pingpong => ("Half round trip", "half round trip", Unit::Nanoseconds),
-        Kind::Stream | Kind::Rate => ("Bandwidth", "bandwidth, one direction", Unit::BytesPerSecond),
+        Kind::Stream => ("Bandwidth", "bandwidth, one direction", Unit::BytesPerSecond),
+        Kind::Rate => (
+            "Rate",
+            "messages per second, one direction",
+            Unit::MessagesPerSecond,
+        ),
     };
     let axis = Doublings::around(report.results.iter().map(|row| row.bytes));
     let text = Text {
@@ -168,7 +173,7 @@ fn chosen(rows: &[Row]) -> Vec<&Row> {
 /// The distribution of a row, as far as its samples go.
 fn distribution(row: &Row, axis: Nines) -> Option<Curve> {
     const STEPS_PER_NINE: i32 = 40;
-    let recorder = Recorder::decoded(&row.histogram)?;
+    let recorder = row.recorded()?;
     let points: Vec<(f64, f64)> = (0..=axis.count * STEPS_PER_NINE)
         .map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(STEPS_PER_NINE)))
         .filter_map(|quantile| Some((quantile, recorder.at(quantile)? * row.share_shown())))
@@ -212,6 +217,15 @@ fn bandwidths(rows: &[Row]) -> Vec<Curve> {
     picks
         .into_iter()
         .filter_map(|(name, pick)| curve(rows, name, pick))
+        .collect()
+}
+
+fn rates(rows: &[Row]) -> Vec<Curve> {
+    let copies = |row: &Row| Some(row.reference.memcpy_bytes_per_second? / row.bytes as f64);
+    let doorbell = curve(rows, "doorbell", |row| row.messages_per_second);
+    doorbell
+        .into_iter()
+        .chain(curve(rows, "one memcpy each, one core", copies))
         .collect()
 }
 
@@ -334,6 +348,11 @@ mod tests {
             assert!(sizes.contains(word), "{word}");
         }
         assert!(by_size(&samples::stream()).unwrap().contains("GB/s"));
+        let rate = by_size(&samples::rate()).unwrap();
+        assert!(
+            rate.contains("M/s") && rate.contains("messages per second") && !rate.contains("B/s"),
+            "{rate}"
+        );
     }
 
     #[test]

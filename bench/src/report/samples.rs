@@ -3,9 +3,9 @@
 use super::{Overall, Report, SCHEMA};
 use crate::bare::Band;
 use crate::env::{Doubt, Environment, RankRecord};
-use crate::load::{Reference, Rounds, Row};
+use crate::load::{Open, Reference, Rounds, Row};
 use crate::plan::Kind;
-use crate::stats::{Percentiles, Recorder, Spread};
+use crate::stats::{Recorder, Spread};
 
 /// A ping-pong of a few sizes with a long tail; the last size has too few samples for its percentiles.
 pub(crate) fn pingpong() -> Report {
@@ -27,6 +27,49 @@ pub(crate) fn pingpong() -> Report {
 pub(crate) fn stream() -> Report {
     let results = [8u64, 1024, 65_536, 1 << 20].into_iter().map(speed).collect();
     report(Kind::Stream, results)
+}
+
+/// Small messages of a few sizes in one direction.
+pub(crate) fn rate() -> Report {
+    let results = [8u64, 64, 1024, 4096].into_iter().map(speed).collect();
+    report(Kind::Rate, results)
+}
+
+/// Open loops at two rates.
+pub(crate) fn open() -> Report {
+    let row = |asked: f64, base: f64| {
+        let (mut intended, mut actual) = (Recorder::new(), Recorder::new());
+        for n in 0..20_000u32 {
+            let tail = (20_000.0 / f64::from(n + 1)).log10();
+            actual.record_exact(base * (1.0 + 0.5 * tail));
+            intended.record_exact(base * (1.2 + tail * tail));
+        }
+        Row {
+            bytes: 64,
+            pair: [0, 1],
+            samples: intended.samples(),
+            measured_ns: 20_000.0 / asked * 1e9,
+            elapsed_ns: 25_000.0 / asked * 1e9,
+            rtt_ns: intended.percentiles(),
+            bytes_per_second: Some(64.0 * asked),
+            messages_per_second: Some(asked),
+            histogram: intended.encoded(),
+            open: Some(Open {
+                asked_per_second: asked,
+                answered_per_second: Some(asked),
+                sent: 20_000,
+                late: 400,
+                actual_rtt_ns: actual.percentiles(),
+                actual_histogram: actual.encoded(),
+                ..Open::default()
+            }),
+            ..Row::default()
+        }
+    };
+    report(
+        Kind::Pingpong,
+        vec![row(100_000.0, 800.5), row(200_000.0, 950.25)],
+    )
 }
 
 fn report(kind: Kind, results: Vec<Row>) -> Report {
@@ -69,17 +112,15 @@ fn latency(bytes: u64, samples: u64) -> Row {
     for n in 0..samples {
         // A tail that doubles with each decade of rarity.
         let rarity = (samples as f64 / (n + 1) as f64).log10();
-        recorder.record((base * (1.0 + 0.8 * rarity * rarity)) as u64);
+        recorder.record_exact(base * (1.0 + 0.8 * rarity * rarity));
     }
-    let rtt = Percentiles {
-        mean: Some(base * 1.2),
-        ..recorder.percentiles()
-    };
+    let rtt = recorder.percentiles();
     let half = rtt.scaled(0.5);
     Row {
         bytes,
         pair: [0, 1],
         samples,
+        measured_ns: samples as f64 * rtt.mean.unwrap_or(0.0),
         half_rtt_ns: half,
         rtt_ns: rtt,
         bytes_per_second: half.mean.map(|ns| bytes as f64 * 1e9 / ns),
@@ -107,6 +148,7 @@ fn speed(bytes: u64) -> Row {
         bytes,
         pair: [0, 1],
         samples: 1_000_000,
+        measured_ns: 1_000_000.0 * each,
         bytes_per_second: Some(bytes as f64 * 1e9 / each),
         messages_per_second: Some(1e9 / each),
         rounds: Rounds {

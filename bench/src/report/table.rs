@@ -60,10 +60,17 @@ fn head(report: &Report, width: usize, text: &mut String) {
     let cores: Vec<String> = environment
         .ranks
         .iter()
-        .map(|rank| match (rank.core, rank.progress_core) {
-            (Some(core), Some(progress)) => format!("rank {} on {core} (progress on {progress})", rank.rank),
-            (Some(core), None) => format!("rank {} on {core}", rank.rank),
-            (None, _) => format!("rank {} not bound", rank.rank),
+        .map(|rank| {
+            let place = match (rank.core, rank.progress_core) {
+                (Some(core), Some(progress)) => {
+                    format!("rank {} on {core} (progress on {progress})", rank.rank)
+                }
+                (Some(core), None) => format!("rank {} on {core}", rank.rank),
+                (None, _) => format!("rank {} not bound", rank.rank),
+            };
+            // Where it began is not where it ran.
+            let changed = if rank.moved.is_empty() { "" } else { " at first" };
+            format!("{place}{changed}")
         })
         .collect();
     let model = host.cpu_model.as_deref().unwrap_or("unknown processor");
@@ -238,9 +245,8 @@ fn speed(wide: bool) -> Vec<Column> {
                 .map_or_else(dash, |v| per_second(v, "msg"))
         }),
         column("ns each", 9, |row| {
-            row.rounds
-                .nanos
-                .p50
+            let each = row.messages_per_second.filter(|rate| *rate > 0.0);
+            each.map(|rate| 1e9 / rate)
                 .map_or_else(dash, |ns| format!("{ns:.*}", digits(ns)))
         }),
         column("×memcpy", 8, |row| {
@@ -283,8 +289,8 @@ fn notes(report: &Report, width: usize, text: &mut String) {
              late: share of messages that left more than 1 µs behind their time; `-`: too few samples"
         }
         Kind::Pingpong => {
-            "half round trips in µs: means over whole rounds, percentiles over single exchanges (the clock's step and \
-             cost, above, are in them); `-`: too few samples; closed loop, so this is service time"
+            "half round trips in µs; every figure of a row is of all its exchanges, each timed while its message is under \
+             way; `-`: too few samples; closed loop, so this is service time"
         }
         Kind::Stream | Kind::Rate if report.plain => {
             "one direction; the last message of each round is answered; out of and into ordinary memory"
@@ -306,6 +312,7 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         );
         paragraph(text, width, "", &window);
     }
+    asked(report, width, text);
     knees(report, width, text);
     one_way(report, width, text);
     verified(report, width, text);
@@ -316,6 +323,32 @@ fn notes(report: &Report, width: usize, text: &mut String) {
         "",
         "bare: half round trip of a cache line between the same cores at the same time, s two threads of one core, n near, f far",
     );
+}
+
+/// How long messages of open loops were asked for: less than the row took, so that they are fewer than its rate gives.
+fn asked(report: &Report, width: usize, text: &mut String) {
+    let rows = report.results.iter();
+    let opens = rows.filter_map(|row| Some((row, row.open.as_ref()?)));
+    let (mut asked, mut took, mut messages, mut dropped) = (0.0, 0.0, 0, 0);
+    for (row, open) in opens {
+        asked += open.asked_seconds();
+        took += row.elapsed_ns / 1e9;
+        messages += open.sent + open.unsent;
+        dropped += row.reference.repeated;
+    }
+    if messages == 0 || took <= asked {
+        return;
+    }
+    let slices = match dropped {
+        0 => String::new(),
+        1 => " and one slice that was thrown away, because the cores moved during it".to_owned(),
+        many => format!(" and {many} slices that were thrown away, because the cores moved during them"),
+    };
+    let words = format!(
+        "{messages} messages were asked for, in {asked:.2} s of {took:.2} s: the rest is for the looks at the bare exchange in \
+         between (`--no-reference` leaves them out){slices}"
+    );
+    paragraph(text, width, "", &words);
 }
 
 /// Where the knees are, when they were searched for.
@@ -503,6 +536,25 @@ mod tests {
             "{text}"
         );
         assert_eq!(report.unclean().count(), 1);
+    }
+
+    #[test]
+    fn how_long_an_open_loop_asked_is_told() {
+        let mut report = samples::open();
+        let text = |report: &Report| {
+            let text = table(report, 200);
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let words = "40000 messages were asked for, in 0.30 s of 0.38 s";
+        assert!(text(&report).contains(words), "{}", text(&report));
+        assert!(!text(&report).contains("thrown away"));
+        report.results[0].reference.repeated = 2;
+        assert!(text(&report).contains("2 slices that were thrown away"));
+        for row in &report.results {
+            let open = row.open.as_ref().unwrap();
+            let asked = (open.sent + open.unsent) as f64;
+            assert!((open.asked_per_second * open.asked_seconds() - asked).abs() < 1e-6);
+        }
     }
 
     #[test]

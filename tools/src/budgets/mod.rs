@@ -66,7 +66,7 @@ pub(crate) fn budgets(args: &BudgetsArgs) -> Result<ExitCode, ToolError> {
         .into_iter()
         .collect();
     outputs::check(&named)?;
-    let cores = pin::allowed();
+    let cores = pin::apart();
     let parts = Parts::of(&args.only);
     let measured = Runner::new()
         .map_err(Stop::Ended)

@@ -75,7 +75,7 @@ impl Shm {
         }
         let inline = asker.shm(&["pingpong", "--sizes", "8"])?.reference;
         let base = inline.cache_line_half_rtt_ns.unwrap_or(f64::INFINITY);
-        match (inline.band, inline.ratio) {
+        match (inline.band, inline.slice_ratio) {
             _ if base > BAD_BASE_NS => self.bad_bases += 1,
             _ if inline.unsteady => self.unsteady += 1,
             (Some(Band::Near), Some(ratio)) => self.near.push(ratio),
@@ -93,15 +93,15 @@ impl Shm {
         let posted = asker.shm(&["rate", "--posted", "512", "--sizes", "8"])?;
         self.rate_posted.extend(posted.messages_per_second);
         let stream = asker.shm(&["stream", "--sizes", "1Mi", "--plain"])?;
-        self.bandwidth.extend(stream.reference.memcpy_share);
+        self.bandwidth.extend(stream.reference.slice_memcpy_share);
         let stream = asker.shm(&["stream", "--sizes", "1Mi"])?;
-        self.bandwidth_regions.extend(stream.reference.memcpy_share);
+        self.bandwidth_regions.extend(stream.reference.slice_memcpy_share);
         for (layer, samples) in [("portals", &mut self.put), ("am", &mut self.request)] {
             let exchange = asker
                 .shm(&["pingpong", "--layer", layer, "--sizes", "8"])?
                 .reference;
             let base = exchange.cache_line_half_rtt_ns.unwrap_or(f64::INFINITY);
-            match exchange.ratio {
+            match exchange.slice_ratio {
                 _ if base > BAD_BASE_NS => self.bad_bases += 1,
                 _ if exchange.unsteady => self.unsteady += 1,
                 ratio => samples.extend(ratio),
@@ -113,7 +113,7 @@ impl Shm {
             let words = ["pingpong", "--sizes", "8", "--mode", "dedicated"];
             let dedicated = asker.shm(&words)?.reference;
             let steady = !dedicated.unsteady && !inline.unsteady && dedicated.band == inline.band;
-            let more = dedicated.ratio.zip(inline.ratio).filter(|_| steady);
+            let more = dedicated.slice_ratio.zip(inline.slice_ratio).filter(|_| steady);
             self.dedicated
                 .extend(more.map(|(dedicated, inline)| dedicated - inline));
         }

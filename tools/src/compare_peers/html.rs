@@ -302,7 +302,7 @@ fn how(report: &Report, body: &mut String) {
         body,
         "<h2>How it was measured</h2>\n<p>Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
          that each began with another one; {} s for each size (losses, and what they are told against: 1 s at least), after a warm-up; {} messages under way where it says window. \
-         Half round trips are means over whole rounds. A turn counts when the bare cache-line exchange was in the same band \
+         Half round trips are means of every exchange of a turn. A turn counts when the bare cache-line exchange was in the same band \
          before and after it{}: {} did, {} of them despite other work; {} were repeated because the cores moved and {} because \
          other work took them; {} failed. × is how many times as good doorbell is in the same round and band (time over time, rate over rate): the \
          median, the least and the most. A dash is what a peer does not tell, or what too few samples know. Lines show medians \

@@ -251,7 +251,7 @@ fn boxed<S: Stack + 'static>(stacks: impl IntoIterator<Item = S>) -> impl Iterat
 
 /// The two cores: those that are named, or the first two.
 fn cores(named: &[usize]) -> Result<[usize; 2], ToolError> {
-    let allowed = pin::allowed();
+    let allowed = pin::apart();
     let list = pin::list(&allowed);
     match (named, &allowed[..]) {
         ([one, two], _) if one != two => {

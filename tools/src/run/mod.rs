@@ -95,7 +95,8 @@ pub(crate) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
 
 /// One core for each rank in turn.
 fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
-    let allowed = pin::allowed();
+    // Hardware threads of one core come last.
+    let allowed = pin::apart();
     let ranks = ranks as usize;
     let bound = match bind {
         Bind::None => false,
