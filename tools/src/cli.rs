@@ -98,7 +98,7 @@ Examples:\n  doorbell agent usnic --pf 0000:3b:00.0\n  doorbell agent usnic --pf
     /// Measure latency: one message to and fro
     #[command(after_help = concat!("\
 Two processes are started, each bound to a core of its own; under `doorbell run` the ranks work in pairs 0-1, 2-3, …\n\
-Half round trips are shown: means over whole rounds, percentiles over single exchanges. With `--rate` or `--open-loop`, \
+Half round trips are shown, every figure of all exchanges. With `--rate` or `--open-loop`, \
 full round trips: from the intended send, beside those from the actual one.\n\n", hosts!(), settings!(), exits!(), "\
 Examples:\n  doorbell pingpong\n  doorbell pingpong --sizes 8,64,4Ki --seconds 2 --plot latency.svg\n  \
 doorbell pingpong --sizes 8 --json - | jq '.results[0].half_rtt_ns.p99'\n  \
@@ -470,9 +470,9 @@ pub(crate) struct MeasureArgs {
     /// replies (am); between two hosts, the same on both sides
     #[arg(long, value_enum, default_value_t = LayerArg::Pml)]
     pub(crate) layer: LayerArg,
-    /// Where progress is made
-    #[arg(long, value_enum, default_value_t = ModeArg::Inline)]
-    pub(crate) mode: ModeArg,
+    /// Where progress is made; without it, as the setting progress.mode says (inline unless it is set)
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArg>,
     /// Message sizes: bytes, or with Ki, Mi, Gi
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) sizes: Vec<Size>,
@@ -505,6 +505,9 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
           value_parser = core)]
     pub(crate) cores: Vec<usize>,
+    /// The cores that the process might use that started this rank
+    #[arg(long, hide = true, value_delimiter = ',', value_parser = core)]
+    pub(crate) allowed: Vec<usize>,
     /// Write the report as JSON; `-` is the standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -7,6 +7,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use doorbell::Config;
+use doorbell::config::Mode;
 use doorbell_bench::compare::{self, Finding};
 use doorbell_bench::job::Cores;
 use doorbell_bench::load::Progress;
@@ -18,7 +20,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::RailName;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{CompareArgs, LayerArg, MeasureArgs, ModeArg, PingpongArgs, RateArgs, StreamArgs};
+use crate::cli::{CompareArgs, LayerArg, MeasureArgs, PingpongArgs, RateArgs, StreamArgs};
 use crate::error::ToolError;
 use crate::launched::{self, Member};
 use crate::layer::Job;
@@ -117,15 +119,50 @@ pub(crate) fn rate(args: &RateArgs) -> Result<ExitCode, ToolError> {
     measure(&one_way(plan, &args.all))
 }
 
-/// A progress thread is for tagged messages.
-fn check_mode(args: &MeasureArgs) -> Result<(), ToolError> {
-    if args.mode == ModeArg::Dedicated && args.layer != LayerArg::Pml {
-        return Err(ToolError::Usage(format!(
-            "`--layer {}` has no dedicated mode: leave out `--mode`, or use `--layer pml`",
-            args.layer.layer()
-        )));
+/// Who makes progress, and where: by the options, else by the settings, else by what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Progress is made by a thread of its own.
+    pub(crate) dedicated: bool,
+    /// The core that settings name for it.
+    pub(crate) core: Option<usize>,
+}
+
+impl Threads {
+    /// Of a command line over the settings of the environment and of the file.
+    pub(crate) fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
+        let config = builder(args, None).resolve()?;
+        let threads = Self::of_config(&config);
+        // A progress thread is for tagged messages.
+        if threads.dedicated && args.layer != LayerArg::Pml {
+            let layer = args.layer.layer();
+            return Err(ToolError::Usage(match args.mode {
+                Some(_) => format!(
+                    "`--layer {layer}` has no dedicated mode: leave out `--mode`, or use `--layer pml`"
+                ),
+                None => format!(
+                    "`--layer {layer}` has no dedicated mode, and progress.mode is dedicated (from {}): add \
+                     `--mode inline`, or use `--layer pml`",
+                    config.progress.mode.origin()
+                ),
+            }));
+        }
+        Ok(threads)
     }
-    Ok(())
+
+    fn of_config(config: &Config) -> Self {
+        let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+        let core = config.progress.core.get().map(|core| core as usize);
+        Self {
+            dedicated,
+            core: core.filter(|_| dedicated),
+        }
+    }
+
+    /// The core of the progress thread, when it would be `other` without the settings.
+    pub(crate) fn core_or(self, other: Option<usize>) -> Option<usize> {
+        self.core.or(other).filter(|_| self.dedicated)
+    }
 }
 
 fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
@@ -140,7 +177,7 @@ fn one_way(plan: Plan, args: &MeasureArgs) -> Asked<'_> {
 fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     asked.plan.check()?;
-    check_mode(args)?;
+    let threads = Threads::of(args)?;
     if let Some(name) = &args.plot {
         Picture::of(name)?;
     }
@@ -154,29 +191,35 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
         outputs::check_captures(name, ranks, &asked.outputs())?;
     }
     if args.hosts.serve {
-        return hosts::serve(asked);
+        return hosts::serve(asked, threads);
     }
     if member.is_none_or(|member| member.rank == 0) {
         outputs::check(&asked.outputs())?;
     }
     if let Some(to) = &args.hosts.connect {
-        return hosts::connect(asked, to);
+        return hosts::connect(asked, to, threads);
     }
     hosts::refuse_key(&args.hosts)?;
     if let Some(member) = member {
-        return be_rank(asked, member);
+        return be_rank(asked, member, threads);
     }
     // Before two processes find the same fault.
     check_rails(args)?;
     launch(&Launch {
         ranks: PAIR,
-        cores: cores(args)?,
+        cores: cores(args, threads)?,
         variables: Vec::new(),
         program: std::env::current_exe().map_or_else(|_| OsString::from("doorbell"), PathBuf::into_os_string),
-        args: std::env::args_os().skip(1).collect(),
+        args: std::env::args_os().skip(1).chain(allowed_before()).collect(),
         output: Output::Inherited,
         timeout: None,
     })
+}
+
+/// The cores of this process for its ranks, which are bound before they can look.
+fn allowed_before() -> Option<OsString> {
+    let cores = pin::list(&pin::allowed()).replace(' ', "");
+    (!cores.is_empty()).then(|| format!("--allowed={cores}").into())
 }
 
 fn plan(kind: Kind, args: &MeasureArgs) -> Plan {
@@ -230,8 +273,8 @@ pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
 }
 
 /// The cores of the two ranks; not bound from outside when each needs two of them.
-fn cores(args: &MeasureArgs) -> Result<Vec<Option<usize>>, ToolError> {
-    let allowed = pin::allowed();
+fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, ToolError> {
+    let allowed = pin::apart();
     if !args.cores.is_empty() {
         if args.cores.len() != PAIR as usize {
             let text = format!(
@@ -249,7 +292,7 @@ fn cores(args: &MeasureArgs) -> Result<Vec<Option<usize>>, ToolError> {
         }
         return Ok(args.cores.iter().copied().map(Some).collect());
     }
-    if args.mode == ModeArg::Dedicated && allowed.len() >= DEDICATED_CORES {
+    if threads.dedicated && allowed.len() >= DEDICATED_CORES {
         return Ok(vec![None; PAIR as usize]);
     }
     Ok((0..PAIR as usize)
@@ -268,8 +311,10 @@ pub(crate) fn with_rails(builder: doorbell::Builder, rails: &[RailName]) -> door
 
 /// The world's settings from the command line, over those of the environment.
 pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorbell::Builder {
-    let builder = doorbell::Builder::new().set("progress.mode", args.mode.name());
-    let mut builder = with_rails(builder, &args.rails);
+    let mut builder = with_rails(doorbell::Builder::new(), &args.rails);
+    if let Some(mode) = args.mode {
+        builder = builder.set_by("--mode", "progress.mode", mode.name());
+    }
     if args.no_cma {
         builder = builder.set("shm.cma", "false");
     }
@@ -285,8 +330,8 @@ pub(crate) fn builder(args: &MeasureArgs, progress_core: Option<usize>) -> doorb
     builder
 }
 
-fn be_rank(asked: &Asked<'_>, member: Member) -> Result<ExitCode, ToolError> {
-    let cores = own_cores(asked.args, member);
+fn be_rank(asked: &Asked<'_>, member: Member, threads: Threads) -> Result<ExitCode, ToolError> {
+    let cores = own_cores(asked.args, member, threads);
     let job = Job::build(builder(asked.args, cores.progress), &asked.plan)?;
     carry_out(asked, job, cores)
 }
@@ -305,6 +350,10 @@ pub(crate) fn carry_out(asked: &Asked<'_>, mut job: Job, cores: Cores) -> Result
 }
 
 fn take_part(asked: &Asked<'_>, job: &mut Job, cores: Cores) -> Result<Exit, ToolError> {
+    let allowed = match &asked.args.allowed[..] {
+        [] => pin::allowed(),
+        launched => launched.to_vec(),
+    };
     if let Some(core) = cores.main {
         pin::bind(core)?;
     }
@@ -313,7 +362,8 @@ fn take_part(asked: &Asked<'_>, job: &mut Job, cores: Cores) -> Result<Exit, Too
     let measured = job.measure(&asked.plan, cores, &mut bar);
     bar.bar.finish_and_clear();
     let mut exit = Exit::Done;
-    if let Some(report) = measured? {
+    if let Some(mut report) = measured? {
+        report.environment.host.cores_allowed = allowed;
         let shown = show(&report, asked);
         if report.unclean().next().is_some() {
             exit = Exit::Verdict;
@@ -366,8 +416,7 @@ fn rounded(report: &Report, plan: &Plan) {
 }
 
 /// Where the threads of this rank run. A rank that is bound to one core has both of them there.
-fn own_cores(args: &MeasureArgs, member: Member) -> Cores {
-    let dedicated = args.mode == ModeArg::Dedicated;
+fn own_cores(args: &MeasureArgs, member: Member, threads: Threads) -> Cores {
     // Named cores are used or refused, also by ranks of a job that somebody else launched.
     if let [even, odd] = &args.cores[..] {
         let core = Some(if member.rank.is_multiple_of(2) {
@@ -377,17 +426,17 @@ fn own_cores(args: &MeasureArgs, member: Member) -> Cores {
         });
         return Cores {
             main: core,
-            progress: core.filter(|_| dedicated),
+            progress: threads.core_or(core),
         };
     }
     if let Some(core) = pin::bound() {
         return Cores {
             main: Some(core),
-            progress: dedicated.then_some(core),
+            progress: threads.core_or(Some(core)),
         };
     }
-    let allowed = pin::allowed();
-    if let (Some((rank, size)), false) = (member.local, dedicated) {
+    let allowed = pin::apart();
+    if let (Some((rank, size)), false) = (member.local, threads.dedicated) {
         // As `doorbell run` does: a core for each rank of the host, if there are enough of them.
         let enough = size as usize <= allowed.len();
         return Cores {
@@ -396,10 +445,10 @@ fn own_cores(args: &MeasureArgs, member: Member) -> Cores {
         };
     }
     let first = 2 * member.rank as usize;
-    let both = dedicated && first + 1 < allowed.len();
+    let both = threads.dedicated && first + 1 < allowed.len();
     Cores {
         main: both.then(|| allowed[first]),
-        progress: both.then(|| allowed[first + 1]),
+        progress: threads.core_or(both.then(|| allowed[first + 1])),
     }
 }
 

@@ -11,11 +11,11 @@ use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
 use doorbell_fabric::error::Exit;
 
-use crate::cli::{HostsArgs, MeasureArgs, ModeArg};
+use crate::cli::{HostsArgs, MeasureArgs};
 use crate::error::ToolError;
 use crate::launched;
 use crate::layer::Job;
-use crate::measure::{self, Asked};
+use crate::measure::{self, Asked, Threads};
 use crate::out;
 
 pub(crate) use serve::serve;
@@ -28,11 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The side that connects: its options rule, and it shows the report.
-pub(crate) fn connect(asked: &Asked<'_>, to: &Endpoint) -> Result<std::process::ExitCode, ToolError> {
+pub(crate) fn connect(
+    asked: &Asked<'_>,
+    to: &Endpoint,
+    threads: Threads,
+) -> Result<std::process::ExitCode, ToolError> {
     let args = asked.args;
     alone("--connect")?;
     measure::check_rails(args)?;
-    let cores = cores(args, Side::Connects)?;
+    let cores = cores(args, Side::Connects, threads)?;
     let terms = terms(&args.hosts)?;
     let to = &by_address_service(args, to)?;
     let started = Instant::now();
@@ -123,9 +127,9 @@ enum Side {
 const THREADS: usize = 2;
 
 /// The cores of this side. Unnamed, the two sides take different ones: they may be on one host after all.
-fn cores(args: &MeasureArgs, side: Side) -> Result<Cores, ToolError> {
-    let allowed = pin::allowed();
-    let dedicated = args.mode == ModeArg::Dedicated;
+fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<Cores, ToolError> {
+    let allowed = pin::apart();
+    let dedicated = threads.dedicated;
     if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {
         let text = format!(
             "core {core} cannot be used; allowed here: {}",
@@ -139,14 +143,17 @@ fn cores(args: &MeasureArgs, side: Side) -> Result<Cores, ToolError> {
             main: allowed.get(side % allowed.len().max(1)).copied(),
             progress: None,
         }),
-        [] if allowed.len() < both => Ok(Cores::default()),
+        [] if allowed.len() < both => Ok(Cores {
+            main: None,
+            progress: threads.core_or(None),
+        }),
         [] => Ok(Cores {
             main: allowed.get(side * THREADS).copied(),
-            progress: allowed.get(side * THREADS + 1).copied(),
+            progress: threads.core_or(allowed.get(side * THREADS + 1).copied()),
         }),
         [main] => Ok(Cores {
             main: Some(main),
-            progress: None,
+            progress: threads.core_or(None),
         }),
         [main, progress] if dedicated => Ok(Cores {
             main: Some(main),
@@ -176,19 +183,25 @@ mod tests {
     #[test]
     fn each_side_has_its_own_cores() {
         let allowed = pin::allowed();
-        let main = |line: &[&str], side| cores(&args(line), side).unwrap().main;
+        let of = |line: &[&str], side| {
+            let args = args(line);
+            let threads = Threads {
+                dedicated: args.mode.is_some_and(|mode| mode.name() == "dedicated"),
+                core: None,
+            };
+            cores(&args, side, threads)
+        };
+        let main = |line: &[&str], side| of(line, side).unwrap().main;
         if allowed.len() > 1 {
             assert_ne!(main(&[], Side::Connects), main(&[], Side::Serves));
         }
         let named = allowed[0].to_string();
         assert_eq!(main(&["--cores", &named], Side::Serves), Some(allowed[0]));
         let two = format!("{named},{named}");
-        assert!(cores(&args(&["--cores", &two]), Side::Serves).is_err());
-        let both = cores(&args(&["--cores", &two, "--mode", "dedicated"]), Side::Serves).unwrap();
+        assert!(of(&["--cores", &two], Side::Serves).is_err());
+        let both = of(&["--cores", &two, "--mode", "dedicated"], Side::Serves).unwrap();
         assert_eq!(both.progress, Some(allowed[0]));
-        let none = cores(&args(&["--cores", "99999"]), Side::Serves)
-            .unwrap_err()
-            .to_string();
+        let none = of(&["--cores", "99999"], Side::Serves).unwrap_err().to_string();
         assert!(none.contains("core 99999"), "{none}");
     }
 

@@ -26,14 +26,14 @@ use super::{Side, alone, cores, no_way, terms};
 use crate::cli::MeasureArgs;
 use crate::error::ToolError;
 use crate::layer::Job;
-use crate::measure::{self, Asked};
+use crate::measure::{self, Asked, Threads};
 use crate::out;
 
 /// The name to be served on has to be found in this time.
 const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// Serves until a signal, or one measurement with `--once`.
-pub(crate) fn serve(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
+pub(crate) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, ToolError> {
     let args = asked.args;
     alone("--serve")?;
     if let Some((flag, _)) = asked.outputs().first() {
@@ -42,7 +42,7 @@ pub(crate) fn serve(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
         return Err(ToolError::Usage(text));
     }
     measure::check_rails(args)?;
-    let cores = cores(args, Side::Serves)?;
+    let cores = cores(args, Side::Serves, threads)?;
     let loopback = || Endpoint::from(SocketAddr::from(([127, 0, 0, 1], PORT)));
     let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
     let address = bind.resolve(LOOK_UP)?.into_iter().next();

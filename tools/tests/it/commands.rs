@@ -600,6 +600,48 @@ fn modes_and_copies_can_be_chosen() {
 }
 
 #[test]
+fn what_no_option_says_is_as_the_settings_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("doorbell.toml");
+    std::fs::write(&file, "[progress]\nmode = \"dedicated\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let measure = |variables: &[(&str, &str)], flags: &[&str]| {
+        let out = doorbell()
+            .args(["pingpong", "--sizes", "8", "--samples", "20", "--no-reference"])
+            .args(["--json", "-"])
+            .args(flags)
+            .envs(variables.iter().copied())
+            .assert()
+            .success();
+        json(&out.get_output().stdout)["environment"].clone()
+    };
+    let variable = ("DOORBELL_PROGRESS", "dedicated");
+    assert_eq!(measure(&[], &[])["mode"], "inline");
+    assert_eq!(measure(&[variable], &[])["mode"], "dedicated");
+    assert_eq!(measure(&[("DOORBELL_CONFIG", file)], &[])["mode"], "dedicated");
+    assert_eq!(measure(&[variable], &["--mode", "inline"])["mode"], "inline");
+    // The core of the settings, and not one that was chosen here.
+    let core = doorbell_bench::pin::allowed()[0];
+    let named = measure(&[variable, ("DOORBELL_PROGRESS_CORE", &core.to_string())], &[]);
+    for rank in named["ranks"].as_array().unwrap() {
+        assert_eq!(rank["progress_core"], core, "{named}");
+    }
+    let out = doorbell()
+        .args(["pingpong", "--layer", "am"])
+        .env("DOORBELL_CONFIG", file)
+        .output()
+        .unwrap();
+    let said = sentence(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("no dedicated mode")
+            && said.contains("doorbell.toml")
+            && said.contains("--mode inline"),
+        "{said}"
+    );
+}
+
+#[test]
 fn under_run_the_ranks_work_in_pairs() {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     let out = doorbell()
