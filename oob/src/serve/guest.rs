@@ -1,4 +1,9 @@
 //! The conversation with one rank: its lines, and where it stands.
+//!
+//! A rank may be a script that runs one program after the other: each of them has the line in its turn, and its `init` after
+//! the `finalize` of the one before begins another life of the rank.
+
+use std::cmp::Ordering;
 
 use super::spawn::Order;
 use crate::launch::{Dialect, Pmi1, Program, Words, is_plain, shown};
@@ -65,6 +70,10 @@ pub(super) struct Guest {
     order: Order,
     /// Whether it has said that it ends.
     took_leave: bool,
+    /// How many programs have had the line before this one.
+    life: u32,
+    /// Its line has ended well: no other program comes.
+    is_gone: bool,
 }
 
 impl Guest {
@@ -82,6 +91,7 @@ impl Guest {
         if asked.is_err() {
             *self = Self {
                 stage: Stage::Over,
+                life: self.life,
                 ..Self::default()
             };
         }
@@ -140,13 +150,17 @@ impl Guest {
     fn ask(&mut self, words: &Words) -> Result<Ask, String> {
         let out_of_turn = |stage: &str| Err(format!("`{}` is no question {stage}", shown(&words.command)));
         match (self.stage, words.command.as_str()) {
-            (Stage::Silent, "init") => {
-                if words.number("pmi_version")? != 1 {
-                    return Ok(Ask::OtherVersion);
-                }
-                self.stage = Stage::Ready;
-                Ok(Ask::Greet)
+            (Stage::Silent, "init") => self.begin(words),
+            (Stage::Finished, "init") if self.took_leave => {
+                (self.life, self.took_leave) = (self.life.saturating_add(1), false);
+                self.stage = Stage::Silent;
+                self.begin(words)
             }
+            (Stage::Ready, "init") => Err(
+                "a second program says `init` on it, and the one before has ended without `finalize` (MPI_Finalize, or the \
+                 end of its `World`)"
+                    .to_owned(),
+            ),
             // A client that has not come so far may be at its end all the same.
             (_, "abort") => {
                 self.stage = Stage::Finished;
@@ -156,6 +170,14 @@ impl Guest {
             (Stage::Ready, _) => self.ready(words),
             _ => out_of_turn("after `finalize`"),
         }
+    }
+
+    fn begin(&mut self, words: &Words) -> Result<Ask, String> {
+        if words.number("pmi_version")? != 1 {
+            return Ok(Ask::OtherVersion);
+        }
+        self.stage = Stage::Ready;
+        Ok(Ask::Greet)
     }
 
     fn ready(&mut self, words: &Words) -> Result<Ask, String> {
@@ -193,19 +215,29 @@ impl Guest {
         })
     }
 
-    /// Whether it is at the barrier; `None` for one that takes part in none any more.
-    pub(super) fn is_at_barrier(&self) -> Option<bool> {
-        match self.stage {
-            Stage::AtBarrier => Some(true),
+    /// How many programs have had the line before this one; `None` when no other comes.
+    pub(super) fn life(&self) -> Option<u32> {
+        (!self.is_gone).then_some(self.life)
+    }
+
+    /// The life in which it is at the barrier, if it is.
+    pub(super) fn is_at_barrier(&self) -> Option<u32> {
+        (self.stage == Stage::AtBarrier).then_some(self.life)
+    }
+
+    /// Whether the barrier of a life has to wait for it.
+    pub(super) fn is_awaited(&self, life: u32) -> bool {
+        match self.life.cmp(&life) {
+            Ordering::Less => !self.is_gone,
             // One that went wrong is missing for good, which is not for a barrier to hide.
-            Stage::Silent | Stage::Ready | Stage::Ordering | Stage::AtSpawn | Stage::Over => Some(false),
-            Stage::Finished => None,
+            Ordering::Equal => !matches!(self.stage, Stage::AtBarrier | Stage::Finished),
+            Ordering::Greater => false,
         }
     }
 
-    /// The barrier is over; whether it was at it.
-    pub(super) fn release(&mut self) -> bool {
-        let was = self.stage == Stage::AtBarrier;
+    /// The barrier of a life is over; whether it was at it.
+    pub(super) fn release(&mut self, life: u32) -> bool {
+        let was = self.is_at_barrier() == Some(life);
         if was {
             self.stage = Stage::Ready;
         }
@@ -227,6 +259,8 @@ impl Guest {
         *self = Self {
             stage: if well { Stage::Finished } else { Stage::Over },
             took_leave: self.took_leave,
+            life: self.life,
+            is_gone: well,
             ..Self::default()
         };
         well

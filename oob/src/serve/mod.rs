@@ -14,6 +14,11 @@
 //! hydra starts under ours. Values put before a barrier are everybody's after it. What ranks say is hostile: lines, keys,
 //! values, their number and the whole store are bounded, and so is what a rank may ask before it has read its answers.
 //!
+//! A rank may be a script that runs several programs, one after the other: each has a *life* of its own, in which it meets the
+//! same life of the other ranks: a store, a name of the job (`job`, then `job.2`), and barriers. The words of a barrier say of
+//! which life they are (`u32 LE`, then values; no words at all: nothing of this host). Where hosts are at barriers of different
+//! lives, the earliest is over, and those of later ones are entered again under the next number.
+//!
 //! An order for more processes (`mcmd=spawn`) is given on as [`Output::Spawn`], and answered by [`Server::spawned`]. The new
 //! processes are a job of their own, with a server of their own. Published names are refused in words that clients
 //! understand.
@@ -61,14 +66,20 @@ pub enum Output {
 pub struct Server {
     size: u32,
     guests: BTreeMap<u32, Guest>,
-    store: Store,
+    /// The values of each life of the ranks here.
+    stores: BTreeMap<u32, Store>,
+    /// What the store of each life begins with.
+    mapping: String,
     job: String,
     /// The barrier that is under way, or will be next.
     fence: u32,
-    /// Whether all ranks here are at it, and the other hosts are waited for.
-    waits: bool,
+    /// The life whose ranks here are all at it, and their words: the other hosts are waited for.
+    waits: Option<(u32, Vec<u8>)>,
     outputs: VecDeque<Output>,
 }
+
+/// The key of where the ranks are.
+const MAPPING: &str = "PMI_process_mapping";
 
 /// Where the ranks of a job are, for programs that ask: `(first host, hosts, ranks on each)`, in blocks.
 pub type Blocks = [(u32, u32, u32)];
@@ -78,26 +89,41 @@ impl Server {
     /// hosts have, in their order.
     #[must_use]
     pub fn new(job: &str, size: u32, ranks: impl IntoIterator<Item = u32>, blocks: &Blocks) -> Self {
-        let mut store = Store::default();
-        store.know("PMI_process_mapping", &mapping(blocks));
-        Self {
+        let mut server = Self {
             size,
             guests: ranks.into_iter().map(|rank| (rank, Guest::default())).collect(),
-            store,
+            stores: BTreeMap::new(),
+            mapping: mapping(blocks),
             job: job.to_owned(),
             fence: 0,
-            waits: false,
+            waits: None,
             outputs: VecDeque::new(),
-        }
+        };
+        server.store(0);
+        server
     }
 
-    /// Values that all have from the start: those that the processes of an order are to be given.
+    /// The values of a life; with its first use those are forgotten that no rank here is in any more.
+    fn store(&mut self, life: u32) -> &mut Store {
+        let mapping = &self.mapping;
+        if !self.stores.contains_key(&life) {
+            let oldest = self.guests.values().filter_map(Guest::life).min();
+            self.stores.retain(|known, _| Some(*known) >= oldest);
+        }
+        self.stores.entry(life).or_insert_with(|| {
+            let mut store = Store::default();
+            store.know(MAPPING, mapping);
+            store
+        })
+    }
+
+    /// Values that all programs which come first have from the start: those that the processes of an order are to be given.
     ///
     /// # Errors
     /// Why one is none.
     pub fn preput(&mut self, values: &[(String, String)]) -> Result<(), String> {
         for (key, value) in values {
-            self.store.insert(key, value).map_err(|refused| {
+            self.store(0).insert(key, value).map_err(|refused| {
                 format!(
                     "its value `{}` was not taken: {}",
                     crate::launch::shown(key),
@@ -127,7 +153,7 @@ impl Server {
     pub fn failed(&mut self, token: &str, reason: &str) {
         if is_token(token) {
             let (key, text) = said_of(token, reason, LONGEST_VALUE);
-            self.store.know(&key, &text);
+            self.stores.values_mut().for_each(|store| store.know(&key, &text));
         }
     }
 
@@ -186,21 +212,29 @@ impl Server {
         fence: u32,
         words: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(), String> {
-        if fence != self.fence || !self.waits {
+        let Some((life, own)) = self.waits.take_if(|_| fence == self.fence) else {
             return Err(format!(
                 "barrier {fence} ended, but this host is {} barrier {}",
-                if self.waits { "at" } else { "before" },
+                if self.waits.is_some() { "at" } else { "before" },
                 self.fence
             ));
+        };
+        self.fence = fence + 1;
+        let words = words.into_iter().filter(|words| !words.is_empty());
+        let words: Vec<(u32, &[u8])> = words.map(of_life).collect::<Result<_, _>>()?;
+        if words.iter().any(|(other, _)| *other < life) {
+            // Ranks of other hosts are still at one of an earlier life.
+            self.outputs.push_back(Output::Fence(self.fence, own.clone()));
+            self.waits = Some((life, own));
+            return Ok(());
         }
-        for words in words {
-            self.store.merge(words)?;
+        for (_, values) in words.into_iter().filter(|(of, _)| *of == life) {
+            self.store(life).merge(values)?;
         }
-        (self.fence, self.waits) = (fence + 1, false);
         let were_there = self
             .guests
             .iter_mut()
-            .filter_map(|(rank, guest)| guest.release().then_some(*rank));
+            .filter_map(|(rank, guest)| guest.release(life).then_some(*rank));
         let were_there: Vec<u32> = were_there.collect();
         let out = |rank: &u32| Output::Say(*rank, b"cmd=barrier_out\n".to_vec());
         self.outputs.extend(were_there.iter().map(out));
@@ -211,7 +245,10 @@ impl Server {
 
     fn answer(&mut self, rank: u32, ask: Ask) {
         let line = match ask {
-            Ask::Greet => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
+            Ask::Greet => {
+                self.store(self.life_of(rank));
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned()
+            }
             Ask::OtherVersion => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n".to_owned(),
             // The lengths count the end of a text in C.
             Ask::Limits => format!(
@@ -220,10 +257,10 @@ impl Server {
                 LONGEST_VALUE + 1
             ),
             Ask::Application => "cmd=appnum appnum=0\n".to_owned(),
-            Ask::Name => format!("cmd=my_kvsname kvsname={}\n", self.job),
+            Ask::Name => format!("cmd=my_kvsname kvsname={}\n", self.name(self.life_of(rank))),
             Ask::Universe => format!("cmd=universe_size size={}\n", self.size),
-            Ask::Put { job, key, value } => self.put(&job, &key, &value),
-            Ask::Get { job, key } => self.get(&job, &key),
+            Ask::Put { job, key, value } => self.put(self.life_of(rank), &job, &key, &value),
+            Ask::Get { job, key } => self.get(self.life_of(rank), &job, &key),
             Ask::Barrier => return self.gather(),
             Ask::Finalize => {
                 self.outputs
@@ -245,11 +282,27 @@ impl Server {
         self.outputs.push_back(Output::Say(rank, line.into_bytes()));
     }
 
-    fn put(&mut self, job: &str, key: &str, value: &str) -> String {
-        let refused = if job == self.job {
-            self.store.put(key, value).err()
-        } else {
+    fn life_of(&self, rank: u32) -> u32 {
+        self.guests.get(&rank).and_then(Guest::life).unwrap_or(0)
+    }
+
+    /// What the job is called in a life.
+    fn name(&self, life: u32) -> String {
+        match life {
+            0 => self.job.clone(),
+            life => format!("{}.{}", self.job, u64::from(life) + 1),
+        }
+    }
+
+    fn put(&mut self, life: u32, job: &str, key: &str, value: &str) -> String {
+        let others = self.stores.iter().filter(|(other, _)| **other != life);
+        let others: usize = others.map(|(_, store)| store.bytes()).sum();
+        let refused = if job != self.name(life) {
             Some(Refused::Name)
+        } else if others + key.len() + value.len() > STORE {
+            Some(Refused::Full)
+        } else {
+            self.store(life).put(key, value).err()
         };
         match refused {
             None => {
@@ -262,9 +315,9 @@ impl Server {
         }
     }
 
-    fn get(&self, job: &str, key: &str) -> String {
-        let found = if job == self.job {
-            self.store.get(key)
+    fn get(&mut self, life: u32, job: &str, key: &str) -> String {
+        let found = if job == self.name(life) {
+            self.store(life).get(key)
         } else {
             None
         };
@@ -274,22 +327,28 @@ impl Server {
         }
     }
 
-    /// Whether all who take part are at the barrier now.
+    /// Whether all who take part are at the barrier now: at that of the earliest life that is at one.
     fn gather(&mut self) {
-        let mut here = 0;
-        for guest in self.guests.values() {
-            match guest.is_at_barrier() {
-                Some(true) => here += 1,
-                Some(false) => return,
-                None => {}
-            }
+        let life = self.guests.values().filter_map(Guest::is_at_barrier).min();
+        let Some(life) = life.filter(|_| self.waits.is_none()) else {
+            return;
+        };
+        if self.guests.values().any(|guest| guest.is_awaited(life)) {
+            return;
         }
-        if here > 0 && !self.waits {
-            self.waits = true;
-            self.outputs
-                .push_back(Output::Fence(self.fence, self.store.fresh()));
-        }
+        let mut words = life.to_le_bytes().to_vec();
+        self.store(life).write_fresh(&mut words);
+        self.waits = Some((life, words.clone()));
+        self.outputs.push_back(Output::Fence(self.fence, words));
     }
+}
+
+/// Which life the words of a host are of, and its values.
+fn of_life(words: &[u8]) -> Result<(u32, &[u8]), String> {
+    let (life, values) = words
+        .split_first_chunk()
+        .ok_or_else(|| "another host's words are cut off".to_owned())?;
+    Ok((u32::from_le_bytes(*life), values))
 }
 
 /// The token under which processes are asked for.

@@ -57,9 +57,14 @@ impl Store {
         self.values.get(key).map(String::as_str)
     }
 
-    /// What was put here since the last barrier, for the other hosts: `(key's length u8, value's length u16 LE, key, value)…`.
-    pub(super) fn fresh(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+    /// Bytes of all keys and values.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends what was put here since the last barrier, for the other hosts: `(key's length u8, value's length u16 LE, key,
+    /// value)…`.
+    pub(super) fn write_fresh(&mut self, bytes: &mut Vec<u8>) {
         for (key, value) in self.fresh.drain(..) {
             // Both were looked at when they were put.
             bytes.push(key.len() as u8);
@@ -67,7 +72,6 @@ impl Store {
             bytes.extend(key.bytes());
             bytes.extend(value.bytes());
         }
-        bytes
     }
 
     /// Takes what a host has for the others; what was put here is known.

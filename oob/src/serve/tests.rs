@@ -143,6 +143,105 @@ fn values_are_everybodys_after_the_barrier() {
     }
 }
 
+impl Hosts {
+    /// A rank's next program begins.
+    fn begin(&mut self, rank: usize) {
+        self.clients[rank] = Session::new(rank as u32, 4, "");
+        while let Some(step) = self.clients[rank].next_of_opening() {
+            self.ask(rank, step.clone());
+        }
+        self.answers[rank].clear();
+    }
+
+    fn value(&mut self, rank: usize, key: &str) -> Option<Answer> {
+        self.answers[rank].clear();
+        self.ask(rank, get(key));
+        self.answers[rank].pop()
+    }
+}
+
+/// Ranks that are scripts: the same keys again, of another program.
+#[test]
+fn programs_that_follow_each_other_have_values_and_barriers_of_their_own() {
+    let mut hosts = Hosts::new();
+    for life in 0..3 {
+        for rank in 0..4 {
+            hosts.begin(rank);
+            let name = ["job-7", "job-7.2", "job-7.3"][life];
+            assert_eq!(hosts.clients[rank].terms().job, name);
+            let mapping = Answer::Value("(vector,(0,2,2))".to_owned());
+            assert_eq!(hosts.value(rank, "PMI_process_mapping"), Some(mapping));
+            assert_eq!(
+                hosts.value(rank, "key-3"),
+                Some(Answer::Absent),
+                "of the one before"
+            );
+            hosts.ask(rank, put(&format!("key-{rank}"), &format!("{life}")));
+            assert!(hosts.fences.iter().any(Vec::is_empty));
+            hosts.ask(rank, Request::Fence);
+        }
+        hosts.meet();
+        let value = Some(Answer::Value(life.to_string()));
+        for rank in 0..4 {
+            assert_eq!(hosts.value(rank, "key-0"), value);
+            assert_eq!(hosts.value(rank, "key-3"), value);
+        }
+        for rank in 0..4 {
+            assert!(!hosts.servers[rank / 2].took_leave(rank as u32));
+            hosts.ask(rank, Request::Finalize);
+            assert!(hosts.servers[rank / 2].took_leave(rank as u32));
+        }
+    }
+    assert!((0..4).all(|rank| hosts.servers[rank / 2].left(rank as u32)));
+}
+
+/// Some are at a barrier of their first program while others are at one of their second.
+#[test]
+fn a_barrier_of_an_earlier_program_comes_first_and_the_later_one_waits_for_all() {
+    let mut hosts = Hosts::new();
+    (0..4).for_each(|rank| hosts.begin(rank));
+    // Those of the first host take part in no barrier of the first program.
+    for rank in 0..2 {
+        hosts.ask(rank, Request::Finalize);
+        hosts.begin(rank);
+        hosts.ask(rank, put(&format!("key-{rank}"), "second"));
+        hosts.answers[rank].clear();
+        assert!(hosts.fences[0].is_empty(), "the other one is still to come");
+        hosts.ask(rank, Request::Fence);
+    }
+    for rank in 2..4 {
+        hosts.ask(rank, put(&format!("key-{rank}"), "first"));
+        hosts.ask(rank, Request::Fence);
+    }
+    hosts.meet();
+    assert_eq!(hosts.value(3, "key-2"), Some(Answer::Value("first".to_owned())));
+    assert_eq!(hosts.value(3, "key-0"), Some(Answer::Absent));
+    assert!(hosts.answers[0].is_empty(), "it is still at its barrier");
+    assert_eq!(hosts.fences[0].len(), 1, "which is entered again");
+    for rank in 2..4 {
+        hosts.ask(rank, Request::Finalize);
+        hosts.begin(rank);
+        hosts.ask(rank, Request::Fence);
+    }
+    hosts.meet();
+    for rank in 0..4 {
+        assert_eq!(
+            hosts.value(rank, "key-1"),
+            Some(Answer::Value("second".to_owned()))
+        );
+        assert_eq!(hosts.value(rank, "key-2"), Some(Answer::Absent));
+    }
+    // One that ends after its first program is not waited for.
+    hosts.ask(0, Request::Finalize);
+    hosts.ask(1, Request::Finalize);
+    hosts.begin(0);
+    hosts.ask(0, Request::Fence);
+    assert!(hosts.fences[0].is_empty());
+    assert!(hosts.servers[0].left(1));
+    hosts.settle();
+    assert_eq!(hosts.fences[0].len(), 1);
+}
+
 #[test]
 fn the_lines_are_those_of_mpich() {
     let opening = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=get_appnum\ncmd=get_my_kvsname\n\
@@ -335,6 +434,7 @@ fn what_is_no_pmi_ends_the_conversation_with_the_reason() {
         ("cmd=put kvsname=job-7\n".to_owned(), "before `init`"),
         (format!("{opened}cmd=put kvsname=job-7\n"), "lacks `key`"),
         (format!("{opened}cmd=dance\n"), "no question of PMI-1"),
+        (format!("{opened}{opened}"), "ended without `finalize`"),
         (
             format!("{opened}cmd=finalize\ncmd=barrier_in\n"),
             "after `finalize`",
@@ -396,7 +496,7 @@ fn a_barrier_waits_for_those_who_live_and_not_for_those_who_took_leave() {
     // No client of PMI at all.
     assert!(server.left(1));
     let outputs: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
-    assert_eq!(outputs.last(), Some(&Output::Fence(0, Vec::new())));
+    assert_eq!(outputs.last(), Some(&Output::Fence(0, vec![0; 4])));
     assert!(server.fenced(1, []).is_err(), "another barrier");
     server.fenced(0, []).unwrap();
     // What it had asked behind the barrier is answered behind it.
@@ -424,11 +524,16 @@ fn values_of_other_hosts_are_looked_at() {
         b"\x00\x01\x00b",
         b"\x01\x01\x00ac",
     ] {
-        assert!(server().fenced(0, [wrong]).is_err(), "{wrong:?}");
+        let of_first = [&[0; 4], wrong].concat();
+        assert!(server().fenced(0, [&of_first[..]]).is_err(), "{wrong:?}");
+        assert!(server().fenced(0, [&[0, 0, 0][..]]).is_err(), "of no life");
     }
     // Our own words come back with the others'.
     assert_eq!(
-        server().fenced(0, [&b"\x01\x01\x00ab"[..], b"\x01\x01\x00cd"]),
+        server().fenced(
+            0,
+            [&b"\0\0\0\0\x01\x01\x00ab"[..], b"", b"\0\0\0\0\x01\x01\x00cd"]
+        ),
         Ok(())
     );
 }

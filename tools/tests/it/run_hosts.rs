@@ -145,6 +145,31 @@ fn ranks_of_two_hosts_meet_and_gather() {
     assert_eq!(lines, expected, "{}", text(&hosts.stderr));
 }
 
+/// A rank may be a script of several programs, each of which meets the same one of the other ranks.
+#[test]
+fn programs_that_follow_each_other_in_a_script_meet_each_in_its_turn() {
+    const TEST: &str = "programs_that_follow_each_other_in_a_script_meet_each_in_its_turn";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let more = ["--no-prefix", "--env", "DOORBELL_RAILS=udp:v0"];
+    let mut command = shell(
+        &lab,
+        4,
+        &more,
+        "\"$0\" > /dev/null; sleep 0.0$PMI_RANK; exec \"$0\"",
+    );
+    command.arg(allgather());
+    gathered(&run(command), 4, "the second of two");
+    let own = assert_cmd::cargo::cargo_bin("doorbell");
+    let short = "--sizes 8 --seconds 0.05 --no-reference";
+    let script = format!(
+        "{0} pingpong {short} && {0} rate {short} && echo both on $PMI_RANK",
+        own.display()
+    );
+    let ended = run(shell(&lab, 2, &more, &script));
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout).matches("both on").count(), 2);
+}
+
 #[test]
 fn ranks_of_four_hosts_meet_and_gather_and_measure() {
     let Some(lab) = Lab::four("ranks_of_four_hosts_meet_and_gather_and_measure", 1500) else {
