@@ -63,7 +63,11 @@ pub use config::Config;
 pub use control::Control;
 pub use doorbell_fabric as fabric;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
-pub use doorbell_fabric::{discover::Discovery, error::Exit, select::Selection};
+pub use doorbell_fabric::{
+    discover::Discovery,
+    error::Exit,
+    select::{Selection, Unchosen},
+};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, WayState};
 pub use doorbell_sim as sim;

@@ -35,7 +35,8 @@ const WAYS: usize = 256;
 /// of its probes), `.round_trip` (of acknowledgements, with what those waited for), `.unacknowledged`, `.failures`. They are
 /// read where they change seldom: a rail that keeps no such report costs a branch.
 ///
-/// A candidate that lost has one row, `way.RANK.OUR_RAIL.lost`: the reason, as a text.
+/// A candidate that is not chosen has one row, whose ending says how it stands ([`Unchosen::name`]), such as
+/// `way.RANK.OUR_RAIL.not_named`: the reason, as a text.
 struct Row {
     rank: u32,
     way: Way,
@@ -107,13 +108,13 @@ impl Seen {
                 .gauge(&format!("{of}.unacknowledged"), "frames")
                 .counter(&format!("{of}.failures"), "times");
         }
-        let mut lost: Vec<_> = lost(directory).take(WAYS).collect();
-        lost.retain(|(name, _)| seen.insert(name.clone()));
-        for (name, _) in &lost {
+        let mut others: Vec<_> = unchosen(directory).take(WAYS).collect();
+        others.retain(|(name, _)| seen.insert(name.clone()));
+        for (name, _) in &others {
             plan = plan.text(name);
         }
         let file = CounterFile::create(&Place::Memory, rank, &plan)?;
-        for (name, reason) in &lost {
+        for (name, reason) in &others {
             file.text(name)?.set(reason);
         }
         let row = |(rank, way, of): &(u32, Way, String)| {
@@ -199,8 +200,8 @@ impl Row {
     }
 }
 
-/// The candidates that lost, as rows: the name, and the reason.
-fn lost(directory: &Directory) -> impl Iterator<Item = (String, String)> {
+/// The candidates that are not chosen, as rows: the name, and the reason.
+fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
     let selection = |rank| Some((rank, directory.selection(rank)?));
     let ranked = (0..directory.size()).filter_map(selection);
     ranked.flat_map(|(rank, selection)| {
@@ -209,10 +210,10 @@ fn lost(directory: &Directory) -> impl Iterator<Item = (String, String)> {
             .iter()
             .filter_map(move |judged| match &judged.choice {
                 Choice::Lost { reason } => {
-                    const ENDING: &str = ".lost";
+                    let ending = reason.unchosen().name();
                     let mut name = format!("way.{rank}.{}", counted_as(judged.rail.as_str()));
-                    name.truncate(NAME_MAX - ENDING.len());
-                    Some((name + ENDING, reason.to_string()))
+                    name.truncate(NAME_MAX - 1 - ending.len());
+                    Some((format!("{name}.{ending}"), reason.to_string()))
                 }
                 Choice::Chosen { .. } => None,
             })

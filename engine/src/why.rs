@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::{Candidate, Verdict};
-use doorbell_fabric::select::Lost;
+use doorbell_fabric::select::{Lost, Unchosen};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -22,9 +22,11 @@ pub struct Toward {
     pub chosen: bool,
     /// Whether it would be, if only it were named.
     pub when_named: bool,
+    /// How it stands when it is not chosen.
+    pub unchosen: Option<Unchosen>,
     /// Which of the host's addresses it reaches, when there are several.
     pub address: Option<IpAddr>,
-    /// How frames get there, or the one reason that it lost.
+    /// How frames get there, or the one reason that it is not chosen.
     pub reason: String,
     /// Half a round trip of the smallest message in nanoseconds, as estimated, when it is chosen.
     pub estimated_ns: Option<u64>,
@@ -38,6 +40,7 @@ pub struct Toward {
 /// let verdicts = doorbell::why(&doorbell::Config::default(), &[[192, 0, 2, 1].into()]);
 /// let shm = verdicts.iter().find(|one| one.rail == "shm").unwrap();
 /// assert!(!shm.chosen && shm.reason.contains("another host"), "{shm:?}");
+/// assert_eq!(shm.unchosen, Some(doorbell::Unchosen::Unusable));
 /// ```
 pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
     let found = discover(config);
@@ -55,6 +58,7 @@ pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
                 rail: name.to_string(),
                 chosen: false,
                 when_named: false,
+                unchosen: Some(Unchosen::Unusable),
                 address: None,
                 reason,
                 estimated_ns: None,
@@ -79,6 +83,9 @@ fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward
     let best = verdicts.iter().map(|(_, verdict)| rank(verdict)).min();
     let mut alike = verdicts.iter().filter(|(_, verdict)| Some(rank(verdict)) == best);
     let reaching = alike.clone().next().filter(|_| best < Some(2));
+    let stands = |(_, verdict): &(IpAddr, Result<String, Lost>)| verdict.as_ref().err().map(Lost::unchosen);
+    // Without any address there is nothing to reach.
+    let unchosen = alike.clone().next().map_or(Some(Unchosen::Unusable), stands);
     let reason = match reaching {
         Some((_, verdict)) => told(verdict),
         None => all_told(&mut alike),
@@ -88,6 +95,7 @@ fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward
         rail: candidate.rail.to_string(),
         chosen: best == Some(0),
         when_named: best == Some(1),
+        unchosen,
         address: reaching
             .map(|(address, _)| *address)
             .filter(|_| addresses.len() > 1),

@@ -143,6 +143,49 @@ pub enum Lost {
     },
 }
 
+/// How a candidate that is not chosen stands: whether anything is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unchosen {
+    /// It may be as good as any, and was not asked for: others are named, or it is used only when named.
+    NotNamed,
+    /// It may be as good as any, and has no counterpart left.
+    LeftOver,
+    /// It cannot carry messages to this peer.
+    Unusable,
+}
+
+impl Unchosen {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::NotNamed, Self::LeftOver, Self::Unusable];
+
+    /// As counters name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotNamed => "not_named",
+            Self::LeftOver => "left_over",
+            Self::Unusable => "unusable",
+        }
+    }
+}
+
+impl Lost {
+    /// How the candidate stands.
+    #[must_use]
+    pub const fn unchosen(&self) -> Unchosen {
+        match self {
+            Self::NotNamed | Self::OnlyWhenNamed { .. } => Unchosen::NotNamed,
+            Self::NoneLeft => Unchosen::LeftOver,
+            Self::Missing
+            | Self::Rejected { .. }
+            | Self::PeerLacks { .. }
+            | Self::Unreachable { .. }
+            | Self::Broken { .. } => Unchosen::Unusable,
+        }
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -9,7 +9,7 @@ use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
 
-use super::{CHOSEN, From, LOST, LatencyOf, Row, Why};
+use super::{From, LatencyOf, Row, Verdict, Why};
 use crate::cli::WhyArgs;
 use crate::error::ToolError;
 use crate::measure::with_rails;
@@ -161,7 +161,7 @@ impl std::convert::From<Toward> for Row {
         };
         Self {
             rail: one.rail,
-            verdict: if one.chosen { CHOSEN } else { LOST },
+            verdict: one.unchosen.map_or(Verdict::Chosen, Verdict::from),
             pair: None,
             latency_ns: one.estimated_ns,
             latency_of: one.estimated_ns.map(|_| LatencyOf::Estimate),
@@ -178,14 +178,14 @@ impl Row {
     /// The verdict of a meeting over that of the routing table, which knows one address of the host and not its rails.
     fn judge(&mut self, probed: &Probed) {
         let Some(way) = probed.ways.iter().find(|way| way.rail == self.rail) else {
-            if self.verdict == CHOSEN {
-                self.verdict = LOST;
+            if self.verdict == Verdict::Chosen {
+                self.verdict = Verdict::Unusable;
                 self.reason = "the side that serves there has no rail for it".to_owned();
             }
             return;
         };
-        if self.verdict != CHOSEN {
-            self.verdict = CHOSEN;
+        if self.verdict != Verdict::Chosen {
+            self.verdict = Verdict::Chosen;
             self.reason = format!("paired with the peer's `{}`", way.to);
         }
         let silent = way.passes.is_none() && way.measured_ns.is_none() && way.acknowledged_ns.is_none();
@@ -195,10 +195,10 @@ impl Row {
         let is_slow = way.state == "suspect" && answers;
         let in_trouble = way.passes == Some(false) || way.role == way.state && !is_slow;
         if silent && way.rail != "shm" || carried_nothing || in_trouble {
-            self.verdict = LOST;
+            self.verdict = Verdict::Down;
         }
         self.add(way);
-        if self.verdict == LOST && way.passes != Some(false) {
+        if self.verdict == Verdict::Down && way.passes != Some(false) {
             let facts = way
                 .facts
                 .as_ref()
@@ -224,6 +224,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doorbell::Unchosen;
 
     #[test]
     fn peers_are_addresses_and_names_and_everything_else_is_refused() {
@@ -273,7 +274,10 @@ mod tests {
                 ways: vec![way(state)],
                 unanswered,
             });
-            (row.verdict == CHOSEN, row.reason.contains(NOTHING_PASSES))
+            (
+                row.verdict == Verdict::Chosen,
+                row.reason.contains(NOTHING_PASSES),
+            )
         };
         assert_eq!(judged("up", None), (true, false));
         assert_eq!(judged("suspect", None), (true, false));
@@ -286,6 +290,7 @@ mod tests {
             rail: rail.to_owned(),
             chosen,
             when_named,
+            unchosen: (!chosen).then_some(Unchosen::NotNamed),
             address: None,
             reason: "x".to_owned(),
             estimated_ns: None,

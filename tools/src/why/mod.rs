@@ -1,4 +1,4 @@
-//! `doorbell why`: which rails lead to a peer, and for every other one the reason that it lost.
+//! `doorbell why`: which rails lead to a peer, and for every other one the reason that it does not.
 //!
 //! ```text
 //!   a rank     its job's counter files, which running ranks of this user have   what they found out    rank
@@ -12,6 +12,7 @@ mod table;
 
 use std::process::ExitCode;
 
+use doorbell::Unchosen;
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
@@ -44,11 +45,10 @@ struct From {
 }
 
 /// One candidate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     rail: String,
-    /// `chosen` or `lost`.
-    verdict: &'static str,
+    verdict: Verdict,
     /// The rail at the peer.
     pair: Option<String>,
     /// Half a round trip.
@@ -81,8 +81,47 @@ impl LatencyOf {
     }
 }
 
-const CHOSEN: &str = "chosen";
-const LOST: &str = "lost";
+/// How a rail stands towards the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    /// It carries messages, or would.
+    Chosen,
+    /// It carried messages, or should, and nothing passes now.
+    Down,
+    /// Nothing is wrong with it: others are named, or it is used only when named.
+    NotNamed,
+    /// Nothing is wrong with it: the peer has no rail left for it.
+    LeftOver,
+    /// It cannot carry messages to this peer.
+    Unusable,
+    /// This program does not know the state that the rank shows.
+    Unknown,
+}
+
+impl Verdict {
+    /// As the table has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Chosen => "chosen",
+            Self::Down => "down",
+            Self::NotNamed => "not named",
+            Self::LeftOver => "left over",
+            Self::Unusable => "unusable",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl std::convert::From<Unchosen> for Verdict {
+    fn from(unchosen: Unchosen) -> Self {
+        match unchosen {
+            Unchosen::NotNamed => Self::NotNamed,
+            Unchosen::LeftOver => Self::LeftOver,
+            Unchosen::Unusable => Self::Unusable,
+        }
+    }
+}
 
 /// `doorbell why`.
 pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
@@ -114,7 +153,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
             host::why(args)?
         }
     };
-    let chosen = |one: &From| one.rails.iter().any(|row| row.verdict == CHOSEN);
+    let chosen = |one: &From| one.rails.iter().any(|row| row.verdict == Verdict::Chosen);
     let verdict = if why.from.iter().all(chosen) && why.unanswered.is_none() {
         Exit::Done
     } else {
@@ -147,7 +186,7 @@ fn refuse(args: &WhyArgs, is: &str, not: &str, given: &[(&str, bool)]) -> Result
 impl Why {
     fn new(args: &WhyArgs, addresses: Vec<String>, from: Vec<From>, remedy: Option<String>) -> Self {
         Self {
-            schema: "doorbell.why/1",
+            schema: "doorbell.why/2",
             version: env!("CARGO_PKG_VERSION"),
             peer: args.peer.clone(),
             addresses,

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use doorbell::WayState;
+use doorbell::{Unchosen, WayState};
 use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
-use super::{CHOSEN, From, LOST, LatencyOf, Row, Why};
+use super::{From, LatencyOf, Row, Verdict, Why};
 use crate::cli::WhyArgs;
 use crate::error::ToolError;
 
@@ -47,7 +47,8 @@ fn nobody(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
     })
 }
 
-/// The rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and `way.RANK.OURS.lost`.
+/// The rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and
+/// `way.RANK.OURS.not_named` and the others that say how a candidate stands.
 fn ways_to(snapshot: &Snapshot, rank: u32) -> Vec<Row> {
     let begin = format!("way.{rank}.");
     let about = |ending: &'static str| {
@@ -58,16 +59,23 @@ fn ways_to(snapshot: &Snapshot, rank: u32) -> Vec<Row> {
         })
     };
     let ways = about(".state").map(|(rails, _)| way(snapshot, &begin, rails));
-    let lost = about(".lost").map(|(rail, reason)| Row {
-        rail: rail.to_owned(),
-        verdict: LOST,
-        reason: match reason {
-            Value::Text(text) => printable(text),
-            _ => String::new(),
-        },
-        ..Row::default()
+    let others = Unchosen::ALL.into_iter().flat_map(|unchosen| {
+        about(unchosen.name()).filter_map(move |(rail, reason)| {
+            let reason = match reason {
+                Value::Text(text) => printable(text),
+                _ => return None,
+            };
+            Some(Row {
+                rail: rail.strip_suffix('.')?.to_owned(),
+                verdict: unchosen.into(),
+                pair: None,
+                latency_ns: None,
+                latency_of: None,
+                reason,
+            })
+        })
     });
-    ways.chain(lost).collect()
+    ways.chain(others).collect()
 }
 
 /// A pair of rails, as the rank knows it now.
@@ -78,12 +86,12 @@ fn way(snapshot: &Snapshot, begin: &str, rails: &str) -> Row {
     };
     let (ours, theirs) = rails.split_once('/').unwrap_or((rails, ""));
     let (verdict, state) = match WayState::from_number(of("state")) {
-        Some(WayState::Up) => (CHOSEN, "up"),
-        Some(WayState::Suspect) => (CHOSEN, "suspect: the peer owes it answers"),
-        Some(WayState::Down) => (LOST, "down"),
-        Some(WayState::Probing) => (LOST, "down: the peer is called"),
-        Some(WayState::Returning) => (LOST, "it has answered again, and is watched for a while"),
-        None => (LOST, "in a state that this program does not know"),
+        Some(WayState::Up) => (Verdict::Chosen, "up"),
+        Some(WayState::Suspect) => (Verdict::Chosen, "suspect: the peer owes it answers"),
+        Some(WayState::Down) => (Verdict::Down, "down"),
+        Some(WayState::Probing) => (Verdict::Down, "down: the peer is called"),
+        Some(WayState::Returning) => (Verdict::Down, "it has answered again, and is watched for a while"),
+        None => (Verdict::Unknown, "in a state that this program does not know"),
     };
     let mut reason = state.to_owned();
     for (count, one, more) in [
@@ -144,13 +152,17 @@ mod tests {
     #[test]
     fn every_state_of_a_way_has_its_verdict_and_its_words() {
         for (state, verdict, words) in [
-            (WayState::Up, CHOSEN, "up"),
-            (WayState::Suspect, CHOSEN, "suspect: the peer owes it answers"),
-            (WayState::Down, LOST, "down"),
-            (WayState::Probing, LOST, "down: the peer is called"),
+            (WayState::Up, Verdict::Chosen, "up"),
+            (
+                WayState::Suspect,
+                Verdict::Chosen,
+                "suspect: the peer owes it answers",
+            ),
+            (WayState::Down, Verdict::Down, "down"),
+            (WayState::Probing, Verdict::Down, "down: the peer is called"),
             (
                 WayState::Returning,
-                LOST,
+                Verdict::Down,
                 "it has answered again, and is watched for a while",
             ),
         ] {
@@ -162,7 +174,7 @@ mod tests {
         }
         let unknown = told(5, 0, 0, 0);
         assert!(
-            unknown.verdict == LOST && unknown.reason.contains("does not know"),
+            unknown.verdict == Verdict::Unknown && unknown.reason.contains("does not know"),
             "{unknown:?}"
         );
         assert_eq!(told(2, 1, 0, 0).reason, "down, 1 failure so far");
@@ -185,7 +197,7 @@ mod tests {
 
     /// What a lost peer leaves, and what never was a way: each candidate is there.
     #[test]
-    fn candidates_that_lost_have_their_reasons() {
+    fn candidates_that_are_not_chosen_have_their_reasons() {
         let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
         let (one, zero) = (worlds.pop().unwrap(), worlds.pop().unwrap());
         zero.send(1, 1, b"x").unwrap();
@@ -203,13 +215,20 @@ mod tests {
             .iter()
             .map(|judged| judged.rail.to_string())
             .collect();
-        let shown: Vec<_> = rows().into_iter().map(|row| row.rail).collect();
+        let mut shown: Vec<_> = rows().into_iter().map(|row| row.rail).collect();
+        // Those that are not chosen stand by how they stand.
+        let (mut all, first) = (all, shown.remove(0));
+        assert_eq!(first, all.remove(0));
+        all.sort();
+        shown.sort();
         assert_eq!(shown, all);
         assert!(rows().iter().all(|row| !row.reason.is_empty()), "{:?}", rows());
-        assert!(rows()[0].verdict == CHOSEN && rows()[1..].iter().all(|row| row.verdict == LOST));
+        assert_eq!(rows()[0].verdict, Verdict::Chosen);
+        let unchosen = |row: &Row| !matches!(row.verdict, Verdict::Chosen | Verdict::Down | Verdict::Unknown);
+        assert!(rows()[1..].iter().all(unchosen), "{:?}", rows());
         drop(one);
         let started = std::time::Instant::now();
-        while rows()[0].verdict == CHOSEN {
+        while rows()[0].verdict == Verdict::Chosen {
             assert!(started.elapsed().as_secs() < 20, "{:?}", rows());
             zero.progress();
         }

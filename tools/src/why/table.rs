@@ -24,7 +24,7 @@ pub(super) fn table(why: &Why, width: usize) -> String {
             let latency = row.latency_ns.zip(row.latency_of);
             [
                 row.rail.clone(),
-                row.verdict.to_owned(),
+                row.verdict.word().to_owned(),
                 row.pair.clone().unwrap_or_else(|| "-".to_owned()),
                 latency.map_or_else(|| "-".to_owned(), |(ns, of)| format!("{ns} ns {}", of.mark())),
                 row.reason.clone(),
@@ -78,34 +78,36 @@ fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CHOSEN, From, LOST, LatencyOf, Row};
+    use super::super::{From, LatencyOf, Row, Verdict};
     use super::*;
 
     fn sample() -> Why {
         let chosen = Row {
             rail: "udp:a0".to_owned(),
-            verdict: CHOSEN,
+            verdict: Verdict::Chosen,
             pair: Some("udp:b0".to_owned()),
             latency_ns: Some(7),
             latency_of: Some(LatencyOf::Messages),
             reason: "up".to_owned(),
         };
-        let lost = Row {
+        let other = Row {
             rail: "udp:a1".to_owned(),
-            verdict: LOST,
+            verdict: Verdict::LeftOver,
+            pair: None,
+            latency_ns: None,
+            latency_of: None,
             reason: "those of the peer's rails that it reaches are taken by other rails of this side"
                 .to_owned(),
-            ..Row::default()
         };
         Why {
-            schema: "doorbell.why/1",
+            schema: "doorbell.why/2",
             version: "0",
             peer: "1".to_owned(),
             addresses: Vec::new(),
             from: vec![From {
                 rank: Some(0),
                 pid: Some(42),
-                rails: vec![chosen, lost],
+                rails: vec![chosen, other],
             }],
             remedy: None,
             unanswered: None,
@@ -116,9 +118,9 @@ mod tests {
     fn the_table_is_this_one() {
         let expected = "\
 rank 0 (process 42) to rank 1
-  rail    verdict  pair    latency  reason
-  udp:a0  chosen   udp:b0  7 ns m   up
-  udp:a1  lost     -       -        those of the peer's rails that it reaches are taken by other rails of this side
+  rail    verdict    pair    latency  reason
+  udp:a0  chosen     udp:b0  7 ns m   up
+  udp:a1  left over  -       -        those of the peer's rails that it reaches are taken by other rails of this side
 
 latency: half a round trip; m of messages, a of acknowledgements, e estimated
 ";
@@ -153,7 +155,7 @@ latency: half a round trip; m of messages, a of acknowledgements, e estimated
     #[test]
     fn the_json_is_this_one() {
         let json = serde_json::to_value(sample()).unwrap();
-        assert_eq!(json["schema"], "doorbell.why/1");
+        assert_eq!(json["schema"], "doorbell.why/2");
         assert_eq!(
             json["from"][0]["rails"][0],
             serde_json::json!({
@@ -161,6 +163,7 @@ latency: half a round trip; m of messages, a of acknowledgements, e estimated
                 "reason": "up"
             })
         );
+        assert_eq!(json["from"][0]["rails"][1]["verdict"], "left-over");
         assert!(json["remedy"].is_null() && json["addresses"].as_array().unwrap().is_empty());
     }
 }

@@ -245,7 +245,7 @@ fn why_tells_how_the_rails_of_a_running_job_are() {
     };
     assert_eq!(
         (why["schema"].as_str(), why["from"][0]["rank"].as_u64()),
-        (Some("doorbell.why/1"), Some(0))
+        (Some("doorbell.why/2"), Some(0))
     );
     let rails: Vec<_> = why["from"][0]["rails"]
         .as_array()
@@ -383,14 +383,20 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
             ("chosen".to_owned(), "on its own link".to_owned(), false)
         )
     );
-    assert!(of("shm").1.contains("other rails were named"), "{:?}", of("shm"));
+    let (verdict, reason, _) = of("shm");
+    assert!(
+        verdict == "not-named" && reason.contains("other rails were named"),
+        "{verdict}: {reason}"
+    );
     let (code, of) = why(&["10.77.0.1"]);
     assert!(
         code == Some(1) && of("udp:v0").1.contains("virtual link (veth)"),
         "{:?}",
         of("udp:v0")
     );
+    assert_eq!(of("udp:v0").0, "not-named");
     assert!(of("shm").1.contains("another host") && of("udp:lo").1.contains("loopback"));
+    assert!(of("shm").0 == "unusable" && of("udp:lo").0 == "unusable");
     for (peer, word) in [
         ("10.66.0.1", "black hole"),
         ("10.99.0.1", "no route"),
@@ -398,7 +404,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
     ] {
         let (code, of) = why(&[peer, "--rail", "udp:v0"]);
         assert!(
-            code == Some(1) && of("udp:v0").1.contains(word),
+            code == Some(1) && of("udp:v0").0 == "unusable" && of("udp:v0").1.contains(word),
             "{peer}: {:?}",
             of("udp:v0")
         );
@@ -428,7 +434,7 @@ fn why_judges_a_host_by_the_routing_table_and_by_a_probe() {
     let begun = std::time::Instant::now();
     let (code, of) = why(&["10.77.0.1", "--rail", "udp:v0", "--probe", "--key-file", &key]);
     let (verdict, reason, measured) = of("udp:v0");
-    assert!(code == Some(1) && verdict == "lost" && !measured, "{reason}");
+    assert!(code == Some(1) && verdict == "down" && !measured, "{reason}");
     assert!(reason.contains("no frame passes in one direction"), "{reason}");
     assert!(reason.contains("firewall"), "{reason}");
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
