@@ -20,6 +20,8 @@ pub(crate) struct Outcome {
     pub(crate) offset: Option<u64>,
     /// The list of the entry that took it.
     pub(crate) list: List,
+    /// That entry acknowledges nothing.
+    pub(crate) silent: bool,
 }
 
 impl Outcome {
@@ -30,6 +32,7 @@ impl Outcome {
             mlength: 0,
             offset: None,
             list: List::Priority,
+            silent: false,
         }
     }
 }
@@ -73,6 +76,7 @@ impl Core {
             mlength,
             offset: (flags & flag::OFFSET != 0).then_some(offset),
             list: list_of(flags),
+            silent: flags & flag::SILENT != 0,
         };
         self.end_put(op, outcome);
     }
@@ -85,6 +89,7 @@ impl Core {
             mlength,
             offset,
             list,
+            silent,
         } = outcome;
         let Some(at) = self.ops.at_mut(op) else { return };
         let (ni, md, role) = (usize::from(at.ni), at.object, at.role);
@@ -118,7 +123,7 @@ impl Core {
         if role == Role::Rts {
             at_ni.tell_initiator(md, sent);
         }
-        if ack != AckReq::None as u8 {
+        if ack != AckReq::None as u8 && !silent {
             let told = Told {
                 kind: EventKind::Ack,
                 fail,
@@ -172,6 +177,7 @@ impl Core {
             mlength: length as u64,
             offset: (flags & flag::OFFSET != 0).then_some(offset),
             list: list_of(flags),
+            silent: false,
         };
         self.end_get(op, outcome);
     }
@@ -184,6 +190,7 @@ impl Core {
             mlength,
             offset,
             list,
+            ..
         } = outcome;
         let Some(at) = self.ops.at(op) else { return };
         let (ni, md) = (usize::from(at.ni), at.object);

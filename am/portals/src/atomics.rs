@@ -3,12 +3,20 @@
 //! Integers wrap. MIN and MAX of floating numbers take the other operand where one is not a number. A logical operation
 //! gives one or zero. An ordered CSWAP compares `operand ? target`: LT stores when the operand is less than the target.
 //!
-//! `long double` is the x87's 80 bits, which Rust has no type for: SWAP, CSWAP and CSWAP_NE move and compare its ten bytes
-//! that carry a value (minus zero is not equal to zero, then, and a NaN is equal to itself); arithmetic, MIN, MAX and the
-//! ordered comparisons on it are refused, with [`NiError::ArgInvalid`](doorbell_fabric::ni::NiError::ArgInvalid). The other
-//! way would be to compute with fewer bits than C does, which is worse than to refuse.
+//! `long double` is the x87's 80 bits on x86 ([`Extended`]); its padding becomes zero where an operation stores. On other
+//! processors it has another format, which nothing here computes with: there SWAP, CSWAP and CSWAP_NE move and compare its
+//! bytes, and all other operations on it are refused, with
+//! [`NiError::ArgInvalid`](doorbell_fabric::ni::NiError::ArgInvalid). To compute with fewer bits than C does would be worse.
+//!
+//! A complex product is the textbook's, each step rounded. Where a part is infinite it may be no number, where C's own
+//! multiplication would still find an infinity (C11, annex G).
 
 use doorbell_fabric::ni::{AtomicKind, Datatype};
+
+use crate::extended::Extended;
+
+/// Whether `long double` is the x87's.
+const X87: bool = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
 
 /// The operation with that number.
 pub(crate) fn kind_of(number: u8) -> Option<AtomicKind> {
@@ -33,8 +41,9 @@ fn is_integer(datatype: Datatype) -> bool {
     )
 }
 
-fn is_long(datatype: Datatype) -> bool {
-    matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
+/// Whether the type is one that is only moved and compared here.
+fn is_opaque(datatype: Datatype) -> bool {
+    !X87 && matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
 }
 
 /// Whether the operation is one of a swap.
@@ -54,11 +63,11 @@ pub(crate) fn is_defined(kind: AtomicKind, datatype: Datatype) -> bool {
         Mswap, Prod, Sum, Swap,
     };
     match kind {
-        Min | Max => !is_complex(datatype) && !is_long(datatype),
-        Sum | Prod => !is_long(datatype),
+        Min | Max => !is_complex(datatype) && !is_opaque(datatype),
+        Sum | Prod => !is_opaque(datatype),
         Lor | Land | Lxor | Bor | Band | Bxor | Mswap => is_integer(datatype),
         Swap | Cswap | CswapNe => true,
-        CswapLe | CswapLt | CswapGe | CswapGt => !is_complex(datatype) && !is_long(datatype),
+        CswapLe | CswapLt | CswapGe | CswapGt => !is_complex(datatype) && !is_opaque(datatype),
     }
 }
 
@@ -95,7 +104,9 @@ fn element(kind: AtomicKind, datatype: Datatype, target: &mut [u8], with: &[u8],
         Datatype::Double => real::<f64, 8>(kind, target, with, operand),
         Datatype::FloatComplex => complex::<f32, 4>(kind, target, with, operand),
         Datatype::DoubleComplex => complex::<f64, 8>(kind, target, with, operand),
-        Datatype::LongDouble | Datatype::LongDoubleComplex => long(kind, target, with, operand),
+        _ if is_opaque(datatype) => opaque(kind, target, with, operand),
+        Datatype::LongDouble => real::<Extended, 16>(kind, target, with, operand),
+        Datatype::LongDoubleComplex => complex::<Extended, 16>(kind, target, with, operand),
     }
 }
 
@@ -154,6 +165,32 @@ macro_rules! reals {
     )*};
 }
 reals! { f32, 4; f64, 8; }
+
+impl Number<16> for Extended {
+    fn of(bytes: [u8; 16]) -> Self {
+        Self::of(bytes)
+    }
+
+    fn bytes(self) -> [u8; 16] {
+        self.bytes()
+    }
+
+    fn sum(self, other: Self) -> Self {
+        self + other
+    }
+
+    fn product(self, other: Self) -> Self {
+        self * other
+    }
+
+    fn least(self, other: Self) -> Self {
+        self.min(other)
+    }
+
+    fn most(self, other: Self) -> Self {
+        self.max(other)
+    }
+}
 
 fn number<T: Number<N>, const N: usize>(bytes: &[u8]) -> Option<T> {
     bytes.first_chunk::<N>().map(|bytes| T::of(*bytes))
@@ -240,21 +277,14 @@ where
     }
 }
 
-/// Bytes of a long double that carry its value.
-const LONG_VALUE: usize = 10;
-/// Bytes of a long double.
-const LONG: usize = 16;
-
-fn long(kind: AtomicKind, to: &mut [u8], with: &[u8], operand: &[u8]) {
-    let (parts, others) = (to.chunks_exact(LONG), operand.chunks_exact(LONG));
-    let equal = parts
-        .zip(others)
-        .all(|(one, other)| one[..LONG_VALUE] == other[..LONG_VALUE]);
-    let given = operand.len() >= to.len();
+/// What is moved and compared as bytes.
+#[cold]
+fn opaque(kind: AtomicKind, to: &mut [u8], with: &[u8], operand: &[u8]) {
+    let operand = operand.get(..to.len());
     let store = match kind {
         AtomicKind::Swap => true,
-        AtomicKind::Cswap => given && equal,
-        AtomicKind::CswapNe => given && !equal,
+        AtomicKind::Cswap => operand.is_some_and(|operand| operand == to),
+        AtomicKind::CswapNe => operand.is_some_and(|operand| operand != to),
         _ => false,
     };
     if store && to.len() == with.len() {
@@ -354,25 +384,51 @@ mod tests {
         );
     }
 
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     #[test]
-    fn long_doubles_are_swapped_and_compared_and_nothing_else() {
-        let mut stored = [7; 16];
-        stored[10..].fill(0xee); // padding means nothing
-        let mut operand = [7; 16];
-        operand[10..].fill(0);
-        assert_eq!(
-            run(Cswap, Datatype::LongDouble, stored, [1; 16], &operand),
-            [1; 16]
-        );
-        assert_eq!(
-            run(CswapNe, Datatype::LongDouble, stored, [1; 16], &operand),
-            stored
-        );
-        for kind in AtomicKind::ALL {
-            let allowed = matches!(kind, Swap | Cswap | CswapNe);
-            assert_eq!(is_defined(kind, Datatype::LongDouble), allowed, "{kind:?}");
-            assert_eq!(is_defined(kind, Datatype::LongDoubleComplex), allowed, "{kind:?}");
-        }
+    fn long_doubles_are_computed_with_and_their_padding_means_nothing() {
+        // 1.5, 2 and 3, with something in the padding.
+        let of = |top: u8, exponent: u8, padding: u8| {
+            let mut bytes = [padding; 16];
+            bytes[..10].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, top, exponent, 0x3f]);
+            bytes[9] = if exponent < 0x80 { 0x40 } else { 0x3f };
+            bytes
+        };
+        let (a, b, c) = (of(0xc0, 0xff, 0xee), of(0x80, 0, 0x11), of(0xc0, 0, 0));
+        let (mut clean_a, mut clean_b) = (a, b);
+        clean_a[10..].fill(0);
+        clean_b[10..].fill(0);
+        let long =
+            |kind, target, with, operand: &[u8]| run(kind, Datatype::LongDouble, target, with, operand);
+        assert_eq!(long(Prod, a, b, &[]), c);
+        assert_eq!((long(Min, a, b, &[]), long(Max, a, b, &[])), (clean_a, clean_b));
+        assert_eq!(long(Cswap, a, b, &clean_a), clean_b);
+        assert_eq!(long(CswapNe, a, b, &clean_a), a);
+        assert_eq!(long(CswapLt, b, a, &clean_a), clean_a, "1.5 is less than 2");
+        // (1.5 + 2i)(2 + 1.5i) = 0 + 6.25i, and the sum is 3.5 + 3.5i.
+        let pair = |x: [u8; 16], y: [u8; 16]| -> [u8; 32] { [x, y].concat().try_into().unwrap() };
+        let complex = |kind| run(kind, Datatype::LongDoubleComplex, pair(a, b), pair(b, a), &[]);
+        let number = |value: f64| {
+            let mut bytes = [0; 16];
+            let bits = value.to_bits();
+            bytes[..8].copy_from_slice(&(1 << 63 | bits << 11).to_le_bytes());
+            bytes[8..10].copy_from_slice(&((bits >> 52 & 0x7ff) as u16 + 16383 - 1023).to_le_bytes());
+            bytes
+        };
+        assert_eq!(complex(Prod), pair([0; 16], number(6.25)));
+        assert_eq!(complex(Sum), pair(number(3.5), number(3.5)));
+    }
+
+    #[test]
+    fn what_only_has_bytes_is_swapped_and_compared() {
+        let mut to = [7; 32];
+        opaque(Cswap, &mut to, &[1; 32], &[8; 32]);
+        opaque(CswapNe, &mut to, &[1; 32], &[7; 32]);
+        opaque(Cswap, &mut to, &[1; 32], &[7; 16]);
+        opaque(Sum, &mut to, &[1; 32], &[7; 32]);
+        assert_eq!(to, [7; 32]);
+        opaque(Cswap, &mut to, &[1; 32], &[7; 32]);
+        assert_eq!(to, [1; 32]);
     }
 
     #[test]

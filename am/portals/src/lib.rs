@@ -62,7 +62,7 @@
 //! | `initiator`, `reading`, `answers` | operations at their initiator: begun, and ended by answers |
 //! | `target`, `take` | requests at their target: which entry takes one, and what it does |
 //! | `short`, `direct` | the short way of small puts; that of one which is waited for by its count |
-//! | `atomics` | their arithmetic |
+//! | `atomics`, `extended` | their arithmetic; that of long doubles |
 //! | `ops`, `pulls`, `serving`, `outbox` | operations in progress, long transfers, answers that wait for the rails |
 //! | `wire`, `drops` | heads; what was dropped of what peers sent, by reason |
 //! | `link` | peers over several rails: order, exactly once, failover and failback |
@@ -99,7 +99,7 @@
 //! * *Limits* count what is there: an entry that is off its list counts until nothing refers to it; a descriptor that was
 //!   released does not.
 //! * *MAY_ALIGN* allows and does not ask: local offsets are not rounded, because copies are as quick at any place.
-//! * *Long doubles* are swapped and compared, not computed with: see `atomics`.
+//! * *Long doubles* are computed with as C does on x86, and on other processors only swapped and compared: see `atomics`.
 //! * *Descriptors* that a trigger or an operation in progress needs may be released; the memory has to stay until it has
 //!   ended.
 //! * *A peer* that is lost is lost for good: what it owed ends as undeliverable, and then
@@ -127,6 +127,7 @@ mod direct;
 mod drops;
 mod entries;
 mod events;
+mod extended;
 mod iface;
 mod initiator;
 mod link;

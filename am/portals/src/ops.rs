@@ -53,6 +53,8 @@ pub(crate) struct Op {
     pub(crate) announced: bool,
     /// Landing, Serve: its event was promised by a queue.
     pub(crate) kept: bool,
+    /// Landing: its entry acknowledges nothing.
+    pub(crate) silent: bool,
     pub(crate) peer: u32,
     /// The memory: a descriptor's index, or an entry's.
     pub(crate) object: u32,
@@ -85,6 +87,7 @@ impl Op {
             queued: false,
             announced: false,
             kept: false,
+            silent: false,
             peer: NONE,
             object: NONE,
             header: NONE,

@@ -346,11 +346,11 @@ impl Core {
         }
         match at.role {
             Role::Landing => {
-                let managed = at.user_ptr != 0;
+                let (managed, silent) = (at.user_ptr != 0, at.silent);
                 let mut event = at.event;
                 event.fail = fail;
                 self.end_target(op, fail);
-                let head = crate::target::ack(far, &event, managed.then_some(offset));
+                let head = crate::target::ack(far, &event, managed.then_some(offset), silent);
                 self.outbox.push(peer, head, &[]);
             }
             Role::Get => {
@@ -363,6 +363,7 @@ impl Core {
                         mlength,
                         offset: None,
                         list,
+                        silent: false,
                     },
                     fail => Outcome::failed(fail),
                 };

@@ -18,6 +18,8 @@ pub(crate) struct Taken {
     pub(crate) managed: bool,
     /// A queue has promised its event a place (flow control).
     pub(crate) kept: bool,
+    /// The entry acknowledges nothing.
+    pub(crate) silent: bool,
 }
 
 impl Iface {
@@ -116,6 +118,7 @@ impl Iface {
             header,
             managed,
             kept,
+            silent: options.has(EntryOptions::ACK_DISABLE),
         })
     }
 

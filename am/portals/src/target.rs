@@ -145,7 +145,10 @@ impl Core {
         }
         let event = &request.event;
         let head = match outcome {
-            Ok(taken) => ack(request.op, event, taken.managed.then_some(taken.place)),
+            Ok(taken) => {
+                let place = taken.managed.then_some(taken.place);
+                ack(request.op, event, place, taken.silent)
+            }
             Err(fail) => Head::new(kind::ACK, fail as u8, 0).word(request.op),
         };
         self.outbox.push(peer, head, &[]);
@@ -364,6 +367,7 @@ impl Core {
             at.user_ptr = u64::from(taken.managed);
             at.far = request.op;
             at.kept = taken.kept;
+            at.silent = taken.silent;
             at.event = *event;
         }
         op
@@ -392,8 +396,11 @@ impl Core {
 }
 
 /// The acknowledgement of what an event tells; the place where the entry has put it, if it chose that itself.
-pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>) -> Head {
+pub(crate) fn ack(op: u64, event: &Event, place: Option<u64>, silent: bool) -> Head {
     let mut flags = event.fail as u8 | list_flag(event.list);
+    if silent {
+        flags |= flag::SILENT;
+    }
     if place.is_some() {
         flags |= flag::OFFSET;
     }

@@ -39,7 +39,8 @@
 //!
 //! The offset of an answer is there when it is not the one that was asked for (flag OFFSET). ACK, REPLY and FIN say in their
 //! flags how it ended: FIN that the puller has what it wanted, or that it wants no more. GONE says that the owner gives no
-//! more. ACK, REPLY and READY of what an entry of the overflow list took have the flag OVERFLOW.
+//! more. ACK, REPLY and READY of what an entry of the overflow list took have the flag OVERFLOW, and an ACK of what an entry
+//! with ACK_DISABLE took has the flag SILENT: it ends the operation, and there is no event and no count of it.
 
 use doorbell_fabric::message::{Inbound, Remote};
 use doorbell_fabric::ni::List;
@@ -79,6 +80,8 @@ pub(crate) mod flag {
     pub(crate) const OFFSET: u8 = 0x10;
     pub(crate) const LENGTH: u8 = 0x20;
     pub(crate) const OVERFLOW: u8 = 0x40;
+    /// Of an ACK: the entry's owner wants none to be told, and the initiator is only free of the operation.
+    pub(crate) const SILENT: u8 = 0x80;
 }
 
 /// The version of these headers; a peer of another one is not understood.

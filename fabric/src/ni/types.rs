@@ -160,7 +160,7 @@ options! {
 }
 
 options! {
-    /// Options of a list entry or match entry (section 5); the last four are for match entries.
+    /// Options of a list entry or match entry (section 5); 15 to 18 are for match entries.
     EntryOptions {
         /// The memory is a list of pieces. Set by the C binding; here the [`Memory`] itself says it.
         IOVEC = 0;
@@ -200,6 +200,8 @@ options! {
         MAY_ALIGN = 17;
         /// An extension: an unexpected header moves the local offset by the length that was asked for.
         LOCAL_INC_UH_RLENGTH = 18;
+        /// An extension, and an option of specifications up to 4.2: what the entry takes is not acknowledged.
+        ACK_DISABLE = 19;
     }
 }
 

@@ -1,9 +1,10 @@
 /*
  * portals4.h: the C interface of doorbell's libportals.
  *
- * Names, numbers and layouts are those of Portals 4, so that programs written for it compile and link unchanged. What a
- * call does is said here in short; README.md beside this folder says how this library makes progress and how processes
- * meet.
+ * Names, numbers and layouts are those of Portals 4 as Sandia's header has had them since May 2024, so that programs written
+ * for it compile and link unchanged. Names that older headers have are here, too, with numbers of their own. What a call does
+ * is said here in short; README.md beside this folder says how this library makes progress, how processes meet, and which
+ * headers are binary compatible.
  *
  * Every function returns PTL_OK or one of the codes of ptl_return; none of them changes anything when it fails, but
  * PtlNIFini with PTL_IN_USE: the interface has ended, and what was lent to it is still being written after ten seconds.
@@ -39,7 +40,8 @@ enum ptl_return {
     PTL_PT_FULL         = 12, /* no portal table entry is free */
     PTL_PT_EQ_NEEDED    = 13, /* flow control needs an event queue */
     PTL_PT_IN_USE       = 14, /* this portal table entry is taken, or not empty */
-    PTL_ABORTED         = 15  /* PtlAbort has ended the wait */
+    PTL_ABORTED         = 15, /* PtlAbort has ended the wait */
+    PTL_INTERRUPTED     = 16  /* of headers before October 2023; no call returns it */
 };
 #define PTL_STATUS_LAST (PTL_PT_IN_USE + 1)
 
@@ -105,8 +107,16 @@ typedef struct {
 
 /* ---------------------------------------------------------------- the library */
 
+/* The numbers that a program was compiled with: by the name of its first call the library knows whether they are its own. */
+#define PTL_HEADER 2024
+#ifdef __GNUC__
+#define PTL_NAMED(name) __asm__(name)
+#else
+#define PTL_NAMED(name)
+#endif
+
 /* Counted: the library ends with as many PtlFini as there were PtlInit. */
-int  PtlInit(void);
+int  PtlInit(void) PTL_NAMED("PtlInit_2024");
 void PtlFini(void);
 /* Ends every wait and poll that is under way in this process, with PTL_ABORTED. */
 void PtlAbort(void);
@@ -243,12 +253,13 @@ int PtlMDRelease(ptl_handle_md_t md_handle);
 #define PTL_ME_EVENT_CT_COMM          (1u << 12)
 #define PTL_ME_EVENT_CT_OVERFLOW      (1u << 13)
 #define PTL_ME_EVENT_CT_BYTES         (1u << 14)
+#define PTL_ME_ACK_DISABLE            (1u << 19) /* of headers before May 2024: what the entry takes is not acknowledged */
 /* Of match entries only. */
 #define PTL_ME_MANAGE_LOCAL           (1u << 15) /* the entry places messages one behind the other */
 #define PTL_ME_NO_TRUNCATE            (1u << 16) /* skipped by what does not fit */
 #define PTL_ME_MAY_ALIGN              (1u << 17)
 #define PTL_ME_LOCAL_INC_UH_RLENGTH   (1u << 18)
-#define PTL_ME_APPEND_OPTIONS_MASK    0x7ffffu
+#define PTL_ME_APPEND_OPTIONS_MASK    0xfffffu
 
 #define PTL_LE_OP_PUT                 PTL_ME_OP_PUT
 #define PTL_LE_OP_GET                 PTL_ME_OP_GET
@@ -264,7 +275,8 @@ int PtlMDRelease(ptl_handle_md_t md_handle);
 #define PTL_LE_EVENT_CT_COMM          PTL_ME_EVENT_CT_COMM
 #define PTL_LE_EVENT_CT_OVERFLOW      PTL_ME_EVENT_CT_OVERFLOW
 #define PTL_LE_EVENT_CT_BYTES         PTL_ME_EVENT_CT_BYTES
-#define PTL_LE_APPEND_OPTIONS_MASK    0x7fffu
+#define PTL_LE_ACK_DISABLE            PTL_ME_ACK_DISABLE
+#define PTL_LE_APPEND_OPTIONS_MASK    0x87fffu
 
 typedef struct {
     void           *start;

@@ -54,6 +54,7 @@ fn alone(program: &Path) -> Command {
         "PMI_SIZE",
         "PTL_IFACE_NAME",
         "PTL_PROGRESS_THREAD",
+        "PTL_HEADER",
     ] {
         command.env_remove(variable);
     }
@@ -62,7 +63,7 @@ fn alone(program: &Path) -> Command {
 
 fn under_hydra(program: &Path, ranks: u32, variables: &[(&str, &str)]) -> Option<Command> {
     if !common::is_on_path("mpiexec.hydra") {
-        println!("skipped: package mpich: mpiexec.hydra not found");
+        common::skipped("package mpich: mpiexec.hydra not found");
         return None;
     }
     let mut command = alone(Path::new("mpiexec.hydra"));
@@ -172,6 +173,54 @@ fn variables_that_say_nonsense_are_refused_by_name() {
     passes(empty);
 }
 
+/// On other processors long double is no number of the x87, and the library computes with no other.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn long_doubles_are_what_the_processor_makes_of_them() {
+    if let Some(program) = common::compiled("long_double") {
+        passes(alone(&program));
+    }
+}
+
+#[test]
+fn names_of_older_headers_are_there_and_do_what_they_say() {
+    if let Some(program) = common::compiled("names") {
+        passes(alone(&program));
+    }
+}
+
+#[test]
+fn a_program_of_another_header_is_named_at_its_first_call() {
+    let Some(program) = common::compiled("other_header") else {
+        return;
+    };
+    let run = |header: Option<&str>, code: &str| {
+        let mut command = alone(&program);
+        command
+            .arg(code)
+            .envs(header.map(|header| ("PTL_HEADER", header)));
+        let out = ended(command);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{header:?}: {said}");
+        said
+    };
+    let said = run(None, "0");
+    assert_eq!(said.lines().count(), 1, "once: {said}");
+    assert!(
+        said.contains("another portals4.h") && said.contains("PTL_HEADER=2024"),
+        "{said}"
+    );
+    assert_eq!(run(Some("2024"), "0"), "");
+    let said = run(Some("2019"), "5");
+    assert_eq!(said.lines().count(), 2, "at each call: {said}");
+    assert!(said.contains("PTL_HEADER=\"2019\": it takes 2024"), "{said}");
+    // With our header nothing is said.
+    let Some(program) = common::compiled("names") else {
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&ended(alone(&program)).stderr), "");
+}
+
 #[test]
 fn abort_ends_every_wait() {
     if let Some(program) = common::compiled("abort") {
@@ -225,7 +274,7 @@ impl Hosts {
             && has_carrier(a, "pa")
             && has_carrier(b, "pb");
         if !made {
-            println!("skipped: package iproute2: no network namespaces can be made here");
+            common::skipped("package iproute2: no network namespaces can be made here");
         }
         made.then_some(hosts)
     }
@@ -268,7 +317,7 @@ fn ip(arguments: &[&str]) -> bool {
 #[test]
 fn processes_of_two_hosts_meet_through_the_launcher() {
     if !common::is_on_path("mpiexec.hydra") {
-        return println!("skipped: package mpich: mpiexec.hydra not found");
+        return common::skipped("package mpich: mpiexec.hydra not found");
     }
     let Some(hosts) = Hosts::new() else { return };
     for name in ["put", "independent"] {

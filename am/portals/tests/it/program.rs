@@ -175,10 +175,11 @@ fn options() -> impl Strategy<Value = EntryOptions> {
         rare(EntryOptions::MANAGE_LOCAL, 0.5),
         rare(EntryOptions::NO_TRUNCATE, 0.3),
         rare(EntryOptions::LOCAL_INC_UH_RLENGTH, 0.4),
+        rare(EntryOptions::ACK_DISABLE, 0.1),
     );
     (first, second).prop_map(|(a, b)| {
         let first = a.0 | a.1 | a.2 | a.3 | a.4 | a.5 | a.6 | a.7;
-        let mut all = first | b.0 | b.1 | b.2 | b.3 | b.4 | b.5 | b.6;
+        let mut all = first | b.0 | b.1 | b.2 | b.3 | b.4 | b.5 | b.6 | b.7;
         // Whether LINK and AUTO_UNLINK are "successes" the reference does not say.
         if all.has(EntryOptions::EVENT_SUCCESS_DISABLE) {
             all = all | EntryOptions::EVENT_LINK_DISABLE | EntryOptions::EVENT_UNLINK_DISABLE;

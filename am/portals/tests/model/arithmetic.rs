@@ -119,6 +119,29 @@ fn double(number: &[u8]) -> f64 {
     f64::from_le_bytes(number.try_into().expect("eight bytes"))
 }
 
+/// An 80-bit number of the x87 that a double holds exactly: the model reckons with no others.
+fn long_double(number: &[u8]) -> f64 {
+    let mantissa = u64::from_le_bytes(number[..8].try_into().expect("eight bytes"));
+    let top = u16::from_le_bytes([number[8], number[9]]);
+    let size = mantissa as f64 * 2f64.powi(i32::from(top & 0x7fff) - 16383 - 63);
+    let value = if top >> 15 == 0 { size } else { -size };
+    assert_eq!(of_double(value)[..10], number[..10], "no double holds it");
+    value
+}
+
+/// A double as an 80-bit number of the x87, in 16 bytes.
+pub(crate) fn of_double(value: f64) -> Vec<u8> {
+    let mut bytes = vec![0; 16];
+    let bits = value.to_bits();
+    let mut top = (bits >> 63 << 15) as u16;
+    if value != 0.0 {
+        bytes[..8].copy_from_slice(&(1 << 63 | bits << 11).to_le_bytes());
+        top |= (bits >> 52 & 0x7ff) as u16 + 16383 - 1023;
+    }
+    bytes[8..10].copy_from_slice(&top.to_le_bytes());
+    bytes
+}
+
 fn compare(datatype: Datatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
     use Datatype as D;
     match datatype {
@@ -131,7 +154,11 @@ fn compare(datatype: Datatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering>
         D::DoubleComplex => {
             (a.chunks(8).map(double).eq(b.chunks(8).map(double))).then_some(std::cmp::Ordering::Equal)
         }
-        D::LongDouble | D::LongDoubleComplex => panic!("the model does not reckon with long doubles"),
+        D::LongDouble => long_double(a).partial_cmp(&long_double(b)),
+        D::LongDoubleComplex => {
+            let equal = a.chunks(16).map(long_double).eq(b.chunks(16).map(long_double));
+            equal.then_some(std::cmp::Ordering::Equal)
+        }
         _ => Some(integer(datatype, a).cmp(&integer(datatype, b))),
     }
 }
@@ -172,7 +199,20 @@ fn reckon(sum: bool, datatype: Datatype, old: &[u8], new: &[u8]) -> Vec<u8> {
             };
             c.iter().flat_map(|part| part.to_le_bytes()).collect()
         }
-        D::LongDouble | D::LongDoubleComplex => panic!("the model does not reckon with long doubles"),
+        D::LongDouble => {
+            let (a, b) = (long_double(old), long_double(new));
+            of_double(if sum { a + b } else { a * b })
+        }
+        D::LongDoubleComplex => {
+            let parts = |pair: &[u8]| [long_double(&pair[..16]), long_double(&pair[16..])];
+            let (a, b) = (parts(old), parts(new));
+            let c = if sum {
+                [a[0] + b[0], a[1] + b[1]]
+            } else {
+                [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
+            };
+            c.map(of_double).concat()
+        }
         _ => {
             let (a, b) = (integer(datatype, old), integer(datatype, new));
             let result = if sum { a + b } else { a.wrapping_mul(b) };

@@ -18,7 +18,7 @@ mod trigger;
 mod valid;
 mod wrong;
 
-pub(crate) use self::arithmetic::apply;
+pub(crate) use self::arithmetic::{apply, of_double};
 pub(crate) use self::calls::ModelNi;
 pub(crate) use self::state::World;
 pub(crate) use self::target::write;

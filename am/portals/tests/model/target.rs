@@ -20,6 +20,8 @@ pub(crate) struct Answer {
     place: u64,
     /// The list of the entry that took the request.
     list: List,
+    /// That entry acknowledges nothing.
+    silent: bool,
     data: Vec<u8>,
 }
 
@@ -30,6 +32,7 @@ impl Answer {
             mlength: 0,
             place: 0,
             list: List::Priority,
+            silent: false,
             data: Vec::new(),
         }
     }
@@ -174,8 +177,10 @@ impl World {
         let beyond = self.is(Wrong::BeyondIsDropped);
         let wrong = self.wrong;
         let unnamed = self.is(Wrong::AnswersNameThePriorityList);
+        let loud = self.is(Wrong::AckDisableAcknowledges);
         let linked = self.at(key).linked(slot);
         let list = if unnamed { List::Priority } else { linked.list };
+        let silent = linked.entry.options.has(EntryOptions::ACK_DISABLE) && !loud;
         let managed = matching && linked.entry.options.has(EntryOptions::MANAGE_LOCAL);
         let asked = if managed && !remote {
             linked.local
@@ -213,6 +218,7 @@ impl World {
             mlength,
             place: asked,
             list,
+            silent,
             data,
         }
     }
@@ -302,7 +308,7 @@ impl World {
     /// The answer at the initiator.
     fn hear(&mut self, request: &Request, answer: &Answer) {
         let (key, then) = (request.from, request.then);
-        if let Some((md, full)) = then.ack {
+        if let Some((md, full)) = then.ack.filter(|_| !answer.silent) {
             let Some(it) = self.at(key).md(md) else { return };
             let (options, eq, ct) = (it.options, it.eq, it.ct);
             let full = full || self.is(Wrong::CtAckHasAnEvent);

@@ -135,6 +135,8 @@ wrongs! {
     CommCountsOverflow = "comm-counts-overflow";
     /// Section 5: COMM_DISABLE keeps a put from being counted.
     CommDisableStopsCounting = "comm-disable-stops-counting";
+    /// Section 5: ACK_DISABLE does nothing.
+    AckDisableAcknowledges = "ack-disable-acknowledges";
     /// Section 5: LOCAL_INC_UH_RLENGTH does nothing.
     NoLocalIncrease = "no-local-increase";
     /// Section 10: CSWAP compares with the bytes that were sent.

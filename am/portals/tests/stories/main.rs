@@ -106,6 +106,7 @@ stories! {
     an_acknowledgement_without_a_queue_counts
     an_answer_names_the_list
     an_answer_names_the_list_without_matching
+    an_entry_may_acknowledge_nothing
     an_entry_used_once_by_a_header_is_never_linked
     an_interface_without_a_map_cannot_begin
     an_operation_that_the_entry_does_not_allow
@@ -117,6 +118,7 @@ stories! {
     atomics_have_a_largest_size
     atomics_reckon
     atomics_reckon_with_fractions
+    atomics_reckon_with_long_doubles
     atomics_that_there_are_not
     bytes_are_counted_for_successes_only
     bytes_that_a_descriptor_does_not_have

@@ -122,6 +122,7 @@ named! { entry_option -> EntryOptions {
     "manage-local" => EntryOptions::MANAGE_LOCAL,
     "no-truncate" => EntryOptions::NO_TRUNCATE,
     "may-align" => EntryOptions::MAY_ALIGN,
+    "ack-disable" => EntryOptions::ACK_DISABLE,
     "inc-rlength" => EntryOptions::LOCAL_INC_UH_RLENGTH,
     "unknown" => EntryOptions(1 << 30),
 } }
@@ -272,7 +273,13 @@ pub(crate) fn value(kind: Datatype, word: &str) -> Told<Vec<u8>> {
             bytes.extend(value(Datatype::Double, im)?);
             bytes
         }
-        Datatype::LongDouble | Datatype::LongDoubleComplex => return Err("not in a story".to_string()),
+        Datatype::LongDouble => crate::model::of_double(f64::from_str(word).map_err(|_| no(()))?),
+        Datatype::LongDoubleComplex => {
+            let (re, im) = word.split_once('+').ok_or_else(|| no(()))?;
+            let mut bytes = value(Datatype::LongDouble, re)?;
+            bytes.extend(value(Datatype::LongDouble, im)?);
+            bytes
+        }
         _ => number(word)?.to_le_bytes()[..kind.size()].to_vec(),
     })
 }

@@ -15,7 +15,7 @@ type Handle = c_uint;
 
 /// Declares the table of functions and how it is filled.
 macro_rules! functions {
-    ($($field:ident $symbol:literal ($($argument:ty),*);)*) => {
+    ($($field:ident $symbol:literal $(or rather $preferred:literal)? ($($argument:ty),*);)*) => {
         /// The functions that every libportals has.
         #[derive(Clone, Copy)]
         struct Functions {
@@ -26,7 +26,8 @@ macro_rules! functions {
             fn of(handle: Address, library: &str) -> Result<Self, PortalsError> {
                 Ok(Self {
                     $($field: {
-                        let address = symbol(handle, $symbol).ok_or_else(|| PortalsError::Library {
+                        let found = None$(.or_else(|| symbol(handle, $preferred)))?;
+                        let address = found.or_else(|| symbol(handle, $symbol)).ok_or_else(|| PortalsError::Library {
                             name: library.to_owned(),
                             reason: format!("it has no {}", $symbol.to_string_lossy()),
                         })?;
@@ -41,7 +42,8 @@ macro_rules! functions {
 }
 
 functions! {
-    init c"PtlInit" ();
+    // The second name is of libraries that tell the headers of programs apart: ours has the numbers of `abi`.
+    init c"PtlInit" or rather c"PtlInit_2024" ();
     ni_init c"PtlNIInit" (c_uint, c_uint, u32, *const PtlLimits, *mut PtlLimits, *mut Handle);
     ni_fini c"PtlNIFini" (Handle);
     ni_status c"PtlNIStatus" (Handle, c_uint, *mut c_int);

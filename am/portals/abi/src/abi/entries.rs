@@ -15,8 +15,8 @@ use crate::state::enter;
 
 /// `PTL_CT_NONE`.
 const CT_NONE: u32 = 0x5fff_ffff;
-/// Options of list entries: the lowest fifteen.
-const LE_OPTIONS: u32 = 0x7fff;
+/// Options of list entries: the lowest fifteen, and ACK_DISABLE.
+const LE_OPTIONS: u32 = 0x7fff | EntryOptions::ACK_DISABLE.0;
 
 /// A counting event, or none.
 fn counter(handle: u32, kind: Kind) -> Result<Option<CtHandle>, Code> {

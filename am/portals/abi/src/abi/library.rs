@@ -30,19 +30,52 @@ const LOGICAL: c_uint = 4;
 const PHYSICAL: c_uint = 8;
 const IFACE_DEFAULT: c_uint = c_uint::MAX;
 
-/// Counted: the library is there until as many [`PtlFini`].
+/// Counted: the library is there until as many [`PtlFini`]. Programs that were compiled with our header call this one: the
+/// header gives `PtlInit` this name, which says whose numbers they use.
+#[unsafe(no_mangle)]
+pub extern "C" fn PtlInit_2024() -> c_int {
+    guarded(init)
+}
+
+/// The same for programs that were compiled with another header. What numbers that one has cannot be seen: older ones have
+/// other return codes and option bits. So it is said once, unless `PTL_HEADER` says that it is one of those that agree.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlInit() -> c_int {
     guarded(|| {
-        static CHILDREN: Once = Once::new();
-        CHILDREN.call_once(|| {
-            // SAFETY: the function only sets a flag.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        });
-        let mut core = enter();
-        core.inits = core.inits.checked_add(1).ok_or(FAIL)?;
-        Ok(())
+        let name = "PTL_HEADER";
+        match variable(name) {
+            Some(text) if text == HEADER => {}
+            Some(text) => {
+                let takes = format!("{HEADER}, for a header of that year from May on");
+                let error = WrongVariable { name, text, takes };
+                tell(&format!("PtlInit: {error}"));
+                return Err(FAIL);
+            }
+            None => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| tell(OTHER_HEADER));
+            }
+        }
+        init()
     })
+}
+
+/// What the numbers of our header are called after: Sandia's header has had them since May of this year.
+const HEADER: &str = "2024";
+
+const OTHER_HEADER: &str = "this program was compiled with another portals4.h than this library's. Headers of Portals 4 \
+    from May 2024 on have the same numbers; with an older one return codes and options have other meanings here, and it \
+    misbehaves. Compile it with am/portals/abi/include/portals4.h, or set PTL_HEADER=2024 if its header is of May 2024 or later";
+
+fn init() -> Result<(), Code> {
+    static CHILDREN: Once = Once::new();
+    CHILDREN.call_once(|| {
+        // SAFETY: the function only sets a flag.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    let mut core = enter();
+    core.inits = core.inits.checked_add(1).ok_or(FAIL)?;
+    Ok(())
 }
 
 extern "C" fn in_child() {
