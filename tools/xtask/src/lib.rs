@@ -4,11 +4,13 @@
 //! and the tree in order, `licences` looks at what the dependencies are licensed under,
 //! `fuzz` attacks parsers and protocols, `simulate` plays whole jobs over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures
 //! the udp rail between two hosts, `rails` breaks links under several of them, `instructions` counts what a message
-//! costs, `lab` proves in emulated machines what needs other NICs and kernels.
+//! costs, `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others over
+//! libportals.
 #![forbid(unsafe_code)]
 
 mod arrows;
 pub mod child;
+mod clients;
 pub mod error;
 mod fuzz;
 mod instructions;
@@ -57,6 +59,9 @@ enum Command {
     /// Count the instructions of a small message, with one rail and with several
     #[command(after_help = instructions::HELP)]
     Instructions(instructions::Options),
+    /// Build Open MPI, OpenSHMEM, GASNet and others from source trees against libportals, and run their tests
+    #[command(after_help = clients::HELP)]
+    Clients(clients::Options),
     /// Prove in emulated machines what needs NICs and kernels that this one does not have
     #[command(after_help = lab::HELP)]
     Lab(lab::Options),
@@ -91,6 +96,7 @@ Examples:
   cargo xtask rails                    as root: links break at random, and every message arrives
   cargo xtask instructions             what a small message costs, with one rail and with three
   cargo xtask lab                      emulated NICs and other kernels, in virtual machines
+  cargo xtask clients --from ~/src     Open MPI, OpenSHMEM, GASNet over libportals, from source trees there
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; its --help says more
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; its --help says more";
@@ -117,6 +123,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Links(options) => links::run(&workspace, &options),
         Command::Rails(options) => rails::run(&workspace, &options),
         Command::Instructions(options) => instructions::run(&workspace, &options),
+        Command::Clients(options) => clients::run(&workspace, &options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Soak { arguments } => soak::run(&workspace, &arguments),
@@ -140,6 +147,7 @@ mod tests {
             "links",
             "rails",
             "instructions",
+            "clients",
             "lab",
             "fuzz",
             "simulate",

@@ -1,0 +1,285 @@
+//! `cargo xtask clients`: programs of others over our libportals, built from source trees that the user has.
+//!
+//! ```text
+//!   --from DIR ──► trees ──► recipes: prefix, configure, make ──► cases ──► run: networks × ranks ──► table
+//!                                                                                         known ──┘
+//! ```
+//!
+//! Nothing is downloaded, and the trees are not changed: everything is built under `target/clients`. A client whose tree is
+//! not there is a line of the table, and no failure. The failures that `known` names have an owner other than us.
+
+mod known;
+mod network;
+mod recipes;
+mod table;
+mod trees;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child::{Ended, Nursery};
+use crate::error::Error;
+use crate::workspace::{Workspace, cargo};
+use network::Network;
+use recipes::{Launcher, Suite};
+use table::{Row, Table};
+use trees::Client;
+
+pub(crate) const HELP: &str = "\
+DIR holds source trees side by side, under any names: Open MPI 4.1 (with its configure), Sandia OpenSHMEM (with \
+modules/tests-sos), GASNet 1 with portals4-conduit, and Sandia's Portals 4, whose tests are run and whose PMI library GASNet \
+needs. What is not there is said and left out. Needs gcc, make, mpiexec.hydra (package mpich); trees without a configure need \
+autoconf, automake and libtool, too. The network `two-rails` is two udp rails in a network namespace, of which one loses \
+everything for a second in each two: it needs root. Everything is built under target/clients, and stays there for the next \
+run. Exit status 1 when a test failed for which no other owner is known.
+
+Examples:
+  cargo xtask clients --from ~/src
+  cargo xtask clients --from ~/src --only openmpi --network shm --ranks 2
+  cargo xtask clients --from ~/src --only gasnet --test testam --keep-going
+  cargo xtask clients --from ~/src --table target/clients/table.md";
+
+/// What a build may take.
+const BUILD: Duration = Duration::from_secs(3 * 3600);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The folder of the source trees
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Only this client; can be given several times
+    #[arg(long, value_name = "CLIENT")]
+    only: Vec<Client>,
+    /// Only tests whose names begin with this; can be given several times
+    #[arg(long, value_name = "NAME")]
+    test: Vec<String>,
+    /// Over these networks; by default shm and udp:lo
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', default_values = ["shm", "udp:lo"])]
+    network: Vec<Network>,
+    /// With so many ranks
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4], value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks: Vec<u32>,
+    /// What one test may take, in seconds
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    limit: u64,
+    /// The profile that libportals is built with
+    #[arg(long, value_name = "PROFILE", default_value = "release")]
+    profile: String,
+    /// Write the table there, too, as Markdown
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Where a client cannot be built, go on with the others
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// Builds what is there and runs its tests; whether all passed but those that others own.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
+    let from = options
+        .from
+        .canonicalize()
+        .map_err(Error::file("find", &options.from))?;
+    for (program, package) in [("gcc", "gcc"), ("make", "make"), ("mpiexec.hydra", "mpich")] {
+        if !is_on_path(program) {
+            return Err(Error::Lab(format!(
+                "{program} is not on PATH; install package {package}"
+            )));
+        }
+    }
+    let stage = Stage {
+        work: workspace.target.join("clients"),
+        root: workspace.root.clone(),
+        nursery: Nursery::new()?,
+        limit: Duration::from_secs(options.limit),
+    };
+    let library = stage.library(workspace, &options.profile)?;
+    let trees = trees::find(&from)?;
+    stage.prefix(&library, trees.get(&Client::Reference).map(PathBuf::as_path))?;
+    let mut table = Table::default();
+    for client in Client::ALL
+        .iter()
+        .filter(|client| options.only.is_empty() || options.only.contains(client))
+    {
+        let Some(tree) = trees.get(client) else {
+            let looked_for = format!("no folder in {} has {}", from.display(), client.sign());
+            eprintln!("{client}: {looked_for}");
+            table.add(Row::absent(*client, looked_for));
+            continue;
+        };
+        eprintln!("{client}: {}", tree.display());
+        let suite = match recipes::build(&stage, *client, tree) {
+            Err(Error::Lab(why)) if options.keep_going => {
+                eprintln!("{client}: {why}");
+                table.add(Row::absent(*client, why));
+                continue;
+            }
+            suite => suite?,
+        };
+        for network in &options.network {
+            for ranks in &options.ranks {
+                stage.play(&suite, network, *ranks, &options.test, &mut table)?;
+            }
+        }
+    }
+    print!("{}", table.markdown());
+    if let Some(file) = &options.table {
+        std::fs::write(file, table.markdown()).map_err(Error::file("write", file))?;
+    }
+    Ok(table.is_good())
+}
+
+/// Where a program is on the path.
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Where everything is built and run.
+pub(crate) struct Stage {
+    /// `target/clients`.
+    work: PathBuf,
+    root: PathBuf,
+    nursery: Nursery,
+    limit: Duration,
+}
+
+impl Stage {
+    /// A folder below ours.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
+        let folder = self.work.join(name);
+        std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
+        Ok(folder)
+    }
+
+    /// Where the clients find our header and library.
+    pub(crate) fn installed(&self) -> PathBuf {
+        self.work.join("prefix")
+    }
+
+    fn library(&self, workspace: &Workspace, profile: &str) -> Result<PathBuf, Error> {
+        let mut command = Command::new(cargo());
+        command.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "doorbell-portals-abi",
+        ]);
+        command.args(["--profile", profile]).current_dir(&self.root);
+        self.built(&mut command, "libportals")?;
+        let folder = if profile == "dev" { "debug" } else { profile };
+        Ok(workspace.target.join(folder).join("libportals.so"))
+    }
+
+    /// Header and library where a configure script looks for them, and the PMI library that comes with the reference.
+    fn prefix(&self, library: &Path, reference: Option<&Path>) -> Result<(), Error> {
+        let include = self.folder("prefix/include")?;
+        let lib = self.folder("prefix/lib")?;
+        let header = self.root.join("am/portals/abi/include/portals4.h");
+        copied(&header, &include.join("portals4.h"))?;
+        copied(library, &lib.join("libportals.so"))?;
+        match reference {
+            Some(tree) => recipes::pmi(self, tree),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a step of a build; its output is in a file that an error names.
+    pub(crate) fn built(&self, command: &mut Command, name: &str) -> Result<(), Error> {
+        let path = self.folder("logs")?.join(format!("{name}.log"));
+        let log = File::create(&path).map_err(Error::file("create", &path))?;
+        let shown = command.get_program().to_string_lossy().into_owned();
+        eprintln!("  {name}: {shown} … (log: {})", path.display());
+        match self.nursery.run(command, &log, BUILD, &mut |_| ())? {
+            Ended::Exit(status) if status.success() => Ok(()),
+            ended => Err(Error::Lab(format!(
+                "{shown} of {name} did not succeed ({}); the last lines of {} say why",
+                how(&ended),
+                path.display()
+            ))),
+        }
+    }
+
+    /// Runs each test of a suite over one network.
+    fn play(
+        &self,
+        suite: &Suite,
+        network: &Network,
+        ranks: u32,
+        chosen: &[String],
+        table: &mut Table,
+    ) -> Result<(), Error> {
+        let mut row = Row::new(suite.client, network.to_string(), ranks);
+        let place = match network.make() {
+            Ok(place) => place,
+            Err(why) => {
+                row.reason = Some(why);
+                table.add(row);
+                return Ok(());
+            }
+        };
+        for case in &suite.cases {
+            let is_chosen = chosen.is_empty() || chosen.iter().any(|name| case.name.starts_with(name));
+            if !is_chosen || ranks < case.least {
+                continue;
+            }
+            let mut command = place.command();
+            suite.launcher.command(&mut command, ranks);
+            command.arg(&case.program).args(&case.arguments);
+            command.envs(suite.environment.iter().map(|(name, value)| (name, value)));
+            command.env("DOORBELL_RAILS", place.rails());
+            if let Some(folder) = case.program.parent() {
+                command.current_dir(folder);
+            }
+            let name = format!("{}-{}-{network}-{ranks}", suite.client, case.name);
+            let path = self
+                .folder("logs")?
+                .join(format!("{}.log", name.replace([':', '/'], "-")));
+            let log = File::create(&path).map_err(Error::file("create", &path))?;
+            let ended = self.nursery.run(&mut command, &log, self.limit, &mut |_| ())?;
+            let output = std::fs::read_to_string(&path).unwrap_or_default();
+            let passed = matches!(&ended, Ended::Exit(status) if status.success()) && !(case.failed)(&output);
+            if passed {
+                row.passed += 1;
+            } else {
+                let how = how(&ended);
+                eprintln!("  {}: {how} (log: {})", case.name, path.display());
+                row.fail(&case.name, how);
+            }
+        }
+        eprintln!(
+            "  {network}, {ranks} ranks: {} passed, {} failed",
+            row.passed,
+            row.failed.len()
+        );
+        table.add(row);
+        Ok(())
+    }
+}
+
+/// How a program ended, in words.
+fn how(ended: &Ended) -> String {
+    match ended {
+        Ended::Exit(status) => status.to_string(),
+        Ended::TimedOut => "it did not end in time".to_owned(),
+    }
+}
+
+/// Copies a file in one step: what runs from the old one goes on.
+fn copied(from: &Path, to: &Path) -> Result<(), Error> {
+    let beside = to.with_extension("new");
+    std::fs::copy(from, &beside).map_err(Error::file("copy", from))?;
+    std::fs::rename(&beside, to).map_err(Error::file("create", to))
+}
+
+impl Launcher {
+    /// Adds the words that start so many ranks of what follows.
+    fn command(&self, command: &mut Command, ranks: u32) {
+        match self {
+            Self::Hydra => command.args(["mpiexec.hydra", "-n", &ranks.to_string()]),
+            Self::Own { mpirun, words } => command.arg(mpirun).args(words).args(["-n", &ranks.to_string()]),
+        };
+    }
+}

@@ -1,0 +1,475 @@
+//! How each client is built, and what its tests are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Stage;
+use super::trees::Client;
+use crate::error::Error;
+
+/// The tests of a client, ready to run.
+pub(crate) struct Suite {
+    pub(crate) client: Client,
+    pub(crate) launcher: Launcher,
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// One test.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// It makes no sense with fewer ranks.
+    pub(crate) least: u32,
+    /// Whether its output tells of a failure that its exit status does not.
+    pub(crate) failed: fn(&str) -> bool,
+}
+
+/// What starts the ranks.
+pub(crate) enum Launcher {
+    /// MPICH's, which speaks PMI-1.
+    Hydra,
+    /// The client's own.
+    Own {
+        mpirun: PathBuf,
+        words: Vec<&'static str>,
+    },
+}
+
+impl Case {
+    fn new(name: impl Into<String>, program: PathBuf) -> Self {
+        Self {
+            name: name.into(),
+            program,
+            arguments: Vec::new(),
+            least: 1,
+            failed: |_| false,
+        }
+    }
+}
+
+/// Builds a client, as far as it is not built yet.
+pub(crate) fn build(stage: &Stage, client: Client, tree: &Path) -> Result<Suite, Error> {
+    match client {
+        Client::Reference => reference(stage, tree),
+        Client::OpenMpi => open_mpi(stage, tree),
+        Client::OpenShmem => open_shmem(stage, tree),
+        Client::Gasnet => gasnet(stage, tree),
+    }
+}
+
+/// A step that is done once: what it makes stays for the next run.
+fn once(folder: &Path, name: &str, step: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let mark = folder.join(format!(".{name}-is-done"));
+    if mark.is_file() {
+        return Ok(());
+    }
+    step()?;
+    std::fs::write(&mark, "").map_err(Error::file("create", &mark))
+}
+
+fn make(stage: &Stage, folder: &Path, targets: &[&str], name: &str) -> Result<(), Error> {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut command = Command::new("make");
+    command.arg(format!("-j{jobs}")).args(targets).current_dir(folder);
+    stage.built(&mut command, name)
+}
+
+/// A configure script, run outside of its tree.
+fn configure(stage: &Stage, tree: &Path, folder: &Path, words: &[String], name: &str) -> Result<(), Error> {
+    let script = tree.join("configure");
+    if !script.is_file() {
+        return Err(Error::Lab(format!(
+            "{} is not there; take a release, or run the tree's autogen first",
+            script.display()
+        )));
+    }
+    let mut command = Command::new(script);
+    command.args(words).current_dir(folder);
+    command.env("PORTALS4HOME", stage.installed());
+    stage.built(&mut command, name)
+}
+
+/// A copy of a tree whose configure has to be made: trees are not changed.
+fn with_configure(stage: &Stage, tree: &Path, autogen: &[&str], name: &str) -> Result<PathBuf, Error> {
+    if tree.join("configure").is_file() {
+        return Ok(tree.to_path_buf());
+    }
+    let copy = stage.folder("trees")?.join(name);
+    once(&stage.folder("trees")?, name, || {
+        let mut command = Command::new("cp");
+        command.args(["-a", "--no-target-directory"]).arg(tree).arg(&copy);
+        stage.built(&mut command, &format!("{name}-copy"))?;
+        let mut command = Command::new(copy.join(autogen[0]));
+        command.args(&autogen[1..]).current_dir(&copy);
+        stage.built(&mut command, &format!("{name}-autogen"))
+    })?;
+    Ok(copy)
+}
+
+/// What gcc is given to find and link our library.
+fn against_ours(stage: &Stage) -> [String; 3] {
+    let prefix = stage.installed();
+    let lib = prefix.join("lib");
+    [
+        format!("-I{}", prefix.join("include").display()),
+        format!("-L{}", lib.display()),
+        format!("-Wl,-rpath,{}", lib.display()),
+    ]
+}
+
+/// The PMI library that comes with the reference: its tests and GASNet link it.
+pub(crate) fn pmi(stage: &Stage, tree: &Path) -> Result<(), Error> {
+    let runtime = tree.join("src/runtime");
+    let include = stage.folder("prefix/include/portals4")?;
+    super::copied(&runtime.join("portals4/pmi.h"), &include.join("pmi.h"))?;
+    let config = stage.folder("pmi")?;
+    // What its own configure would find here.
+    let found: String = [
+        "UNISTD_H",
+        "STDLIB_H",
+        "STRING_H",
+        "STRINGS_H",
+        "ERRNO_H",
+        "FCNTL_H",
+        "NETDB_H",
+        "SYS_SOCKET_H",
+        "SYS_TYPES_H",
+        "SYS_PARAM_H",
+        "NETINET_IN_H",
+        "NETINET_TCP_H",
+    ]
+    .iter()
+    .map(|name| format!("#define HAVE_{name} 1\n"))
+    .collect();
+    let file = config.join("config.h");
+    std::fs::write(&file, found).map_err(Error::file("create", &file))?;
+    let mut command = Command::new("gcc");
+    command.args(["-shared", "-fPIC", "-O1", "-w", "-I"]).arg(&config);
+    command.arg("-I").arg(runtime.join("portals4"));
+    for source in ["simple_pmi.c", "simple_pmiutil.c"] {
+        command.arg(runtime.join("pmi-simple").join(source));
+    }
+    command
+        .arg("-o")
+        .arg(stage.installed().join("lib/libportals_runtime.so"));
+    stage.built(&mut command, "pmi")
+}
+
+fn reference(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
+    let folder = stage.folder("reference")?;
+    let list = tree.join("test/basic/Makefile.am");
+    let text = std::fs::read_to_string(&list).map_err(Error::file("read", &list))?;
+    let mut cases = Vec::new();
+    for test in programs_of(&text) {
+        let program = folder.join(&test.name);
+        let mut command = Command::new("gcc");
+        command
+            .args(["-w", "-O1"])
+            .args(against_ours(stage))
+            .args(&test.defines);
+        command.arg("-I").arg(stage.folder("pmi")?);
+        for folder in ["test", "src/runtime", "src/runtime/portals4"] {
+            command.arg("-I").arg(tree.join(folder));
+        }
+        command.arg(tree.join("test/basic").join(&test.source));
+        command
+            .arg(tree.join("test/support.c"))
+            .arg(tree.join("test/pmi.c"));
+        command
+            .args(["-lportals", "-lportals_runtime", "-lpthread", "-lm", "-o"])
+            .arg(&program);
+        once(&folder, &test.name, || stage.built(&mut command, &test.name))?;
+        cases.push(Case::new(test.name, program));
+    }
+    Ok(Suite {
+        client: Client::Reference,
+        launcher: Launcher::Hydra,
+        environment: Vec::new(),
+        cases,
+    })
+}
+
+/// A test program as a Makefile.am has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    name: String,
+    source: String,
+    defines: Vec<String>,
+}
+
+/// The programs of `TESTS`, with their sources and definitions.
+fn programs_of(makefile: &str) -> Vec<Program> {
+    let text = makefile.replace("\\\n", " ");
+    let value = |name: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|line| {
+            line.strip_prefix(name)?
+                .trim_start()
+                .strip_prefix('=')
+                .map(str::trim)
+        })
+    };
+    let words = |name: &str| value(name).unwrap_or("").split_whitespace().map(str::to_owned);
+    words("TESTS")
+        .map(|name| Program {
+            source: words(&format!("{name}_SOURCES"))
+                .next()
+                .unwrap_or_else(|| format!("{name}.c")),
+            defines: words(&format!("{name}_CPPFLAGS"))
+                .filter(|word| word.starts_with("-D"))
+                .collect(),
+            name,
+        })
+        .collect()
+}
+
+fn open_mpi(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
+    let folder = stage.folder("openmpi")?;
+    let prefix = stage.folder("openmpi/installed")?;
+    let words = [
+        format!("--prefix={}", prefix.display()),
+        format!("--with-portals4={}", stage.installed().display()),
+        "--disable-mpi-fortran".to_owned(),
+        "--disable-oshmem".to_owned(),
+        "--disable-io-romio".to_owned(),
+        "--disable-man-pages".to_owned(),
+        "--without-ucx".to_owned(),
+        "--without-ofi".to_owned(),
+        "--without-verbs".to_owned(),
+        "--with-hwloc=internal".to_owned(),
+        "--with-libevent=internal".to_owned(),
+        "--with-pmix=internal".to_owned(),
+        "CFLAGS=-O1".to_owned(),
+    ];
+    once(&folder, "configure", || {
+        configure(stage, tree, &folder, &words, "openmpi-configure")
+    })?;
+    once(&folder, "make", || make(stage, &folder, &[], "openmpi-make"))?;
+    once(&folder, "install", || {
+        make(stage, &folder, &["install"], "openmpi-install")
+    })?;
+    let program = folder.join("mpi");
+    let mut command = Command::new(prefix.join("bin/mpicc"));
+    command
+        .args(["-std=gnu11", "-O1"])
+        .arg(stage.root.join("am/portals/abi/clients/mpi.c"));
+    command.arg("-o").arg(&program);
+    stage.built(&mut command, "openmpi-mpi")?;
+    let listed = Command::new(&program).output().map_err(|source| Error::Start {
+        program: program.display().to_string(),
+        source,
+    })?;
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let case = |name: &str| Case {
+        arguments: vec![name.to_owned()],
+        least: 2,
+        ..Case::new(name, program.clone())
+    };
+    Ok(Suite {
+        client: Client::OpenMpi,
+        launcher: Launcher::Own {
+            mpirun: prefix.join("bin/mpirun"),
+            words: vec![
+                "--allow-run-as-root",
+                "--oversubscribe",
+                "--bind-to",
+                "none",
+                "--mca",
+                "pml",
+                "cm",
+                "--mca",
+                "mtl",
+                "portals4",
+                "--mca",
+                "mpi_yield_when_idle",
+                "1",
+            ],
+        },
+        environment: Vec::new(),
+        cases: names.lines().map(case).collect(),
+    })
+}
+
+fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
+    if !tree.join("modules/tests-sos/test").is_dir() {
+        return Err(Error::Lab(format!(
+            "{} has no modules/tests-sos; run `git submodule update --init` there",
+            tree.display()
+        )));
+    }
+    let tree = with_configure(stage, tree, &["autogen.sh"], "openshmem")?;
+    let folder = stage.folder("openshmem")?;
+    let words = [
+        format!("--with-portals4={}", stage.installed().display()),
+        "--enable-pmi-simple".to_owned(),
+        "--enable-error-checking".to_owned(),
+        "--disable-fortran".to_owned(),
+        "--disable-libtool-wrapper".to_owned(),
+        "CFLAGS=-O1".to_owned(),
+        "CXXFLAGS=-O1".to_owned(),
+    ];
+    once(&folder, "configure", || {
+        configure(stage, &tree, &folder, &words, "openshmem-configure")
+    })?;
+    once(&folder, "make", || make(stage, &folder, &[], "openshmem-make"))?;
+    once(&folder, "tests", || {
+        make(stage, &folder, &["check", "TESTS="], "openshmem-tests")
+    })?;
+    let mut cases = Vec::new();
+    for below in [
+        "modules/tests-sos/test/unit",
+        "modules/tests-sos/test/shmemx",
+        "examples",
+    ] {
+        for program in programs_in(&folder.join(below))? {
+            let name = program
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            cases.push(Case::new(name, program));
+        }
+    }
+    Ok(Suite {
+        client: Client::OpenShmem,
+        launcher: Launcher::Hydra,
+        environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M")],
+        cases,
+    })
+}
+
+fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
+    if !stage.installed().join("lib/libportals_runtime.so").is_file() {
+        return Err(Error::Lab(
+            "GASNet needs the PMI library of Sandia's Portals 4; put that tree beside it".to_owned(),
+        ));
+    }
+    let tree = with_configure(stage, tree, &["Bootstrap", "-y", "-n"], "gasnet")?;
+    let folder = stage.folder("gasnet")?;
+    let words: Vec<String> = ["ibv", "mpi", "udp", "smp", "mxm", "psm", "ofi", "pami", "pshm"]
+        .iter()
+        .map(|conduit| format!("--disable-{conduit}"))
+        .chain(["--enable-portals4".to_owned(), "--disable-parsync".to_owned()])
+        .collect();
+    once(&folder, "configure", || {
+        configure(stage, &tree, &folder, &words, "gasnet-configure")
+    })?;
+    once(&folder, "make", || make(stage, &folder, &[], "gasnet-make"))?;
+    let conduit = folder.join("portals4-conduit");
+    let mut cases = Vec::new();
+    for threads in ["seq", "par"] {
+        let programs = stage.folder(&format!("gasnet/{threads}"))?;
+        // Both build programs of the same names in the same folder.
+        once(&programs, "tests", || {
+            make(
+                stage,
+                &conduit,
+                &[&format!("tests-{threads}")],
+                &format!("gasnet-tests-{threads}"),
+            )?;
+            for program in programs_in(&conduit)? {
+                let to = programs.join(program.file_name().unwrap_or_default());
+                super::copied(&program, &to)?;
+            }
+            Ok(())
+        })?;
+        for program in programs_in(&programs)? {
+            let name = program
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let arguments = short_run(&name);
+            cases.push(Case {
+                arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+                failed: |output| output.contains("ERROR:") || output.contains("FAILED"),
+                ..Case::new(format!("{name}-{threads}"), program)
+            });
+        }
+    }
+    Ok(Suite {
+        client: Client::Gasnet,
+        launcher: Launcher::Hydra,
+        environment: vec![("GASNET_MAX_SEGSIZE", "64MB"), ("GASNET_QUIET", "1")],
+        cases,
+    })
+}
+
+/// Arguments with which a test of GASNet takes seconds: its own are for a cluster.
+fn short_run(name: &str) -> &'static [&'static str] {
+    match name {
+        "testsmall" | "testlarge" | "testqueue" | "testvisperf" => &["10"],
+        "testbarrier" | "testbarrierlate" | "testteambarrier" => &["100"],
+        "testam" | "testcore1" | "testlockcontend" | "testcontend" => &["20"],
+        _ => &[],
+    }
+}
+
+/// The programs in a folder, by name: what can be run and is no script.
+fn programs_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let entries = std::fs::read_dir(folder).map_err(Error::file("read", folder))?;
+    let mut programs: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| {
+            let is_program = entry
+                .metadata()
+                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+            is_program && starts_with(&entry.path(), b"\x7fELF")
+        })
+        .map(|entry| entry.path())
+        .collect();
+    programs.sort();
+    Ok(programs)
+}
+
+fn starts_with(file: &Path, bytes: &[u8]) -> bool {
+    use std::io::Read as _;
+    let mut found = vec![0; bytes.len()];
+    let read = std::fs::File::open(file).and_then(|mut file| file.read_exact(&mut found));
+    read.is_ok() && found == bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_read_from_a_makefile() {
+        let text = "AM_X = 1\nTESTS = \\\n\ttest_init \\\n\ttest_LE_put\n\nEXTRA_TESTS = test_other\n\
+                    test_LE_put_SOURCES = test_put.c\ntest_LE_put_CPPFLAGS = $(AM_CPPFLAGS)  -DMATCHING=0 -DPHYSICAL_ADDR=1\n";
+        let found = programs_of(text);
+        let names: Vec<_> = found.iter().map(|program| program.name.as_str()).collect();
+        assert_eq!(names, ["test_init", "test_LE_put"]);
+        assert_eq!(found[0].source, "test_init.c");
+        assert_eq!(found[1].source, "test_put.c");
+        assert_eq!(found[1].defines, ["-DMATCHING=0", "-DPHYSICAL_ADDR=1"]);
+    }
+
+    #[test]
+    fn a_step_is_done_once_and_again_where_it_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = std::cell::Cell::new(0);
+        let step = |works: bool| {
+            once(folder.path(), "step", || {
+                count.set(count.get() + 1);
+                works.then_some(()).ok_or_else(|| Error::Lab("no".to_owned()))
+            })
+        };
+        assert!(step(false).is_err() && step(true).is_ok() && step(true).is_ok());
+        assert_eq!(count.get(), 2);
+    }
+
+    #[test]
+    fn scripts_are_no_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        std::fs::copy(own, folder.path().join("program")).unwrap();
+        std::fs::write(folder.path().join("data"), b"\x7fELF").unwrap();
+        std::fs::write(folder.path().join("script"), "#!/bin/sh\n").unwrap();
+        let found = programs_in(folder.path()).unwrap();
+        assert_eq!(found, [folder.path().join("program")]);
+    }
+}

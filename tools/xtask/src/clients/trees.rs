@@ -1,0 +1,120 @@
+//! Which folder is which client: by a file that no other tree has.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// A program of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Client {
+    /// The tests of Sandia's Portals 4.
+    Reference,
+    /// Open MPI's mtl, osc and coll of that name.
+    OpenMpi,
+    /// Sandia OpenSHMEM.
+    OpenShmem,
+    /// GASNet 1, portals4-conduit.
+    Gasnet,
+}
+
+impl Client {
+    pub(crate) const ALL: [Self; 4] = [Self::Reference, Self::OpenMpi, Self::OpenShmem, Self::Gasnet];
+
+    /// As the command line has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "reference",
+            Self::OpenMpi => "openmpi",
+            Self::OpenShmem => "openshmem",
+            Self::Gasnet => "gasnet",
+        }
+    }
+
+    /// The file that its tree has, and no other.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::Reference => "test/basic/testing.h",
+            Self::OpenMpi => "ompi/mca/mtl/portals4/mtl_portals4.c",
+            Self::OpenShmem => "src/transport_portals4.c",
+            Self::Gasnet => "portals4-conduit/gasnet_portals4.c",
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Client {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|client| client.name() == word);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("there is no client {word:?}; the clients are: {names}")
+        })
+    }
+}
+
+/// The tree of each client that is in a folder, or that the folder is; of several the last by name, which is mostly the newest.
+pub(crate) fn find(from: &Path) -> Result<BTreeMap<Client, PathBuf>, Error> {
+    let mut folders = vec![from.to_path_buf()];
+    let entries = std::fs::read_dir(from).map_err(Error::file("read", from))?;
+    folders.extend(entries.flatten().map(|entry| entry.path()));
+    folders.sort();
+    let mut trees = BTreeMap::new();
+    for folder in folders {
+        for client in Client::ALL {
+            if folder.join(client.sign()).is_file() {
+                trees.insert(client, folder.clone());
+            }
+        }
+    }
+    Ok(trees)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_known_by_its_sign_whatever_it_is_called() {
+        let from = tempfile::tempdir().unwrap();
+        for (folder, client) in [
+            ("a", Client::OpenMpi),
+            ("b", Client::OpenMpi),
+            ("other", Client::Gasnet),
+        ] {
+            let sign = from.path().join(folder).join(client.sign());
+            std::fs::create_dir_all(sign.parent().unwrap()).unwrap();
+            std::fs::write(sign, "").unwrap();
+        }
+        let trees = find(from.path()).unwrap();
+        let names: Vec<_> = trees
+            .iter()
+            .map(|(client, tree)| (*client, tree.file_name().unwrap().to_owned()))
+            .collect();
+        assert_eq!(
+            names,
+            [(Client::OpenMpi, "b".into()), (Client::Gasnet, "other".into())]
+        );
+        // The folder itself may be the tree.
+        let own = find(&from.path().join("other")).unwrap();
+        assert_eq!(own.keys().copied().collect::<Vec<_>>(), [Client::Gasnet]);
+        assert!(find(&from.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn clients_have_names() {
+        for client in Client::ALL {
+            assert_eq!(client.name().parse(), Ok(client));
+        }
+        assert!("mpich".parse::<Client>().unwrap_err().contains("openshmem"));
+    }
+}
