@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::env::Doubt;
 use crate::error::BenchError;
 use crate::load::{Repeat, Row};
 use crate::plan::Kind;
@@ -136,6 +137,9 @@ pub struct Comparison {
     pub second: PathBuf,
     /// [`METHOD`].
     pub method: String,
+    /// Why the runs are doubted: a change may come from there.
+    #[serde(default)]
+    pub doubts: Doubts,
     /// How many lines are worse.
     pub worse: usize,
     /// How many are better.
@@ -145,6 +149,73 @@ pub struct Comparison {
     /// The lines, by pair, size and figure.
     pub lines: Vec<Line>,
 }
+
+/// The doubts of two reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubts {
+    /// Those that both have, word by word.
+    pub both: Vec<Doubt>,
+    /// Those of the first run alone.
+    pub first: Vec<Doubt>,
+    /// Those of the second run alone.
+    pub second: Vec<Doubt>,
+}
+
+impl Doubts {
+    /// Of two reports.
+    pub fn of(a: &Report, b: &Report) -> Self {
+        let (a, b) = (&a.environment.doubts, &b.environment.doubts);
+        let alone = |of: &[Doubt], other: &[Doubt]| -> Vec<Doubt> {
+            of.iter()
+                .filter(|doubt| !other.contains(doubt))
+                .cloned()
+                .collect()
+        };
+        Self {
+            both: a.iter().filter(|doubt| b.contains(doubt)).cloned().collect(),
+            first: alone(a, b),
+            second: alone(b, a),
+        }
+    }
+
+    /// Kinds of doubts that one of the runs alone has: reasons why they may differ.
+    fn kinds_apart(&self) -> Vec<&str> {
+        let has = |of: &[Doubt], code: &str| of.iter().any(|doubt| doubt.code == code);
+        let first = self.first.iter().filter(|doubt| !has(&self.second, &doubt.code));
+        let second = self.second.iter().filter(|doubt| !has(&self.first, &doubt.code));
+        let mut kinds: Vec<&str> = first.chain(second).map(|doubt| doubt.code.as_str()).collect();
+        kinds.retain(|code| !has(&self.both, code));
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+
+    /// One line each, wrapped, as above the table of a report.
+    fn table(&self) -> String {
+        let mut text = String::new();
+        for (whose, doubts) in [
+            ("both", &self.both),
+            ("first", &self.first),
+            ("second", &self.second),
+        ] {
+            for doubt in doubts {
+                let label = format!("doubt, {whose}:");
+                let words = printable(&doubt.text);
+                for (at, line) in crate::budgets::wrap(&words, 78 - LABEL).iter().enumerate() {
+                    let label = if at == 0 { label.as_str() } else { "" };
+                    let _ = writeln!(text, "{label:<LABEL$}{line}");
+                }
+            }
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Width of what stands before a doubt.
+const LABEL: usize = 15;
 
 /// Reads a report.
 ///
@@ -187,6 +258,7 @@ pub fn files(first: &Path, second: &Path) -> Result<Comparison, BenchError> {
         first: first.to_owned(),
         second: second.to_owned(),
         method: METHOD.to_owned(),
+        doubts: Doubts::of(&a, &b),
         worse: count(Finding::Worse),
         better: count(Finding::Better),
         not_comparable: count(Finding::NotComparable),
@@ -477,8 +549,10 @@ impl Comparison {
 
     /// As a table of at most 80 columns.
     pub fn table(&self) -> String {
-        let mut text = format!(
-            "{:>9} {:>6} {:>10} {:>10} {:>9} {:>12}  finding\n",
+        let mut text = self.doubts.table();
+        let _ = writeln!(
+            text,
+            "{:>9} {:>6} {:>10} {:>10} {:>9} {:>12}  finding",
             "size", "figure", "first", "second", "change", "worse from"
         );
         for line in &self.lines {
@@ -522,6 +596,16 @@ impl Comparison {
             self.better,
             self.not_comparable
         );
+        let apart = self.doubts.kinds_apart();
+        if !apart.is_empty() && self.worse + self.better > 0 {
+            let words = format!(
+                "one run alone has these doubts, and a change may come from them: {}",
+                apart.join(", ")
+            );
+            for line in crate::budgets::wrap(&words, 78) {
+                let _ = writeln!(text, "{line}");
+            }
+        }
         for line in crate::budgets::wrap(METHOD, 78) {
             let _ = writeln!(text, "{line}");
         }

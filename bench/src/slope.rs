@@ -49,6 +49,11 @@ impl Slope {
         })
     }
 
+    /// Whether it neither falls nor grows.
+    pub fn is_flat(self) -> bool {
+        self.exponent > NAMES[0].0 && self.exponent <= NAMES[1].0
+    }
+
     /// In words.
     pub fn name(self) -> &'static str {
         let named = NAMES.iter().find(|(most, _)| self.exponent <= *most);

@@ -303,7 +303,8 @@ fn number(value: f64, unit: &str) -> String {
     }
 }
 
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+/// The words of a text in lines of at most `width` columns.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a last line");

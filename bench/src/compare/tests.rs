@@ -247,3 +247,52 @@ proptest! {
         depth(values.len());
     }
 }
+
+#[test]
+fn doubts_of_the_runs_stand_above_the_lines_and_what_one_has_alone_is_named() {
+    let doubt = |code: &str, text: &str| Doubt {
+        code: code.to_owned(),
+        text: text.to_owned(),
+    };
+    let (mut a, mut b) = (run(1.0, 0.04, 7), run(1.15, 0.04, 8));
+    let both = doubt("virtual", "this is a virtual machine \u{1b}[2J with a name");
+    a.environment.doubts = vec![both.clone(), doubt("steal", "the hypervisor took 10 ms")];
+    let throttled = "the quota of processor time of rank 0's control group was used up in 35 of 41 periods";
+    b.environment.doubts = vec![
+        both.clone(),
+        doubt("steal", "the hypervisor took 70 ms"),
+        doubt("throttled", throttled),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, report: &Report| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, report.json()).unwrap();
+        path
+    };
+    let comparison = files(&file("a", &a), &file("b", &b)).unwrap();
+    assert_eq!(comparison.doubts.both, [both]);
+    assert_eq!(
+        (comparison.doubts.first.len(), comparison.doubts.second.len()),
+        (1, 2)
+    );
+    assert_eq!(comparison.finding(), Finding::Worse);
+    let text = comparison.table();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (doubts, lines) = words.split_once(" size ").unwrap();
+    for part in [
+        "doubt, both: this is a virtual machine",
+        "doubt, first: the hypervisor took 10 ms",
+        "doubt, second: the hypervisor took 70 ms",
+        throttled,
+    ] {
+        assert!(doubts.contains(part), "{part}: {text}");
+    }
+    assert!(lines.contains("one run alone has these doubts, and a change may come from them: throttled"));
+    assert!(
+        !text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    // The same reports: nothing changed, and nothing is said of it.
+    let same = files(&file("a", &a), &file("a2", &a)).unwrap();
+    assert!(same.table().contains("doubt, both:") && !same.table().contains("alone"));
+}

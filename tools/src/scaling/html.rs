@@ -25,6 +25,13 @@ pub(super) fn html(report: &Report) -> Result<String, BenchError> {
             rounds => format!("medians of {rounds} rounds, bars from the least to the most"),
         }
     );
+    if !report.doubts.is_empty() {
+        body.push_str("<ul>\n");
+        for doubt in &report.doubts {
+            let _ = writeln!(body, "<li>doubt: {}</li>", escape(&doubt.text));
+        }
+        body.push_str("</ul>\n");
+    }
     for group in Group::ALL {
         let curves: Vec<&Curve> = report
             .curves

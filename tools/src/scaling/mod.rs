@@ -15,6 +15,7 @@ mod table;
 use std::path::Path;
 use std::process::ExitCode;
 
+use doorbell_bench::env::Host;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::error::Exit;
 
@@ -36,6 +37,8 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
         .collect();
     outputs::check(&named)?;
     let plan = Plan::of(args)?;
+    // Before our own work is a part of its load.
+    let host = Host::read(&doorbell_bench::pin::allowed());
     let measured = Runner::new()
         .map_err(Stop::Ended)
         .and_then(|runner| plan.measure(&runner));
@@ -44,7 +47,7 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<ExitCode, ToolError> {
         Ok(samples) => samples,
         Err(stop) => return stop.end(),
     };
-    let report = Report::new(&plan, &samples);
+    let report = Report::new(&plan, &samples, host);
     let shown = [&args.json, &args.html];
     if !shown.into_iter().flatten().any(|name| outputs::is_stdout(name)) {
         out::print(&table::table(&report))?;
@@ -107,9 +110,11 @@ impl Plan {
     fn measure(&self, runner: &Runner) -> Result<Samples, Stop> {
         let clock = Clock::start();
         let mut samples = Samples::default();
+        let points = self.peers.len() + self.entries.len() + self.ranks.len();
+        let mut steps = out::Steps::new(points as u64 * u64::from(self.rounds));
         for round in 1..=self.rounds {
-            let pass = |what: &str, count: u32| {
-                out::pass(&format!("round {round} of {}: {what}, {count}", self.rounds));
+            let mut pass = |what: &str, count: u32| {
+                steps.begin(&format!("{what}, {count}, in round {round} of {}", self.rounds));
             };
             for &peers in &self.peers {
                 pass("idle peers", peers);

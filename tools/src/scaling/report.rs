@@ -1,6 +1,6 @@
 //! What came out: curves, their slopes, and what is missing.
 
-use doorbell_bench::env::Host;
+use doorbell_bench::env::{Doubt, Environment, Host, doubts};
 use doorbell_bench::slope::Slope;
 use doorbell_bench::stats::Spread;
 use serde::Serialize;
@@ -163,7 +163,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<Point>,
     /// Of all points; of ranks, of those that share cores, since what changes there is another thing than what grows.
     pub(super) slope: Option<Slope>,
-    /// The slope in words.
+    /// The slope in words, where the rounds tell it from their own noise.
     pub(super) growth: Option<&'static str>,
 }
 
@@ -181,6 +181,8 @@ pub(super) struct Report {
     pub(super) schema: &'static str,
     pub(super) version: &'static str,
     pub(super) host: Host,
+    /// Reasons to doubt the figures.
+    pub(super) doubts: Vec<Doubt>,
     pub(super) cores: usize,
     pub(super) rounds: u32,
     pub(super) curves: Vec<Curve>,
@@ -188,8 +190,13 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Plan, samples: &Samples) -> Self {
+    /// `host` is the machine as it was before anything was measured.
+    pub(super) fn new(plan: &Plan, samples: &Samples, host: Host) -> Self {
         let cores = doorbell_bench::pin::allowed();
+        let environment = Environment {
+            host,
+            ..Environment::default()
+        };
         let curves = Key::ALL
             .into_iter()
             .map(|key| Curve::of(key, key.counts(plan), samples, cores.len()))
@@ -202,7 +209,8 @@ impl Report {
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            host: Host::read(&cores),
+            doubts: doubts(&environment, &[]),
+            host: environment.host,
             cores: cores.len(),
             rounds: plan.rounds,
             curves: curves.collect(),
@@ -247,6 +255,7 @@ impl Curve {
             Group::Ranks if shared.len() > 1 => Slope::of(&shared),
             _ => Slope::of(&plain),
         };
+        let growth = slope.filter(|slope| is_told(&points, *slope)).map(Slope::name);
         Self {
             key,
             name: key.name(),
@@ -255,8 +264,27 @@ impl Curve {
             unit: key.unit(),
             points,
             slope,
-            growth: slope.map(Slope::name),
+            growth,
         }
+    }
+}
+
+/// Rounds from which on noise is told from growth.
+const ROUNDS: usize = 2;
+
+/// Whether the rounds tell that a curve grows, falls or does neither: one round has no noise to compare with, and where the
+/// rounds at both ends overlap, what changes between them may be noise.
+fn is_told(points: &[Point], slope: Slope) -> bool {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return false;
+    };
+    if points.iter().any(|point| point.rounds < ROUNDS) {
+        return false;
+    }
+    let ends = |point: &Point| Some((point.spread.min?, point.spread.max?));
+    match (ends(first), ends(last)) {
+        (Some(a), Some(b)) => slope.is_flat() || a.1 < b.0 || b.1 < a.0,
+        _ => false,
     }
 }
 
@@ -276,16 +304,51 @@ pub(super) mod samples {
         for (key, count, figure) in [
             (Key::IdleHalf, 2, 150.0),
             (Key::IdleHalf, 2, 152.0),
+            (Key::IdleHalf, 4096, 151.0),
             (Key::IdleHalf, 4096, 153.0),
             (Key::IdleMemory, 2, 400_000.0),
+            (Key::IdleMemory, 2, 400_100.0),
             (Key::IdleMemory, 4096, 4_400_000.0),
+            (Key::IdleMemory, 4096, 4_400_100.0),
             (Key::PostedAll, 1, 20.0),
+            (Key::PostedAll, 1, 21.0),
             (Key::PostedAll, 100_000, 90.0),
+            (Key::PostedAll, 100_000, 91.0),
         ] {
             samples.add(key, count, figure);
         }
         samples.missing.insert(("ranks", 64), "no <room>".to_owned());
-        Report::new(&plan, &samples)
+        let host = Host {
+            load: Some(9.0),
+            cores_online: 2,
+            ..Host::default()
+        };
+        Report::new(&plan, &samples, host)
+    }
+
+    #[test]
+    fn what_the_rounds_cannot_tell_from_noise_has_no_name() {
+        let plan = |rounds| Plan {
+            rounds,
+            peers: vec![2, 64],
+            entries: Vec::new(),
+            ranks: Vec::new(),
+        };
+        let growth = |figures: &[(u32, f64)], rounds| {
+            let mut samples = Samples::default();
+            for (count, figure) in figures {
+                samples.add(Key::IdleHalf, *count, *figure);
+            }
+            Report::new(&plan(rounds), &samples, Host::default()).curves[0].growth
+        };
+        // One round under load: 2,000 ns at first, and 300 when the others had done.
+        assert_eq!(growth(&[(2, 2_000.0), (64, 300.0)], 1), None);
+        let twice = [(2, 2_000.0), (2, 310.0), (64, 300.0), (64, 320.0)];
+        assert_eq!(growth(&twice, 2), None);
+        let falls = [(2, 2_000.0), (2, 1_900.0), (64, 300.0), (64, 320.0)];
+        assert_eq!(growth(&falls, 2), Some("falls"));
+        let flat = [(2, 300.0), (2, 310.0), (64, 305.0), (64, 300.0)];
+        assert_eq!(growth(&flat, 2), Some("flat"));
     }
 
     #[test]

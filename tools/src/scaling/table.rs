@@ -25,9 +25,15 @@ pub(super) fn slope(curve: &Curve) -> Option<String> {
     } else {
         ""
     };
+    let Some(growth) = curve.growth else {
+        let why = match curve.points.iter().map(|point| point.rounds).min() {
+            Some(0 | 1) | None => "one round cannot tell growth from noise: give `--rounds 3`",
+            Some(_) => "the rounds differ by as much as the curve does: nothing is told of its growth",
+        };
+        return Some(why.to_owned());
+    };
     Some(format!(
-        "{scope}{} (to the power of {exponent:.2}; {sign}{} for each {})",
-        curve.growth?,
+        "{scope}{growth} (to the power of {exponent:.2}; {sign}{} for each {})",
         one(curve, each.abs()),
         curve.group.one()
     ))
@@ -44,6 +50,14 @@ fn one(curve: &Curve, each: f64) -> String {
 /// The whole report.
 pub(super) fn table(report: &Report) -> String {
     let mut text = String::new();
+    for doubt in &report.doubts {
+        for (at, line) in doorbell_bench::budgets::wrap(&doubt.text, 90).iter().enumerate() {
+            let _ = writeln!(text, "{:<7}{line}", if at == 0 { "doubt" } else { "" });
+        }
+    }
+    if !report.doubts.is_empty() {
+        text.push('\n');
+    }
     for group in Group::ALL {
         let curves: Vec<&Curve> = report
             .curves
@@ -99,6 +113,7 @@ mod tests {
             "MB",
             "for each peer",
             "not measured: 64 ranks: no <room>",
+            "doubt  other work ran when the measurement began (load average 9.0 on 2 cores)",
         ] {
             assert!(text.contains(words), "{words}:\n{text}");
         }
