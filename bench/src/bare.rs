@@ -153,6 +153,8 @@ impl Bare {
         let (to, from) = self.lines()?;
         let mut halves = [const { Vec::new() }; 2];
         let limit = clock.ticks() + clock.ticks_in(LOOK);
+        // Behind the last one, nothing is waited for at the other side.
+        let last = self.next + 2 * u64::from(rounds) * ROUND;
         'turns: for turn in 0..2 * rounds {
             let first = self.next + u64::from(turn) * ROUND;
             let start = clock.ticks();
@@ -163,7 +165,8 @@ impl Bare {
             for n in first + 1..=first + ROUND {
                 to.store(n, Ordering::Release);
                 // The time is only asked for where the answer was long in coming.
-                if wait_for(from, n, Pause::of(turn), NO_END)? == Came::Late && clock.ticks() > limit {
+                let late = wait_for(from, n, Pause::of(turn), NO_END)? == Came::Late;
+                if late && n < last && clock.ticks() > limit {
                     halves[turn as usize % 2].push(half(n - first));
                     // The other side answers it: what comes next must not be stored over it.
                     let end = end_of(self.next);
@@ -174,7 +177,7 @@ impl Bare {
             }
             halves[turn as usize % 2].push(half(ROUND));
         }
-        self.next += 2 * u64::from(rounds) * ROUND;
+        self.next = last;
         let medians = halves.iter().filter_map(|of_one| crate::stats::median(of_one));
         Ok(medians.reduce(f64::min).unwrap_or(0.0))
     }
