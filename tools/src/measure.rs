@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use doorbell::Config;
 use doorbell::config::Mode;
@@ -13,7 +14,7 @@ use doorbell_bench::compare::{self, Finding};
 use doorbell_bench::job::Cores;
 use doorbell_bench::load::Progress;
 use doorbell_bench::pin;
-use doorbell_bench::plan::{Asked as Rate, Kind, Plan};
+use doorbell_bench::plan::{Asked as Rate, Kind, Plan, SHARES};
 use doorbell_bench::report::{Picture, Report, csv, hgrm, hlog, table};
 use doorbell_bench::size::Size;
 use doorbell_fabric::error::Exit;
@@ -272,7 +273,7 @@ pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The cores of the two ranks; not bound from outside when each needs two of them.
+/// The cores of the two ranks; not bound from outside when each needs two of them, or settings name one.
 fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, ToolError> {
     let allowed = pin::apart();
     if !args.cores.is_empty() {
@@ -290,9 +291,12 @@ fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, Too
             );
             return Err(ToolError::Usage(text));
         }
-        return Ok(args.cores.iter().copied().map(Some).collect());
+        if threads.core.is_none() {
+            return Ok(args.cores.iter().copied().map(Some).collect());
+        }
     }
-    if threads.dedicated && allowed.len() >= DEDICATED_CORES {
+    // Each rank binds its threads itself.
+    if threads.core.is_some() || (threads.dedicated && allowed.len() >= DEDICATED_CORES) {
         return Ok(vec![None; PAIR as usize]);
     }
     Ok((0..PAIR as usize)
@@ -479,6 +483,7 @@ fn show(report: &Report, asked: &Asked<'_>) -> Result<(), ToolError> {
 /// The progress bar, on the standard error and only when a person looks at it.
 struct Bar {
     bar: ProgressBar,
+    begun: Instant,
     /// Seconds that one size takes, when that is known.
     each: Option<f64>,
     size: String,
@@ -488,6 +493,8 @@ struct Bar {
 
 /// Steps of the bar for one size.
 const STEPS: u64 = 100;
+/// The search for a knee takes about this many times what a row takes.
+const KNEE: f64 = 2.0;
 /// A warm-up and the preparation of buffers take about this many seconds.
 const BEFORE: f64 = 0.1;
 
@@ -498,16 +505,22 @@ impl Bar {
         } else {
             ProgressDrawTarget::hidden()
         };
-        let style = ProgressStyle::with_template("{prefix:>8} [{bar:40}] {percent:>3} %  {msg}");
+        let style = ProgressStyle::with_template("{prefix} [{bar:24}] {percent:>3} %  {msg}");
         let bar = ProgressBar::with_draw_target(Some(1), target);
         bar.set_style(
             style
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("=> "),
         );
+        // Shares of the knee are rows of their own, and it is searched for in about as many trials as they last.
+        let rows = match plan.open {
+            Some(Rate::Knee) => SHARES.len() as f64 + KNEE,
+            _ => 1.0,
+        };
         Self {
             bar,
-            each: plan.samples.is_none().then_some(plan.seconds + BEFORE),
+            begun: Instant::now(),
+            each: plan.samples.is_none().then_some(rows * plan.seconds + BEFORE),
             size: String::new(),
             done: 0,
             of: plan.sizes.len() as u64,
@@ -516,21 +529,19 @@ impl Bar {
 
     /// Shows where it stands and how long it takes from here.
     fn show(&mut self, position: u64) {
+        let left = (self.of * STEPS).saturating_sub(position) as f64;
         let left = match self.each {
-            Some(each) => each * (self.of * STEPS).saturating_sub(position) as f64 / STEPS as f64,
-            None => self.bar.eta().as_secs_f64(),
+            Some(each) => Some(each * left / STEPS as f64),
+            // What is left takes as long as what is done.
+            None => (position > 0).then(|| self.begun.elapsed().as_secs_f64() * left / position as f64),
         };
-        self.bar.set_prefix(self.size.clone());
-        self.bar.set_message(about(left));
+        let which = match self.of {
+            1 => self.size.clone(),
+            of => format!("{}, {} of {of}", self.size, self.done / STEPS + 1),
+        };
+        self.bar.set_prefix(which);
+        self.bar.set_message(left.map_or_else(String::new, out::about));
         self.bar.set_position(position);
-    }
-}
-
-/// A time to come, in words.
-fn about(seconds: f64) -> String {
-    match seconds.ceil() as u64 {
-        seconds @ 0..120 => format!("about {seconds} s left"),
-        seconds => format!("about {} min left", seconds.div_ceil(60)),
     }
 }
 
@@ -551,6 +562,7 @@ impl Progress for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_time_left_is_what_the_plan_says() {
@@ -565,8 +577,26 @@ mod tests {
         bar.share(0.5);
         assert_eq!(
             (bar.bar.message(), bar.bar.prefix()),
-            ("about 11 s left".into(), "64 B".into())
+            ("about 11 s left".into(), "64 B, 2 of 2".into())
         );
-        assert_eq!(about(461.0), "about 8 min left");
+        // By samples, it is known from what was done.
+        let plan = Plan {
+            samples: Some(10),
+            ..Plan::new(Kind::Stream)
+        };
+        let mut bar = Bar::new(false, &plan);
+        bar.size(0, 10_000, 8);
+        assert_eq!(
+            (bar.bar.message(), bar.bar.prefix()),
+            ("".into(), "8 B, 1 of 10000".into())
+        );
+        bar.begun = Instant::now() - Duration::from_secs(3);
+        bar.size(1, 10_000, 9);
+        let (left, which) = (bar.bar.message(), bar.bar.prefix());
+        assert!(
+            left.contains("h 20 min left") || left.contains("h 19 min left"),
+            "{left}"
+        );
+        assert_eq!(which, "9 B, 2 of 10000");
     }
 }

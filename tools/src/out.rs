@@ -1,6 +1,7 @@
 //! Writing for people and pipes: nothing here panics because a reader went away.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
 
 use doorbell_bench::report::printable;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -43,6 +44,63 @@ pub(crate) fn pass(line: &str) {
     let mut err = io::stderr().lock();
     if err.is_terminal() {
         let _ = err.write_all(format!("\r\x1b[K{line}").as_bytes());
+    }
+}
+
+/// The steps of long work, shown on the standard error when a person looks: which one it is, of how many, and about how
+/// long all take from here.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    begun: Instant,
+    done: u64,
+    of: u64,
+    /// Seconds that one takes, where that is known before.
+    each: Option<f64>,
+}
+
+impl Steps {
+    /// So many steps; how long they take is seen from those that are done.
+    pub(crate) fn new(of: u64) -> Self {
+        Self {
+            begun: Instant::now(),
+            done: 0,
+            of,
+            each: None,
+        }
+    }
+
+    /// So many steps of so many seconds each.
+    pub(crate) fn timed(of: u64, each: f64) -> Self {
+        Self {
+            each: Some(each),
+            ..Self::new(of)
+        }
+    }
+
+    /// The next step begins.
+    pub(crate) fn begin(&mut self, what: &str) {
+        pass(&self.line(what, self.begun.elapsed().as_secs_f64()));
+        self.done += 1;
+    }
+
+    /// The line of a step that begins after so many seconds.
+    fn line(&self, what: &str, elapsed: f64) -> String {
+        let left = self.of.saturating_sub(self.done) as f64;
+        let each = self.each.or((self.done > 0).then(|| elapsed / self.done as f64));
+        let left = each.map_or_else(String::new, |each| format!(", {}", about(each * left)));
+        format!("{} of {}: {what}{left}", self.done + 1, self.of)
+    }
+}
+
+/// A time to come, in words.
+pub(crate) fn about(seconds: f64) -> String {
+    match seconds.ceil() as u64 {
+        seconds @ 0..120 => format!("about {seconds} s left"),
+        seconds @ 120..7_200 => format!("about {} min left", seconds.div_ceil(60)),
+        seconds => {
+            let minutes = seconds.div_ceil(60);
+            format!("about {} h {} min left", minutes / 60, minutes % 60)
+        }
     }
 }
 
@@ -91,6 +149,23 @@ pub(crate) fn wrap(text: &mut String, words: &str, mut column: usize, indent: us
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_say_where_they_are_and_how_long_it_takes() {
+        let mut steps = Steps::new(33);
+        assert_eq!(steps.line("ranks, 2", 0.0), "1 of 33: ranks, 2");
+        steps.begin("ranks, 2");
+        assert_eq!(
+            steps.line("ranks, 4", 10.0),
+            "2 of 33: ranks, 4, about 6 min left"
+        );
+        let known = Steps::timed(10, 3_600.0);
+        assert_eq!(known.line("8 B", 0.0), "1 of 10: 8 B, about 10 h 0 min left");
+        assert_eq!(
+            (about(461.0), about(0.2)),
+            ("about 8 min left".into(), "about 1 s left".into())
+        );
+    }
 
     #[test]
     fn words_are_wrapped_and_none_is_lost() {

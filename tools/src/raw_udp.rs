@@ -79,13 +79,16 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
         schema: SCHEMA,
         results: Vec::new(),
     };
+    let mut steps = out::Steps::timed(sizes.len() as u64, args.seconds);
     for size in sizes {
+        steps.begin(&size.to_string());
         let bytes = size.bytes();
         report.results.push(Row {
             bytes,
             half_rtt_ns: raw_udp_ask(&mut line, &clock, bytes, args.seconds)?,
         });
     }
+    out::pass("");
     raw_udp_end(&mut line)?;
     match &args.json {
         Some(name) => outputs::write(name, &json(&report), &mut io::stdout().lock())?,

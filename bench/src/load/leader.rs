@@ -108,6 +108,7 @@ fn open_rows<L: Link>(
         }
     };
     let mut load = Load::Open(load);
+    let of = rates.len() as f64;
     let mut rows = Vec::with_capacity(rates.len());
     for rate in rates {
         if session.is_cut() && !rows.is_empty() {
@@ -116,7 +117,12 @@ fn open_rows<L: Link>(
         if let Load::Open(load) = &mut load {
             load.set_rate(rate);
         }
-        let mut row = one_row(session, plan, &mut load, bytes, each, progress)?;
+        let mut part = Part {
+            whole: progress,
+            before: rows.len() as f64,
+            of,
+        };
+        let mut row = one_row(session, plan, &mut load, bytes, each, &mut part)?;
         if let (Some(open), Some(knee)) = (&mut row.open, knee) {
             open.knee_per_second = Some(knee.per_second);
             open.knee_limit = Some(knee.limit);
@@ -124,6 +130,23 @@ fn open_rows<L: Link>(
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// One of the rows of a size.
+struct Part<'a> {
+    whole: &'a mut dyn Progress,
+    before: f64,
+    of: f64,
+}
+
+impl Progress for Part<'_> {
+    fn size(&mut self, index: usize, of: usize, bytes: usize) {
+        self.whole.size(index, of, bytes);
+    }
+
+    fn share(&mut self, done: f64) {
+        self.whole.share((self.before + done) / self.of);
+    }
 }
 
 /// Slices until the row has enough.

@@ -96,10 +96,13 @@ pub(super) fn load(args: &LoadArgs) -> Result<ExitCode, ToolError> {
                 tokio::task::spawn_local(ask(asker, nth, pace, Rc::clone(&ways), Rc::clone(&seen)))
             })
             .collect();
+        let shown = tokio::task::spawn_local(show(until));
         for client in clients {
             // A client that panics has shown where; its questions are missing in the count.
             let _ = client.await;
         }
+        shown.abort();
+        out::pass("");
         let seconds = begun.elapsed().as_secs_f64();
         let resident = before
             .zip(process.and_then(resident))
@@ -129,6 +132,18 @@ async fn connect(service: &Service, clients: u32) -> Result<Vec<Asker>, ToolErro
         askers.push(Asker::connect(service, SOON).await?);
     }
     Ok(askers)
+}
+
+/// Shows a person who looks how long it takes from here.
+async fn show(until: Instant) {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        out::pass(&format!(
+            "questions and answers, {}",
+            out::about(left.as_secs_f64())
+        ));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// So that all of them are known.

@@ -16,8 +16,10 @@ mod one_host;
 mod rows;
 mod two_hosts;
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use doorbell_bench::budgets::{Run as RunTold, Verdicts, idle_peer_bytes};
 use doorbell_bench::pin;
 use doorbell_fabric::clock::Clock;
@@ -119,6 +121,10 @@ fn measure(
         cores,
         clock: Clock::start(),
         repetitions: args.repetitions.unwrap_or(repetitions),
+        steps: RefCell::new(out::Steps::new(steps(
+            parts,
+            args.repetitions.unwrap_or(repetitions),
+        ))),
     };
     let mut samples = Samples {
         no_link: run.places.direct.as_ref().err().cloned(),
@@ -146,6 +152,18 @@ struct Run<'a> {
     cores: &'a [usize],
     clock: Clock,
     repetitions: u32,
+    /// What a person who looks is shown.
+    steps: RefCell<out::Steps>,
+}
+
+/// How many parts are measured in all repetitions; losses are not in each of them.
+fn steps(parts: &Parts, repetitions: u32) -> u64 {
+    let wanted = Part::value_variants().iter().filter(|part| parts.has(**part));
+    let each = wanted.map(|part| match part {
+        Part::Loss => repetitions.div_ceil(LOSS_EVERY),
+        _ => repetitions,
+    });
+    each.map(u64::from).sum()
 }
 
 impl Run<'_> {
@@ -183,7 +201,8 @@ impl Run<'_> {
         let wanted = self.parts.has(part);
         if wanted {
             let (number, of) = (repetition + 1, self.repetitions);
-            out::pass(&format!("repetition {number} of {of}: {}", part.name()));
+            let what = format!("{}, in repetition {number} of {of}", part.name());
+            self.steps.borrow_mut().begin(&what);
         }
         Ok(wanted)
     }

@@ -116,8 +116,9 @@ pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
 fn here(ranks: u32, rails: &[RailName]) -> Result<Vec<Over>, Stop> {
     let runner = Runner::new()?;
     let mut all = Vec::new();
+    let mut steps = out::Steps::new(rails.len() as u64);
     for rail in rails {
-        out::pass(&format!("{ranks} ranks over {rail}"));
+        steps.begin(&format!("{ranks} ranks over {rail}"));
         all.push(Over {
             rail: rail.to_string(),
             pairs: job(&runner, ranks, rail)?,
