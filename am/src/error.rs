@@ -349,7 +349,9 @@ fn who(rank: Option<u32>) -> String {
 
 const fn reason_of(reason: DownReason) -> &'static str {
     match reason {
-        DownReason::Closed => "it closed its end; let no rank leave before all have what they need of it",
+        DownReason::Closed => {
+            "it closed its end; call a barrier before the end, so that no rank leaves before the others have received everything"
+        }
         DownReason::Died => "its process ended or its connection broke; see what it said last",
         DownReason::Hostile => "it broke the rules of the wire; see that both run the same version",
         DownReason::Silent => "it did not answer within the bound; see whether it still runs and polls",

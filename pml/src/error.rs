@@ -50,7 +50,9 @@ impl LostReason {
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Peer(DownReason::Closed) => "let no rank close before all have what they need of it",
+            Self::Peer(DownReason::Closed) => {
+                "call a barrier before the end: a rank that closes takes along what the others have not received yet"
+            }
             Self::Peer(DownReason::Died) => "see what it said last, and with which status it ended",
             Self::Peer(DownReason::Hostile) => {
                 "see that both run the same version, and who else is on that network"
@@ -63,10 +65,12 @@ impl LostReason {
                 "see how its process ended, and the networks that `control.nics` names"
             }
             Self::Link => {
-                "see the cable, switch and interface; a second rail or more `patience` goes on without them"
+                "check the cable, the switch and the interface; a second rail would take over, and a longer \
+                 DOORBELL_PATIENCE would wait for the link"
             }
             Self::Device => {
-                "see the system's log about the device, or whether the process that models it still runs; a second rail goes on without it"
+                "see the system's log about the device, or whether the process that models it still runs; a second rail \
+                 would take over"
             }
             Self::NotReclaimable => "use several rails only of kinds that can give back",
             Self::Unmet => "see whether it still runs, and what its launcher says",
@@ -231,4 +235,16 @@ pub enum PmlError {
         /// Why.
         reason: &'static str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_what_to_do_in_the_words_of_the_settings() {
+        let link = LostReason::Link.advice();
+        assert!(link.contains("DOORBELL_PATIENCE") && link.contains("a second rail would take over"));
+        assert!(LostReason::Peer(DownReason::Closed).advice().contains("barrier"));
+    }
 }

@@ -616,6 +616,15 @@ mod tests {
     }
 
     #[test]
+    fn sizes_whose_warm_up_was_cut_are_counted() {
+        let mut row = Row::default();
+        row.warm_up.blocks = 60;
+        let text = |rows: &[Row]| doubts(&quiet(), rows).remove(0).text;
+        assert!(text(&[row.clone()]).starts_with("one size was still getting faster"));
+        assert!(text(&[row.clone(), row]).starts_with("2 sizes were still getting faster"));
+    }
+
+    #[test]
     fn rails_that_broke_are_named_with_what_it_cost() {
         let row = |gap| Row {
             verified: Some(crate::verify::Verified {

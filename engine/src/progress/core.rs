@@ -595,7 +595,8 @@ impl Core {
                 let broken = self.broken_on_purpose(peer);
                 let why = self.trouble_of_meeting(peer).map_or(why, str::to_owned);
                 let remedy = if remedy == LostReason::Link.advice() && self.knows_why(peer) {
-                    "do what that rail says; a second rail or more `patience` goes on without it"
+                    "do what that rail says; a second rail would take over, and a longer DOORBELL_PATIENCE would \
+                     wait for the link"
                 } else {
                     remedy
                 };

@@ -213,7 +213,7 @@ fn no_address(
     };
     let mut fixes = vec![Fix::run(
         format!("ip address add {} dev {device}", own_address(wanted.family, mac)),
-        "give it an address that means something on its link only, or one of your network instead",
+        "give it a link-local address, which is valid on this link only, or one of your network instead",
     )];
     if is_there {
         fixes.push(Fix::run(

@@ -210,7 +210,10 @@ fn pages(walk: &mut Walk, system: &System) {
         (None, _) => walk.not_applicable("hugepages", "this kernel has no huge pages"),
         (Some(size), 0) => walk.ok(
             "hugepages",
-            format!("none of {} is set aside; shm, udp and xdp use none", bytes(size)),
+            format!(
+                "no pages of {} are reserved (vm.nr_hugepages is 0); shm, udp and xdp need none",
+                bytes(size)
+            ),
         ),
         (Some(size), _) => walk.ok(
             "hugepages",
