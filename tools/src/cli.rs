@@ -742,8 +742,8 @@ queues  A fully given tag is matched, and what was found is queued again, with s
 messages kept: sixteen of their tags again and again, and all of them in an order that no cache can guess.\n\
 ranks   Jobs of so many processes over shared memory, more than there are cores: a ping-pong of 8 bytes in pairs, a \
 barrier of all, the time until a rank has its world, and the whole job from its start to its end.\n\n\
-With many more ranks than cores a round takes a minute. Each point is the median of the rounds. A slope is the power with which the curve grows (0 is flat, 1 in proportion), \
-and what one more costs from the first point to the last; that of exchanges among ranks is taken where they share cores.\n\n", exits!(), "\
+With many more ranks than cores a round takes a minute. Each point is the median of the rounds. A slope is the power with which the curve grows (0 is flat, 1 in proportion; told from two rounds on, where \
+it is more than their noise), and what one more costs from the first point to the last; that of exchanges among ranks is taken where they share cores.\n\n", exits!(), "\
 \n\nExamples:\n  \
 doorbell scaling\n  \
 doorbell scaling --only idle --peers 2,4096\n  \
