@@ -11,7 +11,9 @@
 //! ```
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,12 +79,21 @@ pub struct Bare {
 }
 
 /// Where a peer of this host finds the page.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// The maker's process.
+    /// The maker's process, as its pid namespace numbers it.
     pub pid: u32,
+    /// That namespace; 0 where the system does not tell.
+    pub namespace: u64,
     /// The descriptor in it.
     pub descriptor: i32,
+    /// The number of the page's file: what else has the same process and descriptor by now is another file.
+    pub serial: u64,
+}
+
+/// The number of this process's pid namespace; 0 where the system does not tell.
+fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
 }
 
 /// Two cache lines and their prefetched neighbours lie between the two words.
@@ -108,14 +119,30 @@ impl Bare {
     /// Opens the page that a peer on this host made; rank 1's side.
     ///
     /// # Errors
-    /// When the peer is gone, or belongs to another user.
+    /// When the peer is gone, belongs to another user, or is in another pid namespace: its number is that of a stranger here,
+    /// whose files are left alone.
     pub fn open(place: Place) -> Result<Self, BenchError> {
+        let failed = |source| RailError::memory("open the peer's page", "doorbell-bare", 1, source);
+        if place.namespace != namespace() {
+            return Err(failed(io::Error::other(
+                "the two ranks are in different pid namespaces, where one number names different processes",
+            ))
+            .into());
+        }
         let path = format!("/proc/{}/fd/{}", place.pid, place.descriptor);
+        let stranger = || failed(io::Error::other("the process of that number has no such page"));
+        // Before it is opened: of another file not even that.
+        if std::fs::metadata(&path).map_err(failed)?.ino() != place.serial {
+            return Err(stranger().into());
+        }
         let file = File::options()
             .read(true)
             .write(true)
             .open(path)
-            .map_err(|source| RailError::memory("open the peer's page", "doorbell-bare", 1, source))?;
+            .map_err(failed)?;
+        if file.metadata().map_err(failed)?.ino() != place.serial {
+            return Err(stranger().into());
+        }
         Self::over(Object::received(file.into(), 1)?, APART, 0)
     }
 
@@ -137,9 +164,13 @@ impl Bare {
 
     /// Where the peer finds it.
     pub fn place(&self) -> Place {
+        let descriptor = self.object.as_fd().as_raw_fd();
+        let own = std::fs::metadata(format!("/proc/self/fd/{descriptor}"));
         Place {
             pid: std::process::id(),
-            descriptor: self.object.as_fd().as_raw_fd(),
+            namespace: namespace(),
+            descriptor,
+            serial: own.map_or(0, |file| file.ino()),
         }
     }
 
@@ -354,8 +385,8 @@ mod tests {
     #[test]
     fn a_place_that_is_not_a_page_is_refused() {
         let place = Place {
-            pid: std::process::id(),
             descriptor: 1_000_000,
+            ..Bare::make().unwrap().place()
         };
         assert!(
             Bare::open(place)
@@ -363,6 +394,22 @@ mod tests {
                 .to_string()
                 .contains("open the peer's page")
         );
+    }
+
+    #[test]
+    fn what_has_the_number_of_a_page_by_chance_is_left_alone() {
+        let (page, stranger) = (Bare::make().unwrap(), Bare::make().unwrap());
+        let refused = |place: Place| Bare::open(place).unwrap_err().to_string();
+        let other = Place {
+            descriptor: stranger.place().descriptor,
+            ..page.place()
+        };
+        assert!(refused(other).contains("no such page"));
+        let elsewhere = Place {
+            namespace: page.place().namespace + 1,
+            ..page.place()
+        };
+        assert!(refused(elsewhere).contains("different pid namespaces"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn follow<L: Link>(
             return Err(session.disorder(&said));
         }
         match order {
-            Order::Page { pid, descriptor } => page(session, Place { pid, descriptor })?,
+            Order::Page { place } => page(session, place)?,
             Order::Bare { rounds } => bare(session, rounds)?,
             Order::Echo { bytes, exchanges } => echo(session, buffers.of(session, bytes)?, exchanges)?,
             Order::Sink { bytes, count, flow } => {

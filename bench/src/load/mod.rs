@@ -73,7 +73,7 @@ impl Progress for () {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
     /// Open the page of the bare exchange.
-    Page { pid: u32, descriptor: i32 },
+    Page { place: Place },
     /// Answer that many rounds of the bare exchange.
     Bare { rounds: u32 },
     /// Return that many messages of that size.
@@ -214,8 +214,8 @@ impl<'a, L: Link> Session<'a, L> {
             Ok(bare) => bare,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let Place { pid, descriptor } = bare.place();
-        match self.ask(Order::Page { pid, descriptor })? {
+        let place = bare.place();
+        match self.ask(Order::Page { place })? {
             Answer::Ready => {
                 self.bare = Some(bare);
                 Ok(Ok(()))

@@ -3,7 +3,7 @@
 //! The file is read with `pread`, not mapped, so that a file that is cut short meanwhile is an error and not a
 //! SIGBUS. The kernel copies aligned 64-bit words whole, so no value is torn; two values may be of different moments.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet, btree_map};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -115,7 +115,7 @@ impl Reader {
             file,
             path: path.to_owned(),
             rank: header.rank.get(),
-            process: header.process.get(),
+            process: running(path).unwrap_or(header.process.get()),
             length,
             entries,
         })
@@ -126,7 +126,8 @@ impl Reader {
         self.rank
     }
 
-    /// The process that the file claims to be of.
+    /// The process that the file is of: as this one numbers it where it was found among the descriptors of a process; as the
+    /// file claims otherwise, which is as its own pid namespace numbers it.
     pub fn process(&self) -> u32 {
         self.process
     }
@@ -303,7 +304,51 @@ pub fn find(directory: Option<&Path>) -> Vec<PathBuf> {
         found.extend(listed(directory).filter(ours));
     }
     found.sort();
-    found
+    without_copies(found)
+}
+
+/// The process among whose descriptors a path is (`/proc/PROCESS/fd/NUMBER`).
+fn running(path: &Path) -> Option<u32> {
+    let folder = path.strip_prefix("/proc").ok()?;
+    folder.iter().next()?.to_str()?.parse().ok()
+}
+
+/// A child of `fork` has its parent's descriptors: of several processes with one file, the one that made it is meant. The
+/// file has its number as the innermost pid namespace gives it.
+fn without_copies(found: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut makers: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
+    for path in found {
+        let Ok(file) = std::fs::metadata(&path) else {
+            continue;
+        };
+        let is_maker = || Some(innermost(running(&path)?)? == claimed(&path)?);
+        match makers.entry((file.dev(), file.ino())) {
+            btree_map::Entry::Vacant(free) => _ = free.insert(path),
+            btree_map::Entry::Occupied(mut other) => {
+                if is_maker() == Some(true) {
+                    other.insert(path);
+                }
+            }
+        }
+    }
+    let mut all: Vec<PathBuf> = makers.into_values().collect();
+    all.sort();
+    all
+}
+
+/// The number of a process in its own pid namespace (proc(5), NSpid).
+fn innermost(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
+}
+
+/// The number that a counter file gives its process.
+fn claimed(path: &Path) -> Option<u32> {
+    let file = File::open(path).ok()?;
+    let mut bytes = [0; size_of::<Header>()];
+    read(&file, path, &mut bytes, 0).ok()?;
+    Some(Header::read_from_bytes(&bytes).ok()?.process.get())
 }
 
 /// The paths of the counter files among the descriptors of one process: one per rank that lives in it.

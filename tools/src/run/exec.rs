@@ -26,11 +26,22 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(system("ask for the death signal of the launcher"))?;
-    // The launcher may have died before the request: then nobody would ever end this rank.
-    if rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(args.launcher) {
-        return Err(ToolError::Usage(
-            "exec-rank is what `doorbell run` starts; the launcher is gone".to_owned(),
-        ));
+    match rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() as u32) {
+        Some(parent) if parent == args.launcher => {}
+        // No number of this namespace names the launcher, and what ends this namespace ends the ranks.
+        None => {
+            return Err(ToolError::Usage(
+                "this rank is in another pid namespace than `doorbell run`, which cannot watch it from outside; start the \
+                 launcher inside the namespace, too: `unshare --pid --fork --mount-proc doorbell run …`"
+                    .to_owned(),
+            ));
+        }
+        // The launcher may have died before the request: then nothing would ever end this rank.
+        Some(_) => {
+            return Err(ToolError::Usage(
+                "exec-rank is what `doorbell run` starts; the launcher is gone".to_owned(),
+            ));
+        }
     }
     if let Some(core) = args.core {
         pin::bind(core)?;

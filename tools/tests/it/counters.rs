@@ -125,3 +125,60 @@ fn a_process_of_another_user_is_told() {
     other.wait().unwrap();
     assert!(words.contains("run as that user"), "{words}");
 }
+
+/// The processes that a process descends from, the nearest first.
+fn above(process: u32) -> Vec<u32> {
+    let parent = |process: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent > 1)
+    };
+    std::iter::successors(parent(process), |process| parent(*process)).collect()
+}
+
+/// In a container, or under `unshare`: the numbers are those of the namespace that asks, not of the rank's own, where
+/// every job has a process 3.
+#[test]
+fn a_rank_in_a_pid_namespace_of_its_own_is_found_by_its_number_out_here() {
+    const TEST: &str =
+        "doorbell::it::counters::a_rank_in_a_pid_namespace_of_its_own_is_found_by_its_number_out_here";
+    let apart = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let tried = std::process::Command::new("unshare")
+        .args(apart)
+        .arg("true")
+        .status();
+    if !tried.is_ok_and(|it| it.success()) {
+        return crate::common::skipped(TEST, "no process namespace can be made here");
+    }
+    let mut command = std::process::Command::new("unshare");
+    command.args(apart).arg(assert_cmd::cargo::cargo_bin("doorbell"));
+    command.args([
+        "stream",
+        "--rail",
+        "udp:lo",
+        "--sizes",
+        "1Ki",
+        "--seconds",
+        "60",
+        "--no-reference",
+    ]);
+    let job = Running::start(command);
+    let end = Instant::now() + Duration::from_secs(40);
+    let process = loop {
+        let all = finish(at(None, &["counters", "--json"]));
+        let report: Value = serde_json::from_slice(&all.stdout).unwrap();
+        let ranks = report["ranks"].as_array().unwrap();
+        let mut processes = ranks.iter().filter_map(|rank| rank["process"].as_u64());
+        let ours = processes.find(|process| above(*process as u32).contains(&job.id()));
+        if let Some(process) = ours {
+            break process as u32;
+        }
+        assert!(
+            Instant::now() < end,
+            "a rank is found by a number that names it here"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let report = read(process).expect("the same number finds it");
+    assert_eq!(report["ranks"][0]["process"], process);
+}

@@ -125,6 +125,58 @@ fn a_failed_job_ends_whole_where_its_session_is_out_of_sight() {
     assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
 }
 
+/// One number names different processes to the two ranks: the page that they share otherwise is not looked for.
+#[test]
+fn ranks_in_different_pid_namespaces_leave_strangers_descriptors_alone() {
+    let apart = "unshare --user --map-root-user --pid --fork --mount-proc";
+    if !Command::new("sh")
+        .args(["-c", &format!("{apart} true")])
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return skipped(
+            "ranks_in_different_pid_namespaces_leave_strangers_descriptors_alone",
+            "no process namespace can be made here",
+        );
+    }
+    let doorbell = assert_cmd::cargo::cargo_bin("doorbell");
+    let words = "pingpong --rail udp:lo --sizes 8 --seconds 0.1";
+    let script = format!(
+        "test $DOORBELL_RANK = 1 && exec {apart} {program} {words}; exec {program} {words}",
+        program = doorbell.display()
+    );
+    let out = run_sh(2, &["--no-prefix"], &script).assert().code(0);
+    let said =
+        String::from_utf8_lossy(&out.get_output().stdout).into_owned() + &sentence(&out.get_output().stderr);
+    assert!(said.contains("different pid namespaces"), "{said}");
+}
+
+/// `unshare --pid` without `--fork`: the launcher stays outside, and its ranks are inside.
+#[test]
+fn a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in() {
+    let apart = ["--user", "--map-root-user", "--pid", "--"];
+    if !Command::new("unshare")
+        .args(apart)
+        .arg("true")
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return skipped(
+            "a_launcher_outside_of_its_ranks_pid_namespace_is_told_how_to_get_in",
+            "no process namespace can be made here",
+        );
+    }
+    let out = assert_cmd::Command::new("unshare")
+        .args(apart)
+        .arg(assert_cmd::cargo::cargo_bin("doorbell"))
+        .args(["run", "-n", "1", "--", "true"])
+        .timeout(Duration::from_secs(30))
+        .assert()
+        .failure();
+    let said = sentence(&out.get_output().stderr);
+    assert!(said.contains("unshare --pid --fork"), "{said}");
+}
+
 /// Whoever loses a peer ends because of that peer, and often before it: what that one says is the job's end.
 #[test]
 fn the_cause_is_the_job_s_failure_and_not_its_consequence() {
