@@ -131,6 +131,18 @@ impl Peer {
         }
     }
 
+    /// What is to be done about a peer with links now.
+    pub(super) fn judge(&self, now: Time, settings: &Settings) -> Judged {
+        match self.due(settings) {
+            (at, _) if at > now => Judged::Wait(at),
+            (_, false) => Judged::Ask,
+            // This process did not run when the answer was due, and the peer may not have run either: stopped, frozen or
+            // suspended together. What it says from here on counts.
+            (at, true) if now.since(at) > LATE => Judged::Ask,
+            (_, true) => Judged::Silent,
+        }
+    }
+
     /// Handshakes that failed and are not forgotten; one more, if it has failed now.
     pub(super) fn failures(&mut self, now: Time, failed: bool, settings: &Settings) -> u32 {
         let (count, at) = self.failures;
@@ -142,6 +154,20 @@ impl Peer {
         }
         left
     }
+}
+
+/// A look that is so much later than it was due says nothing about the peer.
+const LATE: Duration = Duration::from_millis(200);
+
+/// What is to be done about a peer with links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// Nothing before then.
+    Wait(Time),
+    /// It is asked whether it is there.
+    Ask,
+    /// It has not answered in time.
+    Silent,
 }
 
 #[cfg(test)]
@@ -197,5 +223,22 @@ mod tests {
         assert_eq!(peer.due(&settings), (answered, true), "asked late");
         peer.heard(Time::from_nanos(5));
         assert_eq!(peer.due(&settings), (Time::from_nanos(5) + settings.idle, false));
+    }
+
+    #[test]
+    fn a_look_after_a_suspension_is_no_judgement() {
+        let settings = Settings::default();
+        let mut peer = Peer::new(Time::ZERO);
+        peer.asked = Some(Time::ZERO);
+        let (due, _) = peer.due(&settings);
+        assert_eq!(peer.judge(Time::ZERO, &settings), Judged::Wait(due));
+        assert_eq!(peer.judge(due, &settings), Judged::Silent);
+        // Both ends were frozen for an hour: asked again, and given its time.
+        let thawed = due + Duration::from_secs(3600);
+        assert_eq!(peer.judge(thawed, &settings), Judged::Ask);
+        peer.asked = Some(thawed);
+        let again = thawed + (settings.silence - settings.idle);
+        assert_eq!(peer.judge(thawed, &settings), Judged::Wait(again));
+        assert_eq!(peer.judge(again, &settings), Judged::Silent);
     }
 }

@@ -9,7 +9,7 @@ use crate::contact::ADDRESSES_MAX;
 use crate::name::Name;
 use crate::rail::address::Place;
 use crate::rail::line::Spot;
-use crate::rail::peer::{LineId, Stand};
+use crate::rail::peer::{Judged, LineId, Stand};
 use crate::rail::wire::{Head, Kind};
 use crate::transport::{Address, Event, Loss, ModuleId, Refusal, Way};
 
@@ -344,10 +344,10 @@ impl Rails {
                 self.book(now + wait);
             }
             Stand::Up if peer.lines.is_empty() => {}
-            Stand::Up => match peer.due(&settings) {
-                (at, _) if at > now => self.book(at),
-                (_, true) => self.give_up(now, spot, Loss::Silent),
-                (_, false) => {
+            Stand::Up => match peer.judge(now, &settings) {
+                Judged::Wait(at) => self.book(at),
+                Judged::Silent => self.give_up(now, spot, Loss::Silent),
+                Judged::Ask => {
                     peer.asked = Some(now);
                     let (at, _) = peer.due(&settings);
                     self.book(at);
