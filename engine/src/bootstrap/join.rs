@@ -8,12 +8,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
 
+use super::networks;
 use super::wire::{self, Kind, Reader};
 use super::{Absent, Hello, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
 const RETRY: Duration = Duration::from_millis(2);
+
+/// A rank 0 that has not come by then is looked for among the processes of this host, and again after as long.
+const SEARCH_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
     let late = |step, note: String| Error::NoRoot {
@@ -74,6 +78,7 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
 
 fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Error> {
     let address = root.address()?;
+    let mut search_at = SEARCH_AFTER;
     loop {
         let socket = stream_socket(root)?;
         let error = match connect(&socket, &address) {
@@ -81,8 +86,18 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
             Err(error @ (Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN | Errno::INTR)) => error,
             Err(error) => return Err(root.io("connect to rank 0", error)),
         };
+        if matches!(root, Root::Abstract(_)) && started.elapsed() >= search_at {
+            search_at = started.elapsed() + SEARCH_AFTER;
+            if let Some(reason) = networks::apart(root) {
+                return Err(Root::disagreement(reason));
+            }
+        }
         let Some(left) = left(started, limit) else {
-            let note = format!(" (last answer of the system: {})", std::io::Error::from(error));
+            let note = format!(
+                " (last answer of the system: {}){}",
+                std::io::Error::from(error),
+                root.where_it_is_known()
+            );
             return Err(Error::NoRoot {
                 step: "listen",
                 root: root.to_string(),

@@ -21,6 +21,7 @@ pub(crate) mod host;
 pub(crate) mod invite;
 mod join;
 pub(crate) mod launched;
+mod networks;
 pub(crate) mod remote;
 mod root;
 mod wire;
@@ -279,6 +280,18 @@ impl Root {
         match self {
             Self::Path(path) => Some(path),
             Self::Abstract(_) => None,
+        }
+    }
+
+    /// Where a rank has to be to find the meeting, for the error of one that does not.
+    fn where_it_is_known(&self) -> &'static str {
+        match self {
+            Self::Abstract(_) => {
+                "; the name is known in one network namespace of one host only: is this rank in that of rank 0?"
+            }
+            Self::Path(_) => {
+                "; the path has to lead to the same file at all ranks: is this rank in rank 0's mount namespace?"
+            }
         }
     }
 

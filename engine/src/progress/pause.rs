@@ -5,6 +5,9 @@
 //!                 spin        yield           arm and sleep on a descriptor
 //!   the clock     every 64th poll             every time
 //! ```
+//!
+//! A wait is measured in time in which it ran: a process that was stopped, frozen or suspended together with its peers finds
+//! neither its deadline passed nor a reason to complain.
 
 use std::hint;
 use std::time::Duration;
@@ -19,6 +22,12 @@ use crate::config::{Progress, Wait};
 const CLOCK_EVERY: u32 = 64;
 /// From this many empty polls on, a spin tells the processor that it is one: before, the pause would add latency.
 const PAUSE_FROM: u32 = 2_000;
+
+/// The longest sleep: a waiter that looks at the clock less often cannot tell sleep from suspension.
+const NAP: Duration = Duration::from_secs(1);
+/// How much later than meant the next look may be before the rest is taken for time in which this process did not run. So
+/// much of each such gap counts: callbacks that take long do not put a deadline off for ever.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// The job's clock: the machine's, or a simulated network's.
 #[derive(Clone)]
@@ -110,6 +119,20 @@ struct Times {
     started: Time,
     deadline: Time,
     quiet_at: Time,
+    /// When the next look is due at the latest.
+    back: Time,
+}
+
+impl Times {
+    /// Moves all limits by the time in which this process did not run.
+    #[cold]
+    fn excuse(&mut self, away: Duration) {
+        self.started += away;
+        self.deadline += away;
+        if self.quiet_at < Time::NEVER {
+            self.quiet_at += away;
+        }
+    }
 }
 
 impl<'c> Waiter<'c> {
@@ -175,7 +198,13 @@ impl<'c> Waiter<'c> {
             started: now,
             deadline: now + self.limit,
             quiet_at: now + self.quiet,
+            back: now,
         });
+        let late = now.since(times.back);
+        if late > LATE {
+            times.excuse(late - LATE);
+        }
+        times.back = now;
         if now >= times.deadline {
             return Turn::Expired(now);
         }
@@ -188,7 +217,8 @@ impl<'c> Waiter<'c> {
         } else if self.idle - self.patience.spins < self.patience.yields {
             Turn::Yield(now)
         } else {
-            Turn::Sleep(now, times.deadline.min(times.quiet_at))
+            times.back = times.deadline.min(times.quiet_at).min(now + NAP);
+            Turn::Sleep(now, times.back)
         }
     }
 }
@@ -225,13 +255,55 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(waiter.turn(false), Turn::Yield(start));
         }
-        assert_eq!(waiter.turn(false), Turn::Sleep(start, start + 3 * second));
-        net.advance_to(start + 3 * second);
+        for slept in 0..3 {
+            let (from, until) = (start + slept * second, start + (slept + 1) * second);
+            assert_eq!(waiter.turn(false), Turn::Sleep(from, until));
+            net.advance_to(until);
+        }
         assert_eq!(waiter.turn(false), Turn::Quiet(net.now()));
-        assert_eq!(waiter.turn(false), Turn::Sleep(net.now(), start + 5 * second));
-        net.advance_to(start + 5 * second);
+        for slept in 3..5 {
+            let (from, until) = (start + slept * second, start + (slept + 1) * second);
+            assert_eq!(waiter.turn(false), Turn::Sleep(from, until));
+            net.advance_to(until);
+        }
         assert_eq!(waiter.turn(false), Turn::Expired(net.now()));
         assert_eq!(waiter.waited(net.now()), 5 * second);
+    }
+
+    #[test]
+    fn time_in_which_the_process_did_not_run_is_no_part_of_a_wait() {
+        let net = SimNet::new(1, SimConfig::default());
+        let clock = Clock::Virtual(net.clone());
+        let (hour, second) = (Duration::from_secs(3600), Duration::from_secs(1));
+        // Suspended in a sleep, and between two looks.
+        for asleep in [true, false] {
+            let mut waiter = waiter(&clock);
+            let start = net.now();
+            while asleep && !matches!(waiter.turn(false), Turn::Sleep(..)) {}
+            while !asleep && waiter.turn(false) == Turn::Again {}
+            net.advance_to(start + hour);
+            // The next look counts a second of that, and the sleep.
+            let turns = || Some(waiter.turn(false));
+            let turn = std::iter::from_fn(turns).find(|turn| *turn != Turn::Again);
+            assert!(
+                !matches!(turn, Some(Turn::Quiet(_) | Turn::Expired(_))),
+                "{turn:?}"
+            );
+            let counted = if asleep { 2 * second } else { second };
+            assert_eq!(waiter.waited(net.now()), counted, "{asleep}");
+        }
+    }
+
+    #[test]
+    fn looks_that_are_late_again_and_again_put_the_end_off_but_not_for_ever() {
+        let net = SimNet::new(1, SimConfig::default());
+        let clock = Clock::Virtual(net.clone());
+        let mut waiter = waiter(&clock);
+        let expires = (0..10 * CLOCK_EVERY).any(|_| {
+            net.advance_to(net.now() + Duration::from_secs(60));
+            matches!(waiter.turn(true), Turn::Expired(_))
+        });
+        assert!(expires);
     }
 
     #[test]
@@ -241,8 +313,10 @@ mod tests {
         let mut waiter = waiter(&clock);
         while !matches!(waiter.turn(false), Turn::Sleep(..)) {}
         assert!(!matches!(waiter.turn(true), Turn::Sleep(..) | Turn::Yield(_)));
-        net.advance_to(net.now() + Duration::from_secs(6));
-        let expired = (0..CLOCK_EVERY).any(|_| matches!(waiter.turn(true), Turn::Expired(_)));
+        let expired = (0..20 * CLOCK_EVERY).any(|_| {
+            net.advance_to(net.now() + Duration::from_millis(10));
+            matches!(waiter.turn(true), Turn::Expired(_))
+        });
         assert!(expired, "a flood of other messages must not keep a wait alive");
     }
 

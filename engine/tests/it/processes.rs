@@ -4,7 +4,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{MODES, pattern};
+use crate::common::{MODES, pattern, skipped};
 use doorbell::config::Mode;
 use doorbell::{Error, Source, Tag, World};
 
@@ -248,4 +248,42 @@ fn a_rank_that_never_starts_is_named_by_those_that_did() {
         "{error}"
     );
     assert_eq!((error.code(), error.exit_code()), ("job.missing-ranks", 5));
+}
+
+/// The name of the meeting ends at the network namespace: a rank elsewhere says where rank 0 is, instead of waiting for one
+/// that was not started.
+#[test]
+fn a_rank_in_another_network_namespace_says_so_without_waiting() {
+    let apart = Command::new("unshare").args(["--net", "true"]).status();
+    if !apart.is_ok_and(|status| status.success()) {
+        return skipped(
+            "doorbell::it::processes::a_rank_in_another_network_namespace_says_so_without_waiting",
+            "no network namespace can be made here",
+        );
+    }
+    let root = format!("@doorbell-test-apart-{}", std::process::id());
+    let here = std::env::current_exe().unwrap();
+    let start = |rank: &str, mut command: Command| {
+        let words = ["--exact", "processes::child", "--nocapture", "--test-threads=1"];
+        command
+            .args(words)
+            .env(ROLE, "ping-pong")
+            .env("DOORBELL_RANK", rank);
+        command.env("DOORBELL_SIZE", "2").env("DOORBELL_ROOT", &root);
+        // Longer than the test may take.
+        command.env("DOORBELL_JOB_TIMEOUT", "600 s").stdout(Stdio::null());
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut away = Command::new("unshare");
+    away.arg("--net").arg(&here);
+    let zero = Job(vec![start("0", Command::new(&here))]);
+    let out = start("1", away).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success(), "{said}");
+    let process = zero.0[0].id();
+    assert!(
+        said.contains(&format!("rank 0 (process {process}) is in network namespace")),
+        "{said}"
+    );
+    assert!(said.contains("--rsh 'ip netns exec'"), "{said}");
 }
