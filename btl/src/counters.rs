@@ -137,6 +137,11 @@ impl Drop {
 }
 
 impl Counters {
+    /// Frames of known connections that say what no peer says, whatever the network loses, doubles or reorders.
+    pub(crate) fn impossible(&self) -> u64 {
+        self.acks_bad + self.dropped_kind + self.dropped_window + self.dropped_malformed
+    }
+
     /// Counts a dropped frame.
     #[cold]
     pub(crate) fn dropped(&mut self, why: Drop) {

@@ -89,6 +89,7 @@ impl Core {
             unacknowledged: state.unsent_seq.after(state.una_seq).max(0) as u64,
             retries: state.rtt.timeouts(),
             round_trip_ns: state.rtt.smooth(),
+            impossible: (!self.config.frame_mac).then(|| self.counters.impossible()),
         }
     }
 }

@@ -36,6 +36,13 @@ pub(crate) fn facts(report: &WayReport) -> Option<String> {
     if let Some(ns) = round_trip(report) {
         words.push(format!("round trip {}", short(Duration::from_nanos(ns))));
     }
+    if let Some(count) = report.impossible.filter(|count| *count > 0) {
+        words.push(format!(
+            "{} came under a peer's name that no peer can have sent: if frames are forged, \
+             DOORBELL_BTL_FRAME_MAC=on at all ranks keeps them out",
+            counted(count, "frame")
+        ));
+    }
     (!words.is_empty()).then(|| words.join(", "))
 }
 
@@ -77,11 +84,21 @@ mod tests {
             unacknowledged: 12,
             retries: 5,
             round_trip_ns: Some(40_500),
+            impossible: Some(0),
         };
         assert_eq!(
             facts(&all).unwrap(),
             "link up, heard of it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
              number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs"
+        );
+        let forged = WayReport {
+            impossible: Some(7),
+            ..WayReport::default()
+        };
+        assert_eq!(
+            facts(&forged).unwrap(),
+            "7 frames came under a peer's name that no peer can have sent: if frames are forged, \
+             DOORBELL_BTL_FRAME_MAC=on at all ranks keeps them out"
         );
         let quiet = WayReport {
             link: Some(false),

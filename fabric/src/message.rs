@@ -461,6 +461,9 @@ pub struct WayReport {
     pub retries: u32,
     /// The smoothed round trip, in nanoseconds.
     pub round_trip_ns: Option<u64>,
+    /// Frames that came over the rail under a peer's name, and that no peer can have sent; `None` where frames carry what
+    /// tells forged ones.
+    pub impossible: Option<u64>,
 }
 
 /// Where a poll delivers. Implemented by the PML and the Portals NI; statically dispatched.

@@ -35,6 +35,17 @@ pub struct Drops {
 }
 
 impl Drops {
+    /// Those that no honest peer's rails bring about, whatever fails.
+    #[must_use]
+    pub const fn impossible(&self) -> u64 {
+        self.runt
+            + self.unknown_kind
+            + self.too_far_ahead
+            + self.wrong_peer
+            + self.wrong_identity
+            + self.bad_range
+    }
+
     /// The sum.
     #[must_use]
     pub const fn total(&self) -> u64 {

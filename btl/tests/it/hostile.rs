@@ -250,6 +250,7 @@ fn what_is_not_genuine_is_not_delivered() {
         "{counters:?}"
     );
     assert!(counters.dropped_forged > hurt / 4, "{counters:?}");
+    assert_eq!(two.ends[1].report(to[1]).impossible, None, "a MAC tells");
 }
 
 /// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it says, nothing panics, nothing grows
@@ -311,6 +312,11 @@ fn a_mad_peer_hurts_only_itself() {
         );
         executed += two.ends[1].counters().operations_served;
         shown += two.sinks[1].arrived;
+        let signs = two.ends[1].report(to[1]).impossible;
+        assert!(
+            signs.is_some_and(|count| count > 0),
+            "what cannot be is counted: {signs:?}"
+        );
         rounds += 1;
     }
     println!("{hurt} frames in {rounds} lives: {executed} operations executed, {shown} messages shown");

@@ -549,7 +549,10 @@ impl Core {
         let told = paths.iter().filter_map(|path| {
             let way = self.way_over(rank, path.rail)?;
             let rail = self.pml.rail(path.rail)?;
-            let report = rail.report(way.peer);
+            let mut report = rail.report(way.peer);
+            // What got as far as the protocol above the rail, and is none of its words.
+            let drops = self.pml.counters().drops.impossible();
+            report.impossible = report.impossible.map(|count| count + drops);
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
             let facts = wanted.then(|| told::facts(&report)).flatten();
             let words: Vec<String> = facts
