@@ -48,14 +48,24 @@ impl<D: Datagram> Message for Btl<D> {
         }
     }
 
+    #[inline]
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        let (tx, _) = self.driver.split();
+        self.core.ring_for(tx, peer.0)
+    }
+
     /// What waits leaves with the next flush or poll, or when the rail is armed.
     #[inline]
     fn flush_soon(&mut self, peer: PeerIndex) -> bool {
         if self.core.gathers(peer) {
             return false;
         }
-        self.flush();
-        true
+        self.flush_for(peer)
+    }
+
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        let (tx, _) = self.driver.split();
+        self.core.holds_back(peer.map(|peer| peer.0)) || tx.is_backed_up()
     }
 
     #[inline]

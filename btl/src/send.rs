@@ -13,6 +13,7 @@ use crate::core::{BASIC, Core, RESERVE};
 use crate::peer::about;
 use crate::segment::{NONE, State};
 use crate::seq::Seq;
+use crate::transmit::WAITING;
 use crate::wire::{self, Kind};
 
 /// Longest head of a message.
@@ -160,6 +161,8 @@ impl Core {
     #[inline]
     pub(crate) fn wait_for_turn(&mut self, peer: u32) {
         let (now, attended) = (self.now, self.attended);
+        self.posted |= WAITING;
+        self.held = true;
         if self.peer(peer).is(about::UP) {
             if self.peer(peer).una == NONE {
                 // No time-out runs, and if the device never takes anything, none ever will.

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::core::{BASIC, Core, LIGHT};
 use crate::key::FrameMac;
-use crate::peer::about;
+use crate::peer::{Peer, about};
 use crate::segment::{NONE, State};
 use crate::timers::wait;
 use crate::wire::{Basic, Kind, MAC, VERSION, flag};
@@ -19,6 +19,10 @@ const BATCH: usize = 32;
 
 /// Places of the priority channel that segments leave free.
 const FOR_ACKS: usize = 2;
+
+/// What was accepted since the doorbell rang last, as bits: frames that the device was given; and messages that wait.
+pub(crate) const FRAMES: u8 = 1;
+pub(crate) const WAITING: u8 = 2;
 
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
 const TURNS: u32 = 2;
@@ -66,10 +70,51 @@ impl Core {
 
     #[inline]
     pub(crate) fn ring<T: Transmit>(&mut self, tx: &mut T) {
-        if self.posted {
-            self.posted = false;
+        if self.posted & FRAMES != 0 {
+            self.posted = 0;
             tx.doorbell();
         }
+    }
+
+    /// The doorbell for a message to `peer` that was accepted just now; whether the device has all that was accepted for
+    /// that peer. What was posted at once is all that there is, as a rule, and nothing else is looked at then.
+    #[inline]
+    pub(crate) fn ring_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
+        if self.ready.is_empty() && self.probes.is_empty() && self.posted == FRAMES {
+            self.posted = 0;
+            tx.doorbell();
+            if !tx.is_backed_up() {
+                return true;
+            }
+        }
+        self.push_for(tx, peer)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
+        self.service(tx);
+        self.posted &= !WAITING;
+        !self.holds_back(Some(peer)) && !tx.is_backed_up()
+    }
+
+    /// Whether messages of a peer, or of any, wait for the check, the window, or room in the device. The search begins at
+    /// the peer where it ended last.
+    pub(crate) fn holds_back(&mut self, peer: Option<u32>) -> bool {
+        let waits = |state: &Peer| state.unsent != NONE && !state.is(about::DOWN);
+        if !self.held {
+            return false;
+        }
+        if let Some(peer) = peer {
+            return self.peers.get(peer as usize).is_some_and(waits);
+        }
+        let (before, after) = self.peers.split_at(self.held_at.min(self.peers.len()));
+        let at = before.len();
+        let found = after.iter().position(waits).map(|place| at + place);
+        let found = found.or_else(|| before.iter().position(waits));
+        self.held = found.is_some();
+        self.held_at = found.unwrap_or_default();
+        self.held
     }
 
     /// Whether a frame may be posted.
@@ -90,7 +135,7 @@ impl Core {
         let at = place(channel);
         if self.credit[at] <= kept {
             self.credit[at] = tx.reserve(channel, BATCH);
-            if self.credit[at] <= kept && self.posted {
+            if self.credit[at] <= kept && self.posted & FRAMES != 0 {
                 // Full of what waits for the doorbell, because more was to follow.
                 self.ring(tx);
                 self.credit[at] = tx.reserve(channel, BATCH);
@@ -235,7 +280,7 @@ impl Core {
         segment.post = posted.unwrap_or_default();
         self.moved += 1;
         self.credit[at] = self.credit[at].saturating_sub(1);
-        self.posted = true;
+        self.posted |= FRAMES;
         if self.unstamped.len() < self.unstamped.capacity() {
             self.unstamped.push(index);
         }
@@ -310,7 +355,7 @@ impl Core {
         let _ = tx.post(channel, to, &frame[..BASIC], Body::Bytes(&frame[BASIC..]));
         let credit = &mut self.credit[place(channel)];
         *credit = credit.saturating_sub(1);
-        self.posted = true;
+        self.posted |= FRAMES;
     }
 }
 
@@ -342,7 +387,7 @@ impl Core {
         self.plain = plain;
         let credit = &mut self.credit[place(Channel::Priority)];
         *credit = credit.saturating_sub(1);
-        self.posted = true;
+        self.posted |= FRAMES;
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail;
 use doorbell_oob::launch::Kind;
 use doorbell_oob::{Connection, JobKey, Launcher, Terms};
@@ -705,6 +706,7 @@ impl World {
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
             pml,
+            maker: Maker::this(),
             clock,
             patience: Patience::of(&config.progress, crowded(rank, &directory, dedicated)),
             quiet: *config.wait.quiet.get(),
@@ -727,7 +729,7 @@ impl World {
             let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());
             Front::Dedicated(Link::start(core, mailbox, core_id)?)
         } else {
-            Front::Inline(std::cell::RefCell::new(core))
+            Front::inline(core)
         };
         let world = Self::assemble(front, rank, config, directory, counters, hook);
         Ok(world.over(met_over).with_hows(hows).with_fates(fates))

@@ -66,6 +66,7 @@ fn around(rank: u32, size: u32, distance: u32) -> (u32, u32) {
 }
 
 pub(crate) fn barrier(world: &World, limit: Duration) -> Result<(), Error> {
+    world.here()?;
     let op = Operation::Barrier;
     let (rank, size) = (world.rank(), world.size());
     let mut distance = 1;
@@ -87,6 +88,7 @@ pub(crate) fn barrier(world: &World, limit: Duration) -> Result<(), Error> {
 }
 
 pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Duration) -> Result<(), Error> {
+    world.here()?;
     let op = Operation::Broadcast;
     let (rank, size) = (world.rank(), world.size());
     if root >= size {
@@ -130,6 +132,7 @@ pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Durati
 }
 
 pub(crate) fn allgather(world: &World, own: &[u8], all: &mut [u8], limit: Duration) -> Result<(), Error> {
+    world.here()?;
     let op = Operation::Allgather;
     let (rank, size) = (world.rank(), world.size());
     let (ranks, block) = (size as usize, own.len());

@@ -462,6 +462,11 @@ pub enum Error {
     /// A call out of a callback of the same world.
     #[error("this world is already at work below this call: a callback must not call back into it")]
     Busy,
+    /// A call in a child of `fork`, with a handle that its parent made.
+    #[error(
+        "this process is a child of fork, and the job is its parent's: rails, connections and threads are not here"
+    )]
+    Forked,
 }
 
 impl Error {
@@ -502,6 +507,7 @@ impl Error {
             Self::Full { .. } => "full",
             Self::Ended { .. } => "progress.ended",
             Self::Busy => "world.busy",
+            Self::Forked => "world.forked",
         }
     }
 
@@ -560,6 +566,9 @@ impl Error {
             Self::Full { .. } => "make progress, then try again",
             Self::Ended { .. } => "this is a defect: please report it with the thread's message above",
             Self::Busy => "collect what the callback saw and act after the call",
+            Self::Forked => {
+                "call the library in the process that joined the job; a child gets its data from there, or starts a program"
+            }
         }
     }
 
@@ -579,7 +588,9 @@ impl Error {
             Self::NoSuchRank { .. } | Self::Layout { .. } | Self::Stale { .. } | Self::Core { .. } => {
                 Exit::Usage
             }
-            Self::Truncated { .. } | Self::Cancelled | Self::Busy | Self::Full { .. } => Exit::Usage,
+            Self::Truncated { .. } | Self::Cancelled | Self::Busy | Self::Forked | Self::Full { .. } => {
+                Exit::Usage
+            }
             Self::Corrupt { .. } => Exit::Verdict,
             Self::NoSuchMode { .. } => Exit::Usage,
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,

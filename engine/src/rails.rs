@@ -515,6 +515,16 @@ impl Message for AnyRail {
     }
 
     #[inline]
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        each!(self, rail => rail.flush_for(peer))
+    }
+
+    #[inline]
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        each!(self, rail => rail.holds_back(peer))
+    }
+
+    #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         match self {
             Self::Shm(rail) => rail.poll(budget, sink),

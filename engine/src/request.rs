@@ -67,14 +67,29 @@ impl<'a> Request<'a> {
                         self.give_up(&mut held, ticket);
                         Err(Error::Timeout(waiting))
                     }
-                    outcome => self.settle(outcome),
+                    outcome => {
+                        drop(held);
+                        let status = self.settle(outcome)?;
+                        self.hand_over(limit);
+                        Ok(status)
+                    }
                 }
             }
             Phase::Done(status) => {
-                self.world.front().flush_gathered();
+                self.hand_over(limit);
                 Ok(status)
             }
             Phase::Over => Err(Error::Cancelled),
+        }
+    }
+
+    /// A wait for a send does not return while the rail holds it back.
+    fn hand_over(&self, limit: Duration) {
+        match self.sends {
+            true => self
+                .world
+                .hand_over(Some(self.envelope.peer()), limit, &|| self.awaited()),
+            false => self.world.front().flush_gathered(),
         }
     }
 
@@ -201,7 +216,11 @@ pub(crate) fn wait_any(
             .position(|request| request.ticket().is_some_and(|ticket| look.is_done(ticket)))
     })?;
     match requests[at].test() {
-        Some(outcome) => outcome.map(|status| Some((at, status))),
+        Some(outcome) => {
+            let status = outcome?;
+            requests[at].hand_over(limit);
+            Ok(Some((at, status)))
+        }
         None => Err(Error::Cancelled),
     }
 }
@@ -209,7 +228,7 @@ pub(crate) fn wait_any(
 /// Waits until all of `requests` have ended, then reports the first error among them.
 pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Duration) -> Result<(), Error> {
     if requests.iter().all(|request| request.ticket().is_none()) {
-        world.front().flush_gathered();
+        hand_all_over(world, requests, limit);
         return Ok(());
     }
     let mut all = All {
@@ -219,10 +238,20 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
         badly: false,
     };
     world.wait_each(limit, &mut all)?;
-    if !all.badly {
-        return Ok(());
+    if all.badly {
+        first_error(requests)?;
     }
-    first_error(requests)
+    hand_all_over(world, requests, limit);
+    Ok(())
+}
+
+/// Waits until the rails' devices have what the sends among `requests` sent.
+fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
+    world.front().flush_gathered();
+    if world.front().holds_back() {
+        let sends = requests.iter().filter(|request| request.sends);
+        sends.for_each(|request| request.hand_over(limit));
+    }
 }
 
 /// The outcomes of those that did not end well.

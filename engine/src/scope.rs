@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
-use doorbell_pml::{MessageId, Payload, Strided, Target};
+use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
 
 use crate::error::{Awaited, Error, Peers};
 use crate::progress::{Envelope, Held, Ticket};
@@ -56,16 +56,24 @@ impl<'w> Loaned<'w> {
         })
     }
 
-    /// Waits for the send, when one is open.
-    fn sent(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
-        let Some(ticket) = self.sending else {
-            return Ok(());
-        };
-        let outcome = self.wait(ticket, limit, what);
-        if !matches!(outcome, Err(Error::Timeout(_))) {
-            self.sending = None;
+    /// Waits for the send to `to`, when one is open, and until the rail's device has it.
+    fn sent(&mut self, to: u32, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
+        if let Some(ticket) = self.sending {
+            let outcome = self.wait(ticket, limit, &what);
+            if !matches!(outcome, Err(Error::Timeout(_))) {
+                self.sending = None;
+            }
+            outcome?;
         }
-        outcome.map(|_| ())
+        self.hand_over(to, limit, what);
+        Ok(())
+    }
+
+    /// Waits until the rail's device has what was accepted for `to`.
+    fn hand_over(&mut self, to: u32, limit: Duration, what: impl Fn() -> Awaited) {
+        let world = self.world;
+        self.held
+            .hand_over(to, limit, what, &mut |waiting| world.complain(waiting));
     }
 
     /// Waits for the receive.
@@ -114,10 +122,14 @@ pub(crate) fn send<const MORE: bool>(
 ) -> Result<(), Error> {
     // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-    if world.front().send_now::<MORE>(envelope, loan) {
-        return Ok(());
+    match world.front().send_now::<MORE>(envelope, loan) {
+        AtOnce::Left => Ok(()),
+        AtOnce::Refused => send_slowly(world, envelope, loan, limit),
+        AtOnce::Held => {
+            world.hand_over(Some(envelope.peer()), limit, &|| envelope.awaited_send());
+            Ok(())
+        }
     }
-    send_slowly(world, envelope, loan, limit)
 }
 
 /// Out of the way of the short path, which then needs no room for it on the stack. The caller's borrow outlives it.
@@ -126,7 +138,7 @@ pub(crate) fn send<const MORE: bool>(
 fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Duration) -> Result<(), Error> {
     let mut loaned = Loaned::hold(world)?;
     loaned.sending = loaned.held.send_loan(envelope, loan)?;
-    loaned.sent(limit, || envelope.awaited_send())
+    loaned.sent(envelope.peer(), limit, || envelope.awaited_send())
 }
 
 /// Receives into `into` and waits for it.
@@ -197,7 +209,7 @@ pub(crate) fn exchange(
         None => 0,
     };
     if let Some(peer) = to {
-        loaned.sent(limit, || what(peer))?;
+        loaned.sent(peer, limit, || what(peer))?;
     }
     Ok(received)
 }
@@ -577,7 +589,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Waits for every request that is still open, at most for `limit`.
     fn wait(&self, limit: Duration) -> Result<(), Error> {
         if self.open.get() == 0 {
-            self.world.front().flush_gathered();
+            self.world.hand_over(None, limit, &|| self.awaited(0));
             return Ok(());
         }
         let ledger = self.world.ledger();
@@ -591,7 +603,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     from.set(slot as usize + 1);
                 }
                 Some(())
-            })
+            })?;
+        self.world.hand_over(None, limit, &|| self.awaited(0));
+        Ok(())
     }
 
     /// Takes the outcome of every request that has ended, and ends the others. Returns the first error.
@@ -600,7 +614,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             return Ok(());
         }
         let ledger = self.world.ledger();
-        let mut held = self.world.front().hold().unwrap_or_else(|_| cannot_take_back());
+        let mut held = match self.world.front().hold() {
+            Ok(held) => held,
+            Err(Error::Forked) => {
+                // Nothing in a child of `fork` touches the memory.
+                while let Some((slot, _)) = ledger.next(self.serial, 0) {
+                    ledger.strike(slot);
+                }
+                self.open.set(0);
+                return Err(Error::Forked);
+            }
+            Err(_) => cannot_take_back(),
+        };
         let mut first = Ok(());
         let mut from = 0;
         while self.open.get() > 0 {
@@ -639,5 +664,7 @@ impl<'a> Request<'a> {
     }
 }
 
+#[cfg(test)]
+mod fork_tests;
 #[cfg(test)]
 mod tests;

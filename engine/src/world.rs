@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind;
@@ -20,7 +21,7 @@ use crate::control::{Control, Fates};
 use crate::directory::Directory;
 use crate::error::{Awaited, Error, Waiting};
 use crate::message::Message;
-use crate::progress::{Each, Envelope, Front, Look};
+use crate::progress::{Each, Envelope, Front, LATE, Look};
 use crate::rails::Capture;
 use crate::raw::Raw;
 use crate::request::{Phase, Request};
@@ -54,13 +55,15 @@ pub(crate) type Hook = Box<dyn FnMut(&Waiting) + Send>;
 /// # Ok::<(), doorbell::Error>(())
 /// ```
 ///
+/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy does nothing.
+///
 /// Calls that wait take the deadline `wait.deadline`; [`World::within`] gives another one. Dropping the world takes
 /// leave of the peers, for at most `wait.close`.
 pub struct World {
-    front: Front,
+    front: Kept<Front>,
     rank: u32,
     config: Config,
-    directory: Directory,
+    directory: Kept<Directory>,
     counters: Option<PathBuf>,
     met_over: Option<SocketAddr>,
     hows: Vec<(String, String)>,
@@ -118,10 +121,10 @@ impl World {
     ) -> Self {
         let limit = *config.wait.deadline.get();
         Self {
-            front,
+            front: Kept::new(front),
             rank,
             config,
-            directory,
+            directory: Kept::new(directory),
             counters,
             met_over: None,
             hows: Vec::new(),
@@ -160,7 +163,7 @@ impl World {
 
     /// The control plane, where `control.mode` has asked for one.
     pub fn control(&self) -> Option<&Control> {
-        self.control.as_ref()
+        self.control.as_ref().filter(|_| self.front.is_here())
     }
 
     /// The same world, started by a launcher that is to be taken leave of.
@@ -280,6 +283,7 @@ impl World {
     /// what was started is ended as far as the launcher can do that. As [`World::barrier`] when the ranks of this world
     /// do not come together.
     pub fn spawn(&self, what: Spawn, limit: Duration) -> Result<Self, Error> {
+        self.here()?;
         spawn::spawn(self, &what, limit)
     }
 
@@ -287,7 +291,8 @@ impl World {
     /// `exit` and the `reason`. Then this process ends, with that status, without taking leave of anybody. Under
     /// `doorbell run`, and where the launcher only sees how its processes end, that is all that is needed.
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        if let Some(door) = self.door.take().or_else(|| self.spawner()) {
+        let door = self.door.take().or_else(|| self.spawner());
+        if let Some(door) = door.filter(|_| self.front.is_here()) {
             // One that cannot be told sees how we end.
             let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = door.abort(exit, reason, LAST_WORDS);
@@ -320,7 +325,9 @@ impl World {
         self.within(self.limit)
     }
 
-    /// Sends `data` to rank `to`; returns when it may be changed again (which does not mean that it was received).
+    /// Sends `data` to rank `to`; returns when it may be changed again, and needs no later call to leave this process (which
+    /// does not mean that it was received). A rank that does not answer yet is waited for, within the call's limit; after
+    /// that, the message stays queued, and each later call moves it on.
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Timeout`].
@@ -708,9 +715,11 @@ impl World {
     /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be met; [`Error::Timeout`] after
     /// `wait.deadline`.
     pub fn meet(&self, rank: u32) -> Result<(), Error> {
-        let began = Instant::now();
+        let (mut waited, mut before) = (Duration::ZERO, Instant::now());
         while !self.front.call(move |core| core.meet(rank))?? {
-            let waited = began.elapsed();
+            // A gap is time in which this process did not run: see `progress::pause`.
+            let now = Instant::now();
+            waited += now.duration_since(std::mem::replace(&mut before, now)).min(LATE);
             if waited >= self.limit {
                 let what = Awaited::Meeting { peer: rank };
                 let late = self.front.call(move |core| core.expired(what, waited));
@@ -766,7 +775,22 @@ impl World {
         self.take_leave();
     }
 
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that made this world.
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        match self.front.is_here() {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
+    }
+
     fn take_leave(&mut self) {
+        if !self.front.is_here() {
+            // A copy in a child of `fork`: the job, its launcher and its threads are the parent's.
+            self.closed = true;
+            std::mem::forget((self.control.take(), self.door.take(), self.spawner.take()));
+            return;
+        }
         if !std::mem::replace(&mut self.closed, true) {
             self.front.close(*self.config.wait.close.get());
             self.directory.close();
@@ -815,6 +839,12 @@ impl World {
     pub(crate) fn wait_each(&self, limit: Duration, left: &mut impl Each) -> Result<(), Error> {
         self.front
             .wait_each(limit, left, &mut |waiting| self.complain(waiting))
+    }
+
+    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any).
+    pub(crate) fn hand_over(&self, to: Option<u32>, limit: Duration, what: &dyn Fn() -> Awaited) {
+        self.front
+            .hand_over(to, limit, what, &mut |waiting| self.complain(waiting));
     }
 
     /// Waits for a matching message.

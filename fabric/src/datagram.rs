@@ -69,6 +69,13 @@ pub trait Transmit {
     /// Tells the device about all frames posted since the last doorbell.
     fn doorbell(&mut self);
 
+    /// Whether frames that the doorbell was rung for wait for room in the device that only a further call finds: a socket
+    /// whose buffer is full. Queues that a device empties by itself never are.
+    #[inline]
+    fn is_backed_up(&mut self) -> bool {
+        false
+    }
+
     /// Up to which frame the device has let go of the memory: a segment is not posted again before that.
     fn reaped(&mut self, channel: Channel) -> FrameId;
 }

@@ -13,6 +13,8 @@
 //! [`Words`] is the way in for code without `unsafe`: atomic 64-bit words by checked index, for counters and for
 //! measuring what a bare exchange of cache lines costs.
 
+pub mod process;
+
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};

@@ -526,6 +526,24 @@ pub trait Message: Rail {
         true
     }
 
+    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not come by again for long: whether
+    /// the device has everything accepted for that peer. If not, [`Message::holds_back`] says how long it lacks some.
+    #[inline]
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        let _ = peer;
+        self.flush();
+        true
+    }
+
+    /// Whether messages that were accepted for `peer` (`None`: for any) have not been handed to the device, and leave only
+    /// in later calls: a connection that is being checked, a window that is closed, a queue without room. A rail that hands
+    /// over what it accepts never holds anything back. Not for the path of a message that left at once.
+    #[inline]
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Shows up to `budget` arrivals and completions to `sink`; returns how many. Reads no clock.
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize;
 

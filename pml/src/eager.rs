@@ -1,7 +1,7 @@
 //! Sending: the fast path, and the door to all others.
 
 use doorbell_fabric::memory::ConstLoan;
-use doorbell_fabric::message::{Body, Message};
+use doorbell_fabric::message::{Body, Message, PeerIndex};
 use zerocopy::IntoBytes;
 
 use crate::args::{Payload, SendArgs, SendMode, Sent};
@@ -16,11 +16,20 @@ use crate::rank::Rank;
 use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
 
-/// When the doorbell rings for a message that the rail took: in the same call; perhaps with those that follow; when the
-/// caller says so.
-const NOW: u8 = 0;
+/// When the doorbell rings for a message that the rail took: perhaps with those that follow; when the caller says so.
 const SOON: u8 = 1;
 const LATER: u8 = 2;
+
+/// What became of a message that was to leave at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtOnce {
+    /// The rail's device has it.
+    Left,
+    /// The rail has a copy, and holds it back ([`Pml::holds_back`]): it leaves in later calls only.
+    Held,
+    /// Nothing has happened.
+    Refused,
+}
 
 impl<M: Message> Pml<M> {
     /// Sends one piece of borrowed memory in standard mode: the fast path. A message that the rail takes at once
@@ -79,14 +88,20 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// The short half of [`Pml::send_loan`]: whether the rail took the bytes at once, and rang its doorbell. If not,
-    /// nothing has happened.
+    /// The short half of [`Pml::send_loan`]: what became of the bytes, for which the doorbell was rung.
     #[inline]
-    pub fn send_at_once(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
-        self.at_once::<NOW>(to, context, tag, bytes.len(), Body::Loan(bytes))
+    pub fn send_at_once(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> AtOnce {
+        let Some((rail, peer)) = self.accepted(to, context, tag, bytes.len(), Body::Loan(bytes)) else {
+            return AtOnce::Refused;
+        };
+        match rail.flush_for(peer) {
+            true => AtOnce::Left,
+            false => AtOnce::Held,
+        }
     }
 
-    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full.
+    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full. Whether the rail
+    /// took the bytes; if not, nothing has happened.
     #[inline]
     pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
         let sent = self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes));
@@ -148,30 +163,40 @@ impl<M: Message> Pml<M> {
         length: usize,
         body: Body<'_>,
     ) -> bool {
-        let Some(hot) = self.core.hot.get_mut(to.index()) else {
+        let Some((rail, peer)) = self.accepted(to, context, tag, length, body) else {
             return false;
         };
+        if DOORBELL == SOON {
+            let left = rail.flush_soon(peer);
+            self.core.gathers |= !left;
+        }
+        true
+    }
+
+    /// Has the rail accept a message, without a doorbell; which rail that was, and the peer as it numbers it. `None`: nothing
+    /// has happened.
+    #[inline(always)]
+    fn accepted(
+        &mut self,
+        to: Rank,
+        context: u16,
+        tag: u64,
+        length: usize,
+        body: Body<'_>,
+    ) -> Option<(&mut M, PeerIndex)> {
+        let hot = self.core.hot.get_mut(to.index())?;
         let charge = length as u64 + ENVELOPE;
         if length >= hot.below as usize || hot.charged + charge > hot.limit {
-            return false;
+            return None;
         }
-        let Some(slot) = self.rails.get_mut(usize::from(hot.rail)) else {
-            return false;
-        };
+        let slot = self.rails.get_mut(usize::from(hot.rail))?;
         let head = MatchHeader::plain_words(context, hot.next.0, tag);
-        if slot.rail.send(hot.peer, head.as_bytes(), body).is_err() {
-            return false;
-        }
-        match DOORBELL {
-            NOW => slot.rail.flush(),
-            SOON => self.core.gathers |= !slot.rail.flush_soon(hot.peer),
-            _ => {}
-        }
+        slot.rail.send(hot.peer, head.as_bytes(), body).ok()?;
         hot.next = hot.next.next();
         hot.charged += charge;
         self.core.counters.sent_eager += 1;
         self.core.in_a_row = 0;
-        true
+        Some((&mut slot.rail, hot.peer))
     }
 
     #[cold]

@@ -91,6 +91,7 @@ pub use args::{
 };
 pub use config::{PmlConfig, Protocol, Resume};
 pub use counters::{Counters, Drops};
+pub use eager::AtOnce;
 pub use error::{LostReason, PmlError};
 pub use explain::{Explanation, NoWay, PathReport, PeerReport, Waiting};
 pub use in_use::InUse;

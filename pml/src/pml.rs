@@ -20,6 +20,7 @@ use crate::rail::{RailId, RailSlot};
 use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
+use crate::seq::Seq;
 use crate::ways::WAYS_MAX;
 
 /// A caller that has not looked for so long is shown every rail at once.
@@ -332,6 +333,33 @@ impl<M: Message> Pml<M> {
     pub fn flush_gathered(&mut self) {
         if self.core.gathers {
             self.flush();
+        }
+    }
+
+    /// Whether messages of the caller's that rails have accepted, for a rank (`None`: for any), leave only in later calls. A
+    /// caller that will make none for long calls [`Pml::poll`] until there are none. Words of the protocol to a rank that was
+    /// sent no message do not count: that rank may compute, and does not miss them meanwhile.
+    #[inline]
+    pub fn holds_back(&mut self, to: Option<Rank>) -> bool {
+        self.rails.iter_mut().any(|slot| slot.rail.holds_back(None)) && self.holds_back_for(to)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn holds_back_for(&mut self, to: Option<Rank>) -> bool {
+        let held = |rank: usize| {
+            let paths = match self.core.hot.get(rank) {
+                Some(hot) if hot.next != Seq(0) => &self.core.peers[rank].paths[..],
+                _ => &[],
+            };
+            paths.iter().any(|path| {
+                let slot = self.rails.get_mut(usize::from(path.rail));
+                slot.is_some_and(|slot| slot.rail.holds_back(Some(path.peer)))
+            })
+        };
+        match to {
+            Some(to) => std::iter::once(to.index()).any(held),
+            None => (0..self.core.peers.len()).any(held),
         }
     }
 

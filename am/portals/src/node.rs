@@ -187,6 +187,17 @@ impl<M: Message> Node<M> {
         Interface { node: self, kind }
     }
 
+    /// For a copy in a child of `fork`: every call of an interface fails as if none had been initialised, and nothing is sent
+    /// or looked for. What the copy holds is the parent's, and is not dropped.
+    #[cold]
+    pub fn disown(&mut self) {
+        self.core
+            .nis
+            .iter_mut()
+            .for_each(|ni| std::mem::forget(ni.take()));
+        self.link.disown();
+    }
+
     /// This process as a physical interface names it.
     #[must_use]
     pub fn me(&self) -> Process {
@@ -281,6 +292,19 @@ impl<M: Message> Node<M> {
     #[inline]
     pub fn flush(&mut self) {
         self.link.flush();
+    }
+
+    /// Whether a rail has held a message back since this was asked last.
+    #[inline]
+    pub fn held(&mut self) -> bool {
+        self.link.held()
+    }
+
+    /// Whether messages that rails have accepted leave only in later calls. A caller that will make none for long polls until
+    /// there are none.
+    #[inline]
+    pub fn holds_back(&mut self) -> bool {
+        self.link.holds_back()
     }
 
     /// Orderly end; to be called with a fresh `now` until it answers `true`, at `by` at the latest.

@@ -8,7 +8,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{Pml, PmlConfig, Rank, Sent};
+use doorbell_pml::{AtOnce, Pml, PmlConfig, Rank, Sent};
 
 use crate::wire::{End, Shape};
 
@@ -207,7 +207,7 @@ fn hand_over(
     from: ConstLoan,
     into: MutLoan,
 ) -> Result<(), Failed> {
-    if !near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) {
+    if near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) == AtOnce::Refused {
         // Something of another kind waits before it, such as a question about a way.
         let sent = near.send_loan(Rank(of_far), 0, TAG, from).map_err(failed)?;
         near.flush();

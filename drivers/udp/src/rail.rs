@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::clock::Clock;
-use doorbell_fabric::datagram::{Datagram, Receive};
+use doorbell_fabric::datagram::{Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};

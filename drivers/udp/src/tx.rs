@@ -187,11 +187,6 @@ impl UdpTx {
         }
     }
 
-    /// Whether frames wait for room in the kernel.
-    pub(crate) fn is_backed_up(&self) -> bool {
-        self.queues.iter().any(Queue::is_backed_up)
-    }
-
     /// Sends what may be sent; returns how many frames went.
     pub(crate) fn flush(&mut self) -> usize {
         let before = self.stats.sent;
@@ -395,6 +390,11 @@ impl Transmit for UdpTx {
                 self.flush_channel(channel);
             }
         }
+    }
+
+    #[inline]
+    fn is_backed_up(&mut self) -> bool {
+        self.queues.iter().any(Queue::is_backed_up)
     }
 
     #[inline]

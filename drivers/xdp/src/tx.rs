@@ -498,6 +498,11 @@ impl Transmit for XdpTx {
     }
 
     #[inline]
+    fn is_backed_up(&mut self) -> bool {
+        Self::is_backed_up(self)
+    }
+
+    #[inline]
     fn reaped(&mut self, channel: Channel) -> FrameId {
         if self.is_backed_up() {
             self.flush();

@@ -111,6 +111,16 @@ impl Driven for Field {
         }
     }
 
+    #[inline]
+    fn held(&mut self) -> bool {
+        self.conduit.ni_mut().node_mut().held()
+    }
+
+    #[inline]
+    fn holds_back(&mut self) -> bool {
+        self.conduit.ni_mut().node_mut().holds_back()
+    }
+
     fn close(&mut self, now: Time, by: Time) -> bool {
         // What a call has said is done counts as accepted, though the rails had no room for it.
         if !self.conduit.drain(now) && now < by {
@@ -181,6 +191,16 @@ impl Driven for Gathering {
         if let Some(process) = self.ranks.process(rank) {
             self.node().ended(process, reason);
         }
+    }
+
+    #[inline]
+    fn held(&mut self) -> bool {
+        self.node().held()
+    }
+
+    #[inline]
+    fn holds_back(&mut self) -> bool {
+        self.node().holds_back()
     }
 
     fn close(&mut self, now: Time, by: Time) -> bool {

@@ -39,6 +39,7 @@ pub use doorbell_am::{
     AmError, BarrierName, Conduit, Destination, Handle, Handlers, Leaving, LongSent, Payload, Remote,
     RemoteSegment, Reply, Request, Resources, Settings, SettingsError, Source, Stall, Stats, Try, Unclean,
 };
+use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::ni::Ni;
 use doorbell_fabric::select::Selection;
@@ -60,14 +61,16 @@ use crate::station::Station;
 /// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
 /// through it as its [`Client`]s.
 ///
+/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy does nothing.
+///
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), with [`Error::PeerLost`] when a rank is lost, or with
 /// [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
 pub struct Am {
-    field: Field,
-    station: Station,
+    field: Kept<Field>,
+    station: Kept<Station>,
     rank: u32,
     config: Config,
-    directory: Directory,
+    directory: Kept<Directory>,
     door: Option<Door>,
     hows: Vec<(String, String)>,
     /// Where the statistics go at the end.
@@ -126,6 +129,9 @@ impl Am {
     /// The conduit, for all that it can, without waiting.
     #[inline]
     pub fn conduit(&mut self) -> &mut Conduit<impl Ni> {
+        if !self.field.is_here() {
+            self.field.conduit.ni_mut().node_mut().disown();
+        }
         &mut self.field.conduit
     }
 
@@ -240,6 +246,7 @@ impl Am {
     /// # Errors
     /// As [`Am::request_short`].
     pub fn barrier(&mut self) -> Result<(), Error> {
+        self.station.here()?;
         if !self.at_barrier {
             let conduit = &mut self.field.conduit;
             let come = conduit.notify_barrier(BarrierName::Anonymous);
@@ -256,6 +263,13 @@ impl Am {
             Err(Error::Am(error)) => !matches!(**error, AmError::BarrierMismatch | AmError::Order(_)),
             Err(_) => true,
         };
+        if all.is_ok() {
+            let what = Awaited::Interface {
+                what: "its last messages to leave",
+            };
+            let limit = self.station.limit;
+            self.station.hand_over(&mut *self.field, limit, what);
+        }
         all
     }
 
@@ -275,7 +289,7 @@ impl Am {
             Some(found) => Some(Ok(found)),
             None => field.trouble_now().map(Err),
         };
-        let found = self.station.wait(&mut self.field, limit, what, look)?;
+        let found = self.station.wait(&mut *self.field, limit, what, look)?;
         found.map_err(|error| self.told(error))
     }
 
@@ -333,13 +347,13 @@ impl Am {
             None => Some(Ok(())),
             Some(_) => field.trouble_now().map(Err),
         };
-        let found = self.station.wait(&mut self.field, Duration::MAX, what, look)?;
+        let found = self.station.wait(&mut *self.field, Duration::MAX, what, look)?;
         found.map_err(|error| self.told(error))
     }
 
     /// One bounded pass of progress; handlers run. Returns the work done.
     pub fn progress(&mut self) -> usize {
-        self.station.progress(&mut self.field)
+        self.station.progress(&mut *self.field)
     }
 
     /// How long waits last at most from here on, instead of `wait.deadline`.
@@ -362,6 +376,7 @@ impl Am {
     }
 
     fn leave(&mut self, status: u8) -> Result<u8, Error> {
+        self.station.here()?;
         self.field.conduit.exit(status);
         // The exit has a limit of its own, and losses are its business: they end it.
         let limit = self.field.conduit.settings().exit.wait(self.size());
@@ -374,7 +389,7 @@ impl Am {
             Leaving::Over(how) => Some(how),
             _ => None,
         };
-        let how = self.station.wait(&mut self.field, limit, what, over);
+        let how = self.station.wait(&mut *self.field, limit, what, over);
         self.take_leave();
         how?.map_err(|unclean| Error::Am(Box::new(AmError::Unclean(unclean))))
     }
@@ -386,7 +401,8 @@ impl Am {
 
     /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        give_up(self.door.take(), exit, reason)
+        let door = self.door.take();
+        give_up(door.filter(|_| self.station.here().is_ok()), exit, reason)
     }
 
     /// Takes leave of the peers without ending the job: what was accepted is pushed out, for at most `wait.close`. Where the
@@ -397,7 +413,8 @@ impl Am {
 
     /// A program that returns with [`AmError::ShuttingDown`] has not called `exit`: whoever ends the job would find it lost.
     fn take_leave_in_order(&mut self) {
-        let is_ending = !self.closed && matches!(self.leaving(), Leaving::Underway { .. });
+        let is_ending =
+            !self.closed && self.station.here().is_ok() && matches!(self.leaving(), Leaving::Underway { .. });
         if is_ending && !std::thread::panicking() {
             // The status that counts is the others'; nobody is left who could be told how it ended.
             let _ = self.leave(0);
@@ -419,7 +436,7 @@ impl Am {
             Ok(Try::Done(done)) => Some(Ok(done)),
             Err(error) => Some(Err(error)),
         };
-        let begun = self.station.wait(&mut self.field, limit, what, begun)?;
+        let begun = self.station.begin(&mut *self.field, limit, what, begun)?;
         self.field.conduit.flush();
         begun.map_err(|error| self.told(error))
     }
@@ -438,17 +455,23 @@ impl Am {
         };
         let found = self
             .station
-            .wait(&mut self.field, limit, Awaited::Interface { what }, look)?;
+            .wait(&mut *self.field, limit, Awaited::Interface { what }, look)?;
         found.map_err(|error| self.told(error))
     }
 
     /// The error, with what the rails know about a rank that is lost.
     #[cold]
     fn told(&self, error: AmError) -> Error {
-        wait::told(&self.station, &self.field, error)
+        wait::told(&self.station, &*self.field, error)
     }
 
     fn take_leave(&mut self) {
+        if self.station.here().is_err() {
+            // A copy in a child of `fork`: the job and its launcher are the parent's.
+            self.closed = true;
+            std::mem::forget((self.door.take(), self._interrupt.take()));
+            return;
+        }
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
@@ -466,7 +489,7 @@ impl Am {
             }
         }
         let limit = *self.config.wait.close.get();
-        self.station.close(&mut self.field, limit);
+        self.station.close(&mut *self.field, limit);
         self.directory.close();
         farewell(self.door.take());
     }

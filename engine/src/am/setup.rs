@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use doorbell_am::{AmError, Attaching, Config as Plan, ExitFlag, Handlers, Settings, SettingsError};
+use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::ni::Kind;
 use doorbell_oob::Connection;
@@ -272,17 +273,17 @@ impl Waiting {
         } = self;
         let conduit = gathering.attaching.finish()?;
         Ok(Am {
-            field: Field {
+            field: Kept::new(Field {
                 conduit,
                 ranks: gathering.ranks,
                 ways: gathering.ways,
                 told: 0,
                 counter: None,
-            },
-            station: parts.station,
+            }),
+            station: Kept::new(parts.station),
             rank: parts.rank,
             config: parts.config,
-            directory: parts.directory,
+            directory: Kept::new(parts.directory),
             door: parts.door,
             hows: parts.hows,
             statistics,

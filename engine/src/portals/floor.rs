@@ -158,6 +158,16 @@ impl Driven for Floor {
         }
     }
 
+    #[inline]
+    fn held(&mut self) -> bool {
+        self.node.held()
+    }
+
+    #[inline]
+    fn holds_back(&mut self) -> bool {
+        self.node.holds_back()
+    }
+
     fn close(&mut self, now: Time, by: Time) -> bool {
         self.node.close(now, by)
     }

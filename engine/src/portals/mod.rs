@@ -38,6 +38,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use doorbell_am_portals::Seen;
+use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::select::Selection;
 use doorbell_oob::launch::Kind as Launched;
@@ -58,12 +59,15 @@ use crate::station::Station;
 
 /// One rank's handle on a job of Portals processes. One thread has it at a time.
 ///
+/// A child of `fork` has no part in the job: its calls fail ([`Error::Forked`]; those of an interface with
+/// [`NiError::NoInit`]), and dropping its copy does nothing.
+///
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), or with [`Error::PeerLost`] when a rank is lost
 /// that the program has not said it goes on without ([`Portals::go_on_without`]). A rank that has taken leave is lost, too, and
 /// ends no wait but a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
 pub struct Portals {
-    floor: Floor,
-    parts: Parts,
+    floor: Kept<Floor>,
+    parts: Kept<Parts>,
     closed: bool,
 }
 
@@ -82,8 +86,8 @@ pub(crate) struct Parts {
 impl Portals {
     pub(crate) fn of((floor, parts): (Floor, Parts)) -> Self {
         Self {
-            floor,
-            parts,
+            floor: Kept::new(floor),
+            parts: Kept::new(parts),
             closed: false,
         }
     }
@@ -145,6 +149,7 @@ impl Portals {
     /// # Errors
     /// [`Error::Interface`]: bounds that cannot be.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
+        self.parts.station.here()?;
         self.floor.init(kind, desired)
     }
 
@@ -153,6 +158,7 @@ impl Portals {
     /// # Errors
     /// [`Error::Interface`] for one that was not initialised.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
+        self.parts.station.here()?;
         let ended = self.floor.node.ni_fini(kind);
         ended.map_err(refused("the end of an interface"))
     }
@@ -161,6 +167,9 @@ impl Portals {
     /// [`NiError::ArgInvalid`] where it was not initialised.
     #[inline]
     pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
+        if !self.floor.is_here() {
+            self.floor.node.disown();
+        }
         self.floor.ni(kind)
     }
 
@@ -187,7 +196,7 @@ impl Portals {
             Err(NiError::Full) => None,
             begun => Some(begun),
         };
-        let begun = self.parts.station.wait(&mut self.floor, limit, what, begin)?;
+        let begun = self.parts.station.begin(&mut *self.floor, limit, what, begin)?;
         begun.map_err(refused("a call of an interface"))
     }
 
@@ -204,7 +213,7 @@ impl Portals {
     ) -> Result<R, Error> {
         let (limit, what) = (self.parts.station.limit, Awaited::Interface { what });
         let look = |floor: &mut Floor| done(&mut floor.ni(kind));
-        self.parts.station.wait(&mut self.floor, limit, what, look)
+        self.parts.station.wait(&mut *self.floor, limit, what, look)
     }
 
     /// Waits until a counting event has reached `test`, or has counted a failure, and gives its value.
@@ -236,7 +245,7 @@ impl Portals {
         let found = self
             .parts
             .station
-            .wait_by(&mut self.floor, limit, what, linger, look)?;
+            .wait_by(&mut *self.floor, limit, what, linger, look)?;
         found.map_err(refused("a counting event"))
     }
 
@@ -253,13 +262,13 @@ impl Portals {
             Ok(EqGet::Empty) => None,
             found => Some(found),
         };
-        let found = self.parts.station.wait(&mut self.floor, limit, what, look)?;
+        let found = self.parts.station.wait(&mut *self.floor, limit, what, look)?;
         found.map_err(refused("an event queue"))
     }
 
     /// One bounded pass of progress; returns the work done.
     pub fn progress(&mut self) -> usize {
-        self.parts.station.progress(&mut self.floor)
+        self.parts.station.progress(&mut *self.floor)
     }
 
     /// Returns when all ranks have called it. What a rank did before is done: entries that it has appended are there.
@@ -267,9 +276,10 @@ impl Portals {
     /// # Errors
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.parts
-            .collect
-            .barrier(&mut self.floor, &mut self.parts.station)
+        let parts = &mut *self.parts;
+        parts.collect.barrier(&mut *self.floor, &mut parts.station)?;
+        self.hand_over();
+        Ok(())
     }
 
     /// Gathers everybody's `own` bytes at every rank, in the order of ranks. `all` is `size()` times as long as `own`, which
@@ -278,9 +288,21 @@ impl Portals {
     /// # Errors
     /// As [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
     pub fn allgather(&mut self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        self.parts
+        let parts = &mut *self.parts;
+        parts
             .collect
-            .allgather(&mut self.floor, &mut self.parts.station, own, all)
+            .allgather(&mut *self.floor, &mut parts.station, own, all)?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// A collective call does not return before its last messages have left.
+    fn hand_over(&mut self) {
+        let what = Awaited::Interface {
+            what: "its last messages to leave",
+        };
+        let station = &mut self.parts.station;
+        station.hand_over(&mut *self.floor, station.limit, what);
     }
 
     /// The ranks that are lost, as far as this one knows.
@@ -318,7 +340,8 @@ impl Portals {
 
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        raise::abort(self.parts.door.take(), exit, reason)
+        let door = self.parts.door.take();
+        raise::abort(door.filter(|_| self.floor.is_here()), exit, reason)
     }
 
     /// Takes leave of the peers: what was accepted is pushed out, for at most `wait.close`. Dropping does the same.
@@ -327,9 +350,12 @@ impl Portals {
     }
 
     fn take_leave(&mut self) {
-        if !std::mem::replace(&mut self.closed, true) {
+        if self.parts.station.here().is_err() {
+            // A copy in a child of `fork`: the job, its launcher and its threads are the parent's.
+            self.closed = true;
+        } else if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.parts.config.wait.close.get();
-            self.parts.station.close(&mut self.floor, limit);
+            self.parts.station.close(&mut *self.floor, limit);
             self.parts.directory.close();
             farewell(self.parts.door.take());
         }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::{Message as _, PeerIndex};
 use doorbell_fabric::rail::{Armed, Rail, Work};
@@ -54,6 +55,8 @@ pub(crate) struct Way {
 /// The rails, the PML, and the clock.
 pub(crate) struct Core {
     pub(crate) pml: Pml<AnyRail>,
+    /// The process whose rails these are.
+    pub(crate) maker: Maker,
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
     pub(crate) quiet: Duration,
@@ -291,6 +294,45 @@ impl Core {
         }
     }
 
+    /// A blocking call does not return while a rail holds back what was accepted for a rank (`None`: for any), for at most
+    /// `limit`: its caller may not come by again for long. What is still held back then stays with the rail, and each later
+    /// call moves it on; its bytes are copies, so the call has done its part all the same.
+    #[inline]
+    pub(crate) fn hand_over(
+        &mut self,
+        to: Option<Rank>,
+        limit: Duration,
+        what: &dyn Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) {
+        if self.pml.holds_back(to) {
+            self.push_over(to, limit, what, notice);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_over(
+        &mut self,
+        to: Option<Rank>,
+        limit: Duration,
+        what: &dyn Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) {
+        if let Clock::Virtual(_) = self.clock {
+            // One thread drives all ranks of a simulation: no other rank can act while this one waits.
+            return;
+        }
+        let clock = self.clock.clone();
+        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
+        while self.pml.holds_back(to) {
+            let turn = waiter.turn(self.poll() > 0);
+            if self.slow_turn(turn, &waiter, what, notice).is_err() {
+                return;
+            }
+        }
+    }
+
     #[cold]
     fn slow_turn(
         &mut self,
@@ -312,7 +354,13 @@ impl Core {
                     self.sleep(now, until, None);
                 }
             }
-            Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
+            Turn::Quiet(now) => {
+                notice(&self.explain(what(), waiter.waited(now)));
+                if !self.maker.is_running() {
+                    // The callback has forked, and this is the child.
+                    return Err(Error::Forked);
+                }
+            }
             Turn::Expired(now) => {
                 return Err(self.expired(what(), waiter.waited(now)));
             }
@@ -567,6 +615,10 @@ impl Core {
     /// Ends a request now: when it returns, nothing of ours touches its memory any more.
     pub(crate) fn end(&mut self, ticket: Ticket) {
         let id = RequestId::from_bits(ticket.0);
+        if !self.maker.is_running() {
+            // Nothing in a child of `fork` touches the memory.
+            return;
+        }
         while self.pml.abort(id) == Aborted::Wait {
             if self.progress() == 0 {
                 thread::yield_now();

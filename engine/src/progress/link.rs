@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::time::Time;
 use doorbell_ring::mpsc::{Refused, Sender, mailbox};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,6 +28,8 @@ pub(crate) struct Link {
     mailbox: Sender<Command>,
     shared: Arc<Shared>,
     pool: RefCell<Pool>,
+    /// The process that has the thread.
+    maker: Maker,
     clock: Clock,
     patience: Patience,
     quiet: Duration,
@@ -99,6 +102,7 @@ impl Link {
             mailbox: sender,
             shared,
             pool: RefCell::default(),
+            maker: Maker::this(),
             clock,
             patience,
             quiet,
@@ -113,6 +117,7 @@ impl Link {
     /// Puts a command into the mailbox, waiting for room.
     #[inline]
     fn post(&self, command: Command) -> Result<(), Error> {
+        self.here()?;
         let mut command = command;
         loop {
             match self.mailbox.send(command) {
@@ -127,6 +132,16 @@ impl Link {
                     thread::yield_now();
                 }
             }
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Forked`] in a child, where the thread is not.
+    #[inline]
+    fn here(&self) -> Result<(), Error> {
+        match self.maker.is_running() {
+            true => Ok(()),
+            false => Err(Error::Forked),
         }
     }
 
@@ -182,6 +197,10 @@ impl Link {
     #[cold]
     pub(crate) fn end(&self, ticket: Ticket) {
         let cell = ticket.cell();
+        if self.here().is_err() {
+            // Nothing in a child of `fork` touches the memory.
+            return;
+        }
         if self.post(Command::End(cell)).is_ok() {
             let mut spins = 0u32;
             while self.shared.cells.state(cell) == State::Open && !self.has_ended() {
@@ -236,6 +255,7 @@ impl Link {
         notice: &mut dyn FnMut(&Waiting),
         mut done: impl FnMut(&mut &Self) -> Option<R>,
     ) -> Result<R, Error> {
+        self.here()?;
         let mut this = self;
         let mut waiter = Waiter::new(&self.clock, self.patience, limit, self.quiet);
         loop {
@@ -264,7 +284,10 @@ impl Link {
                         return Ok(result);
                     }
                 }
-                Turn::Quiet(now) => notice(&self.explain(what(), waiter.waited(now))),
+                Turn::Quiet(now) => {
+                    notice(&self.explain(what(), waiter.waited(now)));
+                    self.here()?;
+                }
                 Turn::Expired(now) => {
                     return Err(self.expired(what(), waiter.waited(now)));
                 }

@@ -17,9 +17,10 @@ mod watch;
 use std::cell::{RefCell, RefMut};
 use std::time::Duration;
 
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 use doorbell_pml::{
-    self as pml, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
+    self as pml, AtOnce, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
 };
 
 use crate::error::{Awaited, Error, Waiting};
@@ -31,7 +32,7 @@ pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, Desk};
 pub(crate) use self::link::Link;
 pub(crate) use self::meeting::Meeting;
-pub(crate) use self::pause::{Clock, Patience, Turn, Waiter, move_on};
+pub(crate) use self::pause::{Clock, LATE, Patience, Turn, Waiter, move_on};
 pub(crate) use self::watch::Watch;
 
 /// Names an open request: the PML's own number inline, a cell in dedicated mode.
@@ -188,14 +189,60 @@ impl Envelope {
     }
 }
 
+/// The core of a process. A copy of it in a child of `fork` is nothing to work with: the memory of its rails is not mapped
+/// there.
+pub(crate) struct InlineCore {
+    core: RefCell<Core>,
+    maker: Maker,
+}
+
+/// Why the core cannot be had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unheld {
+    /// It is at work below this call.
+    Busy,
+    /// Another process made it.
+    Forked,
+}
+
+impl From<Unheld> for Error {
+    #[cold]
+    fn from(why: Unheld) -> Self {
+        match why {
+            Unheld::Busy => Self::Busy,
+            Unheld::Forked => Self::Forked,
+        }
+    }
+}
+
+impl InlineCore {
+    /// The core, for one call.
+    #[inline]
+    pub(crate) fn hold(&self) -> Result<RefMut<'_, Core>, Unheld> {
+        if !self.maker.is_running() {
+            return Err(Unheld::Forked);
+        }
+        self.core.try_borrow_mut().map_err(|_| Unheld::Busy)
+    }
+}
+
 /// The engine as a world sees it. The core lies in it and not behind a pointer: that is one load less per message.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Front {
-    Inline(RefCell<Core>),
+    Inline(InlineCore),
     Dedicated(Link),
 }
 
 impl Front {
+    /// Of a core that callers poll themselves.
+    pub(crate) fn inline(core: Core) -> Self {
+        let maker = core.maker;
+        Self::Inline(InlineCore {
+            core: RefCell::new(core),
+            maker,
+        })
+    }
+
     /// Holds the engine for as long as a blocking call's memory is lent to it.
     ///
     /// # Errors
@@ -203,30 +250,57 @@ impl Front {
     #[inline]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
         match self {
-            Self::Inline(core) => Ok(Held::Inline(core.try_borrow_mut().map_err(|_| Error::Busy)?)),
+            Self::Inline(core) => Ok(Held::Inline(core.hold()?)),
             Self::Dedicated(link) => Ok(Held::Dedicated(link)),
         }
     }
 
-    /// Sends what the rail takes at once (inline mode only). `false`: nothing has happened, [`Held::send_loan`] is the
-    /// way that always works. With `MORE`, the doorbell waits for the next call.
+    /// Sends what the rail takes at once (inline mode only). [`AtOnce::Refused`]: nothing has happened, [`Held::send_loan`]
+    /// is the way that always works. [`AtOnce::Held`]: sent, and the caller waits until the rail's device has it
+    /// ([`Front::hand_over`]). With `MORE`, the doorbell waits for the next call.
     #[inline(always)]
-    pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> bool {
-        let Self::Inline(core) = self else { return false };
-        let Ok(mut core) = core.try_borrow_mut() else {
-            return false;
+    pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> AtOnce {
+        let Self::Inline(core) = self else {
+            return AtOnce::Refused;
+        };
+        let Ok(mut core) = core.hold() else {
+            return AtOnce::Refused;
         };
         let (to, context, tag) = (Rank(envelope.peer), envelope.context, envelope.tag);
-        let sent = !envelope.synchronous
-            && if MORE {
-                core.pml.send_with_more(to, context, tag, loan)
-            } else {
-                core.pml.send_at_once(to, context, tag, loan)
-            };
-        if sent {
-            core.now_and_then();
+        if envelope.synchronous {
+            return AtOnce::Refused;
         }
-        sent
+        if MORE {
+            if !core.pml.send_with_more(to, context, tag, loan) {
+                return AtOnce::Refused;
+            }
+            core.now_and_then();
+            return AtOnce::Left;
+        }
+        match core.pml.send_at_once(to, context, tag, loan) {
+            AtOnce::Left => {
+                core.now_and_then();
+                AtOnce::Left
+            }
+            other => other,
+        }
+    }
+
+    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any), for at most `limit`. A dedicated
+    /// thread moves it without the caller.
+    pub(crate) fn hand_over(
+        &self,
+        to: Option<u32>,
+        limit: Duration,
+        what: &dyn Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) {
+        if let Self::Inline(core) = self
+            && let Ok(mut core) = core.hold()
+        {
+            core.pml.flush_gathered();
+            core.hand_over(to.map(Rank), limit, what, notice);
+        }
     }
 
     /// Starts a send out of a region.
@@ -252,7 +326,7 @@ impl Front {
         let args = envelope.send(payload);
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 let sent = core.pml.send(SendArgs {
                     notify: false,
                     ..args
@@ -284,7 +358,7 @@ impl Front {
         let args = envelope.recv(target);
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 let id = core.pml.recv(RecvArgs {
                     notify: false,
                     ..args
@@ -301,7 +375,7 @@ impl Front {
     #[inline(always)]
     pub(crate) fn recv_soon(&self, envelope: Envelope, loan: MutLoan) -> Option<Status> {
         match self {
-            Self::Inline(core) => core.try_borrow_mut().ok()?.recv_soon(envelope, loan),
+            Self::Inline(core) => core.hold().ok()?.recv_soon(envelope, loan),
             Self::Dedicated(_) => None,
         }
     }
@@ -319,7 +393,7 @@ impl Front {
     ) -> Result<R, Error> {
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 core.wait(limit, what, notice, |core| done(core))
             }
             Self::Dedicated(link) => link.wait(limit, what, notice, |link| done(link)),
@@ -341,7 +415,7 @@ impl Front {
     ) -> Result<Ticket, Box<Error>> {
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold().map_err(Error::from)?;
                 let sent = core.pml.post_loan(Rank(to), context, tag, loan);
                 let sent = sent.map_err(|error| core.explained(error))?;
                 core.posted(Rank(to), loan.len());
@@ -388,7 +462,7 @@ impl Front {
         let what = || left.borrow().awaited();
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 core.wait(limit, what, notice, |core| left.borrow_mut().look(core))
             }
             Self::Dedicated(link) => link.wait(limit, what, notice, |link| left.borrow_mut().look(link)),
@@ -408,7 +482,7 @@ impl Front {
         let what = || envelope.awaited_probe();
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 core.wait(limit, what, notice, |core| core.probe_or_lost(envelope))?
             }
             Self::Dedicated(link) => {
@@ -433,7 +507,7 @@ impl Front {
     ) -> Result<Completion, Error> {
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().map_err(|_| Error::Busy)?;
+                let mut core = core.hold()?;
                 let what = core.awaited_completion();
                 core.wait(limit, || what, notice, Core::next_completion)
             }
@@ -448,7 +522,7 @@ impl Front {
     #[inline]
     pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
         match self {
-            Self::Inline(core) => core.try_borrow_mut().is_ok_and(|mut core| core.is_done(ticket)),
+            Self::Inline(core) => core.hold().is_ok_and(|mut core| core.is_done(ticket)),
             Self::Dedicated(link) => Look::is_done(&mut &*link, ticket),
         }
     }
@@ -458,7 +532,7 @@ impl Front {
     pub(crate) fn test(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
         match self {
             Self::Inline(core) => {
-                let mut core = core.try_borrow_mut().ok()?;
+                let mut core = core.hold().ok()?;
                 if core.is_done(ticket) {
                     core.pml.flush_gathered();
                 } else {
@@ -475,7 +549,7 @@ impl Front {
     pub(crate) fn detach(&self, ticket: Ticket) {
         match self {
             Self::Inline(core) => {
-                if let Ok(mut core) = core.try_borrow_mut() {
+                if let Ok(mut core) = core.hold() {
                     core.pml.detach(RequestId::from_bits(ticket.0));
                 }
             }
@@ -488,7 +562,7 @@ impl Front {
     pub(crate) fn cancel(&self, ticket: Ticket) -> bool {
         match self {
             Self::Inline(core) => core
-                .try_borrow_mut()
+                .hold()
                 .is_ok_and(|mut core| core.pml.cancel(RequestId::from_bits(ticket.0))),
             Self::Dedicated(link) => {
                 let cell = ticket.cell();
@@ -508,16 +582,25 @@ impl Front {
         step: impl FnOnce(&mut Core) -> R + Send + 'static,
     ) -> Result<R, Error> {
         match self {
-            Self::Inline(core) => Ok(step(&mut *core.try_borrow_mut().map_err(|_| Error::Busy)?)),
+            Self::Inline(core) => Ok(step(&mut *core.hold()?)),
             Self::Dedicated(link) => link.call(move |desk| step(&mut desk.core)),
         }
     }
 
-    /// A wait or test that finds everything done makes no progress; what waits for company leaves all the same.
+    /// Whether a rail holds anything back that it has accepted.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        match self {
+            Self::Inline(core) => core.hold().is_ok_and(|mut core| core.pml.holds_back(None)),
+            Self::Dedicated(_) => false,
+        }
+    }
+
+    /// A test that finds everything done makes no progress; what waits for company leaves all the same.
     #[inline]
     pub(crate) fn flush_gathered(&self) {
         if let Self::Inline(core) = self
-            && let Ok(mut core) = core.try_borrow_mut()
+            && let Ok(mut core) = core.hold()
         {
             core.pml.flush_gathered();
         }
@@ -526,7 +609,7 @@ impl Front {
     /// One bounded pass (inline; a dedicated thread needs none).
     pub(crate) fn progress(&self) -> usize {
         match self {
-            Self::Inline(core) => core.try_borrow_mut().map_or(0, |mut core| core.progress()),
+            Self::Inline(core) => core.hold().map_or(0, |mut core| core.progress()),
             Self::Dedicated(_) => 0,
         }
     }
@@ -534,7 +617,7 @@ impl Front {
     /// Takes leave of the peers, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
         match self {
-            Self::Inline(core) => core.get_mut().close(limit),
+            Self::Inline(own) => own.core.get_mut().close(limit),
             Self::Dedicated(link) => link.close(limit),
         }
     }
@@ -626,6 +709,20 @@ impl Held<'_> {
         }
         // A ticket is taken once, by its only owner; should that be wrong, it is an error and not a hang.
         .unwrap_or(Err(Error::Cancelled))
+    }
+
+    /// As [`Front::hand_over`], for a rank.
+    #[inline]
+    pub(crate) fn hand_over(
+        &mut self,
+        to: u32,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) {
+        if let Self::Inline(core) = self {
+            core.hand_over(Some(Rank(to)), limit, &what, notice);
+        }
     }
 
     /// The outcome of a request, when it has ended.

@@ -117,7 +117,7 @@ impl Front {
     /// See [`Raw::descriptor`](crate::Raw::descriptor).
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
         match self {
-            Self::Inline(core) => core.try_borrow_mut().map_err(|_| Error::Busy)?.descriptor(),
+            Self::Inline(core) => core.hold()?.descriptor(),
             Self::Dedicated(link) => link.descriptor(),
         }
     }
@@ -125,7 +125,7 @@ impl Front {
     /// See [`Raw::arm`](crate::Raw::arm).
     pub(crate) fn arm(&self) -> Result<Option<Duration>, Error> {
         match self {
-            Self::Inline(core) => core.try_borrow_mut().map_err(|_| Error::Busy)?.arm(),
+            Self::Inline(core) => core.hold()?.arm(),
             Self::Dedicated(link) => arm_link(link),
         }
     }
@@ -134,7 +134,7 @@ impl Front {
     pub(crate) fn disarm(&self) {
         match self {
             Self::Inline(core) => {
-                if let Ok(mut core) = core.try_borrow_mut() {
+                if let Ok(mut core) = core.hold() {
                     core.disarm();
                 }
             }

@@ -149,6 +149,14 @@ impl Message for Drill {
         self.rail.flush_soon(peer)
     }
 
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        self.rail.flush_for(peer)
+    }
+
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        self.rail.holds_back(peer)
+    }
+
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.keep_to_the_plan();
         self.polls = self.polls.map(|polls| polls.saturating_add(1));

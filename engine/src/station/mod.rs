@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use doorbell_am_portals::Seen;
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::time::Time;
 use doorbell_pml::LostReason;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -59,6 +60,12 @@ pub(crate) trait Driven {
     /// A rank has ended, which is known from elsewhere than its rails.
     fn ended(&mut self, rank: u32, reason: DownReason);
 
+    /// Whether a rail has held a message back since this was asked last.
+    fn held(&mut self) -> bool;
+
+    /// Whether messages that rails have accepted leave only in later calls.
+    fn holds_back(&mut self) -> bool;
+
     /// Pushes out what was accepted; whether all of it is.
     fn close(&mut self, now: Time, by: Time) -> bool;
 
@@ -80,6 +87,8 @@ pub struct LostRank {
 
 /// The clock and the habits of this rank's waits.
 pub(crate) struct Station {
+    /// The process whose rails these are.
+    maker: Maker,
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
     pub(crate) quiet: Duration,
@@ -113,6 +122,7 @@ impl Station {
         (rank, size): (u32, u32),
     ) -> Self {
         Self {
+            maker: Maker::this(),
             clock,
             patience,
             quiet: *config.wait.quiet.get(),
@@ -127,6 +137,16 @@ impl Station {
             excuses_all: false,
             stopped: None,
             waits: 0,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that made it.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        match self.maker.is_running() {
+            true => Ok(()),
+            false => Err(Error::Forked),
         }
     }
 
@@ -149,6 +169,9 @@ impl Station {
 
     /// One bounded pass with everything.
     pub(crate) fn progress<D: Driven>(&mut self, driven: &mut D) -> usize {
+        if self.here().is_err() {
+            return 0;
+        }
         if let Clock::Virtual(net) = &self.clock {
             move_on(net, self.rank, driven.next_deadline(), &mut self.stopped);
         }
@@ -185,11 +208,7 @@ impl Station {
         what: Awaited,
         done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
-        let linger = |driven: &mut D, looks| match driven.linger(looks) {
-            true => Seen::Something,
-            false => Seen::Nothing,
-        };
-        self.wait_by(driven, limit, what, linger, done)
+        self.wait_by(driven, limit, what, lingers, done)
     }
 
     /// The same, where there is a way of its own to look again and again for what is waited for.
@@ -199,9 +218,44 @@ impl Station {
         driven: &mut D,
         limit: Duration,
         what: Awaited,
+        linger: impl FnMut(&mut D, u32) -> Seen,
+        done: impl FnMut(&mut D) -> Option<R>,
+    ) -> Result<R, Error> {
+        self.look_until(driven, limit, what, linger, done)
+    }
+
+    /// Repeats a call that does not wait until it finds room. What it has begun leaves, at most after `limit`, or waits with
+    /// the rail for company. What was held back before is not this call's: it may be for a rank that computes.
+    ///
+    /// # Errors
+    /// As [`Station::wait`].
+    #[inline]
+    pub(crate) fn begin<D: Driven, R>(
+        &mut self,
+        driven: &mut D,
+        limit: Duration,
+        what: Awaited,
+        begun: impl FnMut(&mut D) -> Option<R>,
+    ) -> Result<R, Error> {
+        self.here()?;
+        driven.held();
+        let result = self.look_until(driven, limit, what, lingers, begun)?;
+        if driven.held() {
+            self.hand_over(driven, limit, what);
+        }
+        Ok(result)
+    }
+
+    #[inline]
+    fn look_until<D: Driven, R>(
+        &mut self,
+        driven: &mut D,
+        limit: Duration,
+        what: Awaited,
         mut linger: impl FnMut(&mut D, u32) -> Seen,
         mut done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
+        self.here()?;
         if let Some(result) = done(driven) {
             return Ok(result);
         }
@@ -248,6 +302,32 @@ impl Station {
         }
     }
 
+    /// A call that has sent does not return while a rail holds messages back, for at most `limit`: its caller may not come by
+    /// again for long. What is still held back then stays with the rail, and each later call moves it on.
+    #[inline]
+    pub(crate) fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
+        if driven.holds_back() {
+            self.push_out(driven, limit, what);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_out<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
+        if let Clock::Virtual(_) = self.clock {
+            // One thread drives all ranks of a simulation: no other rank can act while this one waits.
+            return;
+        }
+        let clock = self.clock.clone();
+        let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
+        while driven.holds_back() {
+            let turn = waiter.turn(driven.poll() > 0);
+            if self.slow_turn(driven, turn, &waiter, what).is_err() {
+                return;
+            }
+        }
+    }
+
     /// A rank that is lost and not excused. One that has taken leave is missed by those alone who wait for it in particular:
     /// it has done its part. When nobody else is left, what has not come by now never will.
     fn missed(&self, what: Awaited) -> Option<LostRank> {
@@ -284,6 +364,8 @@ impl Station {
             Turn::Quiet(now) => {
                 let waiting = self.explain(driven, what, waiter.waited(now));
                 self.complain(&waiting);
+                // The callback may have forked, and this be the child.
+                self.here()?;
             }
             Turn::Expired(now) => {
                 return Err(self.expired(driven, what, waiter.waited(now)));
@@ -385,6 +467,14 @@ impl Station {
         if let Some(life) = self.life.take() {
             life.leave(limit);
         }
+    }
+}
+
+#[inline]
+fn lingers<D: Driven>(driven: &mut D, looks: u32) -> Seen {
+    match driven.linger(looks) {
+        true => Seen::Something,
+        false => Seen::Nothing,
     }
 }
 

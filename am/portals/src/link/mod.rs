@@ -105,6 +105,8 @@ pub(crate) struct Link<M> {
     core: Core,
     /// A doorbell waits for the next flush or poll.
     gathers: bool,
+    /// A rail has held a message back since this was asked last.
+    held: bool,
     /// There is one rail, and a look at it costs no system call.
     plain: bool,
     /// Rails that are closed, as a set.
@@ -134,6 +136,7 @@ impl<M: Message> Link<M> {
                 stats: LinkStats::default(),
             },
             gathers: false,
+            held: false,
             plain: false,
             closed: 0,
         };
@@ -239,6 +242,12 @@ impl<M: Message> Link<M> {
         }
         self.refresh(peer.0);
         Ok(())
+    }
+
+    /// Leaves the rails alone from here on, without dropping them.
+    pub(crate) fn disown(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.rails));
+        self.plain = false;
     }
 
     /// Shows what has arrived, and operations that ended, up to `budget` of each rail; returns how many. Reads no clock.
@@ -402,6 +411,18 @@ impl<M: Message> Link<M> {
         if std::mem::take(&mut self.gathers) {
             self.rails.iter_mut().for_each(|slot| slot.rail.flush());
         }
+    }
+
+    /// Whether a rail has held a message back since this was asked last.
+    #[inline]
+    pub(crate) fn held(&mut self) -> bool {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Whether messages that rails have accepted leave only in later calls. What waits for company alone does not count.
+    #[inline]
+    pub(crate) fn holds_back(&mut self) -> bool {
+        self.rails.iter_mut().any(|slot| slot.rail.holds_back(None))
     }
 
     /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a

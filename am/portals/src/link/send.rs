@@ -59,6 +59,7 @@ impl<M: Message> Link<M> {
                     hot.next = seq.wrapping_add(1);
                     if !slot.rail.flush_soon(hot.index) {
                         (self.gathers, self.core.busy) = (true, true);
+                        self.held |= slot.rail.holds_back(Some(hot.index));
                     }
                     if id.0.wrapping_sub(u64::from(seq)) != hot.run {
                         self.core.begin_run(peer.0, id, seq);
@@ -193,6 +194,7 @@ impl<M: Message> Link<M> {
         let id = sent?;
         if !slot.rail.flush_soon(way.index) {
             (self.gathers, self.core.busy) = (true, true);
+            self.held |= slot.rail.holds_back(Some(way.index));
         }
         // What takes turns is counted, to be shared by rate.
         let length = head.len() + body.len();

@@ -1,0 +1,208 @@
+//! A child of `fork` that uses or drops its copy of a job's handle: its calls are refused by name, and the parent's job goes
+//! on. In this folder because `fork` is unsafe.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use doorbell_fabric::map::process::Maker;
+use doorbell_fabric::ni::{Kind, Ni, NiError};
+
+use crate::am::{Handlers, Setup};
+use crate::config::Mode;
+use crate::{Config, Error, Source, Tag, World};
+
+const KIND: Kind = Kind::MATCHING_LOGICAL;
+
+/// Runs `work` in a child of this process, which then ends without another word; it has to say that all was well.
+fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
+    let child = fork();
+    if child == 0 {
+        end(catch_unwind(AssertUnwindSafe(work)).unwrap_or(false));
+    }
+    ended_well(what, child);
+}
+
+/// In the child: zero.
+fn fork() -> libc::pid_t {
+    // SAFETY: the child works on memory of its own, in this one thread, and ends by `end`.
+    unsafe { libc::fork() }
+}
+
+/// Ends a child without running anything of the parent's.
+fn end(well: bool) -> ! {
+    // SAFETY: nothing of this process is used afterwards.
+    unsafe { libc::_exit(i32::from(!well)) }
+}
+
+fn ended_well(what: &str, child: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: `child` is our own child, and `status` a valid place.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        "{what}: the child ended with {status:#x}"
+    );
+}
+
+fn config(rails: &str, mode: Mode) -> Config {
+    let mut config = Config::default();
+    config.set("rails.list", rails).unwrap();
+    config.set("wait.deadline", "20 s").unwrap();
+    config.progress.mode.set(mode);
+    config
+}
+
+fn forked<T>(result: Result<T, Error>) -> bool {
+    result.is_err_and(|error| {
+        let named = error.to_string().contains("a child of fork");
+        matches!(error, Error::Forked) && named && error.exit_code() == 2
+    })
+}
+
+/// Every kind of call is refused.
+fn uses(world: &World) -> bool {
+    let mut into = [0; 8];
+    let scope = world.scope(|s| s.isend(1, 1, b"never").map(|_| ()));
+    forked(world.send(1, 1, b"never"))
+        && forked(world.ssend(1, 1, b"never"))
+        && forked(world.bsend(1, 1, b"never"))
+        && forked(world.send_more(1, 1, b"never"))
+        && forked(world.recv(1, 1, &mut into))
+        && forked(world.probe(1, 1))
+        && forked(world.iprobe(Source::Any, Tag::any()))
+        && forked(world.barrier())
+        && forked(world.broadcast(0, &mut into))
+        && forked(scope)
+        && forked(world.counters())
+        && forked(world.spawn(crate::Spawn::new("/bin/true").ranks(1), Duration::from_secs(5)))
+        && world.progress() == 0
+        && world.control().is_none()
+}
+
+fn there_and_back(world: &World, tag: u64) {
+    let (other, mut into) = (1 - world.rank(), [0; 8]);
+    let mine = tag.to_le_bytes();
+    if world.rank() == 0 {
+        world.send(other, tag, &mine).unwrap();
+    }
+    world.recv(other, tag, &mut into).unwrap();
+    assert_eq!(into, mine);
+    if world.rank() == 1 {
+        world.send(other, tag, &mine).unwrap();
+    }
+}
+
+#[test]
+fn a_child_that_uses_drops_or_closes_a_world_does_nothing_to_it() {
+    for rails in ["shm", "udp:lo", "shm,udp:lo"] {
+        for mode in [Mode::Inline, Mode::Dedicated] {
+            let mut worlds = crate::local(2, &config(rails, mode)).unwrap();
+            let (other, world) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+            let what = format!("{rails}, {mode:?}");
+            thread::scope(|s| {
+                s.spawn(move || {
+                    (0..2).for_each(|tag| there_and_back(&other, tag));
+                    other.barrier().unwrap();
+                });
+                there_and_back(&world, 0);
+                // Each child has a copy, and what one does with it the next one does not see.
+                in_a_child(&format!("{what}: uses"), || uses(&world));
+                // SAFETY: the child drops its copy, and the parent the original.
+                let copy = |world: &World| unsafe { std::ptr::read(world) };
+                in_a_child(&format!("{what}: drops"), || {
+                    drop(copy(&world));
+                    true
+                });
+                in_a_child(&format!("{what}: closes"), || {
+                    copy(&world).close();
+                    true
+                });
+                // In the middle of a scope, with memory lent.
+                let (mut into, mut child) = ([0; 8], 0);
+                let scope = world.scope(|s| {
+                    let mut request = s.irecv(1, 99, &mut into)?;
+                    child = fork();
+                    // In the child the scope ends with the receive open.
+                    assert!(child == 0 || request.cancel());
+                    Ok(())
+                });
+                if child == 0 {
+                    end(forked(scope));
+                }
+                ended_well(&format!("{what}: leaves a scope"), child);
+                there_and_back(&world, 1);
+                world.barrier().unwrap();
+                world.close();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_child_that_uses_or_drops_portals_does_nothing_to_them() {
+    for rails in ["shm", "udp:lo"] {
+        let mut jobs = crate::local_portals(2, &config(rails, Mode::Inline)).unwrap();
+        let (mut other, mut job) = (jobs.pop().unwrap(), jobs.pop().unwrap());
+        thread::scope(|s| {
+            s.spawn(move || {
+                other.barrier().unwrap();
+                other.barrier().unwrap();
+            });
+            job.init(KIND, None).unwrap();
+            job.barrier().unwrap();
+            in_a_child(&format!("{rails}: portals"), || {
+                let refused = job.ni(KIND).ct_alloc() == Err(NiError::NoInit);
+                let waits = forked(job.ask(KIND, |ni| ni.ct_alloc())) && forked(job.barrier());
+                // SAFETY: the child drops its copy, and the parent the original.
+                drop(unsafe { std::ptr::read(&job) });
+                refused && waits && job.progress() == 0
+            });
+            job.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_child_that_uses_or_drops_active_messages_does_nothing_to_them() {
+    for rails in ["shm", "udp:lo"] {
+        let setup = |_| Setup::new(Handlers::new(), 4096);
+        let mut jobs = crate::local_am(2, &config(rails, Mode::Inline), setup).unwrap();
+        let (other, job) = (jobs.pop().unwrap(), jobs.pop().unwrap());
+        thread::scope(|s| {
+            s.spawn(move || {
+                let mut other = other.attach().unwrap();
+                other.barrier().unwrap();
+                other.barrier().unwrap();
+            });
+            let mut job = job.attach().unwrap();
+            job.barrier().unwrap();
+            in_a_child(&format!("{rails}: active messages"), || {
+                let sends = forked(job.request_short(1, 200, &[])) && forked(job.barrier());
+                let polls = job.progress() == 0;
+                // SAFETY: the child drops its copy, and the parent the original.
+                drop(unsafe { std::ptr::read(&job) });
+                sends && polls
+            });
+            job.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_child_may_join_a_job_of_its_own() {
+    let world = crate::Builder::new().without_environment().build().unwrap();
+    in_a_child("a job of its own", || {
+        let own = crate::Builder::new().without_environment().build();
+        let Ok(own) = own else { return false };
+        let (mut into, mine) = ([0; 2], Maker::this());
+        own.send(0, 1, b"me").is_ok()
+            && own.recv(0, 1, &mut into).is_ok()
+            && &into == b"me"
+            && forked(world.send(0, 1, b"not"))
+            && mine.is_running()
+    });
+    world.send(0, 1, b"me").unwrap();
+    world.recv(0, 1, &mut [0; 2]).unwrap();
+}

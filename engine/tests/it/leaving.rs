@@ -1,0 +1,172 @@
+//! A blocking call that has returned needs no later call of its caller: what it sent is with the rail's device. Rank 1 sends
+//! and then stands without a call of the library; rank 0 gets everything meanwhile.
+//!
+//! The test program starts itself, once per rank, and runs `child` there. Rank 1 stands until its standard input ends, which
+//! is when rank 0 has ended.
+
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use doorbell::am::{Handlers, Setup};
+use doorbell::{Builder, World};
+
+use crate::common::pattern;
+
+/// Says which part a started process plays.
+const ROLE: &str = "DOORBELL_TEST_LEAVING_ROLE";
+/// More messages than a window of the rail takes at once.
+const MANY: u64 = 3_000;
+
+/// A process that is ended with its handle.
+struct Rank(Child);
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from run to run.
+fn leaves(role: &str, jobs: usize) {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let start = |root: &str, rank: u32| {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "leaving::child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env("DOORBELL_RANK", rank.to_string())
+            .env("DOORBELL_SIZE", "2")
+            .env("DOORBELL_ROOT", root)
+            .env("DOORBELL_RAILS", "udp:lo")
+            .env("DOORBELL_DEADLINE", "30 s")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Rank(child.unwrap())
+    };
+    let roots = (0..jobs).map(|_| {
+        let number = JOBS.fetch_add(1, Ordering::Relaxed);
+        format!("@doorbell-leaving-{}-{number}", std::process::id())
+    });
+    let all: Vec<[Rank; 2]> = roots.map(|root| [0, 1].map(|rank| start(&root, rank))).collect();
+    for [mut waits, mut leaves] in all {
+        let status = waits.0.wait().unwrap();
+        assert!(
+            status.success(),
+            "{role}: rank 0: {status}: what rank 1 sent waits for a call of rank 1"
+        );
+        drop(leaves.0.stdin.take());
+        let status = leaves.0.wait().unwrap();
+        assert!(status.success(), "{role}: rank 1: {status}");
+    }
+}
+
+/// Stands without a call of the library until the other rank has ended.
+fn stand() {
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// What a started process does; without a role, this is no test.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match role.as_str() {
+        "portals" => {
+            let mut portals = Builder::new().build_portals().unwrap();
+            portals.barrier().unwrap();
+            if portals.rank() == 1 {
+                stand();
+            }
+        }
+        "active messages" => {
+            let setup = Setup::new(Handlers::new(), 4096);
+            let mut am = Builder::new().build_am(setup).unwrap();
+            am.barrier().unwrap();
+            if am.rank() == 1 {
+                stand();
+            }
+        }
+        role => message(&doorbell::init().unwrap(), role),
+    }
+}
+
+fn message(world: &World, role: &str) {
+    let own = world.rank() == 1;
+    match role {
+        "barrier" => world.barrier().unwrap(),
+        "broadcast" => {
+            let mut data = if own { pattern(5, 100) } else { vec![0; 100] };
+            world.broadcast(1, &mut data).unwrap();
+            assert_eq!(data, pattern(5, 100));
+        }
+        "send" | "long" | "many" => {
+            let (count, length) = match role {
+                "send" => (1, 64),
+                // Eager, and longer than a frame.
+                "long" => (1, 30_000),
+                _ => (MANY, 900),
+            };
+            for number in 0..count {
+                let data = pattern(number as u32, length);
+                if own {
+                    world.send(0, number, &data).unwrap();
+                } else {
+                    let mut into = vec![0; length];
+                    world.recv(1, number, &mut into).unwrap();
+                    assert!(into == data, "message {number}");
+                }
+            }
+        }
+        "scope" | "wait" | "wait all" => {
+            let mut into = [0; 64];
+            if own {
+                let data = pattern(9, 64);
+                let work = world.scope(|s| {
+                    let mut request = s.isend(0, 1, &data)?;
+                    match role {
+                        "wait" => _ = request.wait()?,
+                        "wait all" => world.wait_all(std::slice::from_mut(&mut request))?,
+                        // Its end waits.
+                        _ => drop(request),
+                    }
+                    Ok(())
+                });
+                work.unwrap();
+            } else {
+                world.recv(1, 1, &mut into).unwrap();
+                assert_eq!(into[..], pattern(9, 64));
+            }
+        }
+        other => panic!("there is no role {other}"),
+    }
+    if own {
+        stand();
+    }
+}
+
+#[test]
+fn a_message_that_was_sent_needs_no_later_call() {
+    for role in ["send", "long", "many"] {
+        leaves(role, 1);
+    }
+}
+
+#[test]
+fn a_send_that_was_waited_for_needs_no_later_call() {
+    for role in ["wait", "wait all", "scope"] {
+        leaves(role, 1);
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_a_collective_holds_no_other_up() {
+    leaves("broadcast", 2);
+    leaves("barrier", 6);
+}
+
+#[test]
+fn portals_and_active_messages_leave_a_barrier_whole() {
+    leaves("portals", 3);
+    leaves("active messages", 3);
+}
