@@ -119,8 +119,8 @@ impl Bare {
     /// Opens the page that a peer on this host made; rank 1's side.
     ///
     /// # Errors
-    /// When the peer is gone, belongs to another user, or is in another pid namespace: its number is that of a stranger here,
-    /// whose files are left alone.
+    /// When the peer is gone, belongs to another user, or is in another pid namespace: its number is that of
+    /// a stranger here, whose files are left alone.
     pub fn open(place: Place) -> Result<Self, BenchError> {
         let failed = |source| RailError::memory("open the peer's page", "doorbell-bare", 1, source);
         if place.namespace != namespace() {

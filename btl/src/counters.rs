@@ -137,7 +137,8 @@ impl Drop {
 }
 
 impl Counters {
-    /// Frames of known connections that say what no peer says, whatever the network loses, doubles or reorders.
+    /// Frames of known connections that say what no peer says, whatever the network loses, doubles or
+    /// reorders.
     pub(crate) fn impossible(&self) -> u64 {
         self.acks_bad + self.dropped_kind + self.dropped_window + self.dropped_malformed
     }

@@ -20,7 +20,8 @@ const BATCH: usize = 32;
 /// Places of the priority channel that segments leave free.
 const FOR_ACKS: usize = 2;
 
-/// What was accepted since the doorbell rang last, as bits: frames that the device was given; and messages that wait.
+/// What was accepted since the doorbell rang last, as bits: frames that the device was given; and messages
+/// that wait.
 pub(crate) const FRAMES: u8 = 1;
 pub(crate) const WAITING: u8 = 2;
 
@@ -76,8 +77,9 @@ impl Core {
         }
     }
 
-    /// The doorbell for a message to `peer` that was accepted just now; whether the device has all that was accepted for
-    /// that peer. What was posted at once is all that there is, as a rule, and nothing else is looked at then.
+    /// The doorbell for a message to `peer` that was accepted just now; whether the device has all that was
+    /// accepted for that peer. What was posted at once is all that there is, as a rule, and nothing else is
+    /// looked at then.
     #[inline]
     pub(crate) fn ring_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
         if self.ready.is_empty() && self.probes.is_empty() && self.posted == FRAMES {
@@ -98,8 +100,8 @@ impl Core {
         !self.holds_back(Some(peer)) && !tx.is_backed_up()
     }
 
-    /// Whether messages of a peer, or of any, wait for the check, the window, or room in the device. The search begins at
-    /// the peer where it ended last.
+    /// Whether messages of a peer, or of any, wait for the check, the window, or room in the device. The
+    /// search begins at the peer where it ended last.
     pub(crate) fn holds_back(&mut self, peer: Option<u32>) -> bool {
         let waits = |state: &Peer| state.unsent != NONE && !state.is(about::DOWN);
         if !self.held {

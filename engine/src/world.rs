@@ -55,7 +55,8 @@ pub(crate) type Hook = Box<dyn FnMut(&Waiting) + Send>;
 /// # Ok::<(), doorbell::Error>(())
 /// ```
 ///
-/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy does nothing.
+/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
+/// does nothing.
 ///
 /// Calls that wait take the deadline `wait.deadline`; [`World::within`] gives another one. Dropping the world takes
 /// leave of the peers, for at most `wait.close`.
@@ -325,9 +326,9 @@ impl World {
         self.within(self.limit)
     }
 
-    /// Sends `data` to rank `to`; returns when it may be changed again, and needs no later call to leave this process (which
-    /// does not mean that it was received). A rank that does not answer yet is waited for, within the call's limit; after
-    /// that, the message stays queued, and each later call moves it on.
+    /// Sends `data` to rank `to`; returns when it may be changed again, and needs no later call to leave this
+    /// process (which does not mean that it was received). A rank that does not answer yet is waited for,
+    /// within the call's limit; after that, the message stays queued, and each later call moves it on.
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Timeout`].

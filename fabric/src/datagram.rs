@@ -69,8 +69,8 @@ pub trait Transmit {
     /// Tells the device about all frames posted since the last doorbell.
     fn doorbell(&mut self);
 
-    /// Whether frames that the doorbell was rung for wait for room in the device that only a further call finds: a socket
-    /// whose buffer is full. Queues that a device empties by itself never are.
+    /// Whether frames that the doorbell was rung for wait for room in the device that only a further call
+    /// finds: a socket whose buffer is full. Queues that a device empties by itself never are.
     #[inline]
     fn is_backed_up(&mut self) -> bool {
         false

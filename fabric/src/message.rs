@@ -461,8 +461,8 @@ pub struct WayReport {
     pub retries: u32,
     /// The smoothed round trip, in nanoseconds.
     pub round_trip_ns: Option<u64>,
-    /// Frames that came over the rail under a peer's name, and that no peer can have sent; `None` where frames carry what
-    /// tells forged ones.
+    /// Frames that came over the rail under a peer's name, and that no peer can have sent; `None` where
+    /// frames carry what tells forged ones.
     pub impossible: Option<u64>,
 }
 
@@ -526,8 +526,9 @@ pub trait Message: Rail {
         true
     }
 
-    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not come by again for long: whether
-    /// the device has everything accepted for that peer. If not, [`Message::holds_back`] says how long it lacks some.
+    /// As [`Message::flush`] after a message for `peer` was accepted, by a caller that may not come by again
+    /// for long: whether the device has everything accepted for that peer. If not, [`Message::holds_back`]
+    /// says how long it lacks some.
     #[inline]
     fn flush_for(&mut self, peer: PeerIndex) -> bool {
         let _ = peer;
@@ -535,9 +536,10 @@ pub trait Message: Rail {
         true
     }
 
-    /// Whether messages that were accepted for `peer` (`None`: for any) have not been handed to the device, and leave only
-    /// in later calls: a connection that is being checked, a window that is closed, a queue without room. A rail that hands
-    /// over what it accepts never holds anything back. Not for the path of a message that left at once.
+    /// Whether messages that were accepted for `peer` (`None`: for any) have not been handed to the device,
+    /// and leave only in later calls: a connection that is being checked, a window that is closed, a queue
+    /// without room. A rail that hands over what it accepts never holds anything back. Not for the path of a
+    /// message that left at once.
     #[inline]
     fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
         let _ = peer;

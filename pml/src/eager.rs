@@ -16,7 +16,8 @@ use crate::rank::Rank;
 use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
 
-/// When the doorbell rings for a message that the rail took: perhaps with those that follow; when the caller says so.
+/// When the doorbell rings for a message that the rail took: perhaps with those that follow; when the caller
+/// says so.
 const SOON: u8 = 1;
 const LATER: u8 = 2;
 
@@ -100,8 +101,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full. Whether the rail
-    /// took the bytes; if not, nothing has happened.
+    /// As [`Pml::send_at_once`], but the doorbell waits for [`Pml::flush`], a poll, or a rail that is full.
+    /// Whether the rail took the bytes; if not, nothing has happened.
     #[inline]
     pub fn send_with_more(&mut self, to: Rank, context: u16, tag: u64, bytes: ConstLoan) -> bool {
         let sent = self.at_once::<LATER>(to, context, tag, bytes.len(), Body::Loan(bytes));
@@ -173,8 +174,8 @@ impl<M: Message> Pml<M> {
         true
     }
 
-    /// Has the rail accept a message, without a doorbell; which rail that was, and the peer as it numbers it. `None`: nothing
-    /// has happened.
+    /// Has the rail accept a message, without a doorbell; which rail that was, and the peer as it numbers it.
+    /// `None`: nothing has happened.
     #[inline(always)]
     fn accepted(
         &mut self,

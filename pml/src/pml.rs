@@ -336,9 +336,10 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// Whether messages of the caller's that rails have accepted, for a rank (`None`: for any), leave only in later calls. A
-    /// caller that will make none for long calls [`Pml::poll`] until there are none. Words of the protocol to a rank that was
-    /// sent no message do not count: that rank may compute, and does not miss them meanwhile.
+    /// Whether messages of the caller's that rails have accepted, for a rank (`None`: for any), leave only in
+    /// later calls. A caller that will make none for long calls [`Pml::poll`] until there are none. Words of
+    /// the protocol to a rank that was sent no message do not count: that rank may compute, and does not miss
+    /// them meanwhile.
     #[inline]
     pub fn holds_back(&mut self, to: Option<Rank>) -> bool {
         self.rails.iter_mut().any(|slot| slot.rail.holds_back(None)) && self.holds_back_for(to)

@@ -187,8 +187,8 @@ impl<M: Message> Node<M> {
         Interface { node: self, kind }
     }
 
-    /// For a copy in a child of `fork`: every call of an interface fails as if none had been initialised, and nothing is sent
-    /// or looked for. What the copy holds is the parent's, and is not dropped.
+    /// For a copy in a child of `fork`: every call of an interface fails as if none had been initialised, and
+    /// nothing is sent or looked for. What the copy holds is the parent's, and is not dropped.
     #[cold]
     pub fn disown(&mut self) {
         self.core
@@ -300,8 +300,8 @@ impl<M: Message> Node<M> {
         self.link.held()
     }
 
-    /// Whether messages that rails have accepted leave only in later calls. A caller that will make none for long polls until
-    /// there are none.
+    /// Whether messages that rails have accepted leave only in later calls. A caller that will make none for
+    /// long polls until there are none.
     #[inline]
     pub fn holds_back(&mut self) -> bool {
         self.link.holds_back()

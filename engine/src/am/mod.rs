@@ -61,7 +61,8 @@ use crate::station::Station;
 /// One rank's handle on a job of active messages. One thread has it at a time, and all handlers run in its calls; others send
 /// through it as its [`Client`]s.
 ///
-/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy does nothing.
+/// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
+/// does nothing.
 ///
 /// Every wait ends: when it is over, by its deadline (`wait.deadline`), with [`Error::PeerLost`] when a rank is lost, or with
 /// [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).

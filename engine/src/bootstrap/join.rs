@@ -16,7 +16,8 @@ use crate::error::Error;
 /// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// A rank 0 that has not come by then is looked for among the processes of this host, and again after as long.
+/// A rank 0 that has not come by then is looked for among the processes of this host, and again after as
+/// long.
 const SEARCH_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {

@@ -1,12 +1,14 @@
-//! Why a rank does not find rank 0 on its own host: the name of the meeting is known in one network namespace only, and rank
-//! 0 may be in another one. It is looked for as `ps` would: by the environment that it was started with.
+//! Why a rank does not find rank 0 on its own host: the name of the meeting is known in one network namespace
+//! only, and rank 0 may be in another one. It is looked for as `ps` would: by the environment that it was
+//! started with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Root;
 
-/// The reason, when a process of this user is rank 0 of the meeting and in another network namespace than this one.
+/// The reason, when a process of this user is rank 0 of the meeting and in another network namespace than
+/// this one.
 pub(super) fn apart(root: &Root) -> Option<String> {
     let here = network(Path::new("/proc/self"))?;
     let others = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path());

@@ -294,9 +294,10 @@ impl Core {
         }
     }
 
-    /// A blocking call does not return while a rail holds back what was accepted for a rank (`None`: for any), for at most
-    /// `limit`: its caller may not come by again for long. What is still held back then stays with the rail, and each later
-    /// call moves it on; its bytes are copies, so the call has done its part all the same.
+    /// A blocking call does not return while a rail holds back what was accepted for a rank (`None`: for
+    /// any), for at most `limit`: its caller may not come by again for long. What is still held back then
+    /// stays with the rail, and each later call moves it on; its bytes are copies, so the call has done its
+    /// part all the same.
     #[inline]
     pub(crate) fn hand_over(
         &mut self,

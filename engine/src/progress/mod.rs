@@ -189,8 +189,8 @@ impl Envelope {
     }
 }
 
-/// The core of a process. A copy of it in a child of `fork` is nothing to work with: the memory of its rails is not mapped
-/// there.
+/// The core of a process. A copy of it in a child of `fork` is nothing to work with: the memory of its rails
+/// is not mapped there.
 pub(crate) struct InlineCore {
     core: RefCell<Core>,
     maker: Maker,
@@ -255,9 +255,9 @@ impl Front {
         }
     }
 
-    /// Sends what the rail takes at once (inline mode only). [`AtOnce::Refused`]: nothing has happened, [`Held::send_loan`]
-    /// is the way that always works. [`AtOnce::Held`]: sent, and the caller waits until the rail's device has it
-    /// ([`Front::hand_over`]). With `MORE`, the doorbell waits for the next call.
+    /// Sends what the rail takes at once (inline mode only). [`AtOnce::Refused`]: nothing has happened,
+    /// [`Held::send_loan`] is the way that always works. [`AtOnce::Held`]: sent, and the caller waits until
+    /// the rail's device has it ([`Front::hand_over`]). With `MORE`, the doorbell waits for the next call.
     #[inline(always)]
     pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> AtOnce {
         let Self::Inline(core) = self else {
@@ -286,8 +286,8 @@ impl Front {
         }
     }
 
-    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any), for at most `limit`. A dedicated
-    /// thread moves it without the caller.
+    /// Waits until the rails' devices have what was accepted for a rank (`None`: for any), for at most
+    /// `limit`. A dedicated thread moves it without the caller.
     pub(crate) fn hand_over(
         &self,
         to: Option<u32>,

@@ -6,8 +6,8 @@
 //!   the clock     every 64th poll             every time
 //! ```
 //!
-//! A wait is measured in time in which it ran: a process that was stopped, frozen or suspended together with its peers finds
-//! neither its deadline passed nor a reason to complain.
+//! A wait is measured in time in which it ran: a process that was stopped, frozen or suspended together with
+//! its peers finds neither its deadline passed nor a reason to complain.
 
 use std::hint;
 use std::time::Duration;
@@ -25,8 +25,8 @@ const PAUSE_FROM: u32 = 2_000;
 
 /// The longest sleep: a waiter that looks at the clock less often cannot tell sleep from suspension.
 const NAP: Duration = Duration::from_secs(1);
-/// How much later than meant the next look may be before the rest is taken for time in which this process did not run. So
-/// much of each such gap counts: callbacks that take long do not put a deadline off for ever.
+/// How much later than meant the next look may be before the rest is taken for time in which this process did
+/// not run. So much of each such gap counts: callbacks that take long do not put a deadline off for ever.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// The job's clock: the machine's, or a simulated network's.

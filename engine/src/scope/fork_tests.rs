@@ -1,5 +1,5 @@
-//! A child of `fork` that uses or drops its copy of a job's handle: its calls are refused by name, and the parent's job goes
-//! on. In this folder because `fork` is unsafe.
+//! A child of `fork` that uses or drops its copy of a job's handle: its calls are refused by name, and the
+//! parent's job goes on. In this folder because `fork` is unsafe.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -14,7 +14,8 @@ use crate::{Config, Error, Source, Tag, World};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
 
-/// Runs `work` in a child of this process, which then ends without another word; it has to say that all was well.
+/// Runs `work` in a child of this process, which then ends without another word; it has to say that all was
+/// well.
 fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
     let child = fork();
     if child == 0 {

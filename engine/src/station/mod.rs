@@ -224,8 +224,9 @@ impl Station {
         self.look_until(driven, limit, what, linger, done)
     }
 
-    /// Repeats a call that does not wait until it finds room. What it has begun leaves, at most after `limit`, or waits with
-    /// the rail for company. What was held back before is not this call's: it may be for a rank that computes.
+    /// Repeats a call that does not wait until it finds room. What it has begun leaves, at most after
+    /// `limit`, or waits with the rail for company. What was held back before is not this call's: it may be
+    /// for a rank that computes.
     ///
     /// # Errors
     /// As [`Station::wait`].
@@ -302,8 +303,9 @@ impl Station {
         }
     }
 
-    /// A call that has sent does not return while a rail holds messages back, for at most `limit`: its caller may not come by
-    /// again for long. What is still held back then stays with the rail, and each later call moves it on.
+    /// A call that has sent does not return while a rail holds messages back, for at most `limit`: its caller
+    /// may not come by again for long. What is still held back then stays with the rail, and each later call
+    /// moves it on.
     #[inline]
     pub(crate) fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
         if driven.holds_back() {

@@ -1,8 +1,8 @@
-//! A blocking call that has returned needs no later call of its caller: what it sent is with the rail's device. Rank 1 sends
-//! and then stands without a call of the library; rank 0 gets everything meanwhile.
+//! A blocking call that has returned needs no later call of its caller: what it sent is with the rail's
+//! device. Rank 1 sends and then stands without a call of the library; rank 0 gets everything meanwhile.
 //!
-//! The test program starts itself, once per rank, and runs `child` there. Rank 1 stands until its standard input ends, which
-//! is when rank 0 has ended.
+//! The test program starts itself, once per rank, and runs `child` there. Rank 1 stands until its standard
+//! input ends, which is when rank 0 has ended.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -28,7 +28,8 @@ impl Drop for Rank {
     }
 }
 
-/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from run to run.
+/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from
+/// run to run.
 fn leaves(role: &str, jobs: usize) {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let start = |root: &str, rank: u32| {

@@ -250,8 +250,8 @@ fn a_rank_that_never_starts_is_named_by_those_that_did() {
     assert_eq!((error.code(), error.exit_code()), ("job.missing-ranks", 5));
 }
 
-/// The name of the meeting ends at the network namespace: a rank elsewhere says where rank 0 is, instead of waiting for one
-/// that was not started.
+/// The name of the meeting ends at the network namespace: a rank elsewhere says where rank 0 is, instead of
+/// waiting for one that was not started.
 #[test]
 fn a_rank_in_another_network_namespace_says_so_without_waiting() {
     let apart = Command::new("unshare").args(["--net", "true"]).status();

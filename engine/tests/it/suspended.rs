@@ -1,5 +1,6 @@
-//! A job that is stopped as a whole, as by a freezer, a closed lid or a snapshot of its machine: the time in which its ranks
-//! did not run is no silence of theirs. The test program starts itself, once per rank, and runs `child` there.
+//! A job that is stopped as a whole, as by a freezer, a closed lid or a snapshot of its machine: the time in
+//! which its ranks did not run is no silence of theirs. The test program starts itself, once per rank, and
+//! runs `child` there.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};

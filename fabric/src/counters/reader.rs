@@ -126,8 +126,8 @@ impl Reader {
         self.rank
     }
 
-    /// The process that the file is of: as this one numbers it where it was found among the descriptors of a process; as the
-    /// file claims otherwise, which is as its own pid namespace numbers it.
+    /// The process that the file is of: as this one numbers it where it was found among the descriptors of a
+    /// process; as the file claims otherwise, which is as its own pid namespace numbers it.
     pub fn process(&self) -> u32 {
         self.process
     }
@@ -313,8 +313,8 @@ fn running(path: &Path) -> Option<u32> {
     folder.iter().next()?.to_str()?.parse().ok()
 }
 
-/// A child of `fork` has its parent's descriptors: of several processes with one file, the one that made it is meant. The
-/// file has its number as the innermost pid namespace gives it.
+/// A child of `fork` has its parent's descriptors: of several processes with one file, the one that made it
+/// is meant. The file has its number as the innermost pid namespace gives it.
 fn without_copies(found: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut makers: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
     for path in found {

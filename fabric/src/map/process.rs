@@ -1,9 +1,9 @@
-//! Which process made something. A child of `fork` has copies of its parent's handles; what they name, descriptors aside, is
-//! the parent's: shared memory is not mapped in the child, threads are not there, and words sent over an inherited
-//! connection would be taken for the parent's.
+//! Which process made something. A child of `fork` has copies of its parent's handles; what they name,
+//! descriptors aside, is the parent's: shared memory is not mapped in the child, threads are not there, and
+//! words sent over an inherited connection would be taken for the parent's.
 //!
-//! One page of this process is wiped in every child (`MADV_WIPEONFORK`), whichever call made it, so that a handle finds out
-//! with one load that it is a copy.
+//! One page of this process is wiped in every child (`MADV_WIPEONFORK`), whichever call made it, so that a
+//! handle finds out with one load that it is a copy.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -52,7 +52,8 @@ impl fmt::Debug for Maker {
     }
 }
 
-/// The word that is wiped in children. Where the kernel has no such page (before Linux 4.14), forks go unnoticed.
+/// The word that is wiped in children. Where the kernel has no such page (before Linux 4.14), forks go
+/// unnoticed.
 fn page() -> &'static AtomicU64 {
     static PAGE: OnceLock<&'static AtomicU64> = OnceLock::new();
     static PLAIN: AtomicU64 = AtomicU64::new(0);
@@ -71,12 +72,13 @@ fn wiped() -> Option<&'static AtomicU64> {
         let _ = unsafe { rustix::mm::munmap(start, length) };
         return None;
     }
-    // SAFETY: the map is never removed, begins on a page, is zero-filled, and only this reference leads to it.
+    // SAFETY: the map is never removed, begins on a page, is zero-filled, and only this reference leads to
+    // it.
     Some(unsafe { &*start.cast::<AtomicU64>() })
 }
 
-/// A value that only the process that made it drops. In a child of `fork` the copy is left alone: its destructor would speak
-/// for the parent, or touch memory that is not mapped there.
+/// A value that only the process that made it drops. In a child of `fork` the copy is left alone: its
+/// destructor would speak for the parent, or touch memory that is not mapped there.
 #[derive(Debug)]
 pub struct Kept<T> {
     value: ManuallyDrop<T>,

@@ -136,8 +136,8 @@ impl Peer {
         match self.due(settings) {
             (at, _) if at > now => Judged::Wait(at),
             (_, false) => Judged::Ask,
-            // This process did not run when the answer was due, and the peer may not have run either: stopped, frozen or
-            // suspended together. What it says from here on counts.
+            // This process did not run when the answer was due, and the peer may not have run either:
+            // stopped, frozen or suspended together. What it says from here on counts.
             (at, true) if now.since(at) > LATE => Judged::Ask,
             (_, true) => Judged::Silent,
         }

@@ -125,7 +125,8 @@ fn a_failed_job_ends_whole_where_its_session_is_out_of_sight() {
     assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
 }
 
-/// One number names different processes to the two ranks: the page that they share otherwise is not looked for.
+/// One number names different processes to the two ranks: the page that they share otherwise is not looked
+/// for.
 #[test]
 fn ranks_in_different_pid_namespaces_leave_strangers_descriptors_alone() {
     let apart = "unshare --user --map-root-user --pid --fork --mount-proc";

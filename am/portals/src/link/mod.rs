@@ -419,7 +419,8 @@ impl<M: Message> Link<M> {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether messages that rails have accepted leave only in later calls. What waits for company alone does not count.
+    /// Whether messages that rails have accepted leave only in later calls. What waits for company alone does
+    /// not count.
     #[inline]
     pub(crate) fn holds_back(&mut self) -> bool {
         self.rails.iter_mut().any(|slot| slot.rail.holds_back(None))
