@@ -199,18 +199,19 @@ impl<D: Datagram> Btl<D> {
         }
     }
 
-    /// Whether several time-outs in a row have passed without an answer of this peer: it may be gone, or computing
-    /// without polling.
+    /// Whether several time-outs in a row have passed without an answer of this peer, or it has never answered the probes
+    /// before its first use: it may be gone, computing without polling, or behind a firewall.
     pub fn is_suspect(&self, peer: PeerIndex) -> bool {
         let state = self.core.peers.get(peer.index());
-        state.is_some_and(|state| state.is(about::SUSPECT))
+        state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer.0)
     }
 
     /// What the connectivity check has found out about a peer: its last result, or, while one goes on, that only one of
-    /// the two sizes came back so far. `None` before it came to a result.
+    /// the two sizes came back so far, or nothing for a second. `None` before it came to a result.
     pub fn diagnosis(&self, peer: PeerIndex) -> Option<Diagnosis> {
         let last = self.core.peers.get(peer.index())?.check.result;
-        self.core.found_so_far(peer.0).or(last)
+        let silent = || self.core.is_silent_so_far(peer.0).then_some(Diagnosis::Nothing);
+        self.core.found_so_far(peer.0).or_else(silent).or(last)
     }
 
     /// The smoothed round-trip time to a peer, in nanoseconds; `None` before it was measured.

@@ -18,6 +18,8 @@ const SMALL: usize = 64;
 /// Probes after which one size that came back and one that did not say enough, if the peer goes before the check ends: a
 /// quarter of a second of them.
 const TELLING: u32 = 8;
+/// For how long nothing may come of a peer of which nothing ever came until that is said (attended ns).
+const NOTHING: u64 = 1_000_000_000;
 /// Answers to probes that may wait; more are dropped, and asked for again.
 const PONGS: usize = 64;
 
@@ -48,8 +50,8 @@ impl Diagnosis {
                  packets differently"
             }
             Self::Nothing => {
-                "no frame passes in one direction at least: check the route, the firewall, and that the peer's \
-                 process runs and polls"
+                "nothing comes back: no frame passes in one direction at least; look for a firewall, then the \
+                 route, at both ends, and whether the peer's process runs and polls"
             }
         }
     }
@@ -250,6 +252,20 @@ impl Core {
             }
         }
         failed
+    }
+
+    /// Whether nothing has come of a peer since its check began, nor ever before: it may still be late, so that the check
+    /// goes on.
+    pub(crate) fn is_silent_so_far(&self, peer: u32) -> bool {
+        let Some(state) = self.peers.get(peer as usize) else {
+            return false;
+        };
+        let silent = self.attended.saturating_sub(state.check.since);
+        state.is(about::PROBING)
+            && !state.is(about::GREETED)
+            && !self.past.contains_key(&peer)
+            && state.check.probes >= TELLING
+            && silent >= NOTHING
     }
 
     /// What a check that goes on has shown so far, if that is trouble with one of the two sizes. Both ends find it at about

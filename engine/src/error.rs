@@ -24,6 +24,8 @@ pub struct Waiting {
     pub waited: Duration,
     /// What is known about the peers concerned: one line each, with rail and state.
     pub peers: Vec<String>,
+    /// Whether a rail to one of them knows that frames do not pass: then more time does not help.
+    pub is_cut_off: bool,
     /// What their rails recorded last, at the limit: a heading for each rail, then one line per event, newest last.
     pub recent: Vec<String>,
 }
@@ -539,6 +541,9 @@ impl Error {
             }
             Self::Core { .. } => "name one of the allowed cores, or leave progress.core unset",
             Self::NoSuchRank { .. } => "check the rank against `world.size()`",
+            Self::Timeout(waiting) if waiting.is_cut_off => {
+                "do what is said of the rail; a longer wait.deadline does not help"
+            }
             Self::Timeout(_) => {
                 "look at what the named peers do; raise wait.deadline only if they are merely slow"
             }
@@ -685,6 +690,7 @@ mod tests {
             },
             waited: Duration::from_millis(1500),
             peers: vec!["rank 1 over shm: up".to_owned()],
+            is_cut_off: false,
             recent: vec!["on shm:".to_owned(), "1 s before: up".to_owned()],
         };
         let error = Error::Timeout(Box::new(waiting));
@@ -694,5 +700,11 @@ mod tests {
              on shm:\n  1 s before: up"
         );
         assert_eq!((error.code(), error.exit_code()), ("timeout", 5));
+        assert!(error.remedy().contains("raise wait.deadline"));
+        let Error::Timeout(mut waiting) = error else {
+            unreachable!()
+        };
+        waiting.is_cut_off = true;
+        assert!(!Error::Timeout(waiting).remedy().contains("raise"));
     }
 }

@@ -81,6 +81,6 @@ pub use request::Request;
 pub use scope::{Scope, Stride};
 pub use spawn::Spawn;
 pub use types::{Source, Status, Tag};
-pub use why::{Toward, WayNow, why};
+pub use why::{NOTHING_PASSES, Toward, WayNow, why};
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};

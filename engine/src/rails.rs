@@ -290,15 +290,20 @@ impl AnyRail {
             Self::SimBtl(rail) => (rail.is_suspect(peer), rail.diagnosis(peer)),
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
-        if let Self::Xdp(rail) = self {
-            let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
-            if let Some(trouble) = rail.driver().trouble(in_doubt) {
-                return Some(trouble.into());
-            }
+        let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
+        let own = match self {
+            Self::Xdp(rail) => rail.driver().trouble(in_doubt).map(Cow::Borrowed),
+            Self::Udp(rail) => rail.driver().trouble(in_doubt).map(Cow::Owned),
+            _ => None,
+        };
+        if own.is_some() {
+            return own;
         }
         match diagnosis {
             Some(Diagnosis::Works) | None if suspect => Some(
-                "nothing has been acknowledged for several time-outs: it may compute without polling".into(),
+                "nothing has been acknowledged for several time-outs: the peer computes without polling, or frames are \
+                 dropped on the way (look for a firewall, then the route, at both ends)"
+                    .into(),
             ),
             Some(Diagnosis::Works) | None => None,
             Some(diagnosis) => Some(diagnosis.advice().into()),

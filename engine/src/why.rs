@@ -10,8 +10,13 @@ use doorbell_fabric::discover::{Candidate, Verdict};
 use doorbell_fabric::select::{Lost, Unchosen};
 use serde::Serialize;
 
+use doorbell_btl::Diagnosis;
+
 use crate::config::Config;
 use crate::rails::{self, discover};
+
+/// What is said of a rail that is there at both ends and over which nothing comes back: the same words everywhere.
+pub const NOTHING_PASSES: &str = Diagnosis::Nothing.advice();
 
 /// A rail of this machine, and whether it would carry messages to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -19,6 +19,7 @@ use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{CaptureWriter, Interface, Link, No, Tap, headers, system, unusable};
+use rustix::io::Errno;
 
 use crate::config::UdpConfig;
 use crate::hints::Hints;
@@ -72,7 +73,7 @@ impl UdpRail {
         config.check(name)?;
         let interface = Interface::find(name, &config.wanted())?.require(name, &config.wanted())?;
         let own = sockets::own(name, &interface, config)?;
-        let refused = |errno: rustix::io::Errno| system(name, "watch the sockets", errno.into());
+        let refused = |errno: Errno| system(name, "watch the sockets", errno.into());
         let link = Link::watch(&interface).map_err(refused)?;
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system(name, "get random bytes", error.into()))?;
@@ -188,6 +189,15 @@ impl UdpRail {
         self.link.is_up()
     }
 
+    /// What is wrong, in words, as far as the kernel has said it: frames that it refused to send. That is a reason only
+    /// where there is trouble, which is `in_doubt`: a link that was down for a moment refuses frames, too.
+    #[cold]
+    #[must_use]
+    pub fn trouble(&self, in_doubt: bool) -> Option<String> {
+        let errno = self.tx.unsendable.filter(|_| in_doubt)?;
+        Some(refusal(errno, self.tx.stats.unsendable))
+    }
+
     /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
     /// gives no more.
     fn connect(&mut self, to: [SocketAddr; 2]) -> Result<Option<[Arc<OwnedFd>; 2]>, RailError> {
@@ -253,6 +263,28 @@ impl fmt::Debug for UdpRail {
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
+}
+
+/// What it means that the kernel refuses to send, with what to look at.
+fn refusal(errno: Errno, count: u64) -> String {
+    let look = match errno {
+        Errno::PERM | Errno::ACCESS => {
+            "a rule of this host's packet filter drops what goes out: look at the chains of the hooks output, postrouting \
+             and egress (`nft list ruleset`), or let `doorbell doctor` do it"
+        }
+        Errno::NOBUFS => {
+            "the device's queue takes no more, or a rule at its egress drops frames: `tc -s qdisc`, `nft list ruleset`"
+        }
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL => {
+            "no way leads to the peer now: `ip route get` with its address, `ip -br address`"
+        }
+        _ => "look at `ip -br address`, `ip route` and `nft list ruleset`",
+    };
+    let frames = if count == 1 { "frame" } else { "frames" };
+    format!(
+        "the kernel has refused to send {count} {frames} ({}): {look}",
+        std::io::Error::from(errno)
+    )
 }
 
 fn capabilities(interface: &Interface, config: &UdpConfig) -> Capabilities {

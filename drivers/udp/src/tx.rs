@@ -73,6 +73,8 @@ pub struct UdpTx {
     pub(crate) stats: UdpStats,
     /// Peers that refused a frame, since `progress` last looked.
     pub(crate) refusals: Vec<u32>,
+    /// What the kernel said when it last refused a frame for good.
+    pub(crate) unsendable: Option<Errno>,
     /// The first frame failed once, perhaps for an answer to an earlier one.
     retried: bool,
     pub(crate) tap: Option<Tap>,
@@ -182,6 +184,7 @@ impl UdpTx {
             gso,
             stats: UdpStats::default(),
             refusals: Vec::with_capacity(REFUSALS_MAX),
+            unsendable: None,
             retried: false,
             tap: None,
         }
@@ -319,7 +322,10 @@ impl UdpTx {
                 return true;
             }
             Some(Errno::MSGSIZE) => self.stats.above_path_mtu += 1,
-            _ => self.stats.unsendable += 1,
+            errno => {
+                self.stats.unsendable += 1;
+                self.unsendable = errno;
+            }
         }
         // Frames may be lost, and this one is: the next ones may go elsewhere.
         self.retried = false;

@@ -442,6 +442,7 @@ impl Core {
     #[cold]
     pub(crate) fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
         let about = self.about(what);
+        let is_cut_off = about.iter().any(|rank| self.is_cut_off(*rank));
         let peers = if about.is_empty() {
             vec!["no peer is known to be lost, nor a rail to be down".to_owned()]
         } else {
@@ -452,8 +453,20 @@ impl Core {
             what,
             waited,
             peers,
+            is_cut_off,
             recent: Vec::new(),
         }
+    }
+
+    /// Whether the rail to a rank that is in use knows that frames do not pass.
+    fn is_cut_off(&self, rank: u32) -> bool {
+        let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
+        let probed = |path: &PathReport| {
+            let way = self.way_over(rank, path.rail)?;
+            self.pml.rail(path.rail)?.probed(way.peer)
+        };
+        let mut current = paths.iter().filter(|path| path.current).filter_map(probed);
+        current.any(|(passes, _)| !passes)
     }
 
     /// The ranks that a wait is about, not too many of them: those it names, and where it may be about others, all that

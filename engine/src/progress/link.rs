@@ -401,6 +401,7 @@ fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
         what,
         waited,
         peers: vec![error.to_string()],
+        is_cut_off: false,
         recent: Vec::new(),
     }
 }

@@ -422,6 +422,7 @@ impl Station {
             what,
             waited,
             peers,
+            is_cut_off: false,
             recent: Vec::new(),
         }
     }

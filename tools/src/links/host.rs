@@ -1,6 +1,7 @@
 //! This process and one on another host, which serves there (`doorbell pingpong --serve`), over one rail after another.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint, JobKey};
 use doorbell::{WayNow, World};
@@ -17,6 +18,8 @@ use crate::measure::with_rails;
 
 /// Time for the other side to answer.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(50);
 const SAMPLES: u64 = 60;
 const SMALL: usize = 8;
 const RANKS: [u32; 2] = [0, 1];
@@ -41,15 +44,24 @@ pub(super) fn over(args: &LinksArgs, to: &Endpoint, rails: &[RailName]) -> Resul
 
 /// Meets the other side over this rail.
 fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, ToolError> {
-    let connection = Connection::connect(to, &doorbell::terms(key)?, CONNECT)?;
-    let world = with_rails(doorbell::Builder::new(), std::slice::from_ref(rail))
-        .configure(|config| {
-            let deadline = PATIENCE.min(*config.wait.deadline.get());
-            config.wait.deadline.set(deadline);
-            config.wait.close.set(deadline.min(*config.wait.close.get()));
-        })
-        .on_quiet(|_| {})
-        .build_over(connection)?;
+    let terms = doorbell::terms(key)?;
+    let began = Instant::now();
+    let world = loop {
+        let connection = Connection::connect(to, &terms, CONNECT)?;
+        let built = with_rails(doorbell::Builder::new(), std::slice::from_ref(rail))
+            .configure(|config| {
+                let deadline = PATIENCE.min(*config.wait.deadline.get());
+                config.wait.deadline.set(deadline);
+                config.wait.close.set(deadline.min(*config.wait.close.get()));
+            })
+            .on_quiet(|_| {})
+            .build_over(connection);
+        match built {
+            // With our own job over the rail before, which it has not put away yet.
+            Err(doorbell::Error::Occupied { .. }) if began.elapsed() < CONNECT => thread::sleep(AGAIN),
+            built => break built?,
+        }
+    };
     let way = |world: &World| world.ways(1).ok().and_then(|ways| ways.into_iter().next());
     let full = way(&world).map_or(SMALL, |way| way.longest.max(SMALL));
     let plan = Plan {
@@ -83,15 +95,9 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
 }
 
 fn diagnosis(way: Option<WayNow>, why: &str) -> String {
-    match way {
-        Some(WayNow {
-            passes: Some(false),
-            probed: Some(probed),
-            ..
-        }) => format!("{probed} ({why})"),
-        Some(WayNow {
-            facts: Some(facts), ..
-        }) => format!("{facts} ({why})"),
-        _ => why.to_owned(),
-    }
+    let known = way.and_then(|way| match (way.passes, way.probed) {
+        (Some(false), Some(probed)) => Some(probed.to_owned()),
+        _ => way.facts,
+    });
+    super::diagnosis(known, why)
 }

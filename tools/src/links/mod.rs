@@ -128,6 +128,15 @@ fn here(ranks: u32, rails: &[RailName]) -> Result<Vec<Over>, Stop> {
     Ok(all)
 }
 
+/// What a rail knows of a pair that does not work, with the error behind it unless that says the same.
+fn diagnosis(known: Option<String>, why: &str) -> String {
+    match known {
+        Some(known) if why.contains(&known) => known,
+        Some(known) => format!("{known} ({why})"),
+        None => why.to_owned(),
+    }
+}
+
 /// A job of this many ranks over this rail: what its pairs found; where it did not come to that, why.
 fn job(runner: &Runner, ranks: u32, rail: &RailName) -> Result<Vec<Pair>, Stop> {
     let own = std::env::current_exe().map_or_else(|_| OsString::from("doorbell"), PathBuf::into_os_string);

@@ -159,7 +159,7 @@ fn diagnosis(world: &World, partner: u32, why: &str) -> String {
         (Some(false), Some(probed)) => Some(probed.to_owned()),
         _ => way.facts.clone(),
     });
-    known.map_or_else(|| why.to_owned(), |known| format!("{known} ({why})"))
+    super::diagnosis(known, why)
 }
 
 /// An error's sentence, without what the rails recorded.

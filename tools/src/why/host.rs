@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint, JobKey, OobError};
-use doorbell::{Toward, WayNow, World};
+use doorbell::{NOTHING_PASSES, Toward, WayNow, World};
 use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
@@ -169,10 +169,6 @@ impl std::convert::From<Toward> for Row {
         }
     }
 }
-
-/// What to look at where a rail is there at both ends and nothing comes back over it.
-const NOTHING_PASSES: &str = "nothing came back over it: no frame passes in one direction at least; look for a firewall, then \
-                              the route, at both ends";
 
 impl Row {
     /// The verdict of a meeting over that of the routing table, which knows one address of the host and not its rails.

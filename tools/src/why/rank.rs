@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use doorbell::{Unchosen, WayState};
+use doorbell::{NOTHING_PASSES, Unchosen, WayState};
 use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
 
@@ -93,7 +93,13 @@ fn way(snapshot: &Snapshot, begin: &str, rails: &str) -> Row {
         Some(WayState::Returning) => (Verdict::Down, "it has answered again, and is watched for a while"),
         None => (Verdict::Unknown, "in a state that this program does not know"),
     };
-    let mut reason = state.to_owned();
+    // It owes its first answer.
+    let is_silent = of("state") == WayState::Suspect.number() && of("latency") == 0 && of("round_trip") == 0;
+    let (verdict, mut reason) = if is_silent {
+        (Verdict::Down, format!("suspect: {NOTHING_PASSES}"))
+    } else {
+        (verdict, state.to_owned())
+    };
     for (count, one, more) in [
         (
             of("unacknowledged"),

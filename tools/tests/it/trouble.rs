@@ -74,6 +74,78 @@ fn a_path_that_drops_full_frames_is_named_before_the_run() {
     works_again(&lab, &mut server, &key);
 }
 
+/// A client that says soon what it waits for, and gives up soon after; its lines, and its exit status.
+fn waits_in_vain(lab: &Lab, server: &Server, key: &str) -> (Vec<String>, Option<i32>) {
+    let words = ["--rail", "udp:v0", "--key-file", key, "--sizes", "8"];
+    let mut command = server.client(Some(lab.name(1)), "pingpong", &words);
+    command
+        .env("DOORBELL_QUIET", "3 s")
+        .env("DOORBELL_DEADLINE", "6 s");
+    let out = finish(command);
+    let said = sentence(&out.stderr);
+    (said.lines().map(str::to_owned).collect(), out.status.code())
+}
+
+#[test]
+fn a_peer_from_which_nothing_comes_is_told_so_and_not_called_up() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::a_peer_from_which_nothing_comes_is_told_so_and_not_called_up")
+    else {
+        return;
+    };
+    let server = serve(&lab, &key);
+    lab.drop_udp(0);
+    let (lines, code) = waits_in_vain(&lab, &server, &key);
+    assert_eq!(code, Some(5), "{lines:#?}");
+    // The notice of a long wait, and the error at its end.
+    for begin in ["doorbell: rank 0 has waited", "doorbell: deadline passed"] {
+        let line = lines
+            .iter()
+            .find(|line| line.starts_with(begin))
+            .unwrap_or_else(|| panic!("{lines:#?}"));
+        for word in [
+            "rank 1 over udp:v0 suspect",
+            "nothing comes back",
+            "look for a firewall",
+        ] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+        assert!(!line.contains("raise wait.deadline"), "{line}");
+    }
+}
+
+#[test]
+fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::frames_that_the_own_kernel_does_not_send_are_told_with_its_word")
+    else {
+        return;
+    };
+    let server = serve(&lab, &key);
+    for hook in ["output", "postrouting"] {
+        lab.nft(
+            1,
+            &format!(
+                "flush ruleset; add table inet t; add chain inet t c {{ type filter hook {hook} priority 0; }}; \
+                 add rule inet t c ip protocol udp drop"
+            ),
+        );
+        let (lines, code) = waits_in_vain(&lab, &server, &key);
+        assert_eq!(code, Some(5), "{lines:#?}");
+        let line = lines
+            .iter()
+            .find(|line| line.contains("has waited 3"))
+            .unwrap_or_else(|| panic!("{lines:#?}"));
+        for word in [
+            "refused to send",
+            "Operation not permitted",
+            "output, postrouting",
+        ] {
+            assert!(line.contains(word), "{hook}, {word}: {line}");
+        }
+    }
+}
+
 /// Runs a stream, makes trouble for it, and judges how it ends: the path is named, on the side that shows it.
 fn stream_meets(lab: &Lab, server: &mut Server, key: &str, trouble: impl FnOnce()) {
     let words = ["--sizes", "64Ki", "--seconds", "600"];

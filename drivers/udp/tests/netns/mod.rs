@@ -348,7 +348,8 @@ impl Lab {
         self.nft(host, &script);
     }
 
-    fn nft(&self, host: usize, script: &str) {
+    /// `nft` inside a host.
+    pub fn nft(&self, host: usize, script: &str) {
         let command = ["netns", "exec", self.name(host), "nft", script];
         if let Err(error) = said(Command::new("ip").args(command).output()) {
             panic!("nft {script}: {error}");
