@@ -79,6 +79,16 @@ impl Fix {
         }
     }
 
+    /// Whether its command changes a setting of doorbell's and nothing else.
+    fn is_setting(&self) -> bool {
+        let begins = |start| {
+            self.command
+                .as_deref()
+                .is_some_and(|text| text.starts_with(start))
+        };
+        begins("export DOORBELL_") || begins("unset DOORBELL_")
+    }
+
     /// A driver's remedy: the first command that it quotes, and the words around it.
     pub(super) fn quoted(remedy: &str) -> Self {
         // A command has several words; a name in quotes is none.
@@ -119,7 +129,9 @@ impl Walk {
         walk.chain
     }
 
-    fn add(&mut self, step: &'static str, is: Is, saw: impl AsRef<str>, fixes: Vec<Fix>) {
+    /// What changes a setting comes before what changes the host: the first fix is the one that `--fix` has run.
+    fn add(&mut self, step: &'static str, is: Is, saw: impl AsRef<str>, mut fixes: Vec<Fix>) {
+        fixes.sort_by_key(|fix| !fix.is_setting());
         self.chain.steps.push(Step {
             step,
             is,
@@ -143,6 +155,12 @@ impl Walk {
     /// It could not be found out; what to do to find it out.
     pub(super) fn unknown(&mut self, step: &'static str, saw: impl AsRef<str>, fixes: Vec<Fix>) {
         self.add(step, Is::Unknown, saw, fixes);
+    }
+
+    /// The rest of the rail works, and this could not be tried.
+    pub(super) fn untried(&mut self, step: &'static str, saw: impl AsRef<str>, fixes: Vec<Fix>) {
+        self.unknown(step, saw, fixes);
+        self.chain.verdict = Verdict::Untried;
     }
 
     /// It means nothing here.
@@ -198,6 +216,20 @@ mod tests {
         assert_eq!(chain.verdict, Verdict::Broken);
         let last = chain.steps.last().unwrap();
         assert_eq!((last.is, last.cause.as_deref()), (Is::Broken, Some("a cable")));
+    }
+
+    #[test]
+    fn a_setting_is_changed_before_the_host() {
+        let chain = Walk::along("udp:x0", |walk| {
+            let fixes = vec![
+                Fix::run("ip address add 169.254.1.1/16 dev x0", "the host"),
+                Fix::hand("a person"),
+                Fix::run("export DOORBELL_UDP_FAMILY=ipv6", "a setting"),
+            ];
+            Err(walk.broken("address", "none", "nothing gave it one", fixes))
+        });
+        let order: Vec<&str> = chain.steps[0].fixes.iter().map(|fix| fix.what.as_str()).collect();
+        assert_eq!(order, ["a setting", "the host", "a person"]);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(super) enum Answer {
     Silence,
     /// It may not be as long: by the interface, or by a router that has said so.
     TooLong,
+    /// The system does not let it out: a rule of the packet filter.
+    Refused,
     /// The system or a router says that there is no way.
     NoWay(String),
 }
@@ -121,6 +123,7 @@ impl Echo {
         match rustix::net::sendto(&self.socket, &packet, SendFlags::empty(), &self.to) {
             Ok(_) => {}
             Err(Errno::MSGSIZE) => return Answer::TooLong,
+            Err(Errno::PERM | Errno::ACCESS) => return Answer::Refused,
             Err(error) => return Answer::NoWay(io::Error::from(error).to_string()),
         }
         let until = Instant::now() + PATIENCE;

@@ -14,7 +14,7 @@ use super::chain::{Ended, Fix, Walk};
 use super::system::System;
 
 /// `IFF_UP` and `IFF_RUNNING` (linux/if.h).
-const UP: u32 = 1;
+pub(super) const UP: u32 = 1;
 const RUNNING: u32 = 1 << 6;
 /// Time for the kernel to tell what a driver knows of its link.
 const SETTLES: Duration = Duration::from_millis(1_500);
@@ -218,7 +218,7 @@ fn no_address(
     if is_there {
         fixes.push(Fix::run(
             format!("export DOORBELL_UDP_FAMILY={other}"),
-            "or use the address that it has, at both ends",
+            "use the address that it has, at both ends",
         ));
     }
     let cause = format!("nothing has given it an {family} address: no configuration, or no answer of DHCP");

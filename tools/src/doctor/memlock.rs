@@ -1,6 +1,7 @@
 //! Locked memory: how much a rail needs, how much this process may lock, who set that, and where to change it.
 
 use super::chain::{Fix, Link, Walk};
+use super::limits::{MEMLOCK, who};
 use super::system::{System, bytes};
 
 /// `CAP_IPC_LOCK` (linux/capability.h): no limit holds for who has it.
@@ -34,7 +35,7 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
         );
         return Ok(());
     };
-    let who = who(system);
+    let who = who(system, &MEMLOCK);
     let saw = format!(
         "{needs}, and this process may lock {} ({})",
         bytes(soft),
@@ -58,93 +59,6 @@ pub(super) fn step(walk: &mut Walk, system: &System, needed: u64) -> Link {
     }
     fixes.push(who.fix);
     Err(walk.broken("memlock", saw, cause, fixes))
-}
-
-/// Who set the limit.
-struct Who {
-    by: String,
-    origin: String,
-    fix: Fix,
-}
-
-fn who(system: &System) -> Who {
-    if let Some(runner) = system.container() {
-        return Who {
-            by: format!("the container ({runner})"),
-            origin: "the container's".to_owned(),
-            fix: match runner {
-                "kubepods" => Fix::hand(
-                    "raise LimitMEMLOCK of the container runtime's unit on the node (containerd or crio), and start the pod anew",
-                ),
-                _ => Fix::hand("start the container with `--ulimit memlock=-1`"),
-            },
-        };
-    }
-    let group = system.text("/proc/self/cgroup").unwrap_or_default();
-    if group.contains("slurm") {
-        return Who {
-            by: "Slurm, which gave the job the limits of the shell that submitted it, or of slurmd"
-                .to_owned(),
-            origin: "the job's".to_owned(),
-            fix: Fix::hand(
-                "set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf and LimitMEMLOCK=infinity in slurmd's unit",
-            ),
-        };
-    }
-    let unit = group
-        .lines()
-        .filter_map(|line| line.rsplit('/').next())
-        .find(|name| name.ends_with(".service"));
-    if let Some(unit) = unit.filter(|unit| !unit.starts_with("user@")) {
-        return Who {
-            by: format!("systemd, for {unit}"),
-            origin: format!("{unit}'s"),
-            fix: Fix::run(
-                format!(
-                    "mkdir -p /etc/systemd/system/{unit}.d && printf '[Service]\\nLimitMEMLOCK=infinity\\n' > \
-                     /etc/systemd/system/{unit}.d/memlock.conf && systemctl daemon-reload && systemctl restart {unit}"
-                ),
-                "give the service its own limit",
-            ),
-        };
-    }
-    if let Some((file, line)) = limits_line(system) {
-        return Who {
-            by: format!("{file}: `{line}`"),
-            origin: format!("by {file}"),
-            fix: Fix::hand(format!(
-                "change that line of {file} to `* - memlock unlimited`, and log in again"
-            )),
-        };
-    }
-    Who {
-        by: "the kernel's default, or the shell or program that started this one".to_owned(),
-        origin: "a default".to_owned(),
-        fix: Fix::run(
-            "echo '* - memlock unlimited' > /etc/security/limits.d/doorbell.conf",
-            "raise it for all who log in from now on",
-        ),
-    }
-}
-
-/// The first line about it in the files that logins read.
-fn limits_line(system: &System) -> Option<(String, String)> {
-    const FOLDER: &str = "/etc/security/limits.d";
-    let parts = system
-        .names(FOLDER)
-        .into_iter()
-        .rev()
-        .map(|name| format!("{FOLDER}/{name}"));
-    parts
-        .chain(["/etc/security/limits.conf".to_owned()])
-        .find_map(|file| {
-            let text = system.text(&file)?;
-            let line = text
-                .lines()
-                .map(str::trim)
-                .find(|line| !line.starts_with('#') && line.split_whitespace().nth(2) == Some("memlock"))?;
-            Some((file, line.to_owned()))
-        })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod echo;
 mod firewall;
 mod frames;
 mod interface;
+mod limits;
 mod machine;
 mod memlock;
 mod pci;

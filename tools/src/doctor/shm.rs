@@ -5,6 +5,7 @@ use doorbell_fabric::map::{Object, Protection};
 
 use super::between::{self, Told};
 use super::chain::{Chain, Fix, Link, Walk};
+use super::limits::few_files;
 use super::system::{System, bytes};
 
 /// What a rail takes before it has peers, and the lanes of some: far more than enough for a first look.
@@ -41,9 +42,13 @@ fn memory(walk: &mut Walk, system: &System) -> Link {
                 "ulimit -v unlimited",
                 "take the limit away for this shell and what it starts",
             ),
-            Some(hard) => Fix::run(
+            Some(hard) if hard > soft && hard >= used.saturating_add(MEMORY) => Fix::run(
                 format!("ulimit -v {}", hard / 1024),
                 "raise it as far as this shell may",
+            ),
+            Some(_) => Fix::hand(
+                "raise the hard limit (`ulimit -Hv`) where it was set: in the shell that started this one, its service or \
+                 its container",
             ),
         };
         return Err(walk.broken(
@@ -86,15 +91,7 @@ fn memory(walk: &mut Walk, system: &System) -> Link {
 
 fn files(walk: &mut Walk, system: &System) -> Link {
     match system.limit("Max open files") {
-        Some([Some(soft), hard]) if soft < FILES => Err(walk.broken(
-            "files",
-            format!("this process may have {soft} descriptors, and each peer takes about five"),
-            "the limit of open files (`ulimit -n`) is too small",
-            vec![Fix::run(
-                format!("ulimit -n {}", hard.unwrap_or(65_536)),
-                "raise it as far as this shell may",
-            )],
-        )),
+        Some([Some(soft), _]) if soft < FILES => Err(few_files(walk, system, FILES)),
         Some([soft, _]) => {
             let many = soft.map_or("as many as the system has".to_owned(), |soft| soft.to_string());
             walk.ok("files", format!("descriptors: {many}"));

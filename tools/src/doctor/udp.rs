@@ -6,22 +6,28 @@ use std::net::{IpAddr, SocketAddr};
 use doorbell::Config;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{Interface, No, Wanted, Way, headers};
+use doorbell_inet::{Interface, No, Wanted, Way, headers, look};
 use doorbell_udp::{UdpConfig, UdpRail};
+use rustix::io::Errno;
 
 use super::chain::{Chain, Ended, Fix, Link, Walk};
 use super::echo::{Answer, Echo};
 use super::firewall::{self, Fate, Frames};
 use super::frames;
 use super::interface;
+use super::limits::few_files;
 use super::system::{System, bytes};
+
+/// Descriptors of a process with two rails and little else.
+const LEAST_FILES: u64 = 32;
 
 /// The chain of a rail over the kernel's sockets, towards `peer` where one is named.
 pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Option<IpAddr>) -> Chain {
     let config = doorbell::drivers::udp_config(config);
     Walk::along(name.as_str(), |walk| {
         let found = interface::steps(walk, system, name, &config.wanted())?.interface;
-        let (mut one, mut other) = (open(walk, name, &config)?, open(walk, name, &config)?);
+        let mut opened = || open(walk, system, name, &config);
+        let (mut one, mut other) = (opened()?, opened()?);
         walk.ok(
             "ports",
             format!(
@@ -32,10 +38,22 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
         );
         buffers(walk, &one);
         walk.ok("offloads", one.granted().offloads());
-        frames_pass(walk, &mut one, &mut other)?;
+        // First what has the reason why frames may not pass.
         filter(walk, system, &found, &config)?;
+        let inside = Frames {
+            // What a host sends to itself goes over its loopback, whatever address it is for.
+            interface: "lo",
+            is_ipv4: found.address.is_ipv4(),
+            ports: ports(system, &config),
+            longest: found.limit(&config.wanted()),
+        };
+        frames_pass(walk, system, &inside, &mut one, &mut other)?;
         match peer {
-            Some(peer) => way(walk, &found, peer, &config.wanted()),
+            Some(peer) => {
+                way(walk, &found, peer, &config.wanted())?;
+                messages(walk, name, &found, peer);
+                Ok(())
+            }
             None => {
                 walk.not_applicable("peer", "none is named: `--peer ADDRESS` looks at the way to one");
                 Ok(())
@@ -50,8 +68,16 @@ fn port(rail: &UdpRail) -> String {
     address.map_or_else(String::new, |address| address.port().to_string())
 }
 
-fn open(walk: &mut Walk, name: &RailName, config: &UdpConfig) -> Result<UdpRail, Ended> {
-    UdpRail::open(name, config).map_err(|error| refused(walk, &error))
+fn open(walk: &mut Walk, system: &System, name: &RailName, config: &UdpConfig) -> Result<UdpRail, Ended> {
+    UdpRail::open(name, config).map_err(|error| match &error {
+        RailError::System { source, .. } if has_no_files(source) => few_files(walk, system, LEAST_FILES),
+        _ => refused(walk, &error),
+    })
+}
+
+/// Whether this process has as many descriptors as it may.
+fn has_no_files(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
 /// A rail that its driver does not open.
@@ -113,7 +139,13 @@ fn buffers(walk: &mut Walk, rail: &UdpRail) {
     );
 }
 
-fn frames_pass(walk: &mut Walk, one: &mut UdpRail, other: &mut UdpRail) -> Link {
+fn frames_pass(
+    walk: &mut Walk,
+    system: &System,
+    inside: &Frames<'_>,
+    one: &mut UdpRail,
+    other: &mut UdpRail,
+) -> Link {
     let life = other.incarnation();
     let came = match frames::exchange(one, other, life) {
         Ok(came) => came,
@@ -130,60 +162,74 @@ fn frames_pass(walk: &mut Walk, one: &mut UdpRail, other: &mut UdpRail) -> Link 
             Ok(())
         }
         (short, _) => {
-            let (cause, which) = match short {
-                true => (
-                    "long packets are dropped within this host: by a rule of the packet filter, or an MTU of the loopback",
-                    "long",
-                ),
-                false => (
-                    "packets from this host to itself are dropped: by a rule of the packet filter, or the loopback is down",
-                    "all",
-                ),
+            let (what, which) = match short {
+                true => ("long packets are dropped within this host", "long"),
+                false => ("packets from this host to itself are dropped", "all"),
             };
-            Err(walk.broken(
-                "frames",
-                saw,
-                cause,
-                vec![
+            let is_up = look("lo").is_ok_and(|(_, seen)| seen.flags & interface::UP != 0);
+            let (cause, fix) = match firewall::judge(system, inside) {
+                _ if !is_up => (
+                    format!("{what}: the loopback is down"),
                     Fix::run(
                         "ip link set lo up",
                         "what a host sends to itself goes over its loopback",
                     ),
-                    Fix::hand(format!(
-                        "look for a rule that drops {which} packets: `nft list ruleset`, `iptables-save`"
-                    )),
-                ],
-            ))
+                ),
+                Fate::Drops { rule, fix, .. } => (
+                    format!("{what}: by {rule}"),
+                    Fix::run(fix, "let the rail's packets pass before that rule"),
+                ),
+                Fate::MayDrop { rule, fix, .. } => (
+                    format!("{what}: by {rule}, as far as it can be seen"),
+                    Fix::run(fix, "let the rail's packets pass before that rule"),
+                ),
+                Fate::Passes(_) => (
+                    format!(
+                        "{what}: by what is no rule of nft, such as an MTU of the loopback or a queueing discipline"
+                    ),
+                    Fix::hand("look at `ip link show lo` and `tc qdisc show`"),
+                ),
+                Fate::Unknown { why, how } => (
+                    format!("{what}: by a rule of the packet filter, perhaps ({why})"),
+                    Fix::hand(format!("look for a rule that drops {which} packets, {how}")),
+                ),
+            };
+            Err(walk.broken("frames", saw, cause, vec![fix]))
         }
     }
 }
 
-/// What the packet filter does to frames of others.
+/// What the packet filter does to frames from and to others.
 fn filter(walk: &mut Walk, system: &System, found: &Interface, config: &UdpConfig) -> Link {
     let frames = Frames {
         interface: &found.name,
         is_ipv4: found.address.is_ipv4(),
         ports: ports(system, config),
+        longest: found.limit(&config.wanted()),
     };
     match firewall::judge(system, &frames) {
         Fate::Passes(saw) => walk.ok("firewall", saw),
-        Fate::Drops { rule, fix } => {
+        Fate::Drops { rule, way, fix } => {
             return Err(walk.broken(
                 "firewall",
-                format!("{rule} drops what peers send to this rail"),
-                "the packet filter lets in only what it was told of",
+                format!("{rule} drops {}", way.what()),
+                "the packet filter lets pass only what it was told of",
                 vec![Fix::run(
                     fix,
-                    "let the rail's ports in (and at the peer; setting udp.port makes the range small)",
+                    "let the rail's ports pass (and at the peer; setting udp.port makes the range small)",
                 )],
             ));
         }
-        Fate::MayDrop { rule } => walk.unknown(
+        Fate::MayDrop { rule, way, .. } => walk.unknown(
             "firewall",
-            format!("{rule} may drop what peers send to this rail, depending on what is not looked at here"),
-            vec![Fix::hand(
-                "read it: `nft -a list ruleset`; `doorbell why PEER --probe` tries it",
-            )],
+            format!(
+                "{rule} may drop {}, depending on what is not looked at here",
+                way.what()
+            ),
+            vec![Fix::hand(format!(
+                "read it: `{} -a list ruleset`; `doorbell why PEER --probe` tries it",
+                firewall::program()
+            ))],
         ),
         Fate::Unknown { why, how } => walk.unknown("firewall", why, vec![Fix::hand(how)]),
     }
@@ -224,6 +270,17 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wan
     let full = (found.limit(wanted) + headers(found.address)).min(65_535);
     match echo.ask(64) {
         Answer::Came => {}
+        Answer::Refused => {
+            return Err(walk.broken(
+                "path",
+                format!("this host's kernel sends no echo to {peer}: it says that it may not"),
+                "a rule of this host's packet filter drops what goes out: of the hooks output, postrouting or egress",
+                vec![Fix::hand(format!(
+                    "look for it, as root: `{} -a list ruleset`, `iptables-save`",
+                    firewall::program()
+                ))],
+            ));
+        }
         Answer::NoWay(why) => {
             return Err(walk.broken(
                 "path",
@@ -241,6 +298,16 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wan
             walk.ok(
                 "path",
                 format!("{peer} answers packets of 64 and of {full} bytes that may not be cut up"),
+            );
+            Ok(())
+        }
+        Answer::Refused => {
+            walk.unknown(
+                "path",
+                format!("{peer} answers short packets, and this host's kernel sends no long ones"),
+                vec![Fix::hand(
+                    "look for a rule of the hook output that drops long packets",
+                )],
             );
             Ok(())
         }
@@ -262,9 +329,12 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wan
                 vec![
                     Fix::run(
                         format!("ip link set {} mtu {mtu}", found.name),
-                        "send no longer packets here (better: raise the MTU of what is in the way)",
+                        "for all that this host sends there (better: raise the MTU of what is in the way)",
                     ),
-                    Fix::hand(format!("or for doorbell alone: `export DOORBELL_UDP_MTU={mtu}`, at both ends")),
+                    Fix::run(
+                        format!("export DOORBELL_UDP_MTU={mtu}"),
+                        "for doorbell alone: let its packets be as short, where the job is started",
+                    ),
                 ],
             ))
         }
@@ -278,6 +348,24 @@ fn as_set(longest: usize) -> usize {
         .into_iter()
         .find(|mtu| (*mtu..=mtu + 4).contains(&longest))
         .unwrap_or(longest)
+}
+
+/// Whether messages reach the peer, which echoes do not show: a firewall may treat them otherwise.
+pub(super) fn messages(walk: &mut Walk, name: &RailName, found: &Interface, peer: IpAddr) {
+    if matches!(found.way(SocketAddr::new(peer, 0)), Ok(Way::Here)) {
+        return walk.ok(
+            "messages",
+            format!("{peer} is this host, within which frames have passed"),
+        );
+    }
+    walk.untried(
+        "messages",
+        format!("whether frames reach {peer} and come back was not tried: that takes a process there"),
+        vec![Fix::hand(format!(
+            "try it: `doorbell pingpong --serve --rail {}:INTERFACE` there, `doorbell why {peer} --probe --rail {name}` here",
+            name.kind()
+        ))],
+    );
 }
 
 fn silent(walk: &mut Walk, peer: IpAddr, found: &Interface) -> Link {

@@ -68,6 +68,7 @@ pub(super) fn chain(
             Some(peer) => {
                 udp::way(walk, &at.interface, peer, &config.wanted())?;
                 send(walk, &mut rail, peer)?;
+                udp::messages(walk, name, &at.interface, peer);
             }
         }
         Ok(())

@@ -260,6 +260,14 @@ pub(crate) fn on_path(name: &str) -> Option<std::path::PathBuf> {
         .find(|file| is_program(file))
 }
 
+/// The program of a name in the folders of administration, which are not on the PATH of every user.
+pub(crate) fn beside_path(name: &str) -> Option<std::path::PathBuf> {
+    ["/usr/local/sbin", "/usr/sbin", "/sbin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|file| is_program(file))
+}
+
 fn is_program(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

@@ -79,6 +79,24 @@ fn is_usable(host: &str, words: &[&str], rail: &str) -> Value {
     chain.clone()
 }
 
+/// Nothing of the rail is broken any more; whether messages reach the peer that is named, nobody could try.
+fn is_whole(command: Command, rail: &str) -> Value {
+    let (report, code) = judged(command);
+    let chain = chain(&report, rail);
+    assert_eq!(
+        (code, &chain["verdict"]),
+        (0, &Value::from("untried")),
+        "{chain:#}"
+    );
+    assert_eq!(step(chain, "messages")["is"], "unknown", "{chain:#}");
+    chain.clone()
+}
+
+/// The same, as `doctor WORDS --json` is run on that host.
+fn is_whole_at(host: &str, words: &[&str], rail: &str) -> Value {
+    is_whole(at(Some(host), &[&["doctor", "--json"], words].concat()), rail)
+}
+
 /// Does what `doctor WORDS --fix` prints, word by word, in a shell on that host.
 fn repair(host: &str, words: &[&str]) -> String {
     let out = finish(at(Some(host), &[&["doctor", "--fix"], words].concat()));
@@ -224,8 +242,28 @@ fn an_interface_without_an_address_gets_one_by_what_is_printed() {
     };
     let host = lab.name(0);
     lab.ip(0, "address del 10.77.0.1/24 dev v0");
+    // A setting is enough: the host is left as it is.
     let broken = breaks_at(host, &["udp:v0"], "udp:v0", "address");
-    assert_eq!(broken["fixes"][1]["command"], "export DOORBELL_UDP_FAMILY=ipv6");
+    assert_eq!(broken["fixes"][0]["command"], "export DOORBELL_UDP_FAMILY=ipv6");
+    let script = repair(host, &["udp:v0"]);
+    assert!(
+        script
+            .lines()
+            .any(|line| line.starts_with("# ip address add 169.254.")),
+        "{script}"
+    );
+    breaks_at(host, &["udp:v0"], "udp:v0", "address");
+    let mut command = at(Some(host), &["doctor", "--json", "udp:v0"]);
+    command.env("DOORBELL_UDP_FAMILY", "ipv6");
+    let (report, code) = judged(command);
+    assert_eq!(
+        (code, &chain(&report, "udp:v0")["verdict"]),
+        (0, &Value::from("usable"))
+    );
+    // Without any address nothing else is left.
+    lab.ip(0, "-6 address flush dev v0");
+    let broken = breaks_at(host, &["udp:v0"], "udp:v0", "address");
+    assert_eq!(broken["fixes"].as_array().unwrap().len(), 1, "{broken}");
     repair(host, &["udp:v0"]);
     is_usable(host, &["udp:v0"], "udp:v0");
 }
@@ -237,7 +275,7 @@ fn ends_of_unlike_mtu_are_found_by_a_full_packet_and_repaired() {
     };
     let host = lab.name(0);
     let words = ["udp:v0", "--peer", "10.77.0.2"];
-    let chain = is_usable(host, &words, "udp:v0");
+    let chain = is_whole_at(host, &words, "udp:v0");
     assert!(
         step(&chain, "path")["saw"]
             .as_str()
@@ -248,11 +286,18 @@ fn ends_of_unlike_mtu_are_found_by_a_full_packet_and_repaired() {
     lab.ip(1, "link set v0 mtu 1500");
     let broken = breaks_at(host, &words, "udp:v0", "path");
     assert_eq!(
-        broken["fixes"][0]["command"], "ip link set v0 mtu 1500",
+        (&broken["fixes"][0]["command"], &broken["fixes"][1]["command"]),
+        (
+            &"export DOORBELL_UDP_MTU=1500".into(),
+            &"ip link set v0 mtu 1500".into()
+        ),
         "{broken}"
     );
-    repair(host, &words);
-    is_usable(host, &words, "udp:v0");
+    let mut command = at(Some(host), &["doctor", "--json", "udp:v0", "--peer", "10.77.0.2"]);
+    command.env("DOORBELL_UDP_MTU", "1500");
+    is_whole(command, "udp:v0");
+    lab.ip(0, "link set v0 mtu 1500");
+    is_whole_at(host, &words, "udp:v0");
 }
 
 #[test]
@@ -349,11 +394,141 @@ fn a_rule_that_drops_our_frames_is_named_and_what_is_printed_lets_them_in() {
     nft(
         "add table inet own; add chain inet own out { type filter hook output priority 0; }; add rule inet own out ip daddr 10.77.0.1 udp length > 1000 drop",
     );
+    // Which packets that rule takes is not known before some are missing: then it is the one.
     let broken = breaks_at(host, &["udp:v0"], "udp:v0", "frames");
+    let cause = broken["cause"].as_str().unwrap();
     assert!(
-        broken["cause"].as_str().unwrap().contains("long packets"),
+        cause.contains("long packets") && cause.contains("chain inet own out"),
         "{broken}"
     );
+    repair(host, &["udp:v0"]);
+    is_usable(host, &["udp:v0"], "udp:v0");
+}
+
+#[test]
+fn a_rule_that_drops_what_goes_out_is_named_as_well() {
+    let Some(lab) = lab("a_rule_that_drops_what_goes_out_is_named_as_well", 1500) else {
+        return;
+    };
+    let host = lab.name(0);
+    for (family, chain, hook, rule) in [
+        (
+            "inet",
+            "out",
+            "hook output priority 0",
+            "meta l4proto udp oifname v0 drop",
+        ),
+        (
+            "ip",
+            "post",
+            "hook postrouting priority 0",
+            "ip protocol udp oif v0 drop",
+        ),
+        (
+            "netdev",
+            "egress",
+            "hook egress device v0 priority 0",
+            "ip protocol udp drop",
+        ),
+        (
+            "inet",
+            "policy",
+            "hook output priority 0; policy drop",
+            "oifname lo accept",
+        ),
+        (
+            "inet",
+            "long",
+            "hook output priority 0",
+            "udp length > 1000 oifname v0 drop",
+        ),
+    ] {
+        lab.nft(
+            0,
+            &format!(
+                "add table {family} t; add chain {family} t {chain} {{ type filter {hook}; }}; \
+                 add rule {family} t {chain} {rule}"
+            ),
+        );
+        let broken = breaks_at(host, &["udp:v0"], "udp:v0", "firewall");
+        let saw = broken["saw"].as_str().unwrap();
+        assert!(
+            saw.contains(&format!("chain {family} t {chain}")) && saw.ends_with("what this rail sends"),
+            "{broken}"
+        );
+        repair(host, &["udp:v0"]);
+        is_usable(host, &["udp:v0"], "udp:v0");
+        lab.nft(0, "flush ruleset");
+    }
+}
+
+/// Users whose shell gives them no folder of administration's have the tool all the same.
+#[test]
+fn the_tool_for_rules_is_found_where_the_path_does_not_lead() {
+    let Some(lab) = lab("the_tool_for_rules_is_found_where_the_path_does_not_lead", 1500) else {
+        return;
+    };
+    let found = ["/usr/sbin/nft", "/sbin/nft", "/usr/local/sbin/nft"];
+    let Some(nft) = found
+        .into_iter()
+        .find(|path| std::path::Path::new(path).is_file())
+    else {
+        return crate::netns::skipped(
+            "doorbell::it::doctor::the_tool_for_rules_is_found_where_the_path_does_not_lead",
+            "nft is in no folder of administration's here",
+        );
+    };
+    lab.drop_udp(0);
+    let empty = tempfile::tempdir().unwrap();
+    let path = format!("PATH={}", empty.path().display());
+    let mut command = Command::new("ip");
+    command.args([
+        "netns",
+        "exec",
+        lab.name(0),
+        "env",
+        &path,
+        env!("CARGO_BIN_EXE_doorbell"),
+    ]);
+    command.args(["doctor", "--json", "udp:v0"]);
+    let (report, code) = judged(command);
+    let firewall = step(chain(&report, "udp:v0"), "firewall");
+    assert_eq!((code, &firewall["is"]), (1, &Value::from("broken")), "{firewall}");
+    let fix = firewall["fixes"][0]["command"].as_str().unwrap();
+    assert!(
+        fix.ends_with("accept'") && fix.contains("/sbin/nft '"),
+        "{nft}: {fix}"
+    );
+}
+
+#[test]
+fn a_limit_of_files_is_raised_where_it_can_be() {
+    // As a user: the hard limit is what may be had.
+    let judge = |limit: &str| {
+        let mut command = Command::new("prlimit");
+        command.args([
+            &format!("--nofile={limit}"),
+            "setpriv",
+            "--bounding-set=-sys_resource",
+            "--inh-caps=-sys_resource",
+        ]);
+        command.args([env!("CARGO_BIN_EXE_doorbell"), "doctor", "--json", "shm"]);
+        let (report, code) = judged(command);
+        let files = step(chain(&report, "shm"), "files").clone();
+        assert_eq!((code, &files["is"]), (1, &Value::from("broken")), "{files}");
+        files
+    };
+    if !rustix::process::geteuid().is_root() {
+        return crate::netns::skipped(
+            "doorbell::it::doctor::a_limit_of_files_is_raised_where_it_can_be",
+            "to take a capability away needs root",
+        );
+    }
+    assert_eq!(judge("20:512")["fixes"][0]["command"], "ulimit -n 512");
+    let hard = judge("20:20");
+    let (fix, cause) = (&hard["fixes"][0], hard["cause"].as_str().unwrap());
+    assert_ne!(fix["command"], "ulimit -n 20", "{hard}");
+    assert!(cause.contains("hard limit"), "{hard}");
 }
 
 #[test]
@@ -364,7 +539,7 @@ fn a_program_of_another_process_is_named_with_the_process() {
         return;
     };
     let host = lab.name(0);
-    let chain = is_usable(host, &["xdp:v0", "--peer", "10.77.0.2"], "xdp:v0");
+    let chain = is_whole_at(host, &["xdp:v0", "--peer", "10.77.0.2"], "xdp:v0");
     assert_eq!(step(&chain, "frame")["is"], "ok", "{chain:#}");
     let mut server = serve_at(
         Some(host),

@@ -1,5 +1,5 @@
-//! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail: the rule set of `nft` is read as far as
-//! it can be understood, and what cannot is said, not guessed.
+//! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail, or what the rail sends: the rule set of
+//! `nft` is read as far as it can be understood, and what cannot is said, not guessed.
 //!
 //! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the kernel: an xdp rail in
 //! native mode passes them by, and is told so by its own chain.
@@ -14,27 +14,49 @@ use serde_json::Value;
 
 use self::rules::{name, of};
 use super::system::System;
+use crate::place::{beside_path, on_path};
 
 /// What the filter does to frames for the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// No rule concerns them.
     Passes(String),
-    /// This rule drops them; the command that lets them in before it.
-    Drops { rule: String, fix: String },
-    /// This rule may drop them.
-    MayDrop { rule: String },
+    /// This rule drops them; the command that lets them pass before it.
+    Drops { rule: String, way: Way, fix: String },
+    /// This rule may drop them; the same.
+    MayDrop { rule: String, way: Way, fix: String },
     /// It could not be found out.
     Unknown { why: String, how: &'static str },
 }
 
-/// Frames that come in for a rail.
+/// Which way frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From a peer to the rail: ingress, prerouting, input.
+    In,
+    /// From the rail to a peer: output, postrouting, egress.
+    Out,
+}
+
+impl Way {
+    /// What goes that way, in words.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::In => "what peers send to this rail",
+            Self::Out => "what this rail sends",
+        }
+    }
+}
+
+/// Frames of a rail, which come in and go out.
 #[derive(Clone, Debug)]
 pub(super) struct Frames<'a> {
     pub(super) interface: &'a str,
     pub(super) is_ipv4: bool,
     /// First and last port that may be the rail's.
     pub(super) ports: (u16, u16),
+    /// Bytes of its longest one.
+    pub(super) longest: usize,
 }
 
 const LIST: &str = "as root: `nft list ruleset`, and `iptables-save` where rules of iptables are";
@@ -67,7 +89,7 @@ fn listed() -> Result<Value, String> {
     let chains = rules["nftables"].as_array_mut().into_iter().flatten();
     for chain in chains.filter_map(|object| object.get_mut("chain")) {
         // Before version 1.0.7 the tool does not tell the devices of a chain in JSON.
-        if chain["hook"] == "ingress" && chain.get("dev").is_none() {
+        if (chain["hook"] == "ingress" || chain["hook"] == "egress") && chain.get("dev").is_none() {
             let [family, table, name] = name(chain, "name");
             chain["dev"] = devices(&nft(&["list", "chain", &family, &table, &name])?).into();
         }
@@ -79,7 +101,7 @@ fn listed() -> Result<Value, String> {
 fn devices(text: &str) -> Vec<String> {
     let line = text
         .lines()
-        .find(|line| line.contains("hook ingress"))
+        .find(|line| line.contains("hook ingress") || line.contains("hook egress"))
         .unwrap_or("");
     let after = line.split_once("device").map_or("", |(_, after)| after);
     let until = after.split_once(" priority").map_or(after, |(until, _)| until);
@@ -90,13 +112,24 @@ fn devices(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The tool as it is to be called here: by its path where it is not on the PATH, as for users whom their shell gives no
+/// folder of administration's.
+pub(super) fn program() -> String {
+    match (on_path("nft"), beside_path("nft")) {
+        (None, Some(path)) => path.display().to_string(),
+        _ => "nft".to_owned(),
+    }
+}
+
 /// What the tool says to these words.
 fn nft(words: &[&str]) -> Result<String, String> {
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "`nft` is not installed (package nftables)".to_owned(),
+        std::io::ErrorKind::NotFound => {
+            "there is no program `nft` on the PATH, in /usr/sbin or in /sbin (package nftables)".to_owned()
+        }
         _ => format!("`nft` could not be run: {error}"),
     };
-    let mut child = Command::new("nft")
+    let mut child = Command::new(program())
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
 //! Rules of `nft` and what they do to frames for a rail, as far as they can be understood.
 //!
 //! ```text
-//!   a rule    matches surely, surely not, or perhaps          (interface, protocol, port; everything else: perhaps)
+//!   a rule    matches surely, surely not, or perhaps          (interface, protocol, port, length; everything else: perhaps)
 //!   a chain   first sure verdict ends it; a drop after a "perhaps" is a "may drop"
 //! ```
 
@@ -9,13 +9,41 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::{Fate, Frames};
+use super::{Fate, Frames, Way};
 
-/// What this rule set does.
+/// Bytes of a short frame.
+const SHORT: usize = 64;
+/// Bytes in front of a frame: UDP's header, IP's of both versions, Ethernet's.
+const UDP: u64 = 8;
+const IPV4: u64 = 20;
+const IPV6: u64 = 40;
+const ETHERNET: u64 = 14;
+
+/// What this rule set does to frames that come in, then to those that go out, of the least and of the full length.
 pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
+    let each =
+        |way| [SHORT.min(frames.longest), frames.longest].map(|length| one_way(rules, frames, way, length));
+    let all = [each(Way::In), each(Way::Out)];
+    let seen: usize = all.iter().map(|[(seen, _), _]| seen).sum();
+    let fates = all.into_iter().flatten().filter_map(|(_, fate)| fate);
+    // The first that is sure, else the first that may.
+    let worst = fates.min_by_key(|fate| !matches!(fate, Fate::Drops { .. }));
+    worst.unwrap_or_else(|| {
+        Fate::Passes(match seen {
+            0 => "no rule looks at what comes in or goes out".to_owned(),
+            1 => "1 chain looks at what comes in or goes out, and lets it pass".to_owned(),
+            seen => format!("{seen} chains look at what comes in or goes out, and let it pass"),
+        })
+    })
+}
+
+/// How many chains look at frames that go this way, and what drops them, or may.
+fn one_way(rules: &Value, frames: &Frames<'_>, way: Way, length: usize) -> (usize, Option<Fate>) {
     let objects: Vec<&Value> = rules["nftables"].as_array().into_iter().flatten().collect();
     let mut set = Set {
         frames,
+        way,
+        length: length as u64,
         rules: HashMap::new(),
     };
     for rule in objects.iter().filter_map(|object| object.get("rule")) {
@@ -29,22 +57,23 @@ pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
         seen += 1;
         match set.walk(chain) {
             End::Drop(rule) => {
-                return Fate::Drops {
-                    fix: set.accept(chain),
-                    rule,
-                };
+                let fix = set.accept(chain);
+                return (seen, Some(Fate::Drops { rule, way, fix }));
             }
-            End::Perhaps(rule) => may = may.or(Some(rule)),
+            End::Perhaps(rule) => {
+                let fix = || set.accept(chain);
+                may = may.or_else(|| {
+                    Some(Fate::MayDrop {
+                        rule,
+                        way,
+                        fix: fix(),
+                    })
+                });
+            }
             End::Pass => {}
         }
     }
-    match may {
-        Some(rule) => Fate::MayDrop { rule },
-        None => Fate::Passes(match seen {
-            0 => "no rule looks at what comes in".to_owned(),
-            seen => format!("{seen} chains look at what comes in, and let it in"),
-        }),
-    }
+    (seen, may)
 }
 
 /// Family, table and chain: a chain's full name. `last` is the field that holds its own.
@@ -79,6 +108,9 @@ enum Left {
 
 struct Set<'a> {
     frames: &'a Frames<'a>,
+    way: Way,
+    /// Bytes of the frame that is judged.
+    length: u64,
     rules: HashMap<[String; 3], Vec<&'a Value>>,
 }
 
@@ -96,19 +128,23 @@ enum Verdict<'a> {
 const DEEPEST: usize = 16;
 
 impl Set<'_> {
-    /// Whether what comes in for us passes this base chain.
+    /// Whether our frames that go this way pass this base chain.
     fn concerns(&self, chain: &Value) -> bool {
         let families: &[&str] = if self.frames.is_ipv4 {
             &["ip", "inet"]
         } else {
             &["ip6", "inet"]
         };
-        let is_filter = chain["type"] == "filter";
+        let is_filter = chain["type"] == "filter" || chain["type"] == "route";
+        let (ip_hooks, device_hook) = match self.way {
+            Way::In => (["prerouting", "input"], "ingress"),
+            Way::Out => (["output", "postrouting"], "egress"),
+        };
         match chain["hook"].as_str() {
-            Some("prerouting" | "input") => {
+            Some(hook) if ip_hooks.contains(&hook) => {
                 is_filter && families.contains(&chain["family"].as_str().unwrap_or(""))
             }
-            Some("ingress") => match &chain["dev"] {
+            Some(hook) if hook == device_hook => match &chain["dev"] {
                 Value::String(device) => device == self.frames.interface,
                 Value::Array(devices) => devices.iter().any(|device| device == self.frames.interface),
                 _ => false,
@@ -210,9 +246,18 @@ impl Set<'_> {
     /// How a comparison fits.
     fn fits(&self, value: &Value) -> Fits {
         let (left, right) = (&value["left"], &value["right"]);
+        if let Some([least, most]) = self.length_of(left) {
+            let op = value["op"].as_str().unwrap_or("==");
+            return [least, most]
+                .map(|length| compare(length, op, right))
+                .into_iter()
+                .reduce(both)
+                .unwrap_or(Fits::Perhaps);
+        }
         let fits = if let Some(key) = left["meta"]["key"].as_str() {
             match key {
-                "iifname" | "iif" => self.is(right, |name| matches_name(name, self.frames.interface)),
+                "iifname" | "iif" => self.is_interface(right, Way::In),
+                "oifname" | "oif" => self.is_interface(right, Way::Out),
                 "l4proto" => self.is(right, |name| name == "udp"),
                 "nfproto" => self.is(right, |name| {
                     name == if self.frames.is_ipv4 { "ipv4" } else { "ipv6" }
@@ -225,7 +270,8 @@ impl Set<'_> {
         } else if let Some(payload) = left["payload"].as_object() {
             let word = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or("");
             match (word("protocol"), word("field")) {
-                ("udp", "dport") => self.port(right),
+                // At both ends ports are of the same range, as a rule; our own are so for sure.
+                ("udp" | "th", "dport" | "sport") => self.port(right),
                 ("udp" | "th", _) => Fits::Perhaps,
                 ("tcp" | "icmp" | "icmpv6" | "sctp" | "dccp" | "arp" | "igmp", _) => Fits::No,
                 ("ip", "protocol") | ("ip6", "nexthdr") => self.is(right, |name| name == "udp"),
@@ -249,6 +295,23 @@ impl Set<'_> {
         }
     }
 
+    /// The length of the frame where `left` stands for one: the least and the most that it may be there. What `meta length`
+    /// counts includes the hardware's header at a device, as the driver has it.
+    fn length_of(&self, left: &Value) -> Option<[u64; 2]> {
+        let udp = self.length + UDP;
+        let packet = udp + if self.frames.is_ipv4 { IPV4 } else { IPV6 };
+        match (
+            left["payload"]["protocol"].as_str(),
+            left["payload"]["field"].as_str(),
+        ) {
+            (Some("udp"), Some("length")) => Some([udp; 2]),
+            (Some("ip"), Some("length")) if self.frames.is_ipv4 => Some([packet; 2]),
+            (Some("ip6"), Some("length")) if !self.frames.is_ipv4 => Some([udp; 2]),
+            _ if left["meta"]["key"] == "length" => Some([packet, packet + ETHERNET]),
+            _ => None,
+        }
+    }
+
     /// A frame from a peer is new at first; an answer to one of ours is not.
     fn is_state(&self, right: &Value) -> Fits {
         match words(right) {
@@ -262,6 +325,13 @@ impl Set<'_> {
             Some(_) => Fits::No,
             None => Fits::Perhaps,
         }
+    }
+
+    /// Frames that come in have no interface to go out by where rules look at them, and the other way round.
+    fn is_interface(&self, right: &Value, way: Way) -> Fits {
+        self.is(right, |name| {
+            self.way == way && matches_name(name, self.frames.interface)
+        })
     }
 
     fn is(&self, right: &Value, ours: impl Fn(&str) -> bool) -> Fits {
@@ -296,17 +366,46 @@ impl Set<'_> {
         }
     }
 
-    /// The command that lets our frames in, in front of everything else in this base chain.
+    /// The command that lets our frames pass, in front of everything else in this base chain.
     fn accept(&self, chain: &Value) -> String {
         let [family, table, chain] = name(chain, "name");
         let (first, last) = self.frames.ports;
-        let from = if family == "netdev" {
+        let (interface, port) = match self.way {
+            Way::In => ("iifname", "dport"),
+            Way::Out => ("oifname", "sport"),
+        };
+        let by = if family == "netdev" {
             String::new()
         } else {
-            format!("iifname \"{}\" ", self.frames.interface)
+            format!("{interface} \"{}\" ", self.frames.interface)
         };
-        format!("nft 'insert rule {family} {table} {chain} {from}udp dport {first}-{last} accept'")
+        let nft = super::program();
+        format!("{nft} 'insert rule {family} {table} {chain} {by}udp {port} {first}-{last} accept'")
     }
+}
+
+/// How a number fits a comparison.
+fn compare(number: u64, op: &str, right: &Value) -> Fits {
+    let yes = |is| if is { Fits::Yes } else { Fits::No };
+    let bounds = right["range"]
+        .as_array()
+        .and_then(|range| Some((range.first()?.as_u64()?, range.get(1)?.as_u64()?)));
+    match (op, right.as_u64(), bounds) {
+        (">", Some(than), _) => yes(number > than),
+        (">=", Some(than), _) => yes(number >= than),
+        ("<", Some(than), _) => yes(number < than),
+        ("<=", Some(than), _) => yes(number <= than),
+        ("==", Some(than), _) => yes(number == than),
+        ("!=", Some(than), _) => yes(number != than),
+        ("==", None, Some((from, to))) => yes((from..=to).contains(&number)),
+        ("!=", None, Some((from, to))) => yes(!(from..=to).contains(&number)),
+        _ => Fits::Perhaps,
+    }
+}
+
+/// How both fit, where either may be the one.
+fn both(one: Fits, other: Fits) -> Fits {
+    if one == other { one } else { Fits::Perhaps }
 }
 
 /// An interface's name, or one with a star at its end.
@@ -335,6 +434,7 @@ mod tests {
         interface: "v0",
         is_ipv4: true,
         ports: (32_768, 60_999),
+        longest: 1472,
     };
 
     fn chain(family: &str, hook: &str, policy: &str) -> Value {
@@ -389,19 +489,25 @@ mod tests {
             chain("netdev", "ingress", "accept"),
             rule("netdev", "in", expr),
         ]);
-        assert_eq!(
-            found,
-            Fate::Drops {
-                rule: "rule 7 of chain netdev t in".to_owned(),
-                fix: "nft 'insert rule netdev t in udp dport 32768-60999 accept'".to_owned()
-            }
+        let Fate::Drops {
+            rule,
+            way: Way::In,
+            fix,
+        } = found
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!(rule, "rule 7 of chain netdev t in");
+        assert!(
+            fix.ends_with("nft 'insert rule netdev t in udp dport 32768-60999 accept'"),
+            "{fix}"
         );
     }
 
     #[test]
     fn a_policy_drops_what_no_rule_lets_in() {
         let base = || chain("inet", "input", "drop");
-        let Fate::Drops { rule: text, fix } = fate(vec![base()]) else {
+        let Fate::Drops { rule: text, fix, .. } = fate(vec![base()]) else {
             panic!("it drops")
         };
         assert!(
@@ -418,6 +524,79 @@ mod tests {
             fate(vec![base(), rule("inet", "in", others)]),
             Fate::Drops { .. }
         ));
+    }
+
+    #[test]
+    fn rules_for_what_goes_out_are_read_as_well() {
+        let udp = || matches(json!({"meta": {"key": "l4proto"}}), json!("udp"));
+        for (family, hook) in [("inet", "output"), ("ip", "postrouting"), ("netdev", "egress")] {
+            let found = fate(vec![
+                chain(family, hook, "accept"),
+                rule(family, "in", json!([udp(), {"drop": null}])),
+            ]);
+            let Fate::Drops {
+                way: Way::Out, fix, ..
+            } = found
+            else {
+                panic!("{hook}: {found:?}")
+            };
+            assert!(fix.contains("udp sport 32768-60999 accept"), "{fix}");
+            assert_eq!(fix.contains("oifname \"v0\""), family != "netdev", "{fix}");
+        }
+        // A policy, and rules by the interface: that of what comes in matches nothing here.
+        let Fate::Drops { rule: text, .. } = fate(vec![chain("inet", "output", "drop")]) else {
+            panic!("it drops")
+        };
+        assert!(text.contains("policy drop"), "{text}");
+        for (key, name, drops) in [
+            ("oifname", "v0", true),
+            ("oifname", "v1", false),
+            ("iifname", "v0", false),
+        ] {
+            let by = matches(json!({"meta": {"key": key}}), json!(name));
+            let found = fate(vec![
+                chain("inet", "output", "accept"),
+                rule("inet", "in", json!([by, {"drop": null}])),
+            ]);
+            assert_eq!(
+                matches!(found, Fate::Drops { .. }),
+                drops,
+                "{key} {name}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rule_for_long_packets_drops_the_long_ones() {
+        let payload = |protocol: &str| json!({"payload": {"protocol": protocol, "field": "length"}});
+        let meta = json!({"meta": {"key": "length"}});
+        let drops = |left: &Value, op: &str, right: Value| {
+            let long = json!({"match": {"op": op, "left": left, "right": right}});
+            let found = fate(vec![
+                chain("inet", "input", "accept"),
+                rule("inet", "in", json!([long, {"drop": null}])),
+            ]);
+            match found {
+                Fate::Drops { .. } => Some(true),
+                Fate::Passes(_) => Some(false),
+                _ => None,
+            }
+        };
+        for (left, op, right, expected) in [
+            (payload("udp"), ">", json!(1000), Some(true)),
+            (payload("udp"), ">", json!(1480), Some(false)),
+            (payload("udp"), ">=", json!(1480), Some(true)),
+            (payload("ip"), ">", json!(1499), Some(true)),
+            (payload("ip"), "==", json!({"range": [1400, 1600]}), Some(true)),
+            (payload("udp"), "<", json!(100), Some(true)),
+            (meta.clone(), ">", json!(1000), Some(true)),
+            (meta.clone(), ">", json!(1507), None),
+            (meta, ">", json!(2000), Some(false)),
+            (payload("ip6"), ">", json!(1000), Some(false)),
+            (payload("udp"), ">", json!({"set": [1]}), None),
+        ] {
+            assert_eq!(drops(&left, op, right.clone()), expected, "{left} {op} {right}");
+        }
     }
 
     #[test]
