@@ -65,6 +65,17 @@ pub enum BenchError {
         /// The cores that can be used.
         allowed: String,
     },
+    /// The system binds no thread.
+    #[error(
+        "could not bind to core {core}: {source}; {}",
+        doorbell_fabric::error::advice(source).unwrap_or("measure without binding")
+    )]
+    Bind {
+        /// The core.
+        core: usize,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The shared page of the bare exchange could not be had.
     #[error("the page for the bare cache-line exchange could not be shared: {0}")]
     Bare(#[from] doorbell_fabric::error::RailError),

@@ -1,6 +1,9 @@
 //! Cores: which ones may be used, and binding the calling thread to one.
 
+use std::io;
 use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::env::list_of;
 use crate::error::BenchError;
@@ -40,13 +43,21 @@ fn apart_under(root: &Path, mut cores: Vec<usize>) -> Vec<usize> {
 /// Binds the calling thread, and the threads that it starts, to one core.
 ///
 /// # Errors
-/// When the core does not exist or is not allowed to this process.
+/// When the core does not exist or is not allowed to this process, or the system refuses.
 pub fn bind(core: usize) -> Result<(), BenchError> {
     check(core)?;
-    if core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
-        return Ok(());
-    }
-    Err(refused(core, "the system refused"))
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).map_err(|errno| BenchError::Bind {
+        core,
+        source: errno.into(),
+    })
+}
+
+/// Why this process can bind nothing, as in a container whose profile refuses sched_setaffinity; `None` where it can.
+pub fn refusal() -> Option<io::Error> {
+    let set = sched_getaffinity(None).ok()?;
+    sched_setaffinity(None, &set).err().map(io::Error::from)
 }
 
 /// Whether a thread of this process may be bound to a core.

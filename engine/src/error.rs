@@ -255,6 +255,12 @@ pub enum Error {
         /// What else was seen at the door: strangers, other versions; empty when nothing.
         note: String,
     },
+    /// A rank has ended, with exit status 0, before it had joined the job.
+    #[error("rank {rank} ended with exit status 0 before it had joined the job")]
+    EndedEarly {
+        /// The rank.
+        rank: u32,
+    },
     /// Rank 0 could not be reached or did not answer in time.
     #[error("rank 0 did not {step} at {root} within {:.1} s: was it started, with the same DOORBELL_ROOT?{note}", waited.as_secs_f64())]
     NoRoot {
@@ -472,6 +478,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// A system call that failed. The advice follows the reason that the system gave; where that says nothing about the cause,
+    /// it is `remedy`.
+    pub(crate) fn io(step: &'static str, object: &str, source: io::Error, remedy: &'static str) -> Self {
+        Self::Io {
+            step,
+            object: object.to_owned(),
+            remedy: doorbell_fabric::error::advice(&source).unwrap_or(remedy),
+            source,
+        }
+    }
+
     /// A stable code for scripts.
     pub fn code(&self) -> &'static str {
         match self {
@@ -481,6 +498,7 @@ impl Error {
             Self::Io { .. } => "system",
             Self::Job { .. } => "job.description",
             Self::MissingRanks { .. } => "job.missing-ranks",
+            Self::EndedEarly { .. } => "job.ended-early",
             Self::NoRoot { .. } => "job.no-root",
             Self::Disagreement { .. } => "job.disagreement",
             Self::Meeting { .. } => "job.meeting",
@@ -523,6 +541,7 @@ impl Error {
             Self::Io { remedy, .. } | Self::PeerLost { remedy, .. } => remedy,
             Self::Job { .. } => "start the job with `doorbell run -n N PROGRAM`, or set all three variables",
             Self::MissingRanks { .. } => "start the missing ranks, or raise DOORBELL_JOB_TIMEOUT",
+            Self::EndedEarly { .. } => "start the same program, with the same arguments, at every rank",
             Self::NoRoot { .. } => "start rank 0, or raise DOORBELL_JOB_TIMEOUT",
             Self::Disagreement { .. } => {
                 "give all ranks the same version, layer (`--layer`), user, DOORBELL_SIZE and settings, and distinct DOORBELL_RANKs"
@@ -599,7 +618,10 @@ impl Error {
             Self::Corrupt { .. } => Exit::Verdict,
             Self::NoSuchMode { .. } => Exit::Usage,
             Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
-            Self::PeerLost { .. } | Self::OneSided { .. } | Self::Meeting { .. } => Exit::PeerLost,
+            Self::PeerLost { .. }
+            | Self::OneSided { .. }
+            | Self::Meeting { .. }
+            | Self::EndedEarly { .. } => Exit::PeerLost,
             Self::MissingRanks { .. } | Self::NoRoot { .. } | Self::Timeout(_) => Exit::TimedOut,
             Self::Am(error) => of_am(error),
             Self::Io { .. } | Self::Ended { .. } | Self::Interface { .. } => Exit::System,

@@ -118,7 +118,8 @@ pub enum RailError {
     },
     /// Shared memory could not be had.
     #[error(
-        "could not {step} ({object}, {length} bytes): {source}; check free memory, the container's memory limit, and `ulimit -n` and `-v`"
+        "could not {step} ({object}, {length} bytes): {source}; {}",
+        advice(source).unwrap_or("check free memory, the container's memory limit, and `ulimit -n` and `-v`")
     )]
     Memory {
         /// The step.
@@ -340,6 +341,46 @@ impl RailError {
     }
 }
 
+/// What to do about the system's refusal of a process, a thread, a descriptor or memory, by its reason; `None` for a reason
+/// that says nothing about the cause, and for EAGAIN, whose cause depends on the call.
+pub fn advice(source: &io::Error) -> Option<&'static str> {
+    Some(match source.raw_os_error()? {
+        libc::EMFILE => "raise the limit of open files (`ulimit -n`)",
+        libc::ENFILE => "the machine has as many files open as it may: raise fs.file-max",
+        libc::ENOMEM => {
+            "memory or address space ran out: see `free -m`, the container's memory limit, `ulimit -v` and vm.max_map_count"
+        }
+        libc::EFBIG => {
+            "raise the limit of file sizes (`ulimit -f`), which also holds for shared memory objects"
+        }
+        libc::ENOSPC => {
+            "the memory that backs shared objects is full: free some, or raise the container's limit"
+        }
+        libc::EPERM => {
+            "a container's seccomp profile or a security module refuses this system call: update the container runtime, or \
+             start the container with `--security-opt seccomp=unconfined`"
+        }
+        libc::ENOSYS => {
+            "the kernel is too old for this system call, or a container's seccomp profile hides it: update the kernel or the \
+             container runtime"
+        }
+        _ => return None,
+    })
+}
+
+/// Refuses a file, or a shared memory object, that would be longer than this process may make one (`ulimit -f`). The system
+/// would answer the attempt with SIGXFSZ, which ends a process without a word.
+///
+/// # Errors
+/// EFBIG.
+pub fn check_file_size(length: u64) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit {
+        Some(most) if length > most => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+        _ => Ok(()),
+    }
+}
+
 /// Help by the system's reason, for the reasons that have one usual cause.
 fn system_help(source: &io::Error) -> Option<Help> {
     let (cause, next) = match source.raw_os_error()? {
@@ -350,6 +391,10 @@ fn system_help(source: &io::Error) -> Option<Help> {
         libc::ENFILE => (
             "The whole machine has as many files open as it may.",
             "Raise fs.file-max, or find what leaks files with `lsof`.",
+        ),
+        libc::EFBIG => (
+            "A file or a shared object would be longer than this process may make one.",
+            "Raise the limit with `ulimit -f`.",
         ),
         libc::ENOSPC => (
             "The file system, or the memory that backs shared objects, is full.",

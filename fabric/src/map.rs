@@ -27,7 +27,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use crate::error::RailError;
+use crate::error::{RailError, check_file_size};
 
 /// How a map may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,13 @@ pub struct Object {
     length: usize,
     /// What it is made of, and a map of it begins on.
     page: usize,
+}
+
+/// Gives a new object its length, backed by memory now.
+fn allocate(descriptor: &OwnedFd, length: usize) -> rustix::io::Result<()> {
+    // The system would end this process with SIGXFSZ, and what that does is its user's matter.
+    check_file_size(length as u64).map_err(|_| Errno::FBIG)?;
+    rustix::fs::fallocate(descriptor, FallocateFlags::empty(), 0, length as u64)
 }
 
 /// The size of a page, in bytes.
@@ -69,7 +76,7 @@ impl Object {
         let length = whole_pages(length.max(1)).ok_or_else(|| failed(Errno::NOMEM))?;
         let descriptor = rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
-        rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
+        allocate(&descriptor, length).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
         Ok(Self {
             descriptor,
@@ -93,7 +100,7 @@ impl Object {
             .max(1)
             .checked_next_multiple_of(page)
             .ok_or_else(|| failed(Errno::NOMEM))?;
-        rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
+        allocate(&descriptor, length).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
         Ok(Self {
             descriptor,
@@ -115,7 +122,7 @@ impl Object {
         let length = whole_pages(length.max(1)).ok_or_else(|| failed(Errno::NOMEM))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, length as u64).map_err(failed)?;
+        allocate(&descriptor, length).map_err(failed)?;
         Ok(Self {
             descriptor,
             length,

@@ -289,7 +289,10 @@ pub enum OobError {
         least: usize,
     },
     /// No thread could be started.
-    #[error("could not start {what}: {source}; look at `ulimit -u` and at memory")]
+    #[error(
+        "could not start {what}: {source}; {}",
+        doorbell_fabric::error::advice(source).unwrap_or("look at `ulimit -u` and at memory")
+    )]
     Thread {
         /// Which thread, or what it needs.
         what: &'static str,

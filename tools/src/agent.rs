@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use doorbell_fabric::error::{Exit, RailError};
+use doorbell_fabric::signals::{self, ENDS};
 use doorbell_usnic::{Agent, Fault, Object, Pf, Told, Trouble, UsnicConfig};
 use doorbell_vfio::Error;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::{AgentCommand, UsnicAgentArgs};
 use crate::error::ToolError;
@@ -34,12 +34,10 @@ fn usnic(args: &UsnicAgentArgs) -> Result<ExitCode, ToolError> {
         serves_groups(rustix::process::geteuid().as_raw())?;
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|source| ToolError::System {
-            what: "wait for signals",
-            source,
-        })?;
-    }
+    signals::set_flag_on(&ENDS, &stop).map_err(|source| ToolError::System {
+        what: "wait for signals",
+        source,
+    })?;
     let socket = socket(args, &object);
     let refused = |trouble: Trouble| match taken(&object, &trouble, &socket) {
         Some(error) => error,

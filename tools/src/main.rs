@@ -32,11 +32,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::signals;
 
 use crate::cli::{Cli, Command};
 use crate::error::ToolError;
 
 fn main() -> ExitCode {
+    // Without these handlers, all that follows is as good.
+    let _ = signals::of_a_program();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(said) => return refuse(&said),

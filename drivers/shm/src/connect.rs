@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use doorbell_fabric::error::RailError;
+use doorbell_fabric::error::{RailError, advice};
 use doorbell_fabric::map::Object;
 use doorbell_ring::lane::Geometry;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -58,11 +58,13 @@ pub(crate) struct Welcomed {
 }
 
 pub(crate) fn system(step: &'static str, errno: Errno) -> RailError {
+    let source: std::io::Error = errno.into();
+    let remedy = advice(&source);
     RailError::System {
         rail: "shm".to_owned(),
         step,
-        source: errno.into(),
-        remedy: "check `ulimit -n`, and that Unix sockets are allowed in this container",
+        source,
+        remedy: remedy.unwrap_or("check `ulimit -n`, and that Unix sockets are allowed in this container"),
     }
 }
 

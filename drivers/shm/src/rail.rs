@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
-use doorbell_fabric::error::RailError;
+use doorbell_fabric::error::{RailError, check_file_size};
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::map::Object;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
@@ -29,7 +29,7 @@ use crate::rx::Rx;
 use crate::stranger::Strangers;
 use crate::sys;
 use crate::tally::Tally;
-use crate::tx::{CLOSED, Contact, SEVERED, Tx};
+use crate::tx::{CLOSED, Contact, FRONT_WORDS, SEVERED, Tx};
 use crate::wire::Id;
 
 /// How often the sockets are looked at while first contact is likely.
@@ -153,6 +153,16 @@ impl ShmRail {
             });
         }
         let geometry = config.geometry()?;
+        // Now, and not when the first peer comes.
+        let lane = FRONT_WORDS * 8 + geometry.bytes();
+        check_file_size(lane as u64).map_err(|source| {
+            RailError::memory(
+                "make shared memory objects for lanes",
+                name.as_str(),
+                lane,
+                source,
+            )
+        })?;
         let (mut id, mut nonce, mut incarnation) = ([0; 16], Box::new([0; 16]), [0; 8]);
         for bytes in [&mut id[..], &mut nonce[..], &mut incarnation[..]] {
             getrandom::fill(bytes).map_err(|error| RailError::System {

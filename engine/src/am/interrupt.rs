@@ -7,8 +7,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signal_hook::consts::SIGINT;
-use signal_hook::{SigId, flag, low_level};
+use doorbell_fabric::signals::{self, Installed};
+use rustix::process::Signal;
+
+const SIGINT: i32 = Signal::INT.as_raw();
 
 /// The jobs of this process that SIGINT ends in order.
 struct Jobs {
@@ -24,10 +26,10 @@ fn jobs() -> MutexGuard<'static, Jobs> {
 }
 
 /// One job's share of SIGINT, until it is dropped.
-pub(super) struct Interrupt(SigId);
+pub(super) struct Interrupt(Installed);
 
 impl Interrupt {
-    /// Has SIGINT set this flag.
+    /// Has SIGINT set this flag; a process that ignores SIGINT goes on ignoring it.
     ///
     /// # Errors
     /// When the system installs no handler.
@@ -38,18 +40,18 @@ impl Interrupt {
             None => {
                 let over = Arc::new(AtomicBool::new(false));
                 // Handlers run in this order: the signal that says that the next one counts is not that one.
-                flag::register_conditional_default(SIGINT, Arc::clone(&over))?;
-                flag::register(SIGINT, Arc::clone(&over))?;
+                signals::default_when(SIGINT, &over)?;
+                signals::set_flag(SIGINT, &over)?;
                 jobs.over = Some(Arc::clone(&over));
                 over
             }
         };
-        let id = flag::register(SIGINT, Arc::clone(set))?;
+        let installed = signals::set_flag(SIGINT, set)?;
         if jobs.live == 0 {
             over.store(false, Ordering::SeqCst);
         }
         jobs.live += 1;
-        Ok(Self(id))
+        Ok(Self(installed))
     }
 }
 
@@ -60,6 +62,6 @@ impl Drop for Interrupt {
         if let (0, Some(over)) = (jobs.live, &jobs.over) {
             over.store(true, Ordering::SeqCst);
         }
-        low_level::unregister(self.0);
+        signals::remove(self.0.take());
     }
 }

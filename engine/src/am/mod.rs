@@ -477,7 +477,9 @@ impl Am {
             return;
         }
         if let Some(file) = &self.statistics {
-            let written = std::fs::write(file, self.field.conduit.statistics());
+            let text = self.field.conduit.statistics();
+            let written = doorbell_fabric::error::check_file_size(text.len() as u64)
+                .and_then(|()| std::fs::write(file, text));
             if let Err(error) = written {
                 // Nobody is left who could be told otherwise. In one write, because several ranks may say something at once.
                 let text = format!(

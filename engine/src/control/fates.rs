@@ -27,11 +27,14 @@ pub(crate) struct Fates(Arc<Shared>);
 impl Fates {
     /// From now on, sleepers are woken.
     pub(super) fn begin(&self) -> Result<(), Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::Io {
-            step: "make an eventfd for the control plane",
-            object: "this process".to_owned(),
-            source: error.into(),
-            remedy: "raise the limit of open files (ulimit -n)",
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+            let step = "make an eventfd for the control plane";
+            Error::io(
+                step,
+                "this process",
+                error.into(),
+                "raise the limit of open files (ulimit -n)",
+            )
         })?;
         let _ = self.0.wake.set(wake);
         Ok(())

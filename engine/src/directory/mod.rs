@@ -100,11 +100,14 @@ impl Directory {
     /// # Errors
     /// When the system has no descriptor left.
     pub(crate) fn lazy(own: Hello, zero: Hello, source: Source) -> Result<Self, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::Io {
-            step: "make an eventfd for what is asked about other ranks",
-            object: "this process".to_owned(),
-            source: error.into(),
-            remedy: "raise the limit of open files (ulimit -n)",
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+            let step = "make an eventfd for what is asked about other ranks";
+            Error::io(
+                step,
+                "this process",
+                error.into(),
+                "raise the limit of open files (ulimit -n)",
+            )
         })?;
         let here = source.here();
         let apart = own.host != zero.host || here.is_none_or(|here| here < own.size);

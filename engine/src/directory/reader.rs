@@ -131,7 +131,9 @@ impl Reader {
         let thread = thread::Builder::new().name("doorbell-names".to_owned());
         let started = thread.spawn(move || work.run());
         started.map(drop).map_err(|error| {
-            format!("the thread that asks for it cannot start ({error}); check `ulimit -u` and the container's limit of threads")
+            let remedy = doorbell_fabric::error::advice(&error);
+            let remedy = remedy.unwrap_or("check `ulimit -u` and the container's limit of threads");
+            format!("the thread that asks for it cannot start ({error}); {remedy}")
         })
     }
 

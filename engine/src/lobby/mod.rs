@@ -434,12 +434,8 @@ fn node_error(error: portals::NodeError) -> Error {
 }
 
 fn io_error(step: &'static str, source: io::Error) -> Error {
-    Error::Io {
-        step,
-        object: "this process".to_owned(),
-        source,
-        remedy: "raise the limit of open files (ulimit -n), and check that Unix sockets are allowed here",
-    }
+    let remedy = "raise the limit of open files (ulimit -n), and check that Unix sockets are allowed here";
+    Error::io(step, "this process", source, remedy)
 }
 
 #[cfg(test)]

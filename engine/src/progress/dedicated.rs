@@ -81,13 +81,8 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn new(of: &str) -> Result<Self, Error> {
-        let descriptor =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::Io {
-                step: "make an event descriptor",
-                object: of.to_owned(),
-                source: error.into(),
-                remedy: "check `ulimit -n`",
-            })?;
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("make an event descriptor", of, error.into(), "check `ulimit -n`"))?;
         Ok(Self {
             asleep: AtomicBool::new(false),
             descriptor,

@@ -92,11 +92,9 @@ impl Link {
             let _ = told.send(pin.is_none_or(core_affinity::set_for_current));
             run(core, of_thread, receiver);
         });
-        let thread = thread.map_err(|source| Error::Io {
-            step: "start the progress thread",
-            object: "this process".to_owned(),
-            source,
-            remedy: "check `ulimit -u` and the container's limit of threads",
+        let thread = thread.map_err(|source| {
+            let remedy = "check `ulimit -u` and the container's limit of threads";
+            Error::io("start the progress thread", "this process", source, remedy)
         })?;
         let link = Self {
             mailbox: sender,
@@ -336,11 +334,13 @@ impl Link {
     /// A copy of the descriptor on which the caller sleeps.
     pub(super) fn descriptor(&self) -> Result<OwnedFd, Error> {
         let copy = self.bell().descriptor().as_fd().try_clone_to_owned();
-        copy.map_err(|source| Error::Io {
-            step: "copy a descriptor",
-            object: "the descriptor of completions".to_owned(),
-            source,
-            remedy: "check `ulimit -n`",
+        copy.map_err(|source| {
+            Error::io(
+                "copy a descriptor",
+                "the descriptor of completions",
+                source,
+                "check `ulimit -n`",
+            )
         })
     }
 

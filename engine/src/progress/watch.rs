@@ -42,21 +42,23 @@ impl Watch {
 }
 
 fn failed(step: &'static str, error: Errno) -> Error {
-    Error::Io {
+    Error::io(
         step,
-        object: "the descriptor of completions".to_owned(),
-        source: error.into(),
-        remedy: "check `ulimit -n`",
-    }
+        "the descriptor of completions",
+        error.into(),
+        "check `ulimit -n`",
+    )
 }
 
 impl Core {
     fn descriptor(&mut self) -> Result<OwnedFd, Error> {
-        self.watch.set()?.try_clone().map_err(|source| Error::Io {
-            step: "copy a descriptor",
-            object: "the descriptor of completions".to_owned(),
-            source,
-            remedy: "check `ulimit -n`",
+        self.watch.set()?.try_clone().map_err(|source| {
+            Error::io(
+                "copy a descriptor",
+                "the descriptor of completions",
+                source,
+                "check `ulimit -n`",
+            )
         })
     }
 

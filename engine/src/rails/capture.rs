@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use doorbell_fabric::clock::Clock;
+use doorbell_fabric::error::check_file_size;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pcapng::Writer;
 use doorbell_inet::CaptureWriter;
@@ -55,6 +56,7 @@ pub(super) fn begin(
     let application = concat!("doorbell ", env!("CARGO_PKG_VERSION"));
     let told = Told {
         file,
+        length: 0,
         path,
         failed: None,
     };
@@ -96,13 +98,16 @@ fn open(path: &Path) -> io::Result<File> {
 /// A file that says at its end, once, when not everything could be written: nobody else may be there to say it.
 struct Told {
     file: File,
+    length: u64,
     path: PathBuf,
     failed: Option<String>,
 }
 
 impl Write for Told {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes);
+        // Beyond the limit of file sizes, the system would end the process with SIGXFSZ.
+        let written = check_file_size(self.length + bytes.len() as u64).and_then(|()| self.file.write(bytes));
+        self.length += *written.as_ref().unwrap_or(&0) as u64;
         if let Err(error) = &written
             && error.kind() != io::ErrorKind::Interrupted
         {

@@ -1,7 +1,7 @@
 //! Which rails there are, and opening those that are wanted.
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::discover::{Candidate, Discovery, Driver};
+use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
@@ -179,6 +179,12 @@ pub(crate) fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>)
             Err(error) => {
                 *candidate = Candidate::rejected(candidate.rail.clone(), error.to_string(), error.remedy())
             }
+        }
+    }
+    // A driver that found nothing because it failed is among the reasons, too.
+    for report in &found.kinds {
+        if let (Outcome::Failed { reason, remedy }, Ok(rail)) = (&report.outcome, report.kind.parse()) {
+            candidates.push(Candidate::rejected(rail, reason.clone(), remedy.as_str()));
         }
     }
     for fault in &config.fault.inject.get().0 {

@@ -236,3 +236,26 @@ fn huge_pages_are_had_whole_or_refused() {
     }
     assert_eq!(Object::new("test", 1).unwrap().page(), page_size());
 }
+
+/// Beyond the limit of file sizes, the system answers an object with SIGXFSZ, which would end the process of a library's user.
+#[test]
+fn an_object_beyond_the_limit_of_file_sizes_is_an_error() {
+    const INSIDE: &str = "DOORBELL_TEST_LIMITED";
+    if std::env::var_os(INSIDE).is_some() {
+        let error = Object::new("test", 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("ulimit -f"), "{error}");
+        assert!(error.help().next.contains("ulimit -f"));
+        Object::new("test", 1024).unwrap_err();
+        return;
+    }
+    let name = "map::tests::an_object_beyond_the_limit_of_file_sizes_is_an_error";
+    let tests = std::env::current_exe().unwrap();
+    let script = format!("ulimit -f 1; exec \"$0\" --exact {name} >/dev/null");
+    let ended = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .arg(tests)
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+}

@@ -58,11 +58,12 @@ impl Singleton {
     }
 
     fn start(&mut self, newcomers: &Newcomers<'_>, at: u32) -> io::Result<()> {
-        let mut child = Command::new(newcomers.program)
+        let mut command = Command::new(newcomers.program);
+        command
             .args(newcomers.args)
             .env(VARIABLE, at.to_string())
-            .stdin(Stdio::piped())
-            .spawn()?;
+            .stdin(Stdio::piped());
+        let mut child = doorbell_fabric::process::spawn(&mut command)?;
         let input = child.stdin.take();
         self.children.push((newcomers.token.to_owned(), child));
         if let Some(mut input) = input {
@@ -119,6 +120,14 @@ fn read_input(limit: Duration) -> Result<Vec<u8>, LaunchError> {
     }
 }
 
+/// Whether `host` is this host, by a name that needs no resolver.
+fn is_here(host: &str) -> bool {
+    let node = rustix::system::uname();
+    let names = ["localhost", node.nodename().to_str().unwrap_or_default()];
+    let address = host.parse::<std::net::IpAddr>();
+    names.iter().any(|name| name.eq_ignore_ascii_case(host)) || address.is_ok_and(doorbell_inet::is_own)
+}
+
 fn shown(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("ended with exit status {code}"),
@@ -161,7 +170,7 @@ impl Launcher for Singleton {
 
     fn spawn(&mut self, newcomers: &Newcomers<'_>, limit: Duration) -> Result<(), LaunchError> {
         self.reap();
-        if let Some(host) = newcomers.host.filter(|host| *host != "localhost") {
+        if let Some(host) = newcomers.host.filter(|host| !is_here(host)) {
             return Err(LaunchError::NotSpawned {
                 kind: Kind::Singleton,
                 reason: format!(

@@ -13,8 +13,8 @@ use doorbell_acm::config::{OPTIONS_FILE, Options, Warnings, read_file, read_opti
 use doorbell_acm::serve::{Places, Tcp, inherited};
 use doorbell_acm::service::{Service, Settings};
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::signals::{self, ENDS};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::watch;
 
 use super::args::ServeArgs;
@@ -59,14 +59,10 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
         variable("LISTEN_PID").as_deref(),
     );
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(|source| {
-            ToolError::System {
-                what: "wait for signals",
-                source,
-            }
-        })?;
-    }
+    signals::set_flag_on(&ENDS, &interrupted).map_err(|source| ToolError::System {
+        what: "wait for signals",
+        source,
+    })?;
     let service = Service::open(settings.clone(), given.map_err(acm)?).map_err(acm)?;
     let log = Log::of(service.log_file());
     let warnings: Vec<String> = service.warnings().map(str::to_owned).collect();

@@ -20,6 +20,7 @@ use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::signals;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Side, alone, cores, no_way, terms};
@@ -253,8 +254,9 @@ impl Bell {
             let interrupted = Arc::new(AtomicBool::new(false));
             for signal in [SIGINT, SIGTERM] {
                 // In this order: when the bell is heard, the flag is up.
-                signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-                signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+                if signals::set_flag(signal, &interrupted)?.is_some() {
+                    signals::write_to(signal, rope.try_clone()?)?;
+                }
             }
             Ok(Self {
                 ear,

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::signals::{self, ENDS};
 use doorbell_vic::{Error, Model, Socket, Summary, Violation};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::args::VicArgs;
 use crate::error::ToolError;
@@ -46,9 +46,10 @@ pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
     args.check()?;
     // Before sockets are made, so that they are removed whenever it is told to go.
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        hear(signal, &stop)?;
-    }
+    signals::set_flag_on(&ENDS, &stop).map_err(|source| ToolError::System {
+        what: "listen for signals",
+        source,
+    })?;
     let model = Model::start(args.options(script(args)?)).map_err(refused)?;
     announce(args, &model)?;
     let end = args
@@ -67,15 +68,6 @@ pub(crate) fn vic(args: &VicArgs) -> Result<ExitCode, ToolError> {
     tell(args, &summary, &violations.list())?;
     let is_bad = args.strict && !summary.violations.is_empty();
     Ok(if is_bad { Exit::Verdict } else { Exit::Done }.into())
-}
-
-fn hear(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), ToolError> {
-    signal_hook::flag::register(signal, Arc::clone(stop))
-        .map(drop)
-        .map_err(|source| ToolError::System {
-            what: "listen for signals",
-            source,
-        })
 }
 
 /// The longest script, in bytes.

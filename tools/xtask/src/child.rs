@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::signals::{self, ENDS};
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::Error;
 
@@ -65,9 +65,7 @@ impl Nursery {
     /// Takes over SIGINT, SIGTERM and SIGHUP, so that children die with us.
     pub fn new() -> Result<Self, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Error::Signals)?;
-        }
+        signals::set_flag_on(&ENDS, &interrupted).map_err(Error::Signals)?;
         // Where this is refused, processes in foreign sessions are not swept; nothing else is lost.
         let _ = process::set_child_subreaper(Some(process::getpid()));
         Ok(Self {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::signals::{self, ENDS};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Options;
 use super::process::{AMPLE, Process};
@@ -54,10 +54,7 @@ struct Summary {
 /// Runs it; whether all was well.
 pub(super) fn run(options: &Options) -> Result<bool, String> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| format!("listen for signals: {error}"))?;
-    }
+    signals::set_flag_on(&ENDS, &stop).map_err(|error| format!("listen for signals: {error}"))?;
     let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
     let mut stage = Stage::set_up(options, folder.path())?;
     let began = Instant::now();

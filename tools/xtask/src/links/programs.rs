@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use doorbell_fabric::signals::{self, ENDS};
 
 use super::lab::command_line;
 use crate::error::Error;
@@ -38,9 +38,7 @@ impl Programs {
     /// Takes over SIGINT, SIGTERM and SIGHUP: what was begun is cleaned up then.
     pub(crate) fn new() -> Result<Self, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Error::Signals)?;
-        }
+        signals::set_flag_on(&ENDS, &interrupted).map_err(Error::Signals)?;
         let folder = std::env::temp_dir().join(format!("doorbell-links-{}", std::process::id()));
         std::fs::create_dir(&folder).map_err(Error::file("create", &folder))?;
         Ok(Self {

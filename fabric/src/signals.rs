@@ -1,0 +1,124 @@
+//! The one place that installs handlers of signals. A signal that the process ignores since its start stays ignored:
+//! `nohup` (SIGHUP) and a shell's `command &` (SIGINT, SIGQUIT) ask for that, and a handler would undo it.
+//!
+//! A library must not change what signals do to its user's process. Nothing here is called unless a program, or a setting
+//! that names the signal, asks for it.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::{SigId, flag, low_level};
+
+/// A handler that was installed; `None` where the signal is ignored.
+pub type Installed = Option<SigId>;
+
+/// The signals that ask a program to end.
+pub const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Whether this process ignores `signal`. Not known without /proc: then it does not.
+pub fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bit = u32::try_from(signal - 1).unwrap_or(u32::MAX);
+    mask(&status, "SigIgn:").checked_shr(bit).unwrap_or(0) & 1 == 1
+}
+
+/// The mask that stands under `name` in the text of /proc/PID/status.
+fn mask(status: &str, name: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix(name));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// Sets `raised` when `signal` arrives.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn set_flag(signal: i32, raised: &Arc<AtomicBool>) -> io::Result<Installed> {
+    unless_ignored(signal, || flag::register(signal, Arc::clone(raised)))
+}
+
+/// As [`set_flag`] for each of `signals`.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn set_flag_on(signals: &[i32], raised: &Arc<AtomicBool>) -> io::Result<()> {
+    signals
+        .iter()
+        .try_for_each(|signal| set_flag(*signal, raised).map(drop))
+}
+
+/// Lets `signal` do what it does without a handler, whenever `is_due` is set.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn default_when(signal: i32, is_due: &Arc<AtomicBool>) -> io::Result<Installed> {
+    unless_ignored(signal, || {
+        flag::register_conditional_default(signal, Arc::clone(is_due))
+    })
+}
+
+/// Writes a byte to `pipe` when `signal` arrives.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn write_to(signal: i32, pipe: UnixStream) -> io::Result<Installed> {
+    unless_ignored(signal, || low_level::pipe::register(signal, pipe))
+}
+
+/// Writes a byte to `pipe` when a child has ended or was stopped. SIGCHLD is the one signal that is caught also where it
+/// was ignored: the system forgets the children of a process that ignores it, and nobody could wait for them.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn on_children(pipe: UnixStream) -> io::Result<()> {
+    low_level::pipe::register(SIGCHLD, pipe).map(drop)
+}
+
+/// For a program, at its start: a file that would grow beyond the limit (`ulimit -f`) is an error of the write, and no end
+/// without a word (SIGXFSZ); and children can be waited for, also where SIGCHLD was ignored.
+///
+/// # Errors
+/// When the system installs no handler.
+pub fn of_a_program() -> io::Result<()> {
+    let unread = Arc::new(AtomicBool::new(false));
+    set_flag(SIGXFSZ, &unread)?;
+    match is_ignored(SIGCHLD) {
+        true => flag::register(SIGCHLD, unread).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// Removes a handler.
+pub fn remove(installed: Installed) {
+    if let Some(id) = installed {
+        low_level::unregister(id);
+    }
+}
+
+fn unless_ignored(signal: i32, install: impl FnOnce() -> io::Result<SigId>) -> io::Result<Installed> {
+    match is_ignored(signal) {
+        true => Ok(None),
+        false => install().map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_read_as_the_kernel_writes_them() {
+        let status = "Name:\tsh\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000007\n";
+        assert_eq!(mask(status, "SigIgn:"), 7);
+        assert_eq!(mask(status, "SigCgt:"), 0);
+        assert_eq!(mask("SigIgn:\tnonsense\n", "SigIgn:"), 0);
+    }
+
+    #[test]
+    fn no_signal_is_out_of_range() {
+        assert!(!is_ignored(0) && !is_ignored(65) && !is_ignored(-1));
+    }
+}
