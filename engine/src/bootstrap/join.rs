@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
 
+use super::ended::Ended;
 use super::networks;
 use super::wire::{self, Kind, Reader};
 use super::{Absent, Hello, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
@@ -80,6 +81,7 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
 fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Error> {
     let address = root.address()?;
     let mut search_at = SEARCH_AFTER;
+    let mut ended = Ended::watch(root);
     loop {
         let socket = stream_socket(root)?;
         let error = match connect(&socket, &address) {
@@ -92,6 +94,10 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
             if let Some(reason) = networks::apart(root) {
                 return Err(Root::disagreement(reason));
             }
+        }
+        ended.look();
+        if let Some(rank) = ended.first(|rank| rank == 0) {
+            return Err(Error::EndedEarly { rank });
         }
         let Some(left) = left(started, limit) else {
             let note = format!(

@@ -9,12 +9,14 @@
 //! be the same everywhere) end the meeting at once, and all are told the same sentence.
 //!
 //! Where a launcher passes on values, they meet through it instead (`launched`), and two hosts over a connection
-//! (`remote`). Processes that a running job had started meet it by an invitation (`invite`, `host`).
+//! (`remote`). Processes that a running job had started meet it by an invitation (`invite`, `host`). A rank that ends before
+//! it has come ends the meeting, where the launcher reports that (`ended`).
 //!
 //! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
 //! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
 //! same deadline. Nothing stays open afterwards: no listener, no thread.
 
+mod ended;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub(crate) mod host;
@@ -210,6 +212,8 @@ struct Absent {
     missing: Vec<u32>,
     waited: Duration,
     note: String,
+    /// The launcher has reported that the missing rank has ended.
+    has_ended: bool,
 }
 
 impl Absent {
@@ -222,6 +226,9 @@ impl Absent {
     }
 
     fn into_error(self) -> Error {
+        if let (true, [rank]) = (self.has_ended, &self.missing[..]) {
+            return Error::EndedEarly { rank: *rank };
+        }
         Error::MissingRanks {
             missing: self.missing,
             waited: self.waited,

@@ -10,6 +10,7 @@ use rustix::fs::{FileType, unlink};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 
+use super::ended::Ended;
 use super::wire::{self, Kind, Reader};
 use super::{Absent, Hello, Key, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
@@ -76,12 +77,13 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
     table[0] = Some(own);
     let mut guests: Vec<Guest> = Vec::new();
     let mut door = Door::default();
+    let mut ended = Ended::watch(root);
     while table.iter().any(Option::is_none) {
         let Some(left) = left(started, limit) else {
             return Err(give_up(&table, &guests, &door, started));
         };
         let missing = table.iter().filter(|entry| entry.is_none()).count();
-        let ready = wait_for(&listener, &guests, missing, left)
+        let ready = wait_for(&listener, &guests, ended.descriptor(), missing, left)
             .map_err(|error| root.io("wait for the other ranks", error))?;
         if ready[0] {
             accept_all(&listener, &mut guests, missing, &mut door);
@@ -95,6 +97,11 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
         if let Some(reason) = door.disagreement.take() {
             call_off(&listener, &guests, &reason, left);
             return Err(Root::disagreement(reason));
+        }
+        ended.look();
+        let is_missing = |rank: u32| matches!(table.get(rank as usize), Some(None));
+        if let Some(rank) = ended.first(is_missing) {
+            return Err(tell_absent(&guests, ended_early(rank, started)));
         }
     }
     drop(listener);
@@ -135,10 +142,12 @@ fn is_stale(root: &Root) -> Result<bool, Error> {
     Ok(socket && connect(&probe, &root.address()?) == Err(Errno::CONNREFUSED))
 }
 
-/// Waits until a socket has something; for the listener first, then for each guest.
+/// Waits until a socket has something: the listener, the launcher, a guest. Which of them do: the listener first, then each
+/// guest.
 fn wait_for(
     listener: &OwnedFd,
     guests: &[Guest],
+    ended: Option<&OwnedFd>,
     missing: usize,
     left: Duration,
 ) -> rustix::io::Result<Vec<bool>> {
@@ -154,11 +163,13 @@ fn wait_for(
             .iter()
             .map(|guest| PollFd::new(&guest.socket, PollFlags::IN)),
     );
+    fds.extend(ended.map(|ended| PollFd::new(ended, PollFlags::IN)));
     match poll(&mut fds, Some(&as_timespec(left))) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error),
     }
-    Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
+    let heard = fds.iter().take(1 + guests.len());
+    Ok(heard.map(|fd| !fd.revents().is_empty()).collect())
 }
 
 fn accept_all(listener: &OwnedFd, guests: &mut Vec<Guest>, missing: usize, door: &mut Door) {
@@ -270,7 +281,22 @@ fn give_up(table: &[Option<Hello>], guests: &[Guest], door: &Door, started: Inst
         missing: missing.collect(),
         waited: started.elapsed(),
         note: door.note(),
+        has_ended: false,
     };
+    tell_absent(guests, absent)
+}
+
+fn ended_early(rank: u32, started: Instant) -> Absent {
+    Absent {
+        missing: vec![rank],
+        waited: started.elapsed(),
+        note: String::new(),
+        has_ended: true,
+    }
+}
+
+/// Gives the others the error that rank 0 ends with.
+fn tell_absent(guests: &[Guest], absent: Absent) -> Error {
     let body = serde_json::to_vec(&absent).unwrap_or_default();
     let came = guests.iter().filter(|guest| guest.rank.is_some());
     came.for_each(|guest| tell(guest, Kind::Absent, &body));
