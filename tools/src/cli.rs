@@ -915,6 +915,9 @@ pub(crate) struct ExecArgs {
     /// The core to be bound to
     #[arg(long)]
     pub(crate) core: Option<usize>,
+    /// The soft limit of open files to be had
+    #[arg(long)]
+    pub(crate) open_files: Option<u64>,
     /// The program
     #[arg(required = true)]
     pub(crate) program: std::ffi::OsString,

@@ -5,8 +5,21 @@ use std::path::PathBuf;
 
 use doorbell::oob::OobError;
 use doorbell_bench::error::{BenchError, told};
-use doorbell_fabric::error::{Exit, RailError};
+use doorbell_fabric::error::{Exit, RailError, advice};
+use rustix::io::Errno;
 use thiserror::Error;
+
+/// Where the system's reason does not name the limit, one of these two is the likely one.
+const PROCESSES: &str = "check `ulimit -u` and `ulimit -n`, and pids.max of the container's cgroup";
+
+/// The advice that belongs to the system's reason, as the rest of a sentence.
+fn behind(source: &io::Error) -> String {
+    let known = match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => Some(PROCESSES),
+        _ => advice(source),
+    };
+    known.map_or_else(String::new, |advice| format!("; {advice}"))
+}
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -40,10 +53,10 @@ pub(crate) enum ToolError {
     #[error(transparent)]
     Rail(#[from] RailError),
     /// The standard output is closed or full.
-    #[error("could not write to the standard output: {0}")]
+    #[error("could not write to the standard output: {0}{behind}", behind = behind(.0))]
     Output(io::Error),
     /// An output file could not be written after all.
-    #[error("could not write `{}`: {source}; check that there is room", path.display())]
+    #[error("could not write `{}`: {source}; {}", path.display(), advice(source).unwrap_or("check that there is room"))]
     Write {
         /// The file.
         path: PathBuf,
@@ -66,7 +79,7 @@ pub(crate) enum ToolError {
     #[error("{0}")]
     Stopped(String),
     /// A rank could not be started.
-    #[error("could not start rank {rank} ({what}): {source}; check `ulimit -u` and `ulimit -n`")]
+    #[error("could not start rank {rank} ({what}): {source}; {}", advice(source).unwrap_or(PROCESSES))]
     Start {
         /// The rank.
         rank: u32,
@@ -76,7 +89,7 @@ pub(crate) enum ToolError {
         source: io::Error,
     },
     /// The system refused something that is not about one rank.
-    #[error("could not {what}: {source}")]
+    #[error("could not {what}: {source}{}", behind(source))]
     System {
         /// The step.
         what: &'static str,

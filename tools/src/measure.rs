@@ -25,7 +25,7 @@ use crate::cli::{CompareArgs, LayerArg, MeasureArgs, PingpongArgs, RateArgs, Str
 use crate::error::ToolError;
 use crate::launched::{self, Member};
 use crate::layer::Job;
-use crate::run::{Launch, Output, launch};
+use crate::run::{Launch, Output, can_bind, launch};
 use crate::{hosts, out, outputs};
 
 /// Ranks of a measurement that starts its own.
@@ -299,6 +299,9 @@ fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, Too
     if threads.core.is_some() || (threads.dedicated && allowed.len() >= DEDICATED_CORES) {
         return Ok(vec![None; PAIR as usize]);
     }
+    if !can_bind() {
+        return Ok(vec![None; PAIR as usize]);
+    }
     Ok((0..PAIR as usize)
         .map(|rank| allowed.get(rank % allowed.len().max(1)).copied())
         .collect())
@@ -432,6 +435,10 @@ fn own_cores(args: &MeasureArgs, member: Member, threads: Threads) -> Cores {
             main: core,
             progress: threads.core_or(core),
         };
+    }
+    // Said by the launcher, where it is ours.
+    if pin::refusal().is_some() {
+        return Cores::default();
     }
     if let Some(core) = pin::bound() {
         return Cores {

@@ -1,6 +1,9 @@
 //! The chain of `shm`: memory, sealed objects, sockets, the right to read a peer's memory, and messages between two processes.
 
+use std::io::ErrorKind;
+
 use doorbell::Config;
+use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 
 use super::between::{self, Told};
@@ -21,7 +24,7 @@ pub(super) fn chain(system: &System, config: &Config) -> Chain {
     Walk::along("shm", |walk| {
         memory(walk, system)?;
         files(walk, system)?;
-        objects(walk)?;
+        objects(walk, system)?;
         let both = processes(walk)?;
         reading(walk, system, config, &both);
         exchange(walk, &both)
@@ -104,8 +107,12 @@ fn files(walk: &mut Walk, system: &System) -> Link {
     }
 }
 
+fn is_too_large(error: &RailError) -> bool {
+    matches!(error, RailError::Memory { source, .. } if source.kind() == ErrorKind::FileTooLarge)
+}
+
 /// Sealed memory of its own name, mapped.
-fn objects(walk: &mut Walk) -> Link {
+fn objects(walk: &mut Walk, system: &System) -> Link {
     let made = Object::new("doorbell-doctor", 1 << 16).and_then(|object| {
         object.map(Protection::ReadOnly)?;
         Ok(())
@@ -115,6 +122,21 @@ fn objects(walk: &mut Walk) -> Link {
             walk.ok("memfd", "a sealed memory object was made and mapped");
             Ok(())
         }
+        Err(error) if is_too_large(&error) => Err(walk.broken(
+            "memfd",
+            error.to_string(),
+            "the limit of file sizes (`ulimit -f`) also holds for shared memory objects",
+            vec![match system.limit("Max file size") {
+                // The shell counts in blocks of 1,024 bytes, or of 512.
+                Some([_, Some(hard)]) => Fix::hand(format!(
+                    "raise the limit as far as this shell may: `ulimit -H -f` shows how far ({hard} bytes)"
+                )),
+                _ => Fix::run(
+                    "ulimit -f unlimited",
+                    "take the limit away for this shell and what it starts",
+                ),
+            }],
+        )),
         Err(error) => Err(walk.broken(
             "memfd",
             error.to_string(),

@@ -17,6 +17,7 @@ use crate::launched;
 use crate::layer::Job;
 use crate::measure::{self, Asked, Threads};
 use crate::out;
+use crate::run::can_bind;
 
 pub(crate) use serve::serve;
 
@@ -139,6 +140,7 @@ fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<Cores, Tool
     }
     let (side, both) = (side as usize, 2 * THREADS);
     match args.cores[..] {
+        [] if !can_bind() => Ok(Cores::default()),
         [] if !dedicated => Ok(Cores {
             main: allowed.get(side % allowed.len().max(1)).copied(),
             progress: None,

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use doorbell_bench::report::printable;
+use doorbell_fabric::process::spawn;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open};
 
 use crate::error::ToolError;
@@ -141,7 +142,7 @@ pub(crate) struct Held {
 struct Running {
     child: Child,
     group: Pid,
-    end: OwnedFd,
+    end: Option<OwnedFd>,
     out: Receiver<String>,
     err: Receiver<String>,
     /// Whether it has printed something.
@@ -280,16 +281,11 @@ impl Runner {
         let failed = |source: std::io::Error| {
             Stop::Failed(format!("{name} could not be started ({program}): {source}"))
         };
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = spawn(&mut command).map_err(failed)?;
         let group = Pid::from_child(&child);
         self.keeper.borrow_mut().watch(group);
-        let end = pidfd_open(group, PidfdFlags::empty()).map_err(|errno| {
-            let _ = child.kill();
-            Stop::Failed(format!(
-                "{name} could not be watched: {}",
-                std::io::Error::from(errno)
-            ))
-        })?;
+        // Where the system gives none, its end is looked for again and again.
+        let end = pidfd_open(group, PidfdFlags::empty()).ok();
         let spoke = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&spoke);
         let out = child.stdout.take();
@@ -323,10 +319,10 @@ impl Runner {
                 )));
             }
             let signals = self.signals.borrow();
-            let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(running.end.as_fd())
-                .chain(signals.descriptors())
-                .collect();
-            let waited = wait(&descriptors, Some(until));
+            let end = running.end.as_ref().map(AsFd::as_fd);
+            let look = end.map_or_else(|| Instant::now() + LOOK, |_| until);
+            let descriptors: Vec<BorrowedFd<'_>> = end.into_iter().chain(signals.descriptors()).collect();
+            let waited = wait(&descriptors, Some(until.min(look)));
             drop(signals);
             waited.map_err(|source| ToolError::System {
                 what: "wait for a program",

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use doorbell_bench::pin;
 use rustix::process::Signal;
 
+use super::limits;
 use crate::cli::ExecArgs;
 use crate::error::ToolError;
 use crate::out;
@@ -45,6 +46,9 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     }
     if let Some(core) = args.core {
         pin::bind(core)?;
+    }
+    if let Some(files) = args.open_files {
+        limits::restore(files);
     }
     // Only returns when it fails.
     let error = Command::new(&args.program).args(&args.args).exec();

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -13,15 +13,19 @@ use std::time::{Duration, Instant};
 use doorbell::oob::launch::Program;
 use doorbell::oob::serve::token_of;
 use doorbell_fabric::error::Exit;
-use rustix::process::{Resource, Signal};
+use rustix::process::Signal;
+use rustix::termios::LocalModes;
 
 use super::crew::{Wish, info};
 use super::crews::{Crews, FIRST};
+use super::ends::Ends;
+use super::hosts::here::Here;
 use super::judge::{GRACE, Judge, Left, Order};
 use super::keep::{Keeper, Kept};
-use super::prefix::Lines;
+use super::limits;
+use super::prefix::{Lines, Unfinished};
 use super::rank::{Failure, Rank, STRANGE, STRANGE_TO_SPAWNED, Spec};
-use super::watch::{Signals, wait};
+use super::watch::{Children, Signals, wait};
 use super::{Launch, Output};
 use crate::error::ToolError;
 use crate::out;
@@ -33,6 +37,10 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy)]
 enum About {
     Signals,
+    /// A child has ended or was stopped.
+    Children,
+    /// A rank that waits for others wants to know who has ended, or does not any more.
+    Ends,
     End(usize),
     Out(usize),
     Err(usize),
@@ -52,6 +60,11 @@ struct Job<'a> {
     seats: Vec<Seat>,
     crews: Crews,
     signals: Signals,
+    children: Children,
+    /// `None` where the system gave no socket: ranks then wait for missing ones until their time is up.
+    ends: Option<Ends>,
+    unfinished: Unfinished,
+    output: Relay,
     root: String,
     /// Dropped when all is done: what it is there for cannot happen any more.
     keeper: Keeper,
@@ -60,10 +73,45 @@ struct Job<'a> {
     over: Option<Instant>,
 }
 
+/// How the output of ranks gets to ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relay {
+    /// Line by line, with the rank in front.
+    Lines,
+    /// As it is, passed on by this process.
+    Bytes,
+    /// Written by the ranks themselves.
+    Direct,
+}
+
+impl Relay {
+    /// Ranks are in the background of the terminal, and where that may not write to it (`stty tostop`), the system would
+    /// stop them: this process, which is in the foreground, writes for them then.
+    fn of(output: Output) -> Self {
+        let streams = [
+            io::stdout().as_fd().try_clone_to_owned(),
+            io::stderr().as_fd().try_clone_to_owned(),
+        ];
+        let stops = |stream: OwnedFd| {
+            let settings = rustix::termios::tcgetattr(stream);
+            settings.is_ok_and(|settings| settings.local_modes.contains(LocalModes::TOSTOP))
+        };
+        match output {
+            Output::Prefixed => Self::Lines,
+            Output::Inherited if streams.into_iter().flatten().any(stops) => Self::Bytes,
+            Output::Inherited => Self::Direct,
+        }
+    }
+}
+
 /// Starts the ranks and looks after them until the last one has ended.
 pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
-    raise_descriptor_limit();
+    limits::raise_open_files();
     let signals = Signals::catch().map_err(|source| ToolError::System {
+        what: "catch signals",
+        source,
+    })?;
+    let children = Children::watch().map_err(|source| ToolError::System {
         what: "catch signals",
         source,
     })?;
@@ -72,7 +120,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         source,
     })?;
     let keeper = Keeper::start(&root).map_err(|source| ToolError::System {
-        what: "start the process that ends what ranks leave behind (check `ulimit -u` and `ulimit -n`)",
+        what: "start the process that ends what ranks leave behind",
         source,
     })?;
     let mut job = Job {
@@ -80,6 +128,10 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
         seats: Vec::with_capacity(launch.ranks as usize),
         crews: Crews::begin(&root[1..], launch.ranks),
         signals,
+        children,
+        ends: Ends::listen(&root).ok(),
+        unfinished: Unfinished::here(),
+        output: Relay::of(launch.output),
         root,
         keeper,
         judge: Judge::new(Instant::now(), launch.timeout),
@@ -115,14 +167,6 @@ pub(super) fn root_name() -> io::Result<String> {
     Ok(format!("@doorbell-{hex}"))
 }
 
-/// A job of 1,024 ranks needs four descriptors for each; the soft limit is often 1,024.
-pub(super) fn raise_descriptor_limit() {
-    let mut limit = rustix::process::getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // When it is refused, starting a rank says so with its own error.
-    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
-}
-
 /// Rank 0 reads what is piped into the launcher. Ranks are not in the terminal's foreground: reading from it would
 /// stop them.
 fn stdin_of(rank: u32) -> Stdio {
@@ -156,7 +200,7 @@ impl Job<'_> {
                 core: launch.cores.get(rank as usize).copied().flatten(),
                 folder: None,
                 stdin: stdin_of(rank),
-                is_piped: launch.output == Output::Prefixed,
+                is_piped: self.output != Relay::Direct,
                 inherits: Some(inherits),
             },
         )
@@ -166,7 +210,13 @@ impl Job<'_> {
         let number = spec.rank;
         let rank = Rank::start(spec)?;
         self.keeper.watch(rank.group);
-        let lines = [Lines::new(number), Lines::new(number)];
+        if let Err(errno) = rank.end {
+            limits::say_unwatched(errno);
+        }
+        let lines = [0, 1].map(|stream| match self.output {
+            Relay::Lines => Lines::new((number, stream)),
+            Relay::Bytes | Relay::Direct => Lines::plain((number, stream)),
+        });
         self.seats.push(Seat { rank, crew, lines });
         Ok(())
     }
@@ -189,7 +239,7 @@ impl Job<'_> {
                 core: None,
                 folder: info(program, "wdir").map(PathBuf::from),
                 stdin: Stdio::null(),
-                is_piped: launch.output == Output::Prefixed,
+                is_piped: self.output != Relay::Direct,
                 inherits: Some(inherits),
             };
             self.sit(crew, spec)?;
@@ -233,10 +283,8 @@ impl Job<'_> {
         if self.judge.verdict().is_some() || self.judge.was_passed_on() {
             return Err("the job is being ended".to_owned());
         }
-        let here = |host: &str| {
-            host == "localhost" || rustix::system::uname().nodename().to_bytes() == host.as_bytes()
-        };
-        if let Some(host) = info(program, "host").filter(|host| !here(host)) {
+        let here = Here::look();
+        if let Some(host) = info(program, "host").filter(|host| !here.is(host)) {
             return Err(format!(
                 "the job runs on this host, and `{host}` is another: `doorbell run --hosts` has several"
             ));
@@ -266,6 +314,9 @@ impl Job<'_> {
         // What it said last is still to be heard.
         self.crews.hear(crew, number);
         self.grant();
+        if let (None, FIRST, Some(ends)) = (&failure, crew, &mut self.ends) {
+            ends.ended(number);
+        }
         if failure.is_none() && self.crews.took_leave(crew, number) {
             return;
         }
@@ -320,21 +371,32 @@ impl Job<'_> {
             for (about, _) in about.into_iter().zip(ready).filter(|(_, ready)| *ready) {
                 match about {
                     About::Signals => self.pass_on(),
-                    About::End(index) => {
-                        let failure = self.seats[index].rank.reap()?;
-                        if self.seats[index].rank.ended {
-                            self.ended(index, failure);
+                    About::Children => self.look_at_children()?,
+                    About::Ends => {
+                        if let Some(ends) = &mut self.ends {
+                            ends.look();
                         }
                     }
+                    About::End(index) => self.reap(index)?,
                     About::Out(index) => {
                         let Seat { rank, lines, .. } = &mut self.seats[index];
-                        let passed = pass(&mut rank.out, &mut lines[0], &mut io::stdout());
+                        let passed = pass(
+                            &mut rank.out,
+                            &mut lines[0],
+                            &mut self.unfinished,
+                            &mut io::stdout(),
+                        );
                         self.written(passed);
                     }
                     About::Err(index) => {
                         let Seat { rank, lines, .. } = &mut self.seats[index];
-                        // An output for errors that fails has nobody to be told to.
-                        let _ = pass(&mut rank.err, &mut lines[1], &mut io::stderr());
+                        // A failure of the standard error has no place to be reported.
+                        let _ = pass(
+                            &mut rank.err,
+                            &mut lines[1],
+                            &mut self.unfinished,
+                            &mut io::stderr(),
+                        );
                     }
                     About::Line(crew, number) => {
                         self.crews.hear(crew, number);
@@ -342,6 +404,7 @@ impl Job<'_> {
                     }
                 }
             }
+            self.show_begun();
             self.grant();
             self.tidy();
             let orders = self.judge.tick(Instant::now(), self.left());
@@ -350,11 +413,55 @@ impl Job<'_> {
         for index in 0..self.seats.len() {
             let Seat { rank, lines, .. } = &mut self.seats[index];
             let [out, err] = lines;
-            let finished = finish(&mut rank.out, out, &mut io::stdout());
-            let _ = finish(&mut rank.err, err, &mut io::stderr());
+            let finished = finish(&mut rank.out, out, &mut self.unfinished, &mut io::stdout());
+            let _ = finish(&mut rank.err, err, &mut self.unfinished, &mut io::stderr());
             self.written(finished);
         }
         Ok(())
+    }
+
+    fn reap(&mut self, index: usize) -> io::Result<()> {
+        let failure = self.seats[index].rank.reap()?;
+        if self.seats[index].rank.ended {
+            self.ended(index, failure);
+        }
+        Ok(())
+    }
+
+    /// Says which ranks were stopped, and takes the ends that nothing else reports.
+    fn look_at_children(&mut self) -> io::Result<()> {
+        for (process, signal) in self.children.stopped() {
+            let ranks = self.seats.iter_mut();
+            let said: Vec<String> = ranks
+                .filter_map(|seat| seat.rank.stopped(process, signal))
+                .collect();
+            said.iter().for_each(|text| self.say(text));
+        }
+        for index in 0..self.seats.len() {
+            if self.seats[index].rank.end.is_err() && !self.seats[index].rank.ended {
+                self.reap(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on beginnings of lines whose rest does not come.
+    fn show_begun(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.seats.len() {
+            let [out, err] = &mut self.seats[index].lines;
+            let shown = out.show(now, &mut self.unfinished, &mut io::stdout());
+            let _ = err.show(now, &mut self.unfinished, &mut io::stderr());
+            self.written(shown);
+        }
+    }
+
+    /// A sentence of the launcher's own.
+    fn say(&mut self, text: &str) {
+        self.unfinished.end();
+        // A rank may have shown something there that was to be overwritten.
+        out::pass("");
+        out::say(&format!("doorbell: {text}"));
     }
 
     fn left(&self) -> Left {
@@ -364,14 +471,10 @@ impl Job<'_> {
         }
     }
 
-    fn obey(&self, orders: Vec<Order>) {
+    fn obey(&mut self, orders: Vec<Order>) {
         for order in orders {
             match order {
-                Order::Say(text) => {
-                    // A rank may have shown something there that was to be overwritten.
-                    out::pass("");
-                    out::say(&format!("doorbell: {text}"));
-                }
+                Order::Say(text) => self.say(&text),
                 Order::Signal(signal) => self.signal(signal),
             }
         }
@@ -414,14 +517,20 @@ impl Job<'_> {
     fn look(&self) -> io::Result<(Vec<About>, Vec<bool>)> {
         let mut descriptors: Vec<BorrowedFd<'_>> = self.signals.descriptors().collect();
         let mut about = vec![About::Signals; descriptors.len()];
+        about.push(About::Children);
+        descriptors.push(self.children.descriptor());
+        if let Some(ends) = &self.ends {
+            descriptors.extend(ends.descriptors());
+            about.resize(descriptors.len(), About::Ends);
+        }
         for (crew, number, line) in self.crews.watched() {
             about.push(About::Line(crew, number));
             descriptors.push(line);
         }
         for (index, Seat { rank, .. }) in self.seats.iter().enumerate() {
-            if !rank.ended {
+            if let Some(end) = rank.end() {
                 about.push(About::End(index));
-                descriptors.push(rank.end.as_fd());
+                descriptors.push(end);
             }
             if let Some(stream) = &rank.out {
                 about.push(About::Out(index));
@@ -433,7 +542,8 @@ impl Job<'_> {
             }
         }
         let last_words = self.over.map(|over| over + LAST_WORDS);
-        let until = [self.judge.until(), last_words];
+        let lines = self.seats.iter().flat_map(|seat| &seat.lines);
+        let until = [self.judge.until(), last_words, lines.filter_map(Lines::due).min()];
         let ready = wait(&descriptors, until.into_iter().flatten().min())?;
         Ok((about, ready))
     }
@@ -455,6 +565,8 @@ impl Job<'_> {
         self.signal(Signal::STOP);
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
         self.signal(Signal::CONT);
+        // These stops were ours.
+        self.children.stopped();
         self.judge.paused(stopped.elapsed());
     }
 
@@ -465,19 +577,31 @@ impl Job<'_> {
 
 /// Passes on what there is to read. At the end of the stream, or when our own output is closed or full, the stream is
 /// dropped.
-fn pass<S: Read>(stream: &mut Option<S>, lines: &mut Lines, out: &mut impl Write) -> io::Result<()> {
+fn pass<S: Read>(
+    stream: &mut Option<S>,
+    lines: &mut Lines,
+    unfinished: &mut Unfinished,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let Some(source) = stream else {
         return Ok(());
     };
     let mut buffer = [0; 16 << 10];
     match source.read(&mut buffer) {
-        Ok(count @ 1..) => lines.push(&buffer[..count], out).inspect_err(|_| *stream = None),
+        Ok(count @ 1..) => lines
+            .push(&buffer[..count], Instant::now(), unfinished, out)
+            .inspect_err(|_| *stream = None),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        Ok(0) | Err(_) => finish(stream, lines, out),
+        Ok(0) | Err(_) => finish(stream, lines, unfinished, out),
     }
 }
 
 /// Passes on the last line of a stream that has not ended yet.
-fn finish<S>(stream: &mut Option<S>, lines: &mut Lines, out: &mut impl Write) -> io::Result<()> {
-    stream.take().map_or(Ok(()), |_| lines.end(out))
+fn finish<S>(
+    stream: &mut Option<S>,
+    lines: &mut Lines,
+    unfinished: &mut Unfinished,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    stream.take().map_or(Ok(()), |_| lines.end(unfinished, out))
 }

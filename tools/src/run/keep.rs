@@ -15,6 +15,8 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::process::spawn;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::cli::KeepArgs;
@@ -42,7 +44,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the keeper of a job.
     pub(crate) fn start(root: &str) -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        command
             .args(["keep-job", "--root", root])
             // Not in reach of what is sent to the launcher's group, nor of the keeper of a job around this one.
             .process_group(0)
@@ -50,8 +53,8 @@ impl Keeper {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let mut child = spawn(&mut command)?;
         let pipe = child.stdin.take();
         Ok(Self { child, pipe })
     }
@@ -166,10 +169,15 @@ impl Kept {
             .filter(|pid| *pid != own && self.is_ours(*pid))
             .filter(|pid| {
                 // The descriptor first, and another look: the number may have passed to another process.
-                let Ok(process) = rustix::process::pidfd_open(*pid, PidfdFlags::empty()) else {
-                    return false;
-                };
-                self.is_ours(*pid) && rustix::process::pidfd_send_signal(process, signal).is_ok()
+                match rustix::process::pidfd_open(*pid, PidfdFlags::empty()) {
+                    Ok(process) => {
+                        self.is_ours(*pid) && rustix::process::pidfd_send_signal(process, signal).is_ok()
+                    }
+                    // Ended meanwhile.
+                    Err(Errno::SRCH) => false,
+                    // The system gives no descriptors of processes.
+                    Err(_) => rustix::process::kill_process(*pid, signal).is_ok(),
+                }
             })
             .count()
     }

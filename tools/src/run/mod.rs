@@ -15,23 +15,29 @@
 
 mod crew;
 mod crews;
+mod ends;
 mod exec;
 mod hosts;
 pub(crate) mod job;
 mod judge;
 pub(crate) mod keep;
+mod limits;
 mod prefix;
 mod rank;
+mod stopped;
 pub(crate) mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use doorbell_bench::pin;
+use doorbell_fabric::error::advice;
 
 use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
+use crate::out;
 
 pub(crate) use exec::exec_rank;
 pub(crate) use hosts::daemon;
@@ -93,6 +99,21 @@ pub(crate) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     job::launch(launch)
 }
 
+/// Whether processes can be bound to cores, for those who need not be: where they cannot, that is said once.
+pub(crate) fn can_bind() -> bool {
+    static REFUSED: OnceLock<bool> = OnceLock::new();
+    !*REFUSED.get_or_init(|| {
+        let refusal = pin::refusal();
+        if let Some(error) = &refusal {
+            let advice = advice(error).map_or_else(String::new, |advice| format!("; {advice}"));
+            out::say(&format!(
+                "doorbell: sched_setaffinity is refused ({error}): nothing is bound to a core, and figures spread more{advice}"
+            ));
+        }
+        refusal.is_some()
+    })
+}
+
 /// One core for each rank in turn.
 fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
     // Hardware threads of one core come last.
@@ -101,7 +122,7 @@ fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
     let bound = match bind {
         Bind::None => false,
         Bind::Core => !allowed.is_empty(),
-        Bind::Auto => ranks <= allowed.len(),
+        Bind::Auto => ranks <= allowed.len() && can_bind(),
     };
     (0..ranks)
         .map(|rank| bound.then(|| allowed[rank % allowed.len()]))

@@ -1,56 +1,164 @@
 //! Lines with the rank in front: whole lines only, so that ranks do not write into each other's.
+//!
+//! A line ends with its line feed, or with a carriage return: what a program means to overwrite (`50 %\r`) is shown when it
+//! is written. What has no end, such as a prompt, is shown after a pause. The line on the terminal is then unfinished: the
+//! rank that began it goes on in it, and any other output begins the next line.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 /// A line longer than this is passed on in pieces, each with its prefix.
 const LINE_MAX: usize = 64 << 10;
+/// The beginning of a line is shown after this time without a byte more.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A stream of a rank: the rank's number, and 0 for its standard output or 1 for its standard error.
+pub(super) type Source = (u32, usize);
+
+/// The launcher's outputs, as far as lines on them are unfinished.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished {
+    /// Whose line is unfinished, on each output.
+    of: [Option<Source>; 2],
+    /// Both outputs are one terminal.
+    is_one: bool,
+}
+
+impl Unfinished {
+    /// Of this process's standard output and standard error.
+    pub(super) fn here() -> Self {
+        let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let [out, err] = [rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())];
+        Self {
+            is_one: matches!((out, err), (Ok(out), Ok(err)) if place(out) == place(err)),
+            ..Self::default()
+        }
+    }
+
+    fn at(&mut self, stream: usize) -> &mut Option<Source> {
+        &mut self.of[if self.is_one { 0 } else { stream }]
+    }
+
+    /// Ends an unfinished line before the launcher itself writes to its standard error.
+    pub(super) fn end(&mut self) {
+        if self.at(1).take().is_some() {
+            // A failure to do so has no place to be reported.
+            let _ = io::stderr().lock().write_all(b"\n");
+        }
+    }
+}
 
 /// One stream of one rank.
 #[derive(Debug)]
 pub(super) struct Lines {
-    prefix: Vec<u8>,
+    source: Source,
+    /// `None` for bytes that are passed on as they are.
+    prefix: Option<Vec<u8>>,
     partial: Vec<u8>,
+    /// The last byte was a carriage return, and the line feed that may belong to it has not come.
+    is_returned: bool,
+    /// When what is in `partial` is to be shown.
+    due: Option<Instant>,
 }
 
 impl Lines {
-    pub(super) fn new(rank: u32) -> Self {
+    /// Whole lines, with the number of the rank in front.
+    pub(super) fn new(source: Source) -> Self {
         Self {
-            prefix: format!("[{rank}] ").into_bytes(),
+            source,
+            prefix: Some(format!("[{}] ", source.0).into_bytes()),
             partial: Vec::new(),
+            is_returned: false,
+            due: None,
         }
     }
 
+    /// Bytes as they are.
+    pub(super) fn plain(source: Source) -> Self {
+        Self {
+            prefix: None,
+            ..Self::new(source)
+        }
+    }
+
+    /// When [`Lines::show`] has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
     /// Takes bytes of the rank and passes on the lines that are whole now, in one write.
-    pub(super) fn push(&mut self, bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        now: Instant,
+        unfinished: &mut Unfinished,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        if self.prefix.is_none() {
+            return out.write_all(bytes).and_then(|()| out.flush());
+        }
         let mut whole = Vec::with_capacity(bytes.len() + 64);
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             for part in piece.chunks(LINE_MAX) {
                 self.partial.extend_from_slice(part);
-                if self.partial.ends_with(b"\n") || self.partial.len() >= LINE_MAX {
-                    self.line(&mut whole);
+                if matches!(self.partial.last(), Some(b'\n' | b'\r')) {
+                    self.line(unfinished, &mut whole);
+                } else if self.partial.len() >= LINE_MAX {
+                    self.partial.push(b'\n');
+                    self.line(unfinished, &mut whole);
                 }
             }
         }
+        self.due = (!self.partial.is_empty()).then(|| now + PAUSE);
         out.write_all(&whole)?;
+        out.flush()
+    }
+
+    /// Passes on the beginning of a line whose rest has not come for a while.
+    pub(super) fn show(
+        &mut self,
+        now: Instant,
+        unfinished: &mut Unfinished,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        if self.due.take_if(|due| now >= *due).is_none() {
+            return Ok(());
+        }
+        let mut begun = Vec::new();
+        self.line(unfinished, &mut begun);
+        out.write_all(&begun)?;
         out.flush()
     }
 
     /// The stream has ended: passes on the last line, with the line end that it lacks.
-    pub(super) fn end(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn end(&mut self, unfinished: &mut Unfinished, out: &mut impl Write) -> io::Result<()> {
+        self.due = None;
         let mut whole = Vec::new();
         if !self.partial.is_empty() {
-            self.line(&mut whole);
+            self.line(unfinished, &mut whole);
+        }
+        let at = unfinished.at(self.source.1);
+        if at.take_if(|source| *source == self.source).is_some() {
+            whole.push(b'\n');
         }
         out.write_all(&whole)?;
         out.flush()
     }
 
-    fn line(&mut self, into: &mut Vec<u8>) {
-        into.extend_from_slice(&self.prefix);
-        into.append(&mut self.partial);
-        if !into.ends_with(b"\n") {
+    /// Moves what there is of a line into `into`, behind the prefix unless it goes on with a line that is shown already.
+    fn line(&mut self, unfinished: &mut Unfinished, into: &mut Vec<u8>) {
+        let at = unfinished.at(self.source.1);
+        let goes_on = *at == Some(self.source);
+        if !goes_on && at.is_some() {
             into.push(b'\n');
         }
+        // A line that was returned begins again, unless this is the line feed behind the carriage return.
+        if !goes_on || (self.is_returned && self.partial != b"\n") {
+            into.extend_from_slice(self.prefix.as_deref().unwrap_or_default());
+        }
+        into.append(&mut self.partial);
+        self.is_returned = into.ends_with(b"\r");
+        *at = (!into.ends_with(b"\n")).then_some(self.source);
     }
 }
 
@@ -58,38 +166,103 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn passed(pieces: &[&[u8]]) -> Vec<u8> {
-        let (mut lines, mut out) = (Lines::new(3), Vec::new());
+    fn passed(pieces: &[&[u8]]) -> String {
+        let (mut lines, mut unfinished, mut out) = (Lines::new((3, 0)), Unfinished::default(), Vec::new());
         for piece in pieces {
-            lines.push(piece, &mut out).unwrap();
+            lines
+                .push(piece, Instant::now(), &mut unfinished, &mut out)
+                .unwrap();
         }
-        lines.end(&mut out).unwrap();
-        out
+        lines.end(&mut unfinished, &mut out).unwrap();
+        String::from_utf8_lossy(&out).into_owned()
     }
 
     #[test]
     fn lines_are_whole_however_they_arrive() {
         assert_eq!(
             passed(&[b"one\ntw", b"o\n", b"", b"three"]),
-            b"[3] one\n[3] two\n[3] three\n"
+            "[3] one\n[3] two\n[3] three\n"
         );
-        assert_eq!(passed(&[b"\n\n"]), b"[3] \n[3] \n");
-        assert_eq!(passed(&[]), b"");
+        assert_eq!(passed(&[b"\n\n"]), "[3] \n[3] \n");
+        assert_eq!(passed(&[]), "");
     }
 
     #[test]
-    fn nothing_of_a_line_is_shown_before_its_end() {
-        let (mut lines, mut out) = (Lines::new(0), Vec::new());
-        lines.push(b"half", &mut out).unwrap();
+    fn nothing_of_a_line_is_shown_before_its_end_or_a_pause() {
+        let (mut lines, mut unfinished, mut out) = (Lines::new((0, 0)), Unfinished::default(), Vec::new());
+        let now = Instant::now();
+        lines.push(b"half", now, &mut unfinished, &mut out).unwrap();
+        assert_eq!(lines.due(), Some(now + PAUSE));
+        lines.show(now, &mut unfinished, &mut out).unwrap();
         assert!(out.is_empty());
-        lines.push(b" done\nnext", &mut out).unwrap();
+        lines
+            .push(b" done\nnext", now, &mut unfinished, &mut out)
+            .unwrap();
         assert_eq!(out, b"[0] half done\n");
+        lines.show(now + PAUSE, &mut unfinished, &mut out).unwrap();
+        assert_eq!(out, b"[0] half done\n[0] next");
+        assert_eq!(lines.due(), None);
+        lines.push(b" one\n", now, &mut unfinished, &mut out).unwrap();
+        assert_eq!(out, b"[0] half done\n[0] next one\n");
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line() {
+        assert_eq!(passed(&[b"1 %\r2 %\r"]), "[3] 1 %\r[3] 2 %\r\n");
+        assert_eq!(passed(&[b"1 %\r", b"2 %\r", b"\n"]), "[3] 1 %\r[3] 2 %\r\n");
+        assert_eq!(passed(&[b"\r1 %", b"\r2 %"]), "[3] \r[3] 1 %\r[3] 2 %\n");
+        assert_eq!(passed(&[b"a\r\nb\r", b"\nc\r\n"]), "[3] a\r\n[3] b\r\n[3] c\r\n");
+    }
+
+    #[test]
+    fn other_output_begins_the_next_line() {
+        let mut unfinished = Unfinished::default();
+        let (mut asks, mut other, mut out) = (Lines::new((0, 0)), Lines::new((1, 0)), Vec::new());
+        let (now, later) = (Instant::now(), Instant::now() + 2 * PAUSE);
+        asks.push(b"name? ", now, &mut unfinished, &mut out).unwrap();
+        asks.show(later, &mut unfinished, &mut out).unwrap();
+        other.push(b"hello\n", now, &mut unfinished, &mut out).unwrap();
+        asks.push(b"thanks\n", now, &mut unfinished, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "[0] name? \n[1] hello\n[0] thanks\n"
+        );
+        // On two outputs that are not one, nothing is in the way.
+        let mut error = Lines::new((1, 1));
+        asks.push(b"again? ", now, &mut unfinished, &mut out).unwrap();
+        asks.show(later, &mut unfinished, &mut out).unwrap();
+        let mut elsewhere = Vec::new();
+        error
+            .push(b"trouble\n", now, &mut unfinished, &mut elsewhere)
+            .unwrap();
+        assert_eq!(elsewhere, b"[1] trouble\n");
+        let mut one = Unfinished {
+            is_one: true,
+            ..unfinished
+        };
+        error.push(b"trouble\n", now, &mut one, &mut elsewhere).unwrap();
+        assert_eq!(elsewhere, b"[1] trouble\n\n[1] trouble\n");
     }
 
     #[test]
     fn endless_lines_and_odd_bytes_are_passed_on() {
-        let out = passed(&[&[0xff; 3 * LINE_MAX]]);
+        let (mut lines, mut unfinished, mut out) = (Lines::new((3, 0)), Unfinished::default(), Vec::new());
+        let now = Instant::now();
+        lines
+            .push(&[0xff; 3 * LINE_MAX], now, &mut unfinished, &mut out)
+            .unwrap();
+        lines.end(&mut unfinished, &mut out).unwrap();
         assert_eq!(out.iter().filter(|byte| **byte == 0xff).count(), 3 * LINE_MAX);
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 3);
+    }
+
+    #[test]
+    fn plain_bytes_are_passed_on_at_once() {
+        let (mut lines, mut unfinished, mut out) = (Lines::plain((0, 0)), Unfinished::default(), Vec::new());
+        lines
+            .push(b"a\rb", Instant::now(), &mut unfinished, &mut out)
+            .unwrap();
+        lines.end(&mut unfinished, &mut out).unwrap();
+        assert_eq!((out, lines.due()), (b"a\rb".to_vec(), None));
     }
 }

@@ -2,14 +2,17 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-use rustix::io::FdFlags;
+use doorbell_fabric::process::spawn;
+use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use signal_hook::consts::{SIGXCPU, SIGXFSZ};
 
+use super::{limits, stopped};
 use crate::error::ToolError;
 
 /// Variables of a launcher around this one that would mislead a rank about its PMI line.
@@ -67,13 +70,15 @@ pub(super) struct Rank {
     pub(super) number: u32,
     child: Child,
     pub(super) group: Pid,
-    // Readable when the process has ended.
-    pub(super) end: OwnedFd,
+    /// Readable when the process has ended; or why the system gives no such descriptor: then SIGCHLD reports the end.
+    pub(super) end: Result<OwnedFd, Errno>,
     /// Where it reads from, when that is a pipe of ours.
     pub(super) input: Option<ChildStdin>,
     pub(super) out: Option<ChildStdout>,
     pub(super) err: Option<ChildStderr>,
     pub(super) ended: bool,
+    /// It was stopped, and may be so still.
+    is_stopped: bool,
 }
 
 /// How a rank failed, or the job.
@@ -97,6 +102,9 @@ impl Rank {
         if let Some(core) = spec.core {
             command.args(["--core", &core.to_string()]);
         }
+        if let Some(files) = limits::open_files() {
+            command.args(["--open-files", &files.to_string()]);
+        }
         command.arg("--").arg(spec.program).args(spec.args);
         for name in spec.without {
             command.env_remove(name);
@@ -116,20 +124,11 @@ impl Rank {
             rustix::io::fcntl_setfd(inherits, FdFlags::empty())
                 .map_err(|errno| failed("leave a descriptor open for it")(errno.into()))?;
         }
-        let mut child = command.spawn().map_err(failed("make a process"))?;
-        // Nobody else inherits it.
+        let mut child = spawn(&mut command).map_err(failed("make a process"))?;
+        // No other process inherits it.
         drop(spec.inherits);
-        let watched = Pid::from_raw(child.id() as i32)
-            .ok_or(io::ErrorKind::NotFound.into())
-            .and_then(|group| Ok((group, rustix::process::pidfd_open(group, PidfdFlags::empty())?)));
-        let (group, end) = match watched {
-            Ok(watched) => watched,
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(failed("watch its process")(error));
-            }
-        };
+        let group = Pid::from_child(&child);
+        let end = rustix::process::pidfd_open(group, PidfdFlags::empty());
         Ok(Self {
             number: rank,
             input: child.stdin.take(),
@@ -139,7 +138,21 @@ impl Rank {
             group,
             end,
             ended: false,
+            is_stopped: false,
         })
+    }
+
+    /// What to wait for, as long as it has not ended.
+    pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
+        let end = self.end.as_ref().ok().filter(|_| !self.ended);
+        end.map(AsFd::as_fd)
+    }
+
+    /// It was stopped by this signal: the sentence about it, if the process is this one.
+    pub(super) fn stopped(&mut self, process: Pid, signal: i32) -> Option<String> {
+        let is_this = process == self.group && !self.ended;
+        self.is_stopped |= is_this;
+        is_this.then(|| stopped::rank(self.number, self.group, signal))
     }
 
     /// Takes its end, when it has ended: nothing for one that has ended well.
@@ -174,7 +187,20 @@ impl Rank {
         if !self.ended {
             // Gone in the meantime: just as well.
             let _ = rustix::process::kill_process_group(self.group, signal);
+            // A process that is stopped ends by no signal but SIGKILL.
+            if self.is_stopped && ![Signal::STOP, Signal::KILL, Signal::CONT].contains(&signal) {
+                let _ = rustix::process::kill_process_group(self.group, Signal::CONT);
+            }
         }
+    }
+}
+
+/// The limit that the system enforces by this signal.
+fn limit_of(signal: i32) -> &'static str {
+    match signal {
+        SIGXFSZ => ": it wrote a file beyond the limit of file sizes (`ulimit -f`)",
+        SIGXCPU => ": it used more processor time than it may (`ulimit -t`)",
+        _ => "",
     }
 }
 
@@ -196,7 +222,7 @@ fn how(status: ExitStatus) -> String {
             } else {
                 ""
             };
-            format!("was killed by {name} ({signal}){core}")
+            format!("was killed by {name} ({signal}){core}{}", limit_of(signal))
         }
         (None, None) => "ended in an unknown way".to_owned(),
     }

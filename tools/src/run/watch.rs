@@ -1,12 +1,14 @@
-//! What a job waits for, in one poll: ends of ranks, their output, and signals to the launcher.
+//! What a job waits for, in one poll: ends and stops of ranks, their output, and signals to the launcher.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::signals;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 /// Signals that want us to end.
@@ -22,8 +24,7 @@ const ENDS: [(i32, Signal); 4] = [
 pub(crate) struct Signals(Vec<(Signal, UnixStream)>);
 
 impl Signals {
-    /// From now on the signals are caught. The first two are, even when whoever started us ignores them: a job can be
-    /// ended. The others stay ignored then, as `nohup` and shells without job control want it.
+    /// From now on the signals are caught, but for those that are ignored already.
     pub(crate) fn catch() -> io::Result<Self> {
         let stop = [(SIGTSTP, Signal::TSTP)];
         Self::catch_all(ENDS.into_iter().chain(stop))
@@ -35,11 +36,14 @@ impl Signals {
     }
 
     fn catch_all(all: impl Iterator<Item = (i32, Signal)>) -> io::Result<Self> {
-        let ignored = ignored();
-        all.filter(|(number, _)| matches!(*number, SIGINT | SIGTERM) || ignored >> (number - 1) & 1 == 0)
-            .map(|(number, signal)| Ok((signal, caught(number)?)))
-            .collect::<io::Result<_>>()
-            .map(Self)
+        let mut caught = Vec::new();
+        for (number, signal) in all {
+            let (ours, handlers) = pair()?;
+            if signals::write_to(number, handlers)?.is_some() {
+                caught.push((signal, ours));
+            }
+        }
+        Ok(Self(caught))
     }
 
     /// The descriptors to wait for.
@@ -56,19 +60,40 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, as a mask; none when the system does not tell.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+/// Children of this process, whose ends and stops the system reports by SIGCHLD.
+#[derive(Debug)]
+pub(crate) struct Children(UnixStream);
+
+impl Children {
+    /// From now on, they are reported.
+    pub(crate) fn watch() -> io::Result<Self> {
+        let (ours, handlers) = pair()?;
+        signals::on_children(handlers)?;
+        Ok(Self(ours))
+    }
+
+    /// Readable when one has ended or was stopped.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Those that were stopped since the last call and have not gone on, each with the number of the signal.
+    pub(crate) fn stopped(&mut self) -> Vec<(Pid, i32)> {
+        drained(&mut self.0);
+        let mut stopped = Vec::new();
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        while let Ok(WaitStatus::Stopped(pid, signal)) = waitid(Id::All, flags) {
+            stopped.extend(Pid::from_raw(pid.as_raw()).map(|pid| (pid, signal as i32)));
+        }
+        stopped
+    }
 }
 
-fn caught(signal: i32) -> io::Result<UnixStream> {
+/// The end to be read, and the one that a handler writes to.
+fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, handlers) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    signal_hook::low_level::pipe::register(signal, handlers)?;
-    Ok(ours)
+    Ok((ours, handlers))
 }
 
 /// Whether there was anything.

@@ -296,9 +296,12 @@ fn many_ranks_at_once() {
     assert_eq!(lines(&out.get_output().stdout).len(), 64);
 }
 
-/// Starts the launcher with a script whose ranks say their process ids, and returns those.
+/// Starts the launcher with a script whose ranks say their process ids, and returns those; signals are as a terminal's shell
+/// leaves them.
 fn started(script: &str, ranks: usize) -> (Child, Vec<u32>) {
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin("doorbell"))
+    let mut child = Command::new("env")
+        .arg("--default-signal")
+        .arg(assert_cmd::cargo::cargo_bin("doorbell"))
         .args([
             "run",
             "--no-prefix",

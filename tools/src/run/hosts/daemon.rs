@@ -18,7 +18,7 @@ use doorbell::oob::event::Event;
 use doorbell::oob::name::{From, Name};
 use doorbell::oob::plane::{Completion, Gathered, Inbox, Oob};
 use doorbell_fabric::error::Exit;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::bell::{Bell, Told};
 use super::credit::{self, Credit, Returns};
@@ -30,7 +30,8 @@ use super::words::{Birth, INPUT, NEWS, News, ORDERS, OUTPUT, Order, Output, Want
 use crate::error::ToolError;
 use crate::run::crews::FIRST;
 use crate::run::judge::GRACE;
-use crate::run::watch::{Signals, wait};
+use crate::run::limits;
+use crate::run::watch::{Children, Signals, wait};
 
 /// Longest line of birth.
 const BIRTH: u64 = 4 << 20;
@@ -73,13 +74,17 @@ struct Daemon {
 /// `daemon`.
 pub(crate) fn daemon() -> Result<ExitCode, ToolError> {
     let born = Instant::now();
-    crate::run::job::raise_descriptor_limit();
     let system = |what| move |source| ToolError::System { what, source };
     let signals = Signals::catch_ends().map_err(system("catch signals"))?;
+    let children = Children::watch().map_err(system("catch signals"))?;
     let birth = birth()?;
+    // The launcher has given this process the limit that it had itself, before it wrote that.
+    limits::raise_open_files();
     let mut daemon = Daemon::begin(birth)?;
     daemon.tell(&News::Here(born.elapsed().as_micros() as u64));
-    daemon.run(signals).map_err(system("wait for the ranks"))
+    daemon
+        .run(signals, children)
+        .map_err(system("wait for the ranks"))
 }
 
 fn birth() -> Result<Birth, ToolError> {
@@ -154,7 +159,7 @@ impl Daemon {
         })
     }
 
-    fn run(&mut self, mut signals: Signals) -> io::Result<ExitCode> {
+    fn run(&mut self, mut signals: Signals, mut children: Children) -> io::Result<ExitCode> {
         let waker = Waker::from(self.bell.clone());
         let mut is_open = true;
         while self.end.is_none() {
@@ -167,8 +172,9 @@ impl Daemon {
             let stdin = io::stdin();
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
             descriptors.extend(signals.descriptors());
+            descriptors.push(children.descriptor());
             let alive = self.shells.iter().filter(|shell| !shell.is_buried());
-            descriptors.extend(alive.map(Shell::end));
+            descriptors.extend(alive.filter_map(Shell::end));
             let first = descriptors.len();
             let watched = self
                 .local
@@ -183,6 +189,7 @@ impl Daemon {
             let ready = wait(&descriptors, self.until())?;
             drop(descriptors);
             self.bell.hush();
+            self.look_at(children.stopped())?;
             for signal in signals.arrived() {
                 // Ctrl-C in a terminal that we share with the launcher is for the launcher, which passes it on.
                 if signal == Signal::TERM || signal == Signal::HUP {
@@ -209,6 +216,20 @@ impl Daemon {
         }
         self.finish();
         Ok(self.end.unwrap_or(Exit::Done).into())
+    }
+
+    /// Children that were stopped, and ends that only SIGCHLD reports.
+    fn look_at(&mut self, stopped: Vec<(Pid, i32)>) -> io::Result<()> {
+        for (process, signal) in stopped {
+            let mut shells = self.shells.iter();
+            let said = shells.find_map(|shell| shell.stopped(process, signal));
+            let local = self.local.as_mut();
+            let said = said.or_else(|| local?.stopped(process, signal));
+            if let Some(said) = said {
+                self.tell(&News::Stopped(said));
+            }
+        }
+        self.local.as_mut().map_or(Ok(()), Local::reap_unwatched)
     }
 
     /// When something is due without anything happening.

@@ -29,10 +29,10 @@ use super::{Options, input, output, timeline};
 use crate::error::ToolError;
 use crate::out;
 use crate::run::Launch;
-use crate::run::job::raise_descriptor_limit;
 use crate::run::judge::{self, GRACE, Judge, Left};
+use crate::run::limits;
 use crate::run::rank::Failure;
-use crate::run::watch::{Signals, wait};
+use crate::run::watch::{Children, Signals, wait};
 
 /// A barrier of a job may come this late.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -84,11 +84,14 @@ struct Head<'a> {
 
 /// Runs a job on these hosts, to its end.
 pub(super) fn launch(launch: &Launch, hosts: Vec<Host>, options: &Options) -> Result<ExitCode, ToolError> {
-    raise_descriptor_limit();
+    limits::raise_open_files();
     let system = |what| move |source| ToolError::System { what, source };
     let mut signals = Signals::catch_ends().map_err(system("catch signals"))?;
+    let mut children = Children::watch().map_err(system("catch signals"))?;
     let mut head = Head::begin(launch, hosts, options)?;
-    let ended = head.run(&mut signals).map_err(system("wait for the hosts"));
+    let ended = head
+        .run(&mut signals, &mut children)
+        .map_err(system("wait for the hosts"));
     head.finish();
     ended?;
     if head.judge.was_passed_on() {
@@ -121,7 +124,14 @@ impl<'a> Head<'a> {
             ports: options.ports.clone(),
             shell: options.shell.clone(),
             doorbell: options.doorbell.clone(),
-            hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+            // A daemon elsewhere that starts the one here has to find the way back.
+            hosts: hosts
+                .iter()
+                .map(|host| match options.here.is(&host.name) {
+                    true => options.here.node().to_owned(),
+                    false => host.name.clone(),
+                })
+                .collect(),
             radix: options.radix,
         };
         let bell = Bell::new().map_err(system("make an eventfd"))?;
@@ -135,7 +145,7 @@ impl<'a> Head<'a> {
         let room = 2 * hosts.len() * credit::of_output(hosts.len());
         let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
         output::write(&oob, inbox, heard.clone(), launch, hosts.len())
-            .map_err(system("start a thread (check `ulimit -u`)"))?;
+            .map_err(system("start a thread"))?;
         plane::done(oob.begin())?;
         let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
         let mut head = Self {
@@ -183,7 +193,7 @@ impl<'a> Head<'a> {
         Ok(head)
     }
 
-    fn run(&mut self, signals: &mut Signals) -> io::Result<()> {
+    fn run(&mut self, signals: &mut Signals, children: &mut Children) -> io::Result<()> {
         let waker = Waker::from(self.bell.clone());
         loop {
             self.listen(&waker);
@@ -194,11 +204,17 @@ impl<'a> Head<'a> {
             }
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
             descriptors.extend(signals.descriptors());
+            descriptors.push(children.descriptor());
             let alive = self.shells.iter().filter(|shell| !shell.is_buried());
-            descriptors.extend(alive.map(Shell::end));
+            descriptors.extend(alive.filter_map(Shell::end));
             wait(&descriptors, self.until())?;
             drop(descriptors);
             self.bell.hush();
+            for (process, signal) in children.stopped() {
+                let shells = self.shells.iter();
+                let said = shells.filter_map(|shell| shell.stopped(process, signal));
+                said.for_each(|said| out::say(&format!("doorbell: {said}")));
+            }
             for signal in signals.arrived() {
                 let order = self.judge.signal(Instant::now(), signal);
                 self.obey(vec![order]);
@@ -279,6 +295,7 @@ impl<'a> Head<'a> {
                 }
             }
             Ok(News::Shell(rank, how)) => self.shell_ended(rank, &how),
+            Ok(News::Stopped(said)) => out::say(&format!("doorbell: {said} (on host {name})")),
             Ok(News::Met(_)) => self.timeline.mark(rank, timeline::Mark::Met),
             Ok(News::Wants(crew, number, wanted)) => {
                 let asker = Asker {
@@ -386,7 +403,9 @@ impl<'a> Head<'a> {
     fn spawn(&mut self, asker: Asker, wanted: Wanted) {
         let token = wanted.token.clone();
         let is_open = |seen: &Seen| {
-            let named = wanted.host.as_ref().is_none_or(|host| *host == seen.host.name);
+            let here = &self.options.here;
+            let named = wanted.host.as_ref();
+            let named = named.is_none_or(|host| here.are_one(host, &seen.host.name));
             named && seen.is_started && !seen.is_lost
         };
         let alive: Vec<Option<u32>> = self
@@ -398,7 +417,12 @@ impl<'a> Head<'a> {
             _ if self.judge.verdict().is_some() || self.judge.was_passed_on() => {
                 Err("the job is being ended".to_owned())
             }
-            Some(host) if !self.hosts.iter().any(|seen| seen.host.name == *host) => {
+            Some(host)
+                if !self
+                    .hosts
+                    .iter()
+                    .any(|seen| self.options.here.are_one(host, &seen.host.name)) =>
+            {
                 Err(format!("`{host}` is none of the hosts of this job (--hosts)"))
             }
             _ => self.grown.ask(asker, wanted, &alive),

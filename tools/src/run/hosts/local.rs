@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 
 use doorbell::oob::launch::Program;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::words::{Muster, Plan};
 use crate::error::ToolError;
@@ -17,7 +17,7 @@ use crate::run::crew::{Crew, Trial, Wish};
 use crate::run::crews::FIRST;
 use crate::run::keep::{Keeper, Kept};
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
-use crate::run::{cores, judge};
+use crate::run::{cores, judge, limits};
 
 /// Bytes of output that are read at once.
 const PIECE: usize = 16 << 10;
@@ -83,9 +83,8 @@ impl Local {
             )));
         }
         let root = crate::run::job::root_name().map_err(system("make a random name"))?;
-        let keeper = Keeper::start(&root).map_err(system(
-            "start the process that ends what ranks leave behind (check `ulimit -u` and `ulimit -n`)",
-        ))?;
+        let keeper =
+            Keeper::start(&root).map_err(system("start the process that ends what ranks leave behind"))?;
         let mut local = Self {
             seats: Vec::with_capacity(count as usize),
             crews: BTreeMap::from([(
@@ -195,6 +194,9 @@ impl Local {
         };
         edit(&mut spec);
         let rank = Rank::start(spec)?;
+        if let Err(errno) = rank.end {
+            limits::say_unwatched(errno);
+        }
         self.keeper.watch(rank.group);
         self.seats.push(Seat { rank, crew });
         Ok(())
@@ -269,9 +271,7 @@ impl Local {
         let seats = self.seats.iter().enumerate();
         let begin = self.turn.min(self.seats.len());
         for (at, seat) in seats.clone().skip(begin).chain(seats.take(begin)) {
-            if !seat.rank.ended {
-                watched.push((About::End(at), seat.rank.end.as_fd()));
-            }
+            watched.extend(seat.rank.end().map(|end| (About::End(at), end)));
             let streams = [
                 seat.rank.out.as_ref().map(AsFd::as_fd),
                 seat.rank.err.as_ref().map(AsFd::as_fd),
@@ -285,6 +285,22 @@ impl Local {
             }
         }
         watched
+    }
+
+    /// A child of this process was stopped by this signal: the sentence about it, if it is a rank.
+    pub(super) fn stopped(&mut self, process: Pid, signal: i32) -> Option<String> {
+        let mut ranks = self.seats.iter_mut().map(|seat| &mut seat.rank);
+        ranks.find_map(|rank| rank.stopped(process, signal))
+    }
+
+    /// Takes the ends of ranks that only SIGCHLD reports.
+    pub(super) fn reap_unwatched(&mut self) -> io::Result<()> {
+        let unwatched = |seat: &Seat| seat.rank.end.is_err() && !seat.rank.ended;
+        let mut all = 0..self.seats.len();
+        all.try_for_each(|at| match unwatched(&self.seats[at]) {
+            true => self.reap(at),
+            false => Ok(()),
+        })
     }
 
     /// Something is ready; output is read only where there is room for it.

@@ -17,6 +17,7 @@ mod credit;
 mod daemon;
 mod grown;
 mod head;
+pub(super) mod here;
 mod input;
 mod local;
 mod output;
@@ -29,6 +30,7 @@ mod words;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use self::here::Here;
 use super::Launch;
 use crate::cli::{Bind, RunArgs};
 use crate::error::ToolError;
@@ -53,6 +55,8 @@ struct Options {
     timeline: bool,
     /// Daemons that one starts.
     radix: u32,
+    /// What this host is called.
+    here: Here,
 }
 
 /// Variables of this process that say something about itself alone.
@@ -68,7 +72,17 @@ const OWN: [&str; 6] = [
 /// Runs `launch` on the hosts that are named.
 pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<ExitCode, ToolError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-    let hosts = place::place(list, launch.ranks).map_err(ToolError::Usage)?;
+    let named = place::named(list).map_err(ToolError::Usage)?;
+    let here = Here::look_up(named.iter().map(|(name, _)| name.as_str()));
+    let mut own = named.iter().filter(|(name, _)| here.is(name));
+    if let (Some((one, room)), Some((other, more))) = (own.next(), own.next()) {
+        return Err(ToolError::Usage(format!(
+            "`{one}` and `{other}` are both this host: write it once, as in {}:{}",
+            place::written(one),
+            room.unwrap_or(1) + more.unwrap_or(1)
+        )));
+    }
+    let hosts = place::place(named, launch.ranks).map_err(ToolError::Usage)?;
     let system = |what| move |source| ToolError::System { what, source };
     let doorbell = match &args.doorbell {
         Some(path) => path.clone(),
@@ -90,7 +104,7 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
             "--rsh names no command: leave it away for ssh".to_owned(),
         ));
     }
-    let is_local = hosts.iter().all(|host| shell::is_here(&host.name));
+    let is_local = hosts.iter().all(|host| here.is(&host.name));
     let nics = match (args.nics.is_empty(), is_local) {
         (false, _) => (args.nics.clone(), Vec::new()),
         (true, true) => (Vec::new(), Vec::new()),
@@ -120,6 +134,7 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
         start: Duration::from_secs_f64(args.start_timeout),
         timeline: args.timeline,
         radix: args.tree,
+        here,
     };
     head::launch(launch, hosts, &options)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell::oob::plane::{Inbox, Message, Oob};
 
@@ -10,7 +10,7 @@ use super::bell::Told;
 use super::credit::{self, Returns};
 use super::head::Heard;
 use super::words::Output;
-use crate::run::prefix::Lines;
+use crate::run::prefix::{Lines, Unfinished};
 use crate::run::{Launch, Output as Wants};
 
 /// How long the thread sleeps before it looks whether it is still wanted.
@@ -31,6 +31,7 @@ pub(super) fn write(
         returns: BTreeMap::new(),
         most: credit::of_output(hosts),
         lines: BTreeMap::new(),
+        unfinished: Unfinished::here(),
         wants: launch.output,
         is_told: false,
     };
@@ -46,8 +47,9 @@ struct Writer {
     returns: BTreeMap<u32, Returns>,
     /// What each of them may have on the way.
     most: usize,
-    /// What ranks have said of lines that have not ended.
+    /// What ranks have written of lines that have not ended.
     lines: BTreeMap<(u32, usize), Lines>,
+    unfinished: Unfinished,
     wants: Wants,
     /// That the standard output takes nothing any more.
     is_told: bool,
@@ -57,46 +59,75 @@ impl Writer {
     fn run(mut self) {
         // It ends with the control plane.
         while self.inbox.ended().is_none() || self.inbox.waiting() > 0 {
-            let Some(message) = self.inbox.wait(NAP) else {
-                continue;
-            };
-            match Output::read(&message.body) {
-                Some(Output::Done(orders)) => self.heard.tell(Heard::Done(message.from.rank, orders)),
-                Some(Output::Of(rank, stream, bytes)) => {
-                    if let Err(error) = self.write(rank, stream, bytes)
-                        && stream == 0
-                        && !std::mem::replace(&mut self.is_told, true)
-                    {
-                        self.heard.tell(Heard::Unwritten(error));
-                    }
-                }
-                None => {}
+            if let Some(message) = self.inbox.wait(self.nap()) {
+                self.take(&message);
+                self.give_back(&message);
             }
-            let from = message.from;
-            let returns = self.returns.entry(from.rank);
-            let returns = returns.or_insert_with(|| Returns::new(&self.oob, from, self.most));
-            if returns.used(message.body.len()).is_err() {
-                // What waits in the inbox is still to be written.
-                continue;
+            // What has come goes first: it may be the rest of a line.
+            if self.inbox.waiting() == 0 {
+                self.show_begun();
             }
         }
     }
 
+    fn take(&mut self, message: &Message) {
+        match Output::read(&message.body) {
+            Some(Output::Done(orders)) => self.heard.tell(Heard::Done(message.from.rank, orders)),
+            Some(Output::Of(rank, stream, bytes)) => {
+                if let Err(error) = self.write(rank, stream, bytes)
+                    && stream == 0
+                    && !std::mem::replace(&mut self.is_told, true)
+                {
+                    self.heard.tell(Heard::Unwritten(error));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Lets the daemon of a written message send as much again.
+    fn give_back(&mut self, message: &Message) {
+        let from = message.from;
+        let returns = self.returns.entry(from.rank);
+        let returns = returns.or_insert_with(|| Returns::new(&self.oob, from, self.most));
+        // It fails where the control plane has ended; what waits in the inbox is still to be written.
+        let _ = returns.used(message.body.len());
+    }
+
+    fn nap(&self) -> Duration {
+        let due = self.lines.values().filter_map(Lines::due).min();
+        due.map_or(NAP, |due| due.saturating_duration_since(Instant::now()).min(NAP))
+    }
+
+    /// Passes on beginnings of lines whose rest does not come.
+    fn show_begun(&mut self) {
+        let now = Instant::now();
+        for ((_, stream), lines) in &mut self.lines {
+            // An output that takes nothing any more is reported when a line is whole.
+            let _ = lines.show(now, &mut self.unfinished, &mut output(*stream));
+        }
+    }
+
     fn write(&mut self, rank: u32, stream: usize, bytes: &[u8]) -> io::Result<()> {
-        let mut to: Box<dyn Write> = match stream {
-            0 => Box::new(io::stdout().lock()),
-            _ => Box::new(io::stderr().lock()),
-        };
+        let mut to = output(stream);
         match self.wants {
             Wants::Inherited => to.write_all(bytes).and_then(|()| to.flush()),
             Wants::Prefixed if bytes.is_empty() => match self.lines.remove(&(rank, stream)) {
-                Some(mut lines) => lines.end(&mut to),
+                Some(mut lines) => lines.end(&mut self.unfinished, &mut to),
                 None => Ok(()),
             },
             Wants::Prefixed => {
                 let lines = self.lines.entry((rank, stream));
-                lines.or_insert_with(|| Lines::new(rank)).push(bytes, &mut to)
+                let lines = lines.or_insert_with_key(|source| Lines::new(*source));
+                lines.push(bytes, Instant::now(), &mut self.unfinished, &mut to)
             }
         }
+    }
+}
+
+fn output(stream: usize) -> Box<dyn Write> {
+    match stream {
+        0 => Box::new(io::stdout().lock()),
+        _ => Box::new(io::stderr().lock()),
     }
 }

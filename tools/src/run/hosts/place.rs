@@ -1,5 +1,9 @@
 //! Which ranks go where: `--hosts a:2,b:2`.
 
+use std::net::Ipv6Addr;
+
+use super::here::are_same;
+
 /// A host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
@@ -14,18 +18,18 @@ pub(super) struct Host {
 /// Longest name of a host.
 const NAME: usize = 255;
 
-/// Reads a list of hosts, with a colon and how many ranks fit on it behind each name, and gives them `ranks` in blocks. Without numbers
-/// all hosts get as many, and the first ones those that are left over.
+/// Reads a list of hosts, with a colon and how many ranks fit on it behind each name.
 ///
 /// # Errors
 /// One sentence.
-pub(super) fn place(list: &str, ranks: u32) -> Result<Vec<Host>, String> {
+pub(super) fn named(list: &str) -> Result<Vec<(String, Option<u32>)>, String> {
     let mut wanted: Vec<(String, Option<u32>)> = Vec::new();
     for text in list.split([',', ' ', '\n']).filter(|text| !text.is_empty()) {
         let (name, room) = host(text)?;
-        if wanted.iter().any(|(known, _)| *known == name) {
+        if wanted.iter().any(|(known, _)| are_same(known, &name)) {
             return Err(format!(
-                "host `{name}` is named twice: write it once, as in {name}:2"
+                "host `{name}` is named twice: write it once, as in {}:2",
+                written(&name)
             ));
         }
         wanted.push((name, room));
@@ -33,6 +37,23 @@ pub(super) fn place(list: &str, ranks: u32) -> Result<Vec<Host>, String> {
     if wanted.is_empty() {
         return Err("no host is named: write them as in --hosts node1:2,node2:2".to_owned());
     }
+    Ok(wanted)
+}
+
+/// As it stands in a list.
+pub(super) fn written(name: &str) -> String {
+    match name.contains(':') {
+        true => format!("[{name}]"),
+        false => name.to_owned(),
+    }
+}
+
+/// Gives the hosts of a list `ranks` in blocks. Without numbers all hosts get as many, and the first ones those that are left
+/// over.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn place(wanted: Vec<(String, Option<u32>)>, ranks: u32) -> Result<Vec<Host>, String> {
     let counted = wanted.iter().any(|(_, room)| room.is_some());
     if counted {
         let rooms: Vec<u32> = wanted.iter().map(|(_, room)| room.unwrap_or(1)).collect();
@@ -40,7 +61,7 @@ pub(super) fn place(list: &str, ranks: u32) -> Result<Vec<Host>, String> {
         if u64::from(ranks) > room {
             return Err(format!(
                 "the hosts have room for {room} ranks, and {ranks} were asked for: ask for fewer, or give a host more, as in {}:{}",
-                wanted[0].0,
+                written(&wanted[0].0),
                 rooms[0] + 1
             ));
         }
@@ -78,7 +99,12 @@ fn fill(wanted: Vec<(String, Option<u32>)>, take: impl Fn(usize, u32) -> u32, ra
     hosts
 }
 
-/// `name`, `name:2`, `user@name`, `[fd00::1]:2`.
+fn is_bare(text: &str) -> bool {
+    let address = text.split('%').next().unwrap_or_default();
+    address.parse::<Ipv6Addr>().is_ok()
+}
+
+/// `name`, `name:2`, `user@name`, `[fd00::1]:2`, `fd00::1`.
 fn host(text: &str) -> Result<(String, Option<u32>), String> {
     let (name, room) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -90,6 +116,8 @@ fn host(text: &str) -> Result<(String, Option<u32>), String> {
                 room => (name, Some(room.strip_prefix(':').unwrap_or("?"))),
             }
         }
+        // An address without its brackets: no number of ranks can be behind it.
+        None if is_bare(text) => (text, None),
         None => match text.split_once(':') {
             Some((name, room)) => (name, Some(room)),
             None => (text, None),
@@ -131,7 +159,7 @@ mod tests {
     use super::*;
 
     fn placed(list: &str, ranks: u32) -> Vec<(String, u32, u32)> {
-        let hosts = place(list, ranks).unwrap();
+        let hosts = place(named(list).unwrap(), ranks).unwrap();
         hosts
             .into_iter()
             .map(|host| (host.name, host.first, host.ranks))
@@ -157,6 +185,10 @@ mod tests {
             of(&[("fd00::1", 0, 2), ("fe80::1%eth0", 2, 1)])
         );
         assert_eq!(
+            placed("::1,[fd00::1]:1", 2),
+            of(&[("::1", 0, 1), ("fd00::1", 1, 1)])
+        );
+        assert_eq!(
             placed("a:1024,b:1024", 1025),
             of(&[("a", 0, 1024), ("b", 1024, 1)])
         );
@@ -167,6 +199,9 @@ mod tests {
         for (list, ranks, said) in [
             ("", 1, "no host is named"),
             ("a,a", 2, "named twice"),
+            ("LOCALHOST,localhost", 2, "named twice"),
+            ("a,A.", 2, "named twice"),
+            ("[fd00::1]:2,FD00:0::1", 2, "as in [FD00:0::1]:2"),
             ("a:2,b:2", 5, "room for 4 ranks, and 5"),
             ("a:0", 1, "from 1 to 1024"),
             ("a:x", 1, "from 1 to 1024"),
@@ -176,7 +211,7 @@ mod tests {
             ("a;reboot", 1, "names no host"),
             (":2", 1, "names no host"),
         ] {
-            let error = place(list, ranks).unwrap_err();
+            let error = named(list).and_then(|list| place(list, ranks)).unwrap_err();
             assert!(error.contains(said), "{list}: {error}");
         }
     }
@@ -191,7 +226,8 @@ mod tests {
 
     #[test]
     fn equal_hosts_are_one_block() {
-        assert_eq!(blocks(&place("a,b,c", 6).unwrap()), [(0, 3, 2)]);
-        assert_eq!(blocks(&place("a,b,c", 5).unwrap()), [(0, 2, 2), (2, 1, 1)]);
+        let list = || named("a,b,c").unwrap();
+        assert_eq!(blocks(&place(list(), 6).unwrap()), [(0, 3, 2)]);
+        assert_eq!(blocks(&place(list(), 5).unwrap()), [(0, 2, 2), (2, 1, 1)]);
     }
 }

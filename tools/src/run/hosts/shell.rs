@@ -6,28 +6,28 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
-use rustix::io::Errno;
+use doorbell_fabric::error::advice;
+use doorbell_fabric::process::spawn;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::here::Here;
 use super::words::{Birth, write};
 use crate::error::ToolError;
+use crate::run::{limits, stopped};
 
 /// A daemon of ours, as far as this host knows it.
 #[derive(Debug)]
 pub(super) struct Shell {
     pub(super) rank: u32,
     child: Child,
-    /// Readable when it has ended.
-    end: OwnedFd,
+    /// Readable when it has ended; nothing where the system gives no such descriptor: then SIGCHLD reports the end.
+    end: Option<OwnedFd>,
+    host: String,
+    /// The words of the remote shell.
+    words: String,
     is_buried: bool,
     /// Passes the birth on, and keeps the line open: its end is the daemon's, too.
     writer: Option<JoinHandle<Option<std::process::ChildStdin>>>,
-}
-
-/// Hosts that are this one, where no remote shell is needed.
-pub(super) fn is_here(host: &str) -> bool {
-    let own = rustix::system::uname();
-    host == "localhost" || own.nodename().to_str().is_ok_and(|own| own == host)
 }
 
 impl Shell {
@@ -39,7 +39,7 @@ impl Shell {
             .cloned()
             .unwrap_or_default();
         let mut command = match birth.shell.split_first() {
-            Some((program, words)) if !is_here(&host) => {
+            Some((program, words)) if !Here::look().is_node(&host) => {
                 let mut command = Command::new(program);
                 command.args(words).arg(&host).args([&birth.doorbell, "daemon"]);
                 command
@@ -51,28 +51,23 @@ impl Shell {
             }
         };
         let shown = format!("{command:?}");
-        let mut child = command
+        command
             // Ctrl-C is for the launcher, which passes it on; it would end the remote shells at once.
             .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| {
-                ToolError::Usage(format!(
-                    "could not run `{shown}` for host `{host}`: {error}; --rsh names another remote shell"
-                ))
-            })?;
-        let end = Pid::from_raw(child.id() as i32)
-            .ok_or(Errno::SRCH)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        let end = end.map_err(|errno| {
-            let _ = child.kill();
-            let _ = child.wait();
-            ToolError::System {
-                what: "watch a remote shell",
-                source: errno.into(),
-            }
+            .stdout(Stdio::null());
+        let mut child = spawn(&mut command).map_err(|error| {
+            let advice = advice(&error).unwrap_or("--rsh names another remote shell");
+            ToolError::Usage(format!(
+                "could not run `{shown}` for host `{host}`: {error}; {advice}"
+            ))
         })?;
+        let process = Pid::from_child(&child);
+        // Before it is told who it is.
+        limits::restore_of(process);
+        let end = pidfd_open(process, PidfdFlags::empty())
+            .map_err(limits::say_unwatched)
+            .ok();
         let stdin = child.stdin.take();
         let mut line = write(birth);
         line.push(b'\n');
@@ -83,13 +78,15 @@ impl Shell {
                 stdin.and_then(|mut stdin| stdin.write_all(&line).ok().map(|()| stdin))
             });
         let writer = writer.map_err(|source| ToolError::System {
-            what: "start a thread (check `ulimit -u`)",
+            what: "start a thread",
             source,
         })?;
         Ok(Self {
             rank: birth.rank,
             child,
             end,
+            host,
+            words: birth.shell.join(" "),
             is_buried: false,
             writer: Some(writer),
         })
@@ -108,8 +105,15 @@ impl Shell {
     }
 
     /// Readable when it has ended.
-    pub(super) fn end(&self) -> BorrowedFd<'_> {
-        self.end.as_fd()
+    pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref().map(AsFd::as_fd)
+    }
+
+    /// A child of this process was stopped by this signal: the sentence about it, if it is this one.
+    pub(super) fn stopped(&self, process: Pid, signal: i32) -> Option<String> {
+        let own = Pid::from_child(&self.child);
+        let is_this = own == process && !self.is_buried;
+        is_this.then(|| stopped::shell(&self.host, &self.words, own, signal))
     }
 
     /// Ends it, now.

@@ -163,6 +163,8 @@ pub(super) enum News {
     Met(u32),
     /// The remote shell that this daemon started for that one has ended so.
     Shell(u32, String),
+    /// A rank, or a remote shell that this daemon started, was stopped: a sentence for people.
+    Stopped(String),
 }
 
 impl News {

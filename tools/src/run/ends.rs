@@ -1,0 +1,75 @@
+//! What the launcher reports to ranks that wait for others: which ranks have ended with exit status 0, and so will not join.
+//!
+//! Ranks connect while they meet, and read the numbers, one a line (`bootstrap::ended` of the library is the other side).
+//! Every other end is the job's, and needs no report.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    recv, send, socket_with,
+};
+
+/// Behind the abstract name of the root.
+const SUFFIX: &str = "-ended";
+/// Ranks that may connect at a time, before the launcher looks.
+const BACKLOG: i32 = 1024;
+
+/// The ranks that have ended, and those that want to know.
+#[derive(Debug)]
+pub(super) struct Ends {
+    listener: OwnedFd,
+    readers: Vec<OwnedFd>,
+    ended: Vec<u32>,
+}
+
+impl Ends {
+    /// For the job whose ranks meet at `root` (`@name`).
+    pub(super) fn listen(root: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let name = format!("{}{SUFFIX}", root.trim_start_matches('@'));
+        bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        listen(&listener, BACKLOG)?;
+        Ok(Self {
+            listener,
+            readers: Vec::new(),
+            ended: Vec::new(),
+        })
+    }
+
+    /// What to wait for.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [&self.listener].into_iter().chain(&self.readers).map(AsFd::as_fd)
+    }
+
+    /// One of the descriptors is ready.
+    pub(super) fn look(&mut self) {
+        while let Ok(reader) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            if self.ended.iter().all(|rank| report(&reader, *rank)) {
+                self.readers.push(reader);
+            }
+        }
+        // They write nothing: what is readable is the end of one.
+        let stays = |reader: &OwnedFd| {
+            let read = recv(reader, &mut [0; 1], RecvFlags::DONTWAIT);
+            matches!(read, Err(Errno::AGAIN | Errno::INTR))
+        };
+        self.readers.retain(stays);
+    }
+
+    /// A rank has ended with exit status 0.
+    pub(super) fn ended(&mut self, rank: u32) {
+        self.ended.push(rank);
+        self.readers.retain(|reader| report(reader, rank));
+    }
+}
+
+/// Whether it was taken.
+fn report(reader: &OwnedFd, rank: u32) -> bool {
+    let line = format!("{rank}\n");
+    let sent = send(reader, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    sent == Ok(line.len())
+}

@@ -1,0 +1,218 @@
+//! The names of this host: its own, `localhost`, its addresses, and what the resolver knows. For them no remote shell is
+//! needed, and two of them are one host.
+//!
+//! Several addresses of the loopback in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, as in a trial of a remote
+//! shell: each is reached by that.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use doorbell_inet::is_own;
+
+/// The resolver may take this long for all names together; a name that it has not answered for is another host's.
+const LOOKUP: Duration = Duration::from_secs(3);
+/// Names that are looked up at a time.
+const AT_ONCE: usize = 64;
+
+/// What this host is called.
+#[derive(Clone, Debug, Default)]
+pub(in crate::run) struct Here {
+    /// The name that the kernel has for it.
+    node: String,
+    /// Names of a list that the resolver has given one of its addresses for.
+    aliases: Vec<String>,
+    /// Addresses of the loopback are hosts of a trial.
+    is_trial: bool,
+}
+
+impl Here {
+    /// Without asking the resolver.
+    pub(in crate::run) fn look() -> Self {
+        Self {
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The same, with those of `names` that the resolver knows as this host.
+    pub(super) fn look_up<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
+        let loopback: BTreeSet<IpAddr> = names
+            .clone()
+            .filter_map(address)
+            .filter(IpAddr::is_loopback)
+            .collect();
+        let mut here = Self {
+            is_trial: loopback.len() > 1,
+            ..Self::look()
+        };
+        let unknown = names.filter(|name| !here.is(name) && is_looked_up(name));
+        let unknown: Vec<String> = unknown.map(str::to_owned).collect();
+        let until = Instant::now() + LOOKUP;
+        for some in unknown.chunks(AT_ONCE) {
+            here.aliases.extend(own_of(some, until));
+        }
+        here
+    }
+
+    /// Whether `name` is this host.
+    pub(in crate::run) fn is(&self, name: &str) -> bool {
+        match address(name) {
+            Some(address) if address.is_loopback() => !self.is_trial,
+            Some(address) => address.is_unspecified() || is_own(address),
+            None => {
+                let is_local = matches!(plain(name).as_str(), "localhost" | "localhost.localdomain");
+                is_local
+                    || are_same(name, &self.node)
+                    || self.aliases.iter().any(|alias| are_same(alias, name))
+            }
+        }
+    }
+
+    /// Whether `name` is what [`Here::node`] is, for a daemon that is given names made by the launcher.
+    pub(super) fn is_node(&self, name: &str) -> bool {
+        are_same(name, &self.node)
+    }
+
+    /// The name by which other hosts know this one.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Whether two names are of one host.
+    pub(super) fn are_one(&self, one: &str, other: &str) -> bool {
+        are_same(one, other) || (self.is(one) && self.is(other))
+    }
+}
+
+/// Whether two names are spelled the same: the resolver tells no capitals from small letters.
+pub(super) fn are_same(one: &str, other: &str) -> bool {
+    let user = |name: &str| name.rsplit_once('@').map(|(user, _)| user.to_owned());
+    let bare = |name: &str| name.rsplit('@').next().unwrap_or_default().to_owned();
+    let (first, second) = (bare(one), bare(other));
+    let is_same = match (address(&first), address(&second)) {
+        (Some(first), Some(second)) => first == second,
+        _ => plain(&first) == plain(&second),
+    };
+    is_same && user(one) == user(other)
+}
+
+/// In small letters, without the dot of the root.
+fn plain(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// A name that is an address; an IPv6 one may name its interface.
+fn address(name: &str) -> Option<IpAddr> {
+    name.split('%').next()?.parse().ok()
+}
+
+/// Another user's login is for the remote shell, and so is a name that only that may know.
+fn is_looked_up(name: &str) -> bool {
+    !name.contains('@') && address(name).is_none()
+}
+
+/// Those of the names that have an address of this host, asked for side by side.
+fn own_of(names: &[String], until: Instant) -> Vec<String> {
+    let (told, answers) = channel();
+    for name in names {
+        let (told, name) = (told.clone(), name.clone());
+        let look = move || {
+            let found = (name.as_str(), 0).to_socket_addrs();
+            let is_ours = found.is_ok_and(|mut found| found.any(|found| is_own(found.ip())));
+            let _ = told.send(is_ours.then_some(name));
+        };
+        // Without a thread, the name is another host's.
+        drop(
+            std::thread::Builder::new()
+                .name("resolver".to_owned())
+                .spawn(look),
+        );
+    }
+    drop(told);
+    let mut own = Vec::new();
+    while let Ok(answer) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        own.extend(answer);
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_known_by_all_its_names() {
+        let here = Here {
+            node: "Node1".to_owned(),
+            aliases: vec!["node1.example.org".to_owned()],
+            is_trial: false,
+        };
+        let names = [
+            "localhost",
+            "LOCALHOST",
+            "Localhost.",
+            "localhost.localdomain",
+            "127.0.0.1",
+            "127.3.2.1",
+            "::1",
+            "::1%lo",
+            "0.0.0.0",
+            "node1",
+            "NODE1",
+            "Node1.example.org",
+            "node1.example.org.",
+        ];
+        for name in names {
+            assert!(here.is(name), "{name}");
+            assert!(here.are_one(name, "node1"), "{name}");
+        }
+        for name in [
+            "node2",
+            "node1.example.com",
+            "192.0.2.1",
+            "2001:db8::1",
+            "user@localhost",
+            "node",
+            "",
+        ] {
+            assert!(!here.is(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_as_the_resolver_does() {
+        for (one, other) in [
+            ("a", "A"),
+            ("a.b.", "A.B"),
+            ("u@a", "u@A"),
+            ("::1", "0:0:0:0:0:0:0:1"),
+        ] {
+            assert!(are_same(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("a", "b"),
+            ("u@a", "a"),
+            ("u@a", "U@a"),
+            ("a", "a.b"),
+            ("10.0.0.1", "10.0.0.2"),
+        ] {
+            assert!(!are_same(one, other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn the_resolver_is_asked_for_what_nothing_else_tells() {
+        let names = ["localhost", "192.0.2.1", "no-such-host.invalid", "u@localhost"];
+        let here = Here::look_up(names.into_iter());
+        assert!(here.aliases.is_empty(), "{here:?}");
+    }
+
+    #[test]
+    fn several_addresses_of_the_loopback_are_several_hosts() {
+        let here = Here::look_up(["127.0.0.1", "127.0.0.2"].into_iter());
+        assert!(!here.is("127.0.0.1") && !here.is("127.0.0.2") && here.is("localhost"));
+        assert!(Here::look_up(["127.0.0.1", "::ffff:192.0.2.1"].into_iter()).is("127.0.0.1"));
+    }
+}
