@@ -10,6 +10,7 @@ use std::process::{ExitCode, Termination};
 
 use thiserror::Error;
 
+use crate::limits::{Limit, Resource};
 use crate::name::KINDS;
 
 /// With which number a program of doorbell ends.
@@ -374,8 +375,7 @@ pub fn advice(source: &io::Error) -> Option<&'static str> {
 /// # Errors
 /// EFBIG.
 pub fn check_file_size(length: u64) -> io::Result<()> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    match limit {
+    match Limit::of(Resource::RLIMIT_FSIZE).soft {
         Some(most) if length > most => Err(io::Error::from_raw_os_error(libc::EFBIG)),
         _ => Ok(()),
     }

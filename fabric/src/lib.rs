@@ -76,6 +76,7 @@ pub mod domain;
 pub mod error;
 pub mod ether;
 pub mod event;
+pub mod limits;
 #[allow(unsafe_code)]
 pub mod map;
 #[allow(unsafe_code)]

@@ -111,7 +111,10 @@ pub enum ServeError {
     #[error("there is nothing to listen on: set server_mode to unix, loop or open")]
     NoDoor,
     /// The runtime refused a socket.
-    #[error("could not watch a socket: {0}; check how many descriptors are open (ulimit -n)")]
+    #[error(
+        "could not watch a socket: {0}; {advice}",
+        advice = doorbell_fabric::error::advice(.0).unwrap_or("check how many descriptors are open (ulimit -n)")
+    )]
     Watch(io::Error),
 }
 

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use doorbell_fabric::limits::{Limit, Resource};
 use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
@@ -182,13 +182,13 @@ async fn receive<B: Backend + 'static>(door: Open, house: Rc<House<B>>) {
 
 /// Every client is a descriptor, and the usual limit is 1,024.
 fn raise_descriptors() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum {
-        let raised = Rlimit {
-            current: maximum,
-            maximum,
+    let limit = Limit::of(Resource::RLIMIT_NOFILE);
+    if limit.soft != limit.hard {
+        let raised = Limit {
+            soft: limit.hard,
+            ..limit
         };
         // Where it is not allowed, there are fewer clients: `NotAccepted` counts those who wait.
-        let _ = setrlimit(Resource::Nofile, raised);
+        let _ = raised.set(Resource::RLIMIT_NOFILE);
     }
 }

@@ -110,7 +110,10 @@ pub enum ServiceError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The runtime below it.
-    #[error("the system lets nothing be waited for ({0}); check `ulimit -n`")]
+    #[error(
+        "cannot create an event loop: {0}; {advice}",
+        advice = doorbell_fabric::error::advice(.0).unwrap_or("check `ulimit -n`")
+    )]
     Runtime(#[source] io::Error),
     /// Another service has the lock file.
     #[error(

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 
-use doorbell_fabric::error::RailError;
+use doorbell_fabric::error::{RailError, advice};
 use doorbell_fabric::name::RailName;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
@@ -289,11 +289,16 @@ fn first_address(
 
 /// The error of a rail for which the system refused a step.
 pub fn system(name: &RailName, step: &'static str, source: io::Error) -> RailError {
+    let known = match source.raw_os_error() {
+        // Of a socket, a firewall may be the cause as well.
+        Some(libc::EPERM) => None,
+        _ => advice(&source),
+    };
     RailError::System {
         rail: name.to_string(),
         step,
+        remedy: known.unwrap_or("check `ip address`, `ulimit -n`, and what the container allows"),
         source,
-        remedy: "check `ip address`, `ulimit -n`, and what the container allows",
     }
 }
 

@@ -3,6 +3,8 @@
 //! Sources: getrlimit(2), capabilities(7), proc_pid_status(5); drivers/vfio/vfio_iommu_type1.c counts what it locks in the
 //! process's `VmLck`.
 
+use doorbell_fabric::limits::{Limit, Resource};
+
 use crate::error::Error;
 
 /// The number of CAP_IPC_LOCK (linux/capability.h).
@@ -20,7 +22,7 @@ pub struct Memlock {
 impl Memlock {
     /// As it is now.
     pub fn now() -> Self {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        let limit = Limit::of(Resource::RLIMIT_MEMLOCK).soft;
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         Self::of(limit, &status)
     }

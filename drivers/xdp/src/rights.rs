@@ -12,6 +12,7 @@
 use std::io;
 
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::limits::{Limit, Resource};
 use doorbell_fabric::name::RailName;
 use doorbell_inet::unusable;
 
@@ -45,7 +46,7 @@ fn lacking(has: u64) -> Vec<&'static str> {
 /// Why so many bytes of memory for frames cannot be had, where that is so: the kernel locks them.
 pub(crate) fn too_much(bytes: usize) -> Option<(String, String)> {
     let has = capabilities()?;
-    let may = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let may = Limit::of(Resource::RLIMIT_MEMLOCK).soft;
     too_much_for(has, may, bytes)
 }
 

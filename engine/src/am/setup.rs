@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use doorbell_am::{AmError, Attaching, Config as Plan, ExitFlag, Handlers, Settings, SettingsError};
+use doorbell_fabric::limits::{Limit, Resource};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::ni::Kind;
 use doorbell_oob::Connection;
 use doorbell_sim::SimNet;
-use rustix::process::{Resource, getrlimit};
 
 use super::Am;
 use super::field::{Field, Gathering};
@@ -69,8 +69,8 @@ impl Setup {
     }
 
     /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that sets a flag and
-    /// does nothing else. A second SIGINT, and any when no such job is left, ends the process at once. Without this, no signal
-    /// is touched.
+    /// does nothing else. A second SIGINT, and any when no such job is left, ends the process at once. A process that ignores
+    /// SIGINT goes on ignoring it. Without this, no signal is touched.
     #[must_use]
     pub fn end_on_interrupt(mut self) -> Self {
         self.interrupt = true;
@@ -324,7 +324,7 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
     plan.settings = setup.settings.clone().unwrap_or_default();
     plan.memlock = setup
         .pinned
-        .then(|| getrlimit(Resource::Memlock).current)
+        .then(|| Limit::of(Resource::RLIMIT_MEMLOCK).soft)
         .flatten();
     plan.memory = memory_left();
     plan.patience = *parts.config.job.timeout.get();

@@ -1,6 +1,7 @@
 //! The caller's side of dedicated mode: puts commands into the mailbox and watches cells.
 
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::time::Time;
 use doorbell_ring::mpsc::{Refused, Sender, mailbox};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::cells::{Cells, State};
 use super::core::Core;
@@ -89,7 +91,7 @@ impl Link {
         let of_thread = Arc::clone(&shared);
         let (told, pinned) = std::sync::mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(name).spawn(move || {
-            let _ = told.send(pin.is_none_or(core_affinity::set_for_current));
+            let _ = told.send(pin.map_or(Ok(()), bind));
             run(core, of_thread, receiver);
         });
         let thread = thread.map_err(|source| {
@@ -107,7 +109,15 @@ impl Link {
             thread: Some(thread),
         };
         match (pinned.recv(), core_id) {
-            (Ok(false), Some(core)) => Err(refused(core, "the system refused to pin a thread there")),
+            (Ok(Err(source)), Some(core)) => {
+                let remedy = "leave the setting `progress.core` away";
+                Err(Error::io(
+                    "bind the progress thread",
+                    &format!("core {core}"),
+                    source,
+                    remedy,
+                ))
+            }
             _ => Ok(link),
         }
     }
@@ -404,6 +414,13 @@ fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
         is_cut_off: false,
         recent: Vec::new(),
     }
+}
+
+/// Binds the calling thread.
+fn bind(core: core_affinity::CoreId) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core.id);
+    sched_setaffinity(None, &set).map_err(io::Error::from)
 }
 
 fn find_core(core: u32) -> Result<core_affinity::CoreId, Error> {

@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Sender, channel};
 
@@ -300,8 +301,13 @@ fn begin(progress: Progress) -> Result<tokio::runtime::Runtime, OobError> {
 fn pin(core: usize) -> Result<(), OobError> {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
     let found = allowed.iter().find(|id| id.id == core).copied();
-    if found.is_some_and(core_affinity::set_for_current) {
-        return Ok(());
+    if let Some(found) = found {
+        let mut set = CpuSet::new();
+        set.set(found.id);
+        return sched_setaffinity(None, &set).map_err(|errno| OobError::Thread {
+            what: "the thread of the control plane on its core",
+            source: errno.into(),
+        });
     }
     let allowed: Vec<String> = allowed.iter().map(|id| id.id.to_string()).collect();
     Err(OobError::Setting {

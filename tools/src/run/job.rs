@@ -186,7 +186,13 @@ impl Job<'_> {
             ("DOORBELL_SIZE", launch.ranks.to_string()),
             ("DOORBELL_ROOT", self.root.clone()),
         ];
-        let variables = own.iter().chain(&launch.variables);
+        // What a rank would see of the terminal if it wrote there itself.
+        let columns = match self.output {
+            Relay::Bytes => out::known_width(),
+            Relay::Lines | Relay::Direct => None,
+        };
+        let columns = columns.map(|width| ("COLUMNS", width.to_string()));
+        let variables = own.iter().chain(&columns).chain(&launch.variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
         let (inherits, line) = self.crews.line(FIRST, rank)?;
         self.sit(

@@ -5,8 +5,9 @@
 use std::sync::OnceLock;
 
 use doorbell_fabric::error::advice;
+use doorbell_fabric::limits::{Limit, Resource};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Pid, Rlimit, prlimit};
 
 use crate::out;
 
@@ -15,14 +16,14 @@ static BEFORE: OnceLock<u64> = OnceLock::new();
 
 /// A job of 1,024 ranks needs four descriptors for each; the soft limit is often 1,024.
 pub(super) fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
+    let limit = Limit::of(Resource::RLIMIT_NOFILE);
+    let raised = Limit {
+        soft: limit.hard,
         ..limit
     };
     // When it is refused, starting a rank says so with its own error.
-    if let (Some(before), Ok(())) = (limit.current, setrlimit(Resource::Nofile, raised))
-        && limit.maximum != limit.current
+    if let (Some(before), Ok(())) = (limit.soft, raised.set(Resource::RLIMIT_NOFILE))
+        && limit.hard != limit.soft
     {
         let _ = BEFORE.set(before);
     }
@@ -36,23 +37,23 @@ pub(super) fn open_files() -> Option<u64> {
 /// Gives `process`, which was just started, the limit that this one had. It reads its own only after a word of ours.
 pub(super) fn restore_of(process: Pid) {
     if let Some(before) = open_files() {
-        let limit = with_soft(before);
+        let limit = Rlimit {
+            current: Some(before),
+            maximum: Limit::of(Resource::RLIMIT_NOFILE).hard,
+        };
         // One of another user keeps what it has inherited.
-        let _ = prlimit(Some(process), Resource::Nofile, limit);
+        let _ = prlimit(Some(process), rustix::process::Resource::Nofile, limit);
     }
 }
 
 /// Gives this process the limit that its launcher had.
 pub(super) fn restore(before: u64) {
+    let limit = Limit {
+        soft: Some(before),
+        ..Limit::of(Resource::RLIMIT_NOFILE)
+    };
     // A lower limit is never refused.
-    let _ = setrlimit(Resource::Nofile, with_soft(before));
-}
-
-fn with_soft(before: u64) -> Rlimit {
-    Rlimit {
-        current: Some(before),
-        ..getrlimit(Resource::Nofile)
-    }
+    let _ = limit.set(Resource::RLIMIT_NOFILE);
 }
 
 /// Says once that ends of processes are not seen by descriptors.

@@ -11,7 +11,8 @@ pub(super) fn rank(number: u32, group: Pid, signal: i32) -> String {
     let go_on = format!("`kill -CONT -{group}` lets it go on");
     let how = match signal {
         TTOU => format!(
-            "it wrote to the terminal, which only the foreground may do here: type `stty -tostop`; then {go_on}"
+            "it changed the terminal's settings, or wrote to it where `stty tostop` leaves that to the foreground: type \
+             `stty -tostop`; then {go_on}"
         ),
         TTIN => format!(
             "it read from the terminal, which belongs to the launcher: pipe the input of rank 0 into `doorbell run`; \
