@@ -110,13 +110,13 @@ fn shown(time: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::place;
+    use super::super::place::{named, place};
     use super::*;
 
     #[test]
     fn what_happened_is_in_its_column_and_the_rest_a_dash() {
         let begun = Instant::now();
-        let mut timeline = Timeline::new(begun, &place("first,b", 3).unwrap(), 3);
+        let mut timeline = Timeline::new(begun, &place(named("first,b").unwrap(), 3).unwrap(), 3);
         timeline.mark(1, Mark::Shell);
         timeline.mark(1, Mark::Here);
         timeline.mark(9, Mark::Here);
