@@ -724,6 +724,7 @@ impl World {
             stopped: None,
             tests: 0,
             unlooked: 0,
+            overdue: Vec::new(),
         };
         let front = if dedicated {
             let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());

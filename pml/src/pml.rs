@@ -364,6 +364,23 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// How far a rank (`None`: all of them together) has come with what rails carry to it: a number that grows
+    /// whenever it takes something.
+    #[cold]
+    pub fn handed_over(&mut self, to: Option<Rank>) -> u64 {
+        let peers = match to {
+            Some(to) => to.index().min(self.core.peers.len())..(to.index() + 1).min(self.core.peers.len()),
+            None => 0..self.core.peers.len(),
+        };
+        let mut come = 0u64;
+        for path in self.core.peers[peers].iter().flat_map(|peer| &peer.paths) {
+            if let Some(slot) = self.rails.get_mut(usize::from(path.rail)) {
+                come = come.wrapping_add(slot.rail.handed_over(path.peer).0);
+            }
+        }
+        come
+    }
+
     /// Orderly end: pushes out what waits, also for a way that may come back, and waits for the peers to receive those sends
     /// that were reported as done and still need an answer of theirs; then closes the rails. To be called with a fresh
     /// `now` until it answers `true`, which it does at `by` at the latest.

@@ -84,6 +84,9 @@ pub(crate) struct Core {
     pub(crate) stopped: Option<Time>,
     /// Passes since the last one with the clock: a caller that only ever tests still does housekeeping.
     pub(crate) tests: u32,
+    /// Ranks that took nothing more for the whole limit of a call that was handing messages over, and how far
+    /// they had come: later calls wait for them no second time before they go on.
+    pub(crate) overdue: Vec<(Option<Rank>, u64)>,
     /// Bytes of long messages posted since somebody looked whether earlier ones were acknowledged.
     pub(crate) unlooked: usize,
 }
@@ -324,11 +327,19 @@ impl Core {
             // One thread drives all ranks of a simulation: no other rank can act while this one waits.
             return;
         }
+        let come = self.pml.handed_over(to);
+        if self.overdue.contains(&(to, come)) {
+            self.poll();
+            return;
+        }
+        self.overdue.retain(|(of, _)| *of != to);
         let clock = self.clock.clone();
         let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
         while self.pml.holds_back(to) {
             let turn = waiter.turn(self.poll() > 0);
             if self.slow_turn(turn, &waiter, what, notice).is_err() {
+                let come = self.pml.handed_over(to);
+                self.overdue.push((to, come));
                 return;
             }
         }

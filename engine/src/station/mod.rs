@@ -109,6 +109,8 @@ pub(crate) struct Station {
     stopped: Option<Time>,
     /// Waits so far that did not end at once.
     waits: u32,
+    /// A call has waited for its whole limit until its messages leave: no later one does before they have left.
+    overdue: bool,
 }
 
 /// So many of them lead to one look at the clock at least.
@@ -137,6 +139,7 @@ impl Station {
             excuses_all: false,
             stopped: None,
             waits: 0,
+            overdue: false,
         }
     }
 
@@ -308,7 +311,9 @@ impl Station {
     /// moves it on.
     #[inline]
     pub(crate) fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
-        if driven.holds_back() {
+        if !driven.holds_back() {
+            self.overdue = false;
+        } else if !self.overdue {
             self.push_out(driven, limit, what);
         }
     }
@@ -325,6 +330,7 @@ impl Station {
         while driven.holds_back() {
             let turn = waiter.turn(driven.poll() > 0);
             if self.slow_turn(driven, turn, &waiter, what).is_err() {
+                self.overdue = true;
                 return;
             }
         }

@@ -7,6 +7,7 @@
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use doorbell::am::{Handlers, Setup};
 use doorbell::{Builder, World};
@@ -119,6 +120,15 @@ fn message(world: &World, role: &str) {
                 }
             }
         }
+        "busy" => {
+            world.barrier().unwrap();
+            let began = Instant::now();
+            for number in (0..300).filter(|_| !own) {
+                let limit = Duration::from_secs(1);
+                world.within(limit).send(1, number, &[0; 900]).unwrap();
+            }
+            assert!(began.elapsed() < Duration::from_secs(100), "each send waits anew");
+        }
         "scope" | "wait" | "wait all" => {
             let mut into = [0; 64];
             if own {
@@ -158,6 +168,12 @@ fn a_send_that_was_waited_for_needs_no_later_call() {
     for role in ["wait", "wait all", "scope"] {
         leaves(role, 1);
     }
+}
+
+/// The window takes some of its messages, and the others stay queued: the sender has waited for them once.
+#[test]
+fn a_rank_that_computes_holds_its_sender_up_for_one_limit() {
+    leaves("busy", 1);
 }
 
 #[test]
