@@ -112,6 +112,11 @@ impl Driven for Field {
     }
 
     #[inline]
+    fn flush(&mut self) {
+        self.conduit.flush();
+    }
+
+    #[inline]
     fn held(&mut self) -> bool {
         self.conduit.ni_mut().node_mut().held()
     }
@@ -191,6 +196,11 @@ impl Driven for Gathering {
         if let Some(process) = self.ranks.process(rank) {
             self.node().ended(process, reason);
         }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.node().flush();
     }
 
     #[inline]

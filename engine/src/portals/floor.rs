@@ -159,6 +159,11 @@ impl Driven for Floor {
     }
 
     #[inline]
+    fn flush(&mut self) {
+        self.node.flush();
+    }
+
+    #[inline]
     fn held(&mut self) -> bool {
         self.node.held()
     }

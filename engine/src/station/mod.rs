@@ -60,6 +60,9 @@ pub(crate) trait Driven {
     /// A rank has ended, which is known from elsewhere than its rails.
     fn ended(&mut self, rank: u32, reason: DownReason);
 
+    /// Rings the doorbell for what waits for company.
+    fn flush(&mut self);
+
     /// Whether a rail has held a message back since this was asked last.
     fn held(&mut self) -> bool;
 
@@ -224,7 +227,10 @@ impl Station {
         linger: impl FnMut(&mut D, u32) -> Seen,
         done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
-        self.look_until(driven, limit, what, linger, done)
+        let result = self.look_until(driven, limit, what, linger, done);
+        // A wait that finds everything done makes no progress; what waits for company leaves all the same.
+        driven.flush();
+        result
     }
 
     /// Repeats a call that does not wait until it finds room. What it has begun leaves, at most after
