@@ -478,8 +478,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// A system call that failed. The advice follows the reason that the system gave; where that says nothing about the cause,
-    /// it is `remedy`.
+    /// A system call that failed. The advice follows the reason that the system gave; where that says nothing
+    /// about the cause, it is `remedy`.
     pub(crate) fn io(step: &'static str, object: &str, source: io::Error, remedy: &'static str) -> Self {
         Self::Io {
             step,

@@ -342,14 +342,15 @@ impl RailError {
     }
 }
 
-/// What to do about the system's refusal of a process, a thread, a descriptor or memory, by its reason; `None` for a reason
-/// that says nothing about the cause, and for EAGAIN, whose cause depends on the call.
+/// What to do about the system's refusal of a process, a thread, a descriptor or memory, by its reason;
+/// `None` for a reason that says nothing about the cause, and for EAGAIN, whose cause depends on the call.
 pub fn advice(source: &io::Error) -> Option<&'static str> {
     Some(match source.raw_os_error()? {
         libc::EMFILE => "raise the limit of open files (`ulimit -n`)",
         libc::ENFILE => "the machine has as many files open as it may: raise fs.file-max",
         libc::ENOMEM => {
-            "memory or address space ran out: see `free -m`, the container's memory limit, `ulimit -v` and vm.max_map_count"
+            "memory or address space ran out: see `free -m`, the container's memory limit, `ulimit -v` and \
+             vm.max_map_count"
         }
         libc::EFBIG => {
             "raise the limit of file sizes (`ulimit -f`), which also holds for shared memory objects"
@@ -358,19 +359,19 @@ pub fn advice(source: &io::Error) -> Option<&'static str> {
             "the memory that backs shared objects is full: free some, or raise the container's limit"
         }
         libc::EPERM => {
-            "a container's seccomp profile or a security module refuses this system call: update the container runtime, or \
-             start the container with `--security-opt seccomp=unconfined`"
+            "a container's seccomp profile or a security module refuses this system call: update the container \
+             runtime, or start the container with `--security-opt seccomp=unconfined`"
         }
         libc::ENOSYS => {
-            "the kernel is too old for this system call, or a container's seccomp profile hides it: update the kernel or the \
-             container runtime"
+            "the kernel is too old for this system call, or a container's seccomp profile hides it: update the \
+             kernel or the container runtime"
         }
         _ => return None,
     })
 }
 
-/// Refuses a file, or a shared memory object, that would be longer than this process may make one (`ulimit -f`). The system
-/// would answer the attempt with SIGXFSZ, which ends a process without a word.
+/// Refuses a file, or a shared memory object, that would be longer than the limit of file sizes of this
+/// process. The system would answer the attempt with SIGXFSZ, which ends a process without a word.
 ///
 /// # Errors
 /// EFBIG.

@@ -1,8 +1,9 @@
-//! The one place that installs handlers of signals. A signal that the process ignores since its start stays ignored:
-//! `nohup` (SIGHUP) and a shell's `command &` (SIGINT, SIGQUIT) ask for that, and a handler would undo it.
+//! The one place that installs handlers of signals. A signal that the process ignores since its start stays
+//! ignored: `nohup` (SIGHUP) and a shell's `command &` (SIGINT, SIGQUIT) ask for that, and a handler would
+//! undo it.
 //!
-//! A library must not change what signals do to its user's process. Nothing here is called unless a program, or a setting
-//! that names the signal, asks for it.
+//! A library must not change what signals do to its user's process. Nothing here is called unless a program,
+//! or a setting that names the signal, asks for it.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -68,8 +69,9 @@ pub fn write_to(signal: i32, pipe: UnixStream) -> io::Result<Installed> {
     unless_ignored(signal, || low_level::pipe::register(signal, pipe))
 }
 
-/// Writes a byte to `pipe` when a child has ended or was stopped. SIGCHLD is the one signal that is caught also where it
-/// was ignored: the system forgets the children of a process that ignores it, and nobody could wait for them.
+/// Writes a byte to `pipe` when a child has ended or was stopped. SIGCHLD is the one signal that is caught
+/// also where it was ignored: the system forgets the children of a process that ignores it, and they
+/// could not be waited for.
 ///
 /// # Errors
 /// When the system installs no handler.
@@ -77,8 +79,9 @@ pub fn on_children(pipe: UnixStream) -> io::Result<()> {
     low_level::pipe::register(SIGCHLD, pipe).map(drop)
 }
 
-/// For a program, at its start: a file that would grow beyond the limit (`ulimit -f`) is an error of the write, and no end
-/// without a word (SIGXFSZ); and children can be waited for, also where SIGCHLD was ignored.
+/// For a program, at its start: a file that would grow beyond the limit (`ulimit -f`) is an error of the
+/// write, and no end without a word (SIGXFSZ); and children can be waited for, also where SIGCHLD was
+/// ignored.
 ///
 /// # Errors
 /// When the system installs no handler.

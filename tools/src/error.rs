@@ -56,7 +56,11 @@ pub(crate) enum ToolError {
     #[error("could not write to the standard output: {0}{behind}", behind = behind(.0))]
     Output(io::Error),
     /// An output file could not be written after all.
-    #[error("could not write `{}`: {source}; {}", path.display(), advice(source).unwrap_or("check that there is room"))]
+    #[error(
+        "could not write `{}`: {source}; {}",
+        path.display(),
+        advice(source).unwrap_or("check that there is room")
+    )]
     Write {
         /// The file.
         path: PathBuf,

@@ -113,7 +113,7 @@ pub enum ServeError {
     /// The runtime refused a socket.
     #[error(
         "could not watch a socket: {0}; {advice}",
-        advice = doorbell_fabric::error::advice(.0).unwrap_or("check how many descriptors are open (ulimit -n)")
+        advice = doorbell_fabric::error::advice(.0).unwrap_or("check open descriptors (ulimit -n)")
     )]
     Watch(io::Error),
 }

@@ -68,9 +68,9 @@ impl Setup {
         self
     }
 
-    /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that sets a flag and
-    /// does nothing else. A second SIGINT, and any when no such job is left, ends the process at once. A process that ignores
-    /// SIGINT goes on ignoring it. Without this, no signal is touched.
+    /// SIGINT ends the job in order, with status 130, at this rank's next poll: a handler is installed that
+    /// sets a flag and does nothing else. A second SIGINT, and any when no such job is left, ends the process
+    /// at once. A process that ignores SIGINT goes on ignoring it. Without this, no signal is touched.
     #[must_use]
     pub fn end_on_interrupt(mut self) -> Self {
         self.interrupt = true;

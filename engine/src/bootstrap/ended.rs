@@ -1,8 +1,9 @@
-//! Ranks that have ended, as `doorbell run` reports them while their job meets: one that ended before it came will not come.
+//! Ranks that have ended, as `doorbell run` reports them while their job meets: one that ended before it came
+//! will not come.
 //!
-//! The launcher listens at the root's name with [`SUFFIX`] behind it, and writes the number of each rank that has ended with
-//! exit status 0, one a line (every other end is the job's). Ranks that were started by hand have no such launcher: they wait
-//! for the missing ones until their time is up.
+//! The launcher listens at the root's name with [`SUFFIX`] behind it, and writes the number of each rank that
+//! has ended with exit status 0, one a line (every other end is the job's). Ranks that were started by hand
+//! have no such launcher: they wait for the missing ones until their time is up.
 
 use std::os::fd::OwnedFd;
 

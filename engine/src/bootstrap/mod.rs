@@ -8,9 +8,9 @@
 //! Ranks that do not fit together (another size, another version, a rank twice, another value of a setting that must
 //! be the same everywhere) end the meeting at once, and all are told the same sentence.
 //!
-//! Where a launcher passes on values, they meet through it instead (`launched`), and two hosts over a connection
-//! (`remote`). Processes that a running job had started meet it by an invitation (`invite`, `host`). A rank that ends before
-//! it has come ends the meeting, where the launcher reports that (`ended`).
+//! Where a launcher passes on values, they meet through it instead (`launched`), and two hosts over a
+//! connection (`remote`). Processes that a running job had started meet it by an invitation (`invite`,
+//! `host`). A rank that ends before it has come ends the meeting, where the launcher reports that (`ended`).
 //!
 //! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
 //! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the

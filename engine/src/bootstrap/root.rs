@@ -142,8 +142,8 @@ fn is_stale(root: &Root) -> Result<bool, Error> {
     Ok(socket && connect(&probe, &root.address()?) == Err(Errno::CONNREFUSED))
 }
 
-/// Waits until a socket has something: the listener, the launcher, a guest. Which of them do: the listener first, then each
-/// guest.
+/// Waits until a socket has something: the listener, the launcher, a guest. Which of them do: the listener
+/// first, then each guest.
 fn wait_for(
     listener: &OwnedFd,
     guests: &[Guest],

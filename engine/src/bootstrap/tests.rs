@@ -1,5 +1,6 @@
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 
 use super::*;
@@ -338,4 +339,30 @@ fn the_ranks_of_one_job_share_a_key_and_those_of_another_do_not() {
     let (one, other) = (key(), key());
     assert!(one != other && one.bytes() != &[0; 32]);
     assert_eq!(format!("{one:?}"), "Key(…)");
+}
+
+/// The launcher reports who has ended; a line that is none is passed over.
+#[test]
+fn a_rank_that_has_ended_is_not_waited_for() {
+    for (rank, ended) in [(0, 1), (1, 0)] {
+        let root = unique(&format!("ended-{rank}"));
+        let Root::Abstract(name) = &root else {
+            panic!("{root}")
+        };
+        let reports = format!("{name}{}", ended::SUFFIX);
+        let launcher = UnixListener::bind_addr(&SocketAddr::from_abstract_name(reports).unwrap()).unwrap();
+        let error = thread::scope(|s| {
+            let meeting = s.spawn(|| meet(&root, hello(rank, 2), AMPLE));
+            let (mut reader, _) = launcher.accept().unwrap();
+            reader
+                .write_all(format!("7\nnonsense\n-1\n99999999999\n{ended}\n").as_bytes())
+                .unwrap();
+            meeting.join().unwrap().unwrap_err()
+        });
+        assert!(
+            matches!(&error, Error::EndedEarly { rank } if *rank == ended),
+            "{error}"
+        );
+        assert_eq!((error.code(), error.exit_code()), ("job.ended-early", 4));
+    }
 }

@@ -237,7 +237,8 @@ fn huge_pages_are_had_whole_or_refused() {
     assert_eq!(Object::new("test", 1).unwrap().page(), page_size());
 }
 
-/// Beyond the limit of file sizes, the system answers an object with SIGXFSZ, which would end the process of a library's user.
+/// Beyond the limit of file sizes, the system answers an object with SIGXFSZ, which would end the process of
+/// a library's user.
 #[test]
 fn an_object_beyond_the_limit_of_file_sizes_is_an_error() {
     const INSIDE: &str = "DOORBELL_TEST_LIMITED";

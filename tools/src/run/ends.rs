@@ -1,7 +1,8 @@
-//! What the launcher reports to ranks that wait for others: which ranks have ended with exit status 0, and so will not join.
+//! What the launcher reports to ranks that wait for others: which ranks have ended with exit status 0, and so
+//! will not join.
 //!
-//! Ranks connect while they meet, and read the numbers, one a line (`bootstrap::ended` of the library is the other side).
-//! Every other end is the job's, and needs no report.
+//! Ranks connect while they meet, and read the numbers, one a line (`bootstrap::ended` of the library is the
+//! other side). Every other end is the job's, and needs no report.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

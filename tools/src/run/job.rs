@@ -85,8 +85,8 @@ enum Relay {
 }
 
 impl Relay {
-    /// Ranks are in the background of the terminal, and where that may not write to it (`stty tostop`), the system would
-    /// stop them: this process, which is in the foreground, writes for them then.
+    /// Ranks are in the background of the terminal, and where that may not write to it (`stty tostop`), the
+    /// system would stop them: this process, which is in the foreground, writes for them then.
     fn of(output: Output) -> Self {
         let streams = [
             io::stdout().as_fd().try_clone_to_owned(),

@@ -1,4 +1,5 @@
-//! The limit of open files: raised for the launcher itself, and as it was for everything that the launcher starts.
+//! The limit of open files: raised for the launcher itself, and as it was for everything that the launcher
+//! starts.
 //!
 //! Programs close all descriptors up to the limit, or count on `select`, which takes 1,024.
 
@@ -34,7 +35,8 @@ pub(super) fn open_files() -> Option<u64> {
     BEFORE.get().copied()
 }
 
-/// Gives `process`, which was just started, the limit that this one had. It reads its own only after a word of ours.
+/// Gives `process`, which was just started, the limit that this one had. It reads its own only after a word
+/// of ours.
 pub(super) fn restore_of(process: Pid) {
     if let Some(before) = open_files() {
         let limit = Rlimit {

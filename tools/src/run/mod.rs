@@ -107,7 +107,8 @@ pub(crate) fn can_bind() -> bool {
         if let Some(error) = &refusal {
             let advice = advice(error).map_or_else(String::new, |advice| format!("; {advice}"));
             out::say(&format!(
-                "doorbell: sched_setaffinity is refused ({error}): nothing is bound to a core, and figures spread more{advice}"
+                "doorbell: sched_setaffinity is refused ({error}): nothing is bound to a core, and figures spread \
+                 more{advice}"
             ));
         }
         refusal.is_some()

@@ -1,8 +1,9 @@
 //! Lines with the rank in front: whole lines only, so that ranks do not write into each other's.
 //!
-//! A line ends with its line feed, or with a carriage return: what a program means to overwrite (`50 %\r`) is shown when it
-//! is written. What has no end, such as a prompt, is shown after a pause. The line on the terminal is then unfinished: the
-//! rank that began it goes on in it, and any other output begins the next line.
+//! A line ends with its line feed, or with a carriage return: what a program means to overwrite (`50 %\r`) is
+//! shown when it is written. What has no end, such as a prompt, is shown after a pause. The line on the
+//! terminal is then unfinished: the rank that began it goes on in it, and any other output begins the next
+//! line.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -145,7 +146,8 @@ impl Lines {
         out.flush()
     }
 
-    /// Moves what there is of a line into `into`, behind the prefix unless it goes on with a line that is shown already.
+    /// Moves what there is of a line into `into`, behind the prefix unless it goes on with a line that is
+    /// shown already.
     fn line(&mut self, unfinished: &mut Unfinished, into: &mut Vec<u8>) {
         let at = unfinished.at(self.source.1);
         let goes_on = *at == Some(self.source);

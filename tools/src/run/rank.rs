@@ -70,7 +70,8 @@ pub(super) struct Rank {
     pub(super) number: u32,
     child: Child,
     pub(super) group: Pid,
-    /// Readable when the process has ended; or why the system gives no such descriptor: then SIGCHLD reports the end.
+    /// Readable when the process has ended; or why the system gives no such descriptor: then SIGCHLD reports
+    /// the end.
     pub(super) end: Result<OwnedFd, Errno>,
     /// Where it reads from, when that is a pipe of ours.
     pub(super) input: Option<ChildStdin>,

@@ -11,12 +11,12 @@ pub(super) fn rank(number: u32, group: Pid, signal: i32) -> String {
     let go_on = format!("`kill -CONT -{group}` lets it go on");
     let how = match signal {
         TTOU => format!(
-            "it changed the terminal's settings, or wrote to it where `stty tostop` leaves that to the foreground: type \
-             `stty -tostop`; then {go_on}"
+            "it changed the terminal's settings, or wrote to it where `stty tostop` leaves that to the foreground: \
+             type `stty -tostop`; then {go_on}"
         ),
         TTIN => format!(
-            "it read from the terminal, which belongs to the launcher: pipe the input of rank 0 into `doorbell run`; \
-             `kill -KILL -{group}` ends it"
+            "it read from the terminal, which belongs to the launcher: pipe the input of rank 0 into \
+             `doorbell run`; `kill -KILL -{group}` ends it"
         ),
         _ => go_on,
     };
@@ -31,8 +31,8 @@ pub(super) fn shell(host: &str, shell: &str, process: Pid, signal: i32) -> Strin
     let process = process.as_raw_nonzero();
     let how = match signal {
         TTIN | TTOU => format!(
-            "it wants to ask something at the terminal, such as a password or whether a host key is right: make \
-             `{shell} {host} true` work without a question, and start the job again"
+            "it wants to ask something at the terminal, such as a password or whether a host key is right: \
+             make `{shell} {host} true` work without a question, and start the job again"
         ),
         _ => format!("`kill -CONT -{process}` lets it go on"),
     };

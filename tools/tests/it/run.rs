@@ -296,8 +296,8 @@ fn many_ranks_at_once() {
     assert_eq!(lines(&out.get_output().stdout).len(), 64);
 }
 
-/// Starts the launcher with a script whose ranks say their process ids, and returns those; signals are as a terminal's shell
-/// leaves them.
+/// Starts the launcher with a script whose ranks say their process ids, and returns those; signals are as a
+/// terminal's shell leaves them.
 fn started(script: &str, ranks: usize) -> (Child, Vec<u32>) {
     let mut child = Command::new("env")
         .arg("--default-signal")

@@ -218,7 +218,8 @@ fn services_under_nohup_stay_when_the_terminal_goes() {
     }
 }
 
-/// A shell without job control has its background commands ignore SIGINT: Ctrl-C is for what is in the foreground.
+/// A shell without job control has its background commands ignore SIGINT: Ctrl-C is for what is in the
+/// foreground.
 #[test]
 fn a_job_that_ignores_an_interrupt_goes_on() {
     for words in [

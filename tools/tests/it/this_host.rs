@@ -1,4 +1,5 @@
-//! `doorbell run --hosts` with this host in the list, by any of its names: no remote shell is started to oneself.
+//! `doorbell run --hosts` with this host in the list, by any of its names: no remote shell is started to
+//! oneself.
 
 use crate::common::{doorbell, sentence};
 use crate::netns::Lab;

@@ -1,8 +1,8 @@
-//! The names of this host: its own, `localhost`, its addresses, and what the resolver knows. For them no remote shell is
-//! needed, and two of them are one host.
+//! The names of this host: its own, `localhost`, its addresses, and what the resolver knows. For them no
+//! remote shell is needed, and two of them are one host.
 //!
-//! Several addresses of the loopback in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, as in a trial of a remote
-//! shell: each is reached by that.
+//! Several addresses of the loopback in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, as in a
+//! trial of a remote shell: each is reached by that.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use doorbell_inet::is_own;
 
-/// The resolver may take this long for all names together; a name that it has not answered for is another host's.
+/// The resolver may take this long for all names together; a name that it has not answered for is another
+/// host's.
 const LOOKUP: Duration = Duration::from_secs(3);
 /// Names that are looked up at a time.
 const AT_ONCE: usize = 64;

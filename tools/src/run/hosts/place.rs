@@ -48,8 +48,8 @@ pub(super) fn written(name: &str) -> String {
     }
 }
 
-/// Gives the hosts of a list `ranks` in blocks. Without numbers all hosts get as many, and the first ones those that are left
-/// over.
+/// Gives the hosts of a list `ranks` in blocks. Without numbers all hosts get as many, and the first ones
+/// those that are left over.
 ///
 /// # Errors
 /// One sentence.

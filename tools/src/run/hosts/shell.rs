@@ -20,7 +20,8 @@ use crate::run::{limits, stopped};
 pub(super) struct Shell {
     pub(super) rank: u32,
     child: Child,
-    /// Readable when it has ended; nothing where the system gives no such descriptor: then SIGCHLD reports the end.
+    /// Readable when it has ended; nothing where the system gives no such descriptor: then SIGCHLD reports
+    /// the end.
     end: Option<OwnedFd>,
     host: String,
     /// The words of the remote shell.
