@@ -101,7 +101,10 @@ fn absent(name: &RailName, object: &Object) -> RailError {
 /// Whether a function is bound to what can be opened.
 fn bound(name: &RailName, device: &PciDevice) -> Result<(), RailError> {
     if device.is_bound() {
-        return Ok(());
+        // What has it may have been told to do without an IOMMU.
+        return device
+            .unguarded()
+            .map_or(Ok(()), |error| Err(error.of_rail(name.as_str())));
     }
     let driver = match &device.driver {
         Some(driver) => format!("the driver `{driver}` has it"),

@@ -79,6 +79,20 @@ pub struct Group {
     pub number: u32,
     /// All devices in it.
     pub members: Vec<Member>,
+    /// What keeps them to the memory that they were given.
+    pub guard: Guard,
+}
+
+/// What stands between the devices of a group and memory. That there is a group does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// An IOMMU, which translates.
+    Translates,
+    /// An IOMMU that lets the kernel's own transfers pass as they are (type `identity`, `iommu=pt`). What a
+    /// program is given is translated all the same: VFIO puts the group into a domain of its own.
+    Identity,
+    /// Nothing: VFIO has made the group because it was told to do without (`enable_unsafe_noiommu_mode`).
+    Nothing,
 }
 
 /// A device in a group.
@@ -111,6 +125,16 @@ impl Group {
 }
 
 impl PciDevice {
+    /// Why no IOMMU keeps it to the memory that it is given, where none does.
+    pub fn unguarded(&self) -> Option<Error> {
+        let group = match &self.group {
+            Some(group) if group.guard == Guard::Nothing => Some(group.number),
+            Some(_) => return None,
+            None => None,
+        };
+        Some(Error::NoIommu { bdf: self.bdf, group })
+    }
+
     /// Whether a driver that gives devices to programs has it.
     pub fn is_bound(&self) -> bool {
         self.driver.as_deref().is_some_and(is_for_programs)
@@ -202,7 +226,21 @@ impl Host {
         Some(Group {
             number,
             members: members.collect(),
+            guard: self.guard(number),
         })
+    }
+}
+
+impl Host {
+    /// By the group's own files, and by the name of its device file (drivers/vfio/group.c of Linux).
+    fn guard(&self, number: u32) -> Guard {
+        let told = |what: &str| line(&self.path(&format!("sys/kernel/iommu_groups/{number}/{what}")));
+        let is_nobodys = self.path(&format!("dev/vfio/noiommu-{number}")).exists();
+        match told("type").as_deref() {
+            _ if is_nobodys || told("name").as_deref() == Some("vfio-noiommu") => Guard::Nothing,
+            Some("identity") => Guard::Identity,
+            _ => Guard::Translates,
+        }
     }
 }
 

@@ -80,7 +80,7 @@ pub use checks::{Chain, Step, Verdict, chain};
 pub use claim::Claim;
 pub use config::Config;
 pub use device::{Area, Device, Irq, IrqInfo, RegionIndex, RegionInfo, Way};
-pub use discover::{Group, Interface, Member, PciDevice, Role};
+pub use discover::{Group, Guard, Interface, Member, PciDevice, Role};
 pub use dma::{SharedSlab, Slab};
 pub use error::Error;
 pub use event::Event;

@@ -71,6 +71,54 @@ fn no_iommu() {
     assert!(error.fix().contains("intel_iommu=on"), "{error}");
 }
 
+/// A group is no sign of an IOMMU: VFIO makes one where it was told to do without.
+#[test]
+fn a_group_without_an_iommu_is_none() {
+    for by_name in [true, false] {
+        let tree = good();
+        tree.remove("dev/vfio/7");
+        if by_name {
+            tree.file("sys/kernel/iommu_groups/7/name", "vfio-noiommu");
+        } else {
+            tree.file("dev/vfio/noiommu-7", "");
+        }
+        let error = broken(&tree, "iommu");
+        assert!(
+            error.code() == "no-iommu" && error.reason().contains("enable_unsafe_noiommu_mode"),
+            "{error}"
+        );
+        assert!(!error.fix().contains("modprobe"), "{error}");
+        assert!(
+            tree.host()
+                .device(VF.parse().unwrap())
+                .unwrap()
+                .unguarded()
+                .is_some()
+        );
+    }
+}
+
+#[test]
+fn a_group_of_type_identity_is_translated_for_programs() {
+    let tree = good();
+    for (kind, word) in [("identity", "of type identity"), ("DMA-FQ", "group 7")] {
+        tree.file("sys/kernel/iommu_groups/7/type", kind);
+        let steps = walk(&tree);
+        let Verdict::Holds(found) = &steps[1].verdict else {
+            panic!("{steps:?}")
+        };
+        assert!(found.contains(word), "{found}");
+        assert_eq!(found.contains("identity"), kind == "identity", "{found}");
+        assert!(
+            tree.host()
+                .device(VF.parse().unwrap())
+                .unwrap()
+                .unguarded()
+                .is_none()
+        );
+    }
+}
+
 #[test]
 fn a_device_of_the_kernels_or_of_nobody() {
     let tree = good();

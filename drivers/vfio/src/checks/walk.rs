@@ -11,7 +11,7 @@ use super::Verdict;
 use crate::bdf::Bdf;
 use crate::config::Config;
 use crate::device::{Device, RegionIndex, Way};
-use crate::discover::{Interface, PciDevice, Role};
+use crate::discover::{Guard, Interface, PciDevice, Role};
 use crate::error::Error;
 use crate::holder;
 use crate::host::{Host, names};
@@ -56,9 +56,26 @@ impl Walk {
     }
 
     pub(super) fn iommu(&mut self) -> Result<Verdict, Error> {
-        match &self.found()?.group {
-            Some(group) => holds(format!("group {}", group.number)),
-            None => Err(Error::NoIommu { bdf: self.bdf }),
+        let device = self.found()?;
+        if let Some(error) = device.unguarded() {
+            return Err(error);
+        }
+        let Some(group) = &device.group else {
+            return Err(self.without_iommu());
+        };
+        match group.guard {
+            Guard::Identity => holds(format!(
+                "group {}, of type identity: transfers are translated once a program has the device",
+                group.number
+            )),
+            _ => holds(format!("group {}", group.number)),
+        }
+    }
+
+    fn without_iommu(&self) -> Error {
+        Error::NoIommu {
+            bdf: self.bdf,
+            group: None,
         }
     }
 
@@ -76,7 +93,8 @@ impl Walk {
 
     pub(super) fn group(&mut self) -> Result<Verdict, Error> {
         let bdf = self.bdf;
-        let group = self.found()?.group.as_ref().ok_or(Error::NoIommu { bdf })?;
+        let none = || self.without_iommu();
+        let group = self.found()?.group.as_ref().ok_or_else(none)?;
         let name = |driver: &Option<String>| driver.clone().unwrap_or_default();
         let others: Vec<_> = group
             .obstacles(bdf)
@@ -117,11 +135,7 @@ impl Walk {
     }
 
     fn group_file(&self) -> Result<String, Error> {
-        let group = self
-            .found()?
-            .group
-            .as_ref()
-            .ok_or(Error::NoIommu { bdf: self.bdf })?;
+        let group = self.found()?.group.as_ref().ok_or_else(|| self.without_iommu())?;
         Ok(format!("dev/vfio/{}", group.number))
     }
 

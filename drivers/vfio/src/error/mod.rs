@@ -35,6 +35,9 @@ pub enum Error {
     NoIommu {
         /// The device.
         bdf: Bdf,
+        /// The number of the group that VFIO made for it all the same, where it was told to do without an
+        /// IOMMU.
+        group: Option<u32>,
     },
     /// The device is not the driver's that gives devices to programs.
     NotBound {

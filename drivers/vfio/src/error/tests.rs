@@ -10,7 +10,7 @@ fn one_of_each() -> Vec<Error> {
     vec![
         Error::BadAddress { given: device() },
         Error::NoDevice { bdf },
-        Error::NoIommu { bdf },
+        Error::NoIommu { bdf, group: None },
         Error::NotBound {
             bdf,
             driver: None,

@@ -14,9 +14,16 @@ impl Error {
         match self {
             Self::BadAddress { given } => format!("`{given}` is no address of a PCI function"),
             Self::NoDevice { bdf } => format!("there is no PCI device {bdf}"),
-            Self::NoIommu { bdf } => {
+            Self::NoIommu { bdf, group: None } => {
                 format!("no IOMMU stands between device {bdf} and this machine's memory")
             }
+            Self::NoIommu {
+                bdf,
+                group: Some(group),
+            } => format!(
+                "no IOMMU stands between device {bdf} and this machine's memory: its group {group} is one \
+                 of VFIO's own, which was told to do without (enable_unsafe_noiommu_mode)"
+            ),
             Self::NotBound { bdf, driver, .. } => {
                 let driver = driver.as_deref();
                 let has = driver.map_or("no driver".to_owned(), |name| format!("driver `{name}`"));

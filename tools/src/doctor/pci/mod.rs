@@ -261,7 +261,7 @@ fn vfio(walk: &mut Walk, system: &System, bdf: Bdf, memory: u64) -> Link {
             Verdict::Holds(_) if step.name == "memlock" => {}
             Verdict::Holds(found) => walk.ok(step.name, format!("{}: {found}", step.about)),
             Verdict::Open(why) => walk.unknown(step.name, format!("{}: {why}", step.about), Vec::new()),
-            Verdict::Broken(Error::NoIommu { .. }) => return Err(no_iommu(walk, system, bdf)),
+            Verdict::Broken(Error::NoIommu { group, .. }) => return Err(no_iommu(walk, system, bdf, *group)),
             Verdict::Broken(error) => {
                 return Err(walk.broken(step.name, error.reason(), cause(error), vec![fix(error)]));
             }
@@ -302,7 +302,8 @@ fn fix(error: &Error) -> Fix {
 }
 
 /// No unit keeps devices to the memory that they were given: the firmware shows none, or the kernel was not told to use it.
-fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf) -> Ended {
+/// `group`: that of VFIO without an IOMMU, where the function is in one.
+fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf, group: Option<u32>) -> Ended {
     const TABLES: &str = "/sys/firmware/acpi/tables";
     let line = system.text("/proc/cmdline").unwrap_or_default();
     let has = |word: &str| line.split_whitespace().any(|part| part == word);
@@ -357,12 +358,14 @@ fn no_iommu(walk: &mut Walk, system: &System, bdf: Bdf) -> Ended {
             vec![turn_on, boot],
         ),
     };
-    walk.broken(
-        "iommu",
-        format!("{bdf} is in no isolation group: no IOMMU is on"),
-        cause,
-        fixes,
-    )
+    let saw = match group {
+        None => format!("{bdf} is in no isolation group: no IOMMU is on"),
+        Some(group) => format!(
+            "no IOMMU is on: {bdf} is in group {group} of VFIO without one (`/dev/vfio/noiommu-{group}`), \
+             by which it reaches all memory, and no rail uses it"
+        ),
+    };
+    walk.broken("iommu", saw, cause, fixes)
 }
 
 /// The commands that give a function to a driver: those of `driver_override` (Documentation/ABI/testing/sysfs-bus-pci).

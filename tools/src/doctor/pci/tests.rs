@@ -189,6 +189,26 @@ fn without_an_iommu_the_command_line_is_told_or_the_firmware() {
 }
 
 #[test]
+fn a_group_of_vfio_without_an_iommu_is_no_iommu() {
+    let fake = ready();
+    fake.file("/sys/kernel/iommu_groups/7/name", "vfio-noiommu\n")
+        .without("/dev/vfio/7")
+        .file("/dev/vfio/noiommu-7", "")
+        .file("/proc/cmdline", "root=/dev/sda1")
+        .file("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n");
+    let step = broken(&fake);
+    assert!(
+        step.step == "iommu" && step.saw.contains("noiommu-7") && command(&step).contains("intel_iommu=on"),
+        "{step:?}"
+    );
+    // The same for a VIC's function.
+    fake.file(&format!("{DEVICES}/{VF}/vendor"), "0x1137")
+        .file(&format!("{DEVICES}/{VF}/device"), "0x00cf");
+    let step = broken(&fake);
+    assert!(step.step == "iommu" && step.saw.contains("noiommu-7"), "{step:?}");
+}
+
+#[test]
 fn a_foreign_device_of_the_group_is_named() {
     let fake = ready();
     let other = "0000:01:11.0";
