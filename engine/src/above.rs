@@ -4,7 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::pairs::Side;
+use doorbell_fabric::pairs::{Place, Side};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
 use doorbell_pml::{Pml, RailId, Rank};
@@ -172,7 +172,7 @@ fn choose(
         candidates,
         published,
         &config.rails.list.get().0,
-        |rail, offer| reach(above, peer, rail, offer),
+        |rail, offer| reach(above, own, peer, rail, offer),
     ))
 }
 
@@ -224,12 +224,20 @@ fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
 }
 
-/// Why full packets of one of two rails would never arrive at the other: queues that are mapped take those that fit their
-/// chunks, whatever the link does. Both ends find the same, by what is published.
-fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<String> {
+/// Why full packets of one of two rails would never arrive at the other: an interface takes those of its MTU,
+/// and queues that are mapped take those that fit their chunks, whatever the link does. Both ends find the
+/// same, by what is published. What stays within a host (`is_within`) passes no interface but the loopback,
+/// unless it is for a queue.
+fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: bool) -> Option<String> {
     let ways = [(ours, theirs), (theirs, ours)];
-    ways.into_iter().find_map(|((sender, longest), (receiver, most))| {
-        let lost = matches!(receiver.kind(), "xdp" | "igbvf" | "usnic") && most > 0 && longest > most;
+    ways.into_iter().find_map(|((sender, from), (receiver, to))| {
+        let (longest, most) = (from.mtu, to.takes);
+        let passes_interface = match receiver.kind() {
+            "xdp" | "igbvf" | "usnic" => true,
+            "udp" => !is_within,
+            _ => false,
+        };
+        let lost = passes_interface && most > 0 && longest > most;
         lost.then(|| {
             format!(
                 "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \
@@ -241,7 +249,7 @@ fn too_long(ours: (&RailName, usize), theirs: (&RailName, usize)) -> Option<Stri
 
 /// Whether a rail of ours can open the peer at that address, by what the rail and the system's tables say. Opening sends
 /// nothing.
-fn reach(above: &mut impl Above, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
+fn reach(above: &mut impl Above, own: &Hello, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
     let no = |reason: String| Reach::No { reason };
     let Some((id, other)) = rail_of(above, rail).zip(entry_of(peer, offer)) else {
         return no("the rail is not open".to_owned());
@@ -249,7 +257,9 @@ fn reach(above: &mut impl Above, peer: &Hello, rail: &RailName, offer: &Offer) -
     let Some(rail) = above.rail_mut(id) else {
         return no("the rail is not open".to_owned());
     };
-    if let Some(reason) = too_long((rail.name(), rail.place().mtu), (&offer.rail, offer.place.mtu)) {
+    let place = rail.place();
+    let is_within = own.host == peer.host && place.network == offer.place.network;
+    if let Some(reason) = too_long((rail.name(), &place), (&offer.rail, &offer.place), is_within) {
         return no(reason);
     }
     match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {

@@ -40,8 +40,12 @@ pub struct Place {
     pub network: u64,
     /// How many first bits of its address it shares with all of its network.
     pub prefix: u8,
-    /// The interface's MTU in bytes; 0: not known.
+    /// The longest packet that the rail sends, in bytes: the interface's MTU, or less where less is set; 0:
+    /// not known.
     pub mtu: usize,
+    /// The longest packet that arrives, in bytes: what the interface takes, or the rail's own queue; 0: not
+    /// known.
+    pub takes: usize,
     /// What kind of interface.
     pub kind: Kind,
 }

@@ -271,6 +271,7 @@ impl IgbvfRail {
             network: network_of(self.name.object()),
             prefix: self.address.prefix,
             mtu: self.config.mtu,
+            takes: self.config.mtu,
             kind: Kind::Plain,
         }
     }

@@ -186,6 +186,20 @@ impl Interface {
         found.is_ok_and(|found| found.is_ok_and(|route| !route.local && route.interface == self.index))
     }
 
+    /// Whether the kernel drops what comes in by this interface from `from`, because its answer would leave
+    /// by another one: `rp_filter` is 1 (of the interface's value and that of `all`, the larger one holds).
+    /// Only IPv4 has it.
+    pub fn filters_reverse_path(&self, from: IpAddr) -> bool {
+        let value = |which: &str| {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{which}/rp_filter"));
+            text.ok()
+                .and_then(|text| text.trim().parse::<u8>().ok())
+                .unwrap_or(0)
+        };
+        let is_strict = || value("all").max(value(&self.name)) == 1;
+        from.is_ipv4() && !self.is_loopback() && is_strict() && !self.is_preferred(from)
+    }
+
     /// The way by this route, which is one of this interface.
     fn by(&self, ip: IpAddr, found: Route) -> Result<Way, No> {
         if !found.local {
@@ -252,6 +266,7 @@ impl Interface {
             network: self.network,
             prefix: self.prefix,
             mtu: self.mtu(wanted),
+            takes: self.seen.mtu,
             kind: self.kind().0,
             interface: self.name.clone(),
         }

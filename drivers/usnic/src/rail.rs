@@ -297,6 +297,7 @@ impl UsnicRail {
             network: network_of(self.name.object()),
             prefix: self.address.prefix,
             mtu: self.config.mtu,
+            takes: self.config.mtu,
             kind: Kind::Plain,
         }
     }

@@ -188,6 +188,7 @@ impl XdpRail {
         let limit = self.capabilities.limits.message;
         Place {
             mtu: limit + headers(self.interface.address),
+            takes: limit + headers(self.interface.address),
             ..self.interface.place(&self.config.wanted())
         }
     }

@@ -15,6 +15,7 @@ fn rail(at: usize, text: &str, prefix: u8) -> Offer {
             network: 1,
             prefix,
             mtu: 1500,
+            takes: 1500,
             kind: if ip.is_loopback() {
                 Kind::Loopback
             } else {
