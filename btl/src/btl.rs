@@ -199,8 +199,9 @@ impl<D: Datagram> Btl<D> {
         }
     }
 
-    /// Whether several time-outs in a row have passed without an answer of this peer, or it has never answered the probes
-    /// before its first use: it may be gone, computing without polling, or behind a firewall.
+    /// Whether several time-outs in a row have passed without an answer of this peer, or it has never
+    /// answered the probes before its first use: it may be gone, computing without polling, or behind a
+    /// firewall.
     pub fn is_suspect(&self, peer: PeerIndex) -> bool {
         let state = self.core.peers.get(peer.index());
         state.is_some_and(|state| state.is(about::SUSPECT)) || self.core.is_silent_so_far(peer.0)

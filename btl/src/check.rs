@@ -50,8 +50,8 @@ impl Diagnosis {
                  packets differently"
             }
             Self::Nothing => {
-                "nothing comes back: no frame passes in one direction at least; look for a firewall, then the \
-                 route, at both ends, and whether the peer's process runs and polls"
+                "nothing comes back: no frame passes in one direction at least; look for a firewall, then \
+                 the route, at both ends, and whether the peer's process runs and polls"
             }
         }
     }
@@ -254,8 +254,8 @@ impl Core {
         failed
     }
 
-    /// Whether nothing has come of a peer since its check began, nor ever before: it may still be late, so that the check
-    /// goes on.
+    /// Whether nothing has come of a peer since its check began, nor ever before: it may still be late, so
+    /// that the check goes on.
     pub(crate) fn is_silent_so_far(&self, peer: u32) -> bool {
         let Some(state) = self.peers.get(peer as usize) else {
             return false;

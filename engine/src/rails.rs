@@ -293,7 +293,7 @@ impl AnyRail {
         let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
         let own = match self {
             Self::Xdp(rail) => rail.driver().trouble(in_doubt).map(Cow::Borrowed),
-            Self::Udp(rail) => rail.driver().trouble(in_doubt).map(Cow::Owned),
+            Self::Udp(rail) => rail.driver().trouble(peer, in_doubt).map(Cow::Owned),
             _ => None,
         };
         if own.is_some() {
@@ -301,8 +301,8 @@ impl AnyRail {
         }
         match diagnosis {
             Some(Diagnosis::Works) | None if suspect => Some(
-                "nothing has been acknowledged for several time-outs: the peer computes without polling, or frames are \
-                 dropped on the way (look for a firewall, then the route, at both ends)"
+                "nothing has been acknowledged for several time-outs: the peer computes without polling, or \
+                 frames are dropped on the way (look for a firewall, then the route, at both ends)"
                     .into(),
             ),
             Some(Diagnosis::Works) | None => None,

@@ -15,7 +15,8 @@ use doorbell_btl::Diagnosis;
 use crate::config::Config;
 use crate::rails::{self, discover};
 
-/// What is said of a rail that is there at both ends and over which nothing comes back: the same words everywhere.
+/// What is said of a rail that is there at both ends and over which nothing comes back: the same words
+/// everywhere.
 pub const NOTHING_PASSES: &str = Diagnosis::Nothing.advice();
 
 /// A rail of this machine, and whether it would carry messages to a host.

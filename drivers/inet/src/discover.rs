@@ -40,8 +40,8 @@ pub fn is_by_address(name: &RailName) -> bool {
     bare.parse::<IpAddr>().is_ok() || looks_like_address(object)
 }
 
-/// Whether a rail is named by something else than the own name of an interface: by an address, by the label of one
-/// (`v0:1`), or by an interface's alternative name.
+/// Whether a rail is named by something else than the own name of an interface: by an address, by the label
+/// of one (`v0:1`), or by an interface's alternative name.
 pub fn is_other_name(name: &RailName) -> bool {
     let is_known = |object: &str| {
         let all = assigned().unwrap_or_default();

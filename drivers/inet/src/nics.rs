@@ -130,14 +130,15 @@ pub struct Assigned {
     pub address: Option<IpAddr>,
     /// How many of its first bits it shares with all of its network; 0 without an address.
     pub prefix: u8,
-    /// The address's label, where it has one that is not the interface's name. It names an address, never an interface.
+    /// The address's label, where it has one that is not the interface's name. It names an address, never an
+    /// interface.
     pub label: Option<String>,
     /// The interface's alternative names, on the line that only says that it exists.
     pub alternatives: Vec<String>,
 }
 
-/// Every interface of this network namespace with its addresses, in the kernel's order: a line for each interface, and
-/// one for each address behind it.
+/// Every interface of this network namespace with its addresses, in the kernel's order: a line for each
+/// interface, and one for each address behind it.
 ///
 /// # Errors
 /// When the kernel cannot be asked.
@@ -174,7 +175,8 @@ pub fn own_name<'a>(all: &'a [Assigned], name: &str) -> Option<&'a str> {
     own.or_else(other).map(|one| one.interface.as_str())
 }
 
-/// The number of the interface with this name, or this alternative name; none where there is no such interface.
+/// The number of the interface with this name, or this alternative name; none where there is no such
+/// interface.
 #[must_use]
 pub fn index_of(name: &str) -> Option<u32> {
     let all = nics().ok()?;

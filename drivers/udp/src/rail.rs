@@ -189,13 +189,29 @@ impl UdpRail {
         self.link.is_up()
     }
 
-    /// What is wrong, in words, as far as the kernel has said it: frames that it refused to send. That is a reason only
-    /// where there is trouble, which is `in_doubt`: a link that was down for a moment refuses frames, too.
+    /// What is wrong on the way to a peer, in words, as far as the kernel says it: frames that it refused to
+    /// send, or that it drops when they come in. That is a reason only where there is trouble, which is
+    /// `in_doubt`: a link that was down for a moment refuses frames, too.
     #[cold]
     #[must_use]
-    pub fn trouble(&self, in_doubt: bool) -> Option<String> {
-        let errno = self.tx.unsendable.filter(|_| in_doubt)?;
-        Some(refusal(errno, self.tx.stats.unsendable))
+    pub fn trouble(&self, peer: PeerIndex, in_doubt: bool) -> Option<String> {
+        // Where nothing has ever come, whatever the kernel says is news.
+        if !in_doubt && self.rx.stats.received > 0 {
+            return None;
+        }
+        if let Some(errno) = self.tx.unsendable {
+            return Some(refusal(errno, self.tx.stats.unsendable));
+        }
+        let [to, _] = self.tx.ways.get(peer.index())?.addresses();
+        let name = &self.interface.name;
+        self.interface.filters_reverse_path(to.ip()).then(|| {
+            format!(
+                "the routing table prefers another interface than {name} for {}, and rp_filter of {name} is \
+                 1 (strict), so the kernel drops what comes in by it: `sysctl -w \
+                 net.ipv4.conf.{name}.rp_filter=2`",
+                to.ip()
+            )
+        })
     }
 
     /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
@@ -269,11 +285,12 @@ impl fmt::Debug for UdpRail {
 fn refusal(errno: Errno, count: u64) -> String {
     let look = match errno {
         Errno::PERM | Errno::ACCESS => {
-            "a rule of this host's packet filter drops what goes out: look at the chains of the hooks output, postrouting \
-             and egress (`nft list ruleset`), or let `doorbell doctor` do it"
+            "a rule of this host's packet filter drops what goes out: look at the chains of the hooks \
+             output, postrouting and egress (`nft list ruleset`), or let `doorbell doctor` do it"
         }
         Errno::NOBUFS => {
-            "the device's queue takes no more, or a rule at its egress drops frames: `tc -s qdisc`, `nft list ruleset`"
+            "the device's queue takes no more, or a rule at its egress drops frames: `tc -s qdisc`, `nft \
+             list ruleset`"
         }
         Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL => {
             "no way leads to the peer now: `ip route get` with its address, `ip -br address`"

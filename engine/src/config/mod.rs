@@ -4,8 +4,10 @@
 //!   default  <  one TOML file (DOORBELL_CONFIG)  <  DOORBELL_* variables  <  code (Builder)
 //! ```
 //!
-//! A name that does not exist is an error with the nearest one that does in the file, whose names are all ours, and a
-//! warning in the environment, whose prefix others use too; a bad value is an error that says what was expected. The table below is the only list of settings: reading, listing and documentation follow from it.
+//! A name that does not exist is an error with the nearest one that does in the file, whose names are all
+//! ours, and a warning in the environment, whose prefix others use too; a bad value is an error that says
+//! what was expected. The table below is the only list of settings: reading, listing and documentation follow
+//! from it.
 
 mod bounds;
 mod fault;

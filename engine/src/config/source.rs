@@ -31,8 +31,9 @@ impl Config {
     /// The values of the process's environment and of the file that `DOORBELL_CONFIG` names, over the defaults.
     ///
     /// # Errors
-    /// A bad value, an unknown key of the file, or a file that cannot be read. Variables that begin with `DOORBELL_` and
-    /// are no settings are ignored ([`warn_of_unknown_variables`](super::warn_of_unknown_variables)).
+    /// A bad value, an unknown key of the file, or a file that cannot be read. Variables that begin with
+    /// `DOORBELL_` and are no settings are ignored
+    /// ([`warn_of_unknown_variables`](super::warn_of_unknown_variables)).
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(std::env::vars_os(), None)
     }
@@ -170,8 +171,8 @@ impl Config {
     }
 }
 
-/// The same error, with the reason why nobody wrote the value where a service link has the name of a setting: one of a
-/// service `doorbell-udp` is `DOORBELL_UDP_PORT`.
+/// The same error, with the reason why nobody wrote the value where a service link has the name of a setting:
+/// one of a service `doorbell-udp` is `DOORBELL_UDP_PORT`.
 fn made_by_kubernetes(error: Error, name: &OsStr, variables: &[(OsString, OsString)]) -> Error {
     match error {
         Error::BadValue {
@@ -184,8 +185,8 @@ fn made_by_kubernetes(error: Error, name: &OsStr, variables: &[(OsString, OsStri
             given,
             origin,
             expected: format!(
-                "{expected}; Kubernetes made this variable for a service, and `enableServiceLinks: false` in the pod \
-                 leaves it out"
+                "{expected}; Kubernetes made this variable for a service, and `enableServiceLinks: false` \
+                 in the pod leaves it out"
             ),
         },
         other => other,

@@ -1,8 +1,10 @@
-//! Variables that begin as ours do and are no settings: ignored, with one warning for a whole tree of processes.
+//! Variables that begin as ours do and are no settings: ignored, with one warning for a whole tree of
+//! processes.
 //!
-//! The prefix is not ours alone: Kubernetes makes `DOORBELL_SERVICE_HOST`, `DOORBELL_PORT` and more of them for a service
-//! named `doorbell`, and programs name variables after the library that they use. A typing error must be seen all the
-//! same. So the first process that reads the environment writes the warning, and what it starts inherits the names.
+//! The prefix is not ours alone: Kubernetes makes `DOORBELL_SERVICE_HOST`, `DOORBELL_PORT` and more of them
+//! for a service named `doorbell`, and programs name variables after the library that they use. A typing
+//! error must be seen all the same. So the first process that reads the environment writes the warning, and
+//! what it starts inherits the names.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -19,8 +21,8 @@ pub(super) const WARNED: &str = "DOORBELL_WARNED";
 /// Names that one warning lists.
 const LISTED: usize = 4;
 
-/// The names among `variables` that begin as ours do and mean nothing here, those of which a process above has warned
-/// left out.
+/// The names among `variables` that begin as ours do and mean nothing here, those of which a process above
+/// has warned left out.
 fn unknown(variables: &[(OsString, OsString)]) -> Vec<String> {
     let warned = variables.iter().find(|(name, _)| name == WARNED);
     let warned = warned.map_or_else(String::new, |(_, names)| names.to_string_lossy().into_owned());
@@ -39,8 +41,8 @@ fn is_unknown(name: &str) -> bool {
     name.starts_with(PREFIX) && !name.starts_with(TEST_PREFIX) && !is_ours()
 }
 
-/// Whether Kubernetes made the variable `name` for a service: `X_SERVICE_HOST` is there, and the name is `X_SERVICE_…`
-/// or `X_PORT…`.
+/// Whether Kubernetes made the variable `name` for a service: `X_SERVICE_HOST` is there, and the name is
+/// `X_SERVICE_…` or `X_PORT…`.
 pub(super) fn is_service_link(name: &str, variables: &[(OsString, OsString)]) -> bool {
     let of = |there: &OsStr| {
         let service = there.to_str()?.strip_suffix("_SERVICE_HOST")?;
@@ -50,7 +52,8 @@ pub(super) fn is_service_link(name: &str, variables: &[(OsString, OsString)]) ->
     variables.iter().any(|(there, _)| of(there).unwrap_or(false))
 }
 
-/// The lines of a warning of these names: one for those that Kubernetes made, and one for each of the first others.
+/// The lines of a warning of these names: one for those that Kubernetes made, and one for each of the first
+/// others.
 fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
     let (links, others): (Vec<&String>, Vec<&String>) =
         names.iter().partition(|name| is_service_link(name, variables));
@@ -65,8 +68,8 @@ fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
     }
     if let Some(left) = others.len().checked_sub(LISTED + 1) {
         text += &format!(
-            "doorbell: {} more variables that begin with {PREFIX} are ignored; `doorbell info --config` lists those \
-             that mean something\n",
+            "doorbell: {} more variables that begin with {PREFIX} are ignored; `doorbell info --config` \
+             lists those that mean something\n",
             left + 1
         );
     }
@@ -76,17 +79,17 @@ fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
             more => format!(" and {more} more"),
         };
         text += &format!(
-            "doorbell: the environment variable `{}`{more} of a Kubernetes service are ignored: they are no settings; \
-             `enableServiceLinks: false` in the pod leaves them out\n",
+            "doorbell: the environment variable `{}`{more} of a Kubernetes service are ignored: they are no \
+             settings; `enableServiceLinks: false` in the pod leaves them out\n",
             first.escape_debug()
         );
     }
     text
 }
 
-/// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and are no
-/// settings. Once per process, at rank 0 of a job only, and not where a process above has warned of them
-/// ([`warned_variables`]).
+/// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
+/// are no settings. Once per process, at rank 0 of a job only, and not where a process above has warned of
+/// them ([`warned_variables`]).
 pub fn warn_of_unknown_variables() {
     // What is wrong with a value is an error of the call that needs it.
     let config = Config::from_environment().unwrap_or_default();
@@ -109,8 +112,8 @@ pub(crate) fn warn(config: &Config) {
     });
 }
 
-/// The variable to be given to processes that this one starts, so that they do not repeat its warning of unknown
-/// variables; `None` when there are none.
+/// The variable to be given to processes that this one starts, so that they do not repeat its warning of
+/// unknown variables; `None` when there are none.
 ///
 /// ```
 /// let mut command = std::process::Command::new("true");
@@ -146,8 +149,8 @@ mod tests {
                 ("HOME", "/"),
                 ("DOORBELL_TEST_ANYTHING", "1")
             ]),
-            "doorbell: the environment variable `DOORBELL_DEADLNE` is ignored: there is no such setting; the nearest \
-             is `DOORBELL_DEADLINE`\n"
+            "doorbell: the environment variable `DOORBELL_DEADLNE` is ignored: there is no such setting; \
+             the nearest is `DOORBELL_DEADLINE`\n"
         );
         let far = said(&[("DOORBELL_ZZZZZZZ", "1")]);
         assert!(

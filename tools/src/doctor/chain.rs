@@ -129,7 +129,8 @@ impl Walk {
         walk.chain
     }
 
-    /// What changes a setting comes before what changes the host: the first fix is the one that `--fix` has run.
+    /// What changes a setting comes before what changes the host: the first fix is the one that `--fix` has
+    /// run.
     fn add(&mut self, step: &'static str, is: Is, saw: impl AsRef<str>, mut fixes: Vec<Fix>) {
         fixes.sort_by_key(|fix| !fix.is_setting());
         self.chain.steps.push(Step {

@@ -1,5 +1,5 @@
-//! Limits of a process (setrlimit(2)): who set them, and where they are raised. And the step about open files, which more than
-//! one rail needs.
+//! Limits of a process (setrlimit(2)): who set them, and where they are raised. And the step about open
+//! files, which more than one rail needs.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -103,7 +103,8 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
             origin: "the container's".to_owned(),
             fix: match runner {
                 "kubepods" => Fix::hand(format!(
-                    "raise {setting} of the container runtime's unit on the node (containerd or crio), and start the pod anew"
+                    "raise {setting} of the container runtime's unit on the node (containerd or crio), and \
+                     start the pod anew"
                 )),
                 _ => Fix::hand(format!("start the container with `--ulimit {container}`")),
             },
@@ -133,7 +134,8 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
             fix: Fix::run(
                 format!(
                     "mkdir -p /etc/systemd/system/{unit}.d && printf '[Service]\\n{setting}={}\\n' > \
-                     /etc/systemd/system/{unit}.d/{word}.conf && systemctl daemon-reload && systemctl restart {unit}",
+                     /etc/systemd/system/{unit}.d/{word}.conf && systemctl daemon-reload && systemctl \
+                     restart {unit}",
                     limit.of_unit
                 ),
                 "give the service its own limit",

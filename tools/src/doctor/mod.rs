@@ -19,6 +19,7 @@ mod machine;
 mod memlock;
 mod pci;
 mod shm;
+mod subnet;
 mod system;
 mod table;
 mod udp;

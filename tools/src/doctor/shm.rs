@@ -50,8 +50,8 @@ fn memory(walk: &mut Walk, system: &System) -> Link {
                 "raise it as far as this shell may",
             ),
             Some(_) => Fix::hand(
-                "raise the hard limit (`ulimit -Hv`) where it was set: in the shell that started this one, its service or \
-                 its container",
+                "raise the hard limit (`ulimit -Hv`) where it was set: in the shell that started this one, \
+                 its service or its container",
             ),
         };
         return Err(walk.broken(

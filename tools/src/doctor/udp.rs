@@ -16,6 +16,7 @@ use super::firewall::{self, Fate, Frames};
 use super::frames;
 use super::interface;
 use super::limits::few_files;
+use super::subnet;
 use super::system::{System, bytes};
 
 /// Descriptors of a process with two rails and little else.
@@ -48,6 +49,7 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
             longest: found.limit(&config.wanted()),
         };
         frames_pass(walk, system, &inside, &mut one, &mut other)?;
+        subnet::step(walk, system, &found, peer, true)?;
         match peer {
             Some(peer) => {
                 way(walk, &found, peer, &config.wanted())?;
@@ -185,7 +187,8 @@ fn frames_pass(
                 ),
                 Fate::Passes(_) => (
                     format!(
-                        "{what}: by what is no rule of nft, such as an MTU of the loopback or a queueing discipline"
+                        "{what}: by what is no rule of nft, such as an MTU of the loopback or a queueing \
+                         discipline"
                     ),
                     Fix::hand("look at `ip link show lo` and `tc qdisc show`"),
                 ),
@@ -274,7 +277,8 @@ pub(super) fn way(walk: &mut Walk, found: &Interface, peer: IpAddr, wanted: &Wan
             return Err(walk.broken(
                 "path",
                 format!("this host's kernel sends no echo to {peer}: it says that it may not"),
-                "a rule of this host's packet filter drops what goes out: of the hooks output, postrouting or egress",
+                "a rule of this host's packet filter drops what goes out: of the hooks output, postrouting \
+                 or egress",
                 vec![Fix::hand(format!(
                     "look for it, as root: `{} -a list ruleset`, `iptables-save`",
                     firewall::program()
@@ -362,7 +366,8 @@ pub(super) fn messages(walk: &mut Walk, name: &RailName, found: &Interface, peer
         "messages",
         format!("whether frames reach {peer} and come back was not tried: that takes a process there"),
         vec![Fix::hand(format!(
-            "try it: `doorbell pingpong --serve --rail {}:INTERFACE` there, `doorbell why {peer} --probe --rail {name}` here",
+            "try it: `doorbell pingpong --serve --rail {}:INTERFACE` there, `doorbell why {peer} --probe \
+             --rail {name}` here",
             name.kind()
         ))],
     );

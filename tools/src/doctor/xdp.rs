@@ -20,6 +20,7 @@ use doorbell_xdp::{XdpConfig, XdpDriver, XdpRail, holder_of_program, locked_byte
 use super::chain::{Chain, Fix, Link, Walk};
 use super::interface::{self, Found as At};
 use super::memlock;
+use super::subnet;
 use super::system::System;
 use super::udp;
 
@@ -62,6 +63,7 @@ pub(super) fn chain(
             );
             return Ok(());
         }
+        subnet::step(walk, system, &at.interface, peer, false)?;
         let mut rail = open(walk, name, &config)?;
         match peer {
             None => walk.not_applicable("peer", "none is named: `--peer ADDRESS` sends a frame to one"),

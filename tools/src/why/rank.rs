@@ -172,12 +172,13 @@ mod tests {
                 "it has answered again, and is watched for a while",
             ),
         ] {
-            let row = told(state.number(), 0, 0, 0);
-            assert_eq!(
-                (row.verdict, &*row.reason, row.latency_of),
-                (verdict, words, None)
-            );
+            let row = told(state.number(), 0, 0, 90_000);
+            assert_eq!((row.verdict, &*row.reason), (verdict, words));
         }
+        // From which nothing has ever come back.
+        let silent = told(WayState::Suspect.number(), 0, 0, 0);
+        assert_eq!((silent.verdict, silent.latency_of), (LOST, None));
+        assert!(silent.reason.ends_with(NOTHING_PASSES), "{silent:?}");
         let unknown = told(5, 0, 0, 0);
         assert!(
             unknown.verdict == Verdict::Unknown && unknown.reason.contains("does not know"),

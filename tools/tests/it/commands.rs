@@ -208,7 +208,8 @@ fn an_unknown_variable_is_a_warning_with_the_nearest_once_per_tree_of_processes(
     run(&["info"]);
     run(&["pingpong", "--rail", "shm", "--sizes", "8", "--seconds", "0.05"]);
     run(&["links", "--rail", "shm", "--rail", "udp:lo"]);
-    // Programs of a job that read the settings themselves, one after the other; their variables are as they were.
+    // Programs of a job that read the settings themselves, one after the other; their variables are as they
+    // were.
     let script = format!("{own} info --config; {own} info --config; echo $DOORBELL_PORT");
     let out = run(&["run", "-n", "2", "--no-prefix", "--", "sh", "-c", &script]);
     assert_eq!(out.matches("tcp://10.96.0.7:7").count(), 2, "{out}");

@@ -432,7 +432,7 @@ fn a_rule_that_drops_what_goes_out_is_named_as_well() {
         ),
         (
             "inet",
-            "policy",
+            "strict",
             "hook output priority 0; policy drop",
             "oifname lo accept",
         ),
@@ -460,6 +460,60 @@ fn a_rule_that_drops_what_goes_out_is_named_as_well() {
         is_usable(host, &["udp:v0"], "udp:v0");
         lab.nft(0, "flush ruleset");
     }
+}
+
+/// Which of two interfaces in one network the kernel lets frames in by is a setting, which is read and named.
+#[test]
+fn two_interfaces_in_one_network_are_judged_by_the_kernels_settings() {
+    let Some(lab) = lab(
+        "two_interfaces_in_one_network_are_judged_by_the_kernels_settings",
+        1500,
+    ) else {
+        return;
+    };
+    let host = lab.name(0);
+    let alone = is_usable(host, &["udp:v0"], "udp:v0");
+    assert_eq!(step(&alone, "subnet")["is"], "ok", "{alone:#}");
+    // Its other end leads nowhere.
+    lab.ip(0, "link add v1 type veth peer name w1");
+    lab.ip(0, "link set w1 up");
+    lab.ip(0, "address add 10.77.0.3/24 dev v1");
+    lab.ip(0, "link set v1 up");
+    lab.wait_until_up(0, "v1");
+    let set = |name: &str, value: &str| {
+        lab.inside(0, || {
+            std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}"), value).unwrap()
+        });
+    };
+    for name in ["all/rp_filter", "v0/rp_filter", "v1/rp_filter"] {
+        set(name, "0");
+    }
+    // The one that came first is the routing table's.
+    let both = is_usable(host, &["udp:v1"], "udp:v1");
+    let noted = step(&both, "subnet");
+    assert_eq!(noted["is"], "note", "{noted}");
+    for word in ["v1 and v0", "rp_filter 0", "arp_ignore 0", "accept_local 0"] {
+        assert!(noted["saw"].as_str().unwrap().contains(word), "{word}: {noted}");
+    }
+    set("v1/rp_filter", "1");
+    let broken = breaks_at(host, &["udp:v1"], "udp:v1", "subnet");
+    assert_eq!(
+        broken["fixes"][0]["command"],
+        "sysctl -w net.ipv4.conf.v1.rp_filter=2"
+    );
+    set("v0/rp_filter", "1");
+    is_usable(host, &["udp:v0"], "udp:v0");
+    set("v1/rp_filter", "2");
+    for name in [
+        "v0/arp_ignore",
+        "v1/arp_ignore",
+        "v0/arp_announce",
+        "v1/arp_announce",
+    ] {
+        set(name, "1");
+    }
+    let both = is_usable(host, &["udp:v1"], "udp:v1");
+    assert_eq!(step(&both, "subnet")["is"], "ok", "{both:#}");
 }
 
 /// Users whose shell gives them no folder of administration's have the tool all the same.

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 
 use crate::common::sentence;
-use crate::hosts::{AMPLE, LONG, Running, SOON, Server, at, fails, finish, two_hosts};
+use crate::hosts::{AMPLE, LONG, Running, SOON, Server, at, fails, finish, key_in, two_hosts};
 use crate::netns::Lab;
 
 /// The first host's address, for those who serve.
@@ -79,8 +79,8 @@ fn waits_in_vain(lab: &Lab, server: &Server, key: &str) -> (Vec<String>, Option<
     let words = ["--rail", "udp:v0", "--key-file", key, "--sizes", "8"];
     let mut command = server.client(Some(lab.name(1)), "pingpong", &words);
     command
-        .env("DOORBELL_QUIET", "3 s")
-        .env("DOORBELL_DEADLINE", "6 s");
+        .env("DOORBELL_QUIET", "8 s")
+        .env("DOORBELL_DEADLINE", "16 s");
     let out = finish(command);
     let said = sentence(&out.stderr);
     (said.lines().map(str::to_owned).collect(), out.status.code())
@@ -126,15 +126,15 @@ fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
         lab.nft(
             1,
             &format!(
-                "flush ruleset; add table inet t; add chain inet t c {{ type filter hook {hook} priority 0; }}; \
-                 add rule inet t c ip protocol udp drop"
+                "flush ruleset; add table inet t; add chain inet t c {{ type filter hook {hook} priority 0; \
+                 }}; add rule inet t c ip protocol udp drop"
             ),
         );
         let (lines, code) = waits_in_vain(&lab, &server, &key);
         assert_eq!(code, Some(5), "{lines:#?}");
         let line = lines
             .iter()
-            .find(|line| line.contains("has waited 3"))
+            .find(|line| line.starts_with("doorbell: rank 0 has waited"))
             .unwrap_or_else(|| panic!("{lines:#?}"));
         for word in [
             "refused to send",
@@ -144,6 +144,75 @@ fn frames_that_the_own_kernel_does_not_send_are_told_with_its_word() {
             assert!(line.contains(word), "{hook}, {word}: {line}");
         }
     }
+}
+
+/// A second interface of both hosts in the network of the first, by which the kernel lets nothing in.
+#[test]
+fn an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting() {
+    let Some((lab, _folder, key)) =
+        two_hosts("trouble::an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting")
+    else {
+        return;
+    };
+    let made = [
+        "link",
+        "add",
+        "v1",
+        "netns",
+        lab.name(0),
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "v1",
+        "netns",
+        lab.name(1),
+    ];
+    assert!(Command::new("ip").args(made).status().unwrap().success());
+    for host in [0, 1] {
+        lab.ip(host, &format!("address add 10.77.0.{}/24 dev v1", 11 + host));
+        lab.ip(host, "link set v1 up");
+    }
+    (0..2).for_each(|host| lab.wait_until_up(host, "v1"));
+    let set = |host: usize, value: &str| {
+        // Of both values the larger one holds.
+        for (which, value) in [("all", "0"), ("v1", value)] {
+            let file = format!("/proc/sys/net/ipv4/conf/{which}/rp_filter");
+            lab.inside(host, || fs::write(&file, value).unwrap());
+        }
+    };
+    let words = ["--bind", BIND, "--rail", "udp:v1", "--key-file", &key];
+    let server = Server::start(at(
+        Some(lab.name(0)),
+        &[&["pingpong", "--serve"], &words[..]].concat(),
+    ));
+    let words = [
+        "--rail",
+        "udp:v1",
+        "--key-file",
+        &key,
+        "--sizes",
+        "8",
+        "--samples",
+        "50",
+    ];
+    let client = || {
+        let mut command = server.client(Some(lab.name(1)), "pingpong", &words);
+        command
+            .env("DOORBELL_QUIET", "8 s")
+            .env("DOORBELL_DEADLINE", "16 s");
+        command
+    };
+    (0..2).for_each(|host| set(host, "1"));
+    let out = finish(client());
+    let said = sentence(&out.stderr);
+    assert_eq!(out.status.code(), Some(5), "{said}");
+    for line in said.lines().take(2) {
+        assert!(line.contains("sysctl -w net.ipv4.conf.v1.rp_filter=2"), "{line}");
+    }
+    (0..2).for_each(|host| set(host, "2"));
+    let out = finish(client());
+    assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
 }
 
 /// Runs a stream, makes trouble for it, and judges how it ends: the path is named, on the side that shows it.
@@ -366,4 +435,63 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     assert!(dropped.iter().sum::<u64>() > sent / 2, "{dropped:?} of {sent}");
     assert!(count("dropped_unknown") > sent / 6, "{dropped:?} of {sent}");
     assert!(count("strangers") > sent / 6, "{} of {sent}", count("strangers"));
+}
+
+/// Full packets of one end would not arrive at the other: both are told at once what to set, and with that
+/// set they understand each other. Found out by probes, it would take ten seconds and be called a lost peer.
+#[test]
+fn links_of_unlike_mtu_are_refused_at_the_meeting_with_what_to_set() {
+    const TEST: &str =
+        "doorbell::it::trouble::links_of_unlike_mtu_are_refused_at_the_meeting_with_what_to_set";
+    let Some(lab) = Lab::pair(TEST, 9000) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let key = key_in(folder.path(), "key");
+    for (long, short) in [(0, 1), (1, 0)] {
+        lab.ip(long, "link set v0 mtu 9000");
+        lab.ip(short, "link set v0 mtu 1500");
+        // One end that sends no longer packets than the other takes is enough.
+        for (set, works) in [("auto", false), ("1500", true)] {
+            let of = |host: usize, mut command: Command| {
+                command.env("DOORBELL_UDP_MTU", if host == long { set } else { "auto" });
+                command
+            };
+            let words = [
+                "pingpong",
+                "--serve",
+                "--bind",
+                BIND,
+                "--rail",
+                "udp:v0",
+                "--key-file",
+                &key,
+            ];
+            let mut server = Server::start(of(0, at(Some(lab.name(0)), &words)));
+            let words = [
+                "--rail",
+                "udp:v0",
+                "--key-file",
+                &key,
+                "--sizes",
+                "8,64Ki",
+                "--samples",
+                "50",
+                "--verify",
+            ];
+            let client = of(1, server.client(Some(lab.name(1)), "pingpong", &words));
+            if works {
+                let out = finish(client);
+                assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
+            } else {
+                let (code, said) = fails(client);
+                assert!(
+                    code == Some(3) && said.contains("set udp.mtu=1500 (DOORBELL_UDP_MTU)"),
+                    "{code:?} {said}"
+                );
+                server.says("went after");
+            }
+            server.process.signal(Signal::INT);
+        }
+    }
 }

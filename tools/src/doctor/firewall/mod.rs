@@ -1,5 +1,5 @@
-//! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail, or what the rail sends: the rule set of
-//! `nft` is read as far as it can be understood, and what cannot is said, not guessed.
+//! Whether a rule of the kernel's packet filter would drop what a peer sends to a rail, or what the rail
+//! sends: the rule set of `nft` is read as far as it can be understood, and what cannot is said, not guessed.
 //!
 //! Rules at a device (`ingress`) are before the rail's XDP program only for what the driver gives to the kernel: an xdp rail in
 //! native mode passes them by, and is told so by its own chain.
@@ -112,8 +112,8 @@ fn devices(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tool as it is to be called here: by its path where it is not on the PATH, as for users whom their shell gives no
-/// folder of administration's.
+/// The tool as it is to be called here: by its path where it is not on the PATH, as for users whom their
+/// shell gives no folder of administration's.
 pub(super) fn program() -> String {
     match (on_path("nft"), beside_path("nft")) {
         (None, Some(path)) => path.display().to_string(),

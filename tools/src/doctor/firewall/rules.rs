@@ -1,7 +1,7 @@
 //! Rules of `nft` and what they do to frames for a rail, as far as they can be understood.
 //!
 //! ```text
-//!   a rule    matches surely, surely not, or perhaps          (interface, protocol, port, length; everything else: perhaps)
+//!   a rule    matches surely, surely not, or perhaps     (interface, protocol, port, length; else: perhaps)
 //!   a chain   first sure verdict ends it; a drop after a "perhaps" is a "may drop"
 //! ```
 
@@ -19,7 +19,8 @@ const IPV4: u64 = 20;
 const IPV6: u64 = 40;
 const ETHERNET: u64 = 14;
 
-/// What this rule set does to frames that come in, then to those that go out, of the least and of the full length.
+/// What this rule set does to frames that come in, then to those that go out, of the least and of the full
+/// length.
 pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
     let each =
         |way| [SHORT.min(frames.longest), frames.longest].map(|length| one_way(rules, frames, way, length));
@@ -246,6 +247,13 @@ impl Set<'_> {
     /// How a comparison fits.
     fn fits(&self, value: &Value) -> Fits {
         let (left, right) = (&value["left"], &value["right"]);
+        // What is said of another protocol's header is said of no frame of ours, whatever is compared.
+        if left["payload"]["protocol"]
+            .as_str()
+            .is_some_and(|protocol| self.is_foreign(protocol))
+        {
+            return Fits::No;
+        }
         if let Some([least, most]) = self.length_of(left) {
             let op = value["op"].as_str().unwrap_or("==");
             return [least, most]
@@ -270,13 +278,9 @@ impl Set<'_> {
         } else if let Some(payload) = left["payload"].as_object() {
             let word = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or("");
             match (word("protocol"), word("field")) {
-                // At both ends ports are of the same range, as a rule; our own are so for sure.
-                ("udp" | "th", "dport" | "sport") => self.port(right),
+                ("udp" | "th", field @ ("dport" | "sport")) => self.port_of(field, right),
                 ("udp" | "th", _) => Fits::Perhaps,
-                ("tcp" | "icmp" | "icmpv6" | "sctp" | "dccp" | "arp" | "igmp", _) => Fits::No,
                 ("ip", "protocol") | ("ip6", "nexthdr") => self.is(right, |name| name == "udp"),
-                ("ip", _) if !self.frames.is_ipv4 => Fits::No,
-                ("ip6", _) if self.frames.is_ipv4 => Fits::No,
                 _ => Fits::Perhaps,
             }
         } else if left["ct"]["key"] == "state" {
@@ -295,8 +299,28 @@ impl Set<'_> {
         }
     }
 
-    /// The length of the frame where `left` stands for one: the least and the most that it may be there. What `meta length`
-    /// counts includes the hardware's header at a device, as the driver has it.
+    /// Whether no frame of ours has such a header.
+    fn is_foreign(&self, protocol: &str) -> bool {
+        match protocol {
+            "tcp" | "icmp" | "icmpv6" | "sctp" | "dccp" | "arp" | "igmp" => true,
+            "ip" => !self.frames.is_ipv4,
+            "ip6" => self.frames.is_ipv4,
+            _ => false,
+        }
+    }
+
+    /// Our own ports are known. Those of peers are of the same range as a rule: what takes all of it takes
+    /// theirs.
+    fn port_of(&self, field: &str, right: &Value) -> Fits {
+        let is_ours = (field == "dport") == (self.way == Way::In);
+        match self.port(right) {
+            Fits::No if !is_ours => Fits::Perhaps,
+            fits => fits,
+        }
+    }
+
+    /// The length of the frame where `left` stands for one: the least and the most that it may be there. What
+    /// `meta length` counts includes the hardware's header at a device, as the driver has it.
     fn length_of(&self, left: &Value) -> Option<[u64; 2]> {
         let udp = self.length + UDP;
         let packet = udp + if self.frames.is_ipv4 { IPV4 } else { IPV6 };
@@ -620,10 +644,16 @@ mod tests {
             json!({"payload": {"protocol": "tcp", "field": "dport"}}),
             json!(22),
         );
-        assert!(matches!(
-            fate(vec![base, rule("inet", "in", json!([tcp, {"drop": null}]))]),
-            Fate::Passes(_)
-        ));
+        let not_ssh = json!({"match": {"op": "!=", "left": tcp["match"]["left"], "right": 22}});
+        for of_tcp in [tcp, not_ssh] {
+            assert!(matches!(
+                fate(vec![
+                    base.clone(),
+                    rule("inet", "in", json!([of_tcp, {"drop": null}]))
+                ]),
+                Fate::Passes(_)
+            ));
+        }
     }
 
     #[test]
