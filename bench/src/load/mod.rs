@@ -20,7 +20,8 @@
 //!
 //! Every loop is bounded by time as well as by its count: where the two ranks lose a core in the middle of a slice, an
 //! exchange takes a thousand times longer than planned. The leader then ends the loop by an empty message; over links that
-//! do not look at what comes ([`Link::ends_early`]), orders are for a round or a few milliseconds at most.
+//! do not look at what comes ([`Link::ends_early`]), orders are for a round or a few milliseconds at most, and what is
+//! missing of a round is sent at once.
 //! Closed loops measure service time: a peer that stalls is not asked anything meanwhile. Open loops (`open`) ask at a
 //! stated rate whatever happens. With stamps (`verified`), every message is checked by its receiver.
 

@@ -81,11 +81,15 @@ pub(crate) struct Slices {
 }
 
 /// How long the part of a slice may take that was planned to take `planned` nanoseconds, in a slice of about `slice` when
-/// `left` are left: twice as long as either, so that only what has become slower meanwhile is cut, and no longer than
-/// the row. Ranks that share a core all at once exchange a thousand times slower.
+/// `left` are left: twice as long as either and [`LONG_NANOS`] at least, so that only what has become much slower meanwhile
+/// is cut, and no longer than the row. Ranks that share a core all at once exchange a thousand times slower.
 pub(crate) fn limit(planned: f64, slice: f64, left: f64) -> f64 {
-    (2.0 * planned.max(slice)).min(left.max(SLICE_MIN_NANOS))
+    let long = (2.0 * planned.max(slice)).max(LONG_NANOS);
+    long.min(left.max(SLICE_MIN_NANOS))
 }
+
+/// On a busy machine a slice waits for its turn, and is not shorter for it: the looks around it wait as well.
+const LONG_NANOS: f64 = 1e9;
 
 /// A row takes at most this many times the samples asked for, repeats and both bands together.
 const CAP: f64 = 5.0;

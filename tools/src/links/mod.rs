@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use doorbell::Config;
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::name::RailName;
 use serde::{Deserialize, Serialize};
@@ -78,11 +79,7 @@ pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
         let text = "`--key-file` goes with `--connect`: ranks of one host need no key";
         return Err(ToolError::Usage(text.to_owned()));
     }
-    let rails = match args.rails.is_empty() {
-        // What needs no listener beyond this machine.
-        true => vec!["shm".parse::<RailName>()?, "udp:lo".parse::<RailName>()?],
-        false => args.rails.clone(),
-    };
+    let rails = rails(args)?;
     let over = match &args.connect {
         Some(to) => host::over(args, to, &rails)?,
         None => match here(args.ranks, &rails) {
@@ -110,6 +107,19 @@ pub(crate) fn links(args: &LinksArgs) -> Result<ExitCode, ToolError> {
     };
     out::print(&text)?;
     Ok(if works { Exit::Done } else { Exit::Verdict }.into())
+}
+
+/// The rails of the command line, else those of the settings, else what needs no listener beyond this machine.
+fn rails(args: &LinksArgs) -> Result<Vec<RailName>, ToolError> {
+    if !args.rails.is_empty() {
+        return Ok(args.rails.clone());
+    }
+    let config = Config::from_environment()?;
+    let set = &config.rails.list.get().0;
+    Ok(match set.is_empty() {
+        true => vec!["shm".parse::<RailName>()?, "udp:lo".parse::<RailName>()?],
+        false => set.clone(),
+    })
 }
 
 /// Ranks of this machine, over one rail after another.

@@ -141,3 +141,23 @@ fn wrong_words_are_refused() {
         );
     }
 }
+
+#[test]
+fn without_rails_those_of_the_settings_are_tried() {
+    let tried = |set: Option<&str>, flags: &[&str]| -> Vec<String> {
+        let mut command = doorbell();
+        command.args(["links", "--json"]).args(flags);
+        if let Some(rails) = set {
+            command.env("DOORBELL_RAILS", rails);
+        }
+        let out = command.output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let rails = report["rails"].as_array().unwrap().iter();
+        rails
+            .map(|over| over["rail"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(tried(None, &[]), ["shm", "udp:lo"]);
+    assert_eq!(tried(Some("shm"), &[]), ["shm"]);
+    assert_eq!(tried(Some("shm"), &["--rail", "udp:lo"]), ["udp:lo"]);
+}
