@@ -252,7 +252,7 @@ fn an_object_beyond_the_limit_of_file_sizes_is_an_error() {
     let name = "map::tests::an_object_beyond_the_limit_of_file_sizes_is_an_error";
     let tests = std::env::current_exe().unwrap();
     let script = format!("ulimit -f 1; exec \"$0\" --exact {name} >/dev/null");
-    let ended = std::process::Command::new("sh")
+    let ended = Command::new("sh")
         .args(["-c", &script])
         .arg(tests)
         .env(INSIDE, "1")
