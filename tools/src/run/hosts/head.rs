@@ -144,8 +144,7 @@ impl<'a> Head<'a> {
         // Never full: what comes is bounded by what daemons may have on the way, each with one message more.
         let room = 2 * hosts.len() * credit::of_output(hosts.len());
         let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
-        output::write(&oob, inbox, heard.clone(), launch, hosts.len())
-            .map_err(system("start a thread"))?;
+        output::write(&oob, inbox, heard.clone(), launch, hosts.len()).map_err(system("start a thread"))?;
         plane::done(oob.begin())?;
         let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
         let mut head = Self {
