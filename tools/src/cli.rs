@@ -165,7 +165,7 @@ doorbell rate --verify"))]
 /// Binding of ranks to cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Bind {
-    /// One core for each rank in turn, when there are enough; not at all otherwise
+    /// One core for each rank in turn, hardware threads of one core last, when there are enough; not at all otherwise
     Auto,
     /// One core for each rank in turn, shared when there are too few
     Core,

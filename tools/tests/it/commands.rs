@@ -491,8 +491,8 @@ fn one_way_comes_with_its_bound_or_with_a_reason() {
 fn two_reports_are_compared_or_refused_with_what_differs() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let measure = |name: &str, flags: &[&str]| {
-        let args = ["pingpong", "--samples", "4000", "--sizes", "8,1Ki", "--json"];
+    let measure = |name: &str, samples: &str, flags: &[&str]| {
+        let args = ["pingpong", "--samples", samples, "--sizes", "8,1Ki", "--json"];
         doorbell()
             .args(args)
             .arg(file(name))
@@ -500,8 +500,8 @@ fn two_reports_are_compared_or_refused_with_what_differs() {
             .assert()
             .success();
     };
-    measure("a.json", &[]);
-    measure("other.json", &["--no-cma", "--mode", "dedicated"]);
+    measure("a.json", "4000", &[]);
+    measure("other.json", "50", &["--no-cma", "--mode", "dedicated"]);
     let compare = |a: &str, b: &str, code: &[i32]| {
         let out = doorbell()
             .arg("compare")
