@@ -27,7 +27,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 const PATIENCE: u32 = 20;
 /// Files that are watched, at most.
 const FILES_MAX: usize = 64;
-/// Events that are taken at a time: whoever may write in a watched folder keeps no thread busy for good.
+/// Events that are taken at a time, so that constant writing in a watched folder does not hold a thread.
 const EVENTS: u32 = 256;
 
 /// A file, and what of its way there is watched now.
@@ -158,8 +158,8 @@ impl Watch {
     async fn next(watch: &mut AsyncFd<Self>) -> io::Result<bool> {
         let mut ready = watch.readable_mut().await?;
         let taken = ready.get_inner_mut().take()?;
-        // tokio reports edges: what is left is ready until it was taken. What came after that is another edge, which
-        // this does not clear.
+        // tokio reports edges: what is left is ready until it was taken. What came after that is another
+        // edge, which this does not clear.
         if taken.all {
             ready.clear_ready();
         }

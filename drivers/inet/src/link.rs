@@ -133,8 +133,8 @@ impl Link {
     /// Reads what the kernel announced, and tells what it means for our interface. One system call when that is nothing.
     pub fn look(&mut self, mut tell: impl FnMut(EventKind)) {
         let mut bytes = [0; 8192];
-        // Bounded: a storm of announcements about others is read on in the next call. Those who sleep on the socket poll
-        // its level, so what is left wakes them.
+        // Bounded: a storm of announcements about others is read on in the next call. Those who sleep on the
+        // socket poll its level, so what is left wakes them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => {

@@ -97,13 +97,13 @@ impl Neighbours {
         let _ = rustix::net::send(&self.socket, &message(what, flags, body), SendFlags::DONTWAIT);
     }
 
-    /// Reads what has changed. Returns whether some changes were lost, because there were too many: then everything has to be
-    /// queried again. That is returned once the socket is empty, since the kernel drops answers, too, as long as it is not.
-    /// One system call when there is nothing.
+    /// Reads what has changed. Returns whether some changes were lost, because there were too many: then
+    /// everything has to be queried again. That is returned once the socket is empty, since the kernel drops
+    /// answers, too, as long as it is not. One system call when there is nothing.
     pub fn changes(&mut self, mut tell: impl FnMut(Change)) -> bool {
         let mut bytes = [0; 8192];
-        // Bounded: a storm of changes is read on in the next call. Those who sleep on the socket poll its level, so what is
-        // left wakes them.
+        // Bounded: a storm of changes is read on in the next call. Those who sleep on the socket poll its
+        // level, so what is left wakes them.
         for _ in 0..64 {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 Ok((length, _)) => messages(&bytes[..length])

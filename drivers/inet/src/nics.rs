@@ -286,10 +286,10 @@ impl NicWatch {
 
     /// Takes everything that came, and returns whether anything has; never waits.
     ///
-    /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does) reports no second
-    /// one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops all further messages until the
-    /// socket is empty. The loop ends because the kernel makes these messages one at a time under its lock, more slowly
-    /// than they are taken.
+    /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does)
+    /// reports no second one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops
+    /// all further messages until the socket is empty. The loop ends because the kernel makes these messages
+    /// one at a time under its lock, more slowly than they are taken.
     pub fn look(&self) -> bool {
         // What a change was does not matter: the rest of a message is cut off.
         let (mut any, mut bytes) = (false, [0; 16]);

@@ -64,8 +64,8 @@ fn a_look_leaves_nothing_of_a_swarm_of_changes() {
     assert!(has("10.77.0.79"), "{all:?}");
 }
 
-/// Announcements that were lost are made up for without another question: the interface is queried when the socket is
-/// empty, since the kernel drops answers before.
+/// Announcements that were lost are made up for without another question: the interface is queried when the
+/// socket is empty, since the kernel drops answers before.
 #[test]
 fn what_was_lost_of_an_interface_is_asked_for() {
     let Some(lab) = Lab::pair("what_was_lost_of_an_interface_is_asked_for", 1500) else {

@@ -278,9 +278,9 @@ impl Oob {
         Ok(completion)
     }
 
-    /// Receives all messages into an inbox, until that is dropped; about `room` bytes of them (and 64 for each), and the rest
-    /// when there is room. What is kept out of a full inbox keeps out all that its senders send after it, whatever the tag:
-    /// a sender has one window.
+    /// Receives all messages into an inbox, until that is dropped; about `room` bytes of them (and 64 for
+    /// each), and the rest when there is room. What is kept out of a full inbox keeps out all that its
+    /// senders send after it, whatever the tag: a sender has one window.
     ///
     /// # Errors
     /// [`Busy`].

@@ -1,7 +1,7 @@
 //! The conversation with one rank: its lines, and where it stands.
 //!
-//! A rank may be a script that runs one program after the other: each of them has the line in its turn, and its `init` after
-//! the `finalize` of the one before begins another life of the rank.
+//! A rank may be a script that runs one program after the other: each of them has the line in its turn, and
+//! its `init` after the `finalize` of the one before begins another life of the rank.
 
 use std::cmp::Ordering;
 
@@ -157,8 +157,8 @@ impl Guest {
                 self.begin(words)
             }
             (Stage::Ready, "init") => Err(
-                "a second program says `init` on it, and the one before has ended without `finalize` (MPI_Finalize, or the \
-                 end of its `World`)"
+                "a second program says `init` on it, and the one before has ended without `finalize` \
+                 (MPI_Finalize, or the end of its `World`)"
                     .to_owned(),
             ),
             // A client that has not come so far may be at its end all the same.

@@ -14,10 +14,11 @@
 //! hydra starts under ours. Values put before a barrier are everybody's after it. What ranks say is hostile: lines, keys,
 //! values, their number and the whole store are bounded, and so is what a rank may ask before it has read its answers.
 //!
-//! A rank may be a script that runs several programs, one after the other: each has a *life* of its own, in which it meets the
-//! same life of the other ranks: a store, a name of the job (`job`, then `job.2`), and barriers. The words of a barrier say of
-//! which life they are (`u32 LE`, then values; no words at all: nothing of this host). Where hosts are at barriers of different
-//! lives, the earliest is over, and those of later ones are entered again under the next number.
+//! A rank may be a script that runs several programs, one after the other: each has a *life* of its own, in
+//! which it meets the same life of the other ranks: a store, a name of the job (`job`, then `job.2`), and
+//! barriers. The words of a barrier say of which life they are (`u32 LE`, then values; no words at all:
+//! nothing of this host). Where hosts are at barriers of different lives, the earliest is over, and those of
+//! later ones are entered again under the next number.
 //!
 //! An order for more processes (`mcmd=spawn`) is given on as [`Output::Spawn`], and answered by [`Server::spawned`]. The new
 //! processes are a job of their own, with a server of their own. Published names are refused in words that clients
@@ -117,7 +118,8 @@ impl Server {
         })
     }
 
-    /// Values that all programs which come first have from the start: those that the processes of an order are to be given.
+    /// Values that all programs which come first have from the start: those that the processes of an order
+    /// are to be given.
     ///
     /// # Errors
     /// Why one is none.

@@ -62,8 +62,8 @@ impl Store {
         self.bytes
     }
 
-    /// Appends what was put here since the last barrier, for the other hosts: `(key's length u8, value's length u16 LE, key,
-    /// value)…`.
+    /// Appends what was put here since the last barrier, for the other hosts: `(key's length u8, value's
+    /// length u16 LE, key, value)…`.
     pub(super) fn write_fresh(&mut self, bytes: &mut Vec<u8>) {
         for (key, value) in self.fresh.drain(..) {
             // Both were looked at when they were put.

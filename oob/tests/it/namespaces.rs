@@ -131,7 +131,8 @@ fn a_nic_that_goes_down_takes_its_links_along_and_comes_back_by_itself() {
     }
 }
 
-/// Readiness comes as edges: what one look left would never be read, and the kernel would drop all that comes after.
+/// Readiness comes as edges: what one look left would never be read, and the kernel would drop all that comes
+/// after.
 #[test]
 fn an_address_that_comes_after_a_swarm_of_changes_is_served() {
     let Some(lab) = Lab::pair("an_address_that_comes_after_a_swarm_of_changes_is_served", 1500) else {

@@ -214,7 +214,7 @@ impl Crew {
                 serve::Output::Wrong(rank, why) => Wish::Failed(
                     Exit::System.number(),
                     format!(
-                        "rank {} speaks no PMI-1 on the descriptor PMI_FD: {why}",
+                        "rank {} does not keep to PMI-1 on the descriptor PMI_FD: {why}",
                         first + rank
                     ),
                 ),

@@ -346,7 +346,8 @@ fn length(file: &std::path::Path) -> u64 {
     std::fs::metadata(file).map_or(0, |file| file.len())
 }
 
-/// The ranks wait in their writes, as in a pipe to the reader itself: nothing on the way holds more than a bound.
+/// The ranks wait in their writes, as in a pipe to the reader itself: nothing on the way holds more than a
+/// bound.
 #[test]
 fn a_reader_that_is_slow_holds_the_ranks_up_and_loses_nothing() {
     const TEST: &str = "a_reader_that_is_slow_holds_the_ranks_up_and_loses_nothing";
@@ -361,16 +362,16 @@ fn a_reader_that_is_slow_holds_the_ranks_up_and_loses_nothing() {
     let job = piped(shell(&lab, 4, &["--no-prefix"], &script), Stdio::null());
     // Four pipes, and 1 MiB of each host.
     let written = settled(|| length(&progress));
-    assert!(written <= 12, "{written} MB are written, and nobody reads");
+    assert!(written <= 12, "{written} MB are written without a reader");
     let ended = job.end();
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     assert_eq!(ended.stdout.len(), 4 * MEGABYTES * 1_000_000);
 }
 
-/// Output that nobody reads holds up nothing else, and ends with the ranks: what they had written is still there.
+/// Unread output holds up nothing else: a failure is seen, and what the ranks had written is still there.
 #[test]
-fn a_failure_behind_output_that_nobody_reads_is_seen() {
-    const TEST: &str = "a_failure_behind_output_that_nobody_reads_is_seen";
+fn a_failure_behind_unread_output_is_seen() {
+    const TEST: &str = "a_failure_behind_unread_output_is_seen";
     let Some(lab) = Lab::pair(TEST, 1500) else { return };
     let folder = tempfile::tempdir().unwrap();
     let [progress, fail] = ["progress", "fail"].map(|name| folder.path().join(name));
@@ -395,8 +396,8 @@ fn a_failure_behind_output_that_nobody_reads_is_seen() {
 }
 
 #[test]
-fn a_signal_ends_a_job_whose_output_nobody_reads() {
-    const TEST: &str = "a_signal_ends_a_job_whose_output_nobody_reads";
+fn a_signal_ends_a_job_with_unread_output() {
+    const TEST: &str = "a_signal_ends_a_job_with_unread_output";
     let Some(lab) = Lab::pair(TEST, 1500) else { return };
     let folder = tempfile::tempdir().unwrap();
     let progress = folder.path().join("progress");
@@ -418,7 +419,7 @@ fn a_signal_ends_a_job_whose_output_nobody_reads() {
     assert!(said.contains("the standard output is not read"), "{said}");
 }
 
-/// What is piped in waits with whoever writes it, and the orders of the launcher do not wait behind it.
+/// What is piped in waits with its writer, and the orders of the launcher do not wait behind it.
 #[test]
 fn a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same() {
     const TEST: &str = "a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same";

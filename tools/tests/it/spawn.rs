@@ -347,7 +347,8 @@ fn ranks_of_several_hosts_that_do_not_join_are_an_error_at_all() {
     );
 }
 
-/// The reason of the host that could not, however many had been started there, and whichever host reports last.
+/// The reason of the host that could not, however many had been started there, and whichever host reports
+/// last.
 #[test]
 fn ranks_that_a_host_cannot_start_are_an_error_with_its_reason() {
     const TEST: &str = "ranks_that_a_host_cannot_start_are_an_error_with_its_reason";

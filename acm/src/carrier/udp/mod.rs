@@ -195,8 +195,8 @@ impl UdpCarrier {
                 Err(Errno::AGAIN) => return done,
                 Err(errno) => {
                     self.trouble(id, "receive", errno);
-                    // An error of the socket is taken by being read, and may stand before datagrams, of which no other edge
-                    // tells: that was something.
+                    // An error of the socket is taken by being read, and may stand before datagrams, of which
+                    // no other edge tells: that was something.
                     return done + 1;
                 }
             }

@@ -1,12 +1,15 @@
-//! How far one side may run ahead of the other with what ranks write and read: in bytes, from one end to the other.
+//! How far one side may run ahead of the other with what ranks write and read: in bytes, from one end to the
+//! other.
 //!
 //! ```text
-//!   rank ─► daemon: Credit ──── output ────► launcher ─► reader         a daemon without credit reads no more of its ranks,
-//!                   ◄────── so many are used up ── Returns               so that they wait in their `write`
+//!   rank ─► daemon: Credit ──── output ────────────► launcher ─► reader
+//!                   ◄────── bytes used up ── Returns
 //! ```
 //!
-//! The windows of the control plane are no substitute: a peer has one for all that it sends, and orders, news and barriers
-//! must not wait behind output that nobody reads.
+//! A daemon without credit reads no more of its ranks, so that they wait in their `write`.
+//!
+//! The windows of the control plane are no substitute: a peer has one for all that it sends, and orders, news
+//! and barriers must not wait behind output that is not read.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -149,7 +152,7 @@ impl Returns {
     /// When the control plane has ended.
     pub(super) fn used(&mut self, bytes: usize) -> io::Result<()> {
         self.used += cost(bytes);
-        // What is kept back is less than the rest of the credit, so that nobody waits for it.
+        // What is kept back is less than the rest of the credit: no sender waits for it.
         while self.used >= self.lot {
             let body = Bytes::from(&(self.used as u64).to_le_bytes());
             match self.oob.send(self.to, USED, body, Some(EVER)) {

@@ -405,7 +405,8 @@ impl Daemon {
             return;
         }
         if !local.is_silent() && self.credit.left() == 0 {
-            // Nothing is read, so that the pipes may still hold what ranks wrote: the time begins when all of it can be.
+            // Nothing is read, so that the pipes may still hold what ranks wrote: the time begins when all of
+            // it can be.
             self.over = None;
             return;
         }

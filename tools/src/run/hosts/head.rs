@@ -599,8 +599,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Hosts whose ranks should have ended by now are not waited for. Those whose ranks have ended still have output for a
-    /// reader that takes its time, which is no reason to end, unless the user wants the job to.
+    /// Hosts whose ranks should have ended by now are not waited for. Those whose ranks have ended still have
+    /// output for a reader that takes its time, which is no reason to end, unless the user wants the job to.
     fn give_up(&mut self) {
         self.give_up_at = None;
         let names = |hosts: &[Seen], is_alive: bool| {
@@ -613,14 +613,16 @@ impl<'a> Head<'a> {
         let silent = names(&self.hosts, true);
         if !silent.is_empty() {
             out::say(&format!(
-                "doorbell: {silent} does not say that its ranks have ended; look there for what is left (`pgrep -af doorbell`)",
+                "doorbell: {silent} does not say that its ranks have ended; look there for what is left \
+                 (`pgrep -af doorbell`)",
             ));
         }
         let unread = names(&self.hosts, false);
         let is_wanted = self.judge.was_passed_on();
         if is_wanted && !unread.is_empty() {
             out::say(&format!(
-                "doorbell: the standard output is not read: the last that the ranks of {unread} have written is dropped"
+                "doorbell: the standard output is not read: the last that the ranks of {unread} have written \
+                 is dropped"
             ));
         }
         let open = self.hosts.iter_mut().filter(|seen| !seen.is_done);

@@ -1,5 +1,5 @@
-//! What is piped into the launcher is for rank 0: read by a thread here, written by one on its host. Neither reads ahead of a
-//! rank that does not read by more than its credit.
+//! What is piped into the launcher is for rank 0: read by a thread here, written by one on its host. Neither
+//! reads ahead of a rank that does not read by more than its credit.
 
 use std::io::{self, Read, Write};
 use std::process::ChildStdin;

@@ -18,7 +18,7 @@ pub(super) const OUTPUT: u32 = 202;
 
 /// What rank 0 reads, to its daemon; no bytes: that was all.
 pub(super) const INPUT: u32 = 203;
-/// Bytes of output that were written, or of input that rank 0 has taken: `u64 LE`, to whoever sent them.
+/// Bytes of output that were written, or of input that rank 0 has taken: `u64 LE`, back to their sender.
 pub(super) const USED: u32 = 204;
 
 /// With what a daemon is born: a line on its standard input, as it holds the key.
