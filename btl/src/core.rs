@@ -114,9 +114,11 @@ pub(crate) struct Core {
     pub(crate) pongs: VecDeque<(u32, u32, u32)>,
     pub(crate) calls: VecDeque<u32>,
 
-    /// Frames that may be posted on each channel without asking; what was accepted since the doorbell rang.
+    /// Frames that may be posted on each channel without asking; whether the doorbell is to be rung.
     pub(crate) credit: [usize; 2],
-    pub(crate) posted: u8,
+    pub(crate) posted: bool,
+    /// A message was accepted and not posted, since this was looked at last.
+    pub(crate) waiting: bool,
     /// Messages may wait for the check, the window or the device; and the peer of the first that was found.
     pub(crate) held: bool,
     pub(crate) held_at: usize,

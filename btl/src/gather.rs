@@ -16,7 +16,6 @@ use doorbell_fabric::message::PeerIndex;
 use crate::core::Core;
 use crate::peer::NOBODY;
 use crate::segment::NONE;
-use crate::transmit::FRAMES;
 
 /// So many in a row leave one by one.
 const ALONE: u32 = 2;
@@ -75,7 +74,7 @@ impl Core {
         // What waits for the window, or what was cut, is not helped by waiting for more of it.
         let state = self.peers.get(peer.index());
         let alone = self.ready.is_empty() && state.is_some_and(|state| state.unsent == NONE);
-        if !(self.posted & FRAMES != 0 && alone) {
+        if !(self.posted && alone) {
             self.row.end();
         }
         self.row.add(peer.0, self.counters.bytes_sent)

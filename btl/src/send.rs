@@ -13,7 +13,6 @@ use crate::core::{BASIC, Core, RESERVE};
 use crate::peer::about;
 use crate::segment::{NONE, State};
 use crate::seq::Seq;
-use crate::transmit::WAITING;
 use crate::wire::{self, Kind};
 
 /// Longest head of a message.
@@ -157,12 +156,12 @@ impl Core {
         first
     }
 
-    /// A peer's segments wait: for the check, which begins with the first of them, or for the window.
-    #[inline]
+    /// A peer's segments wait: for the check, which begins with the first of them, or for the window. No part of
+    /// its callers: what leaves at once would pay for it in registers.
+    #[inline(never)]
     pub(crate) fn wait_for_turn(&mut self, peer: u32) {
         let (now, attended) = (self.now, self.attended);
-        self.posted |= WAITING;
-        self.held = true;
+        (self.waiting, self.held) = (true, true);
         if self.peer(peer).is(about::UP) {
             if self.peer(peer).una == NONE {
                 // No time-out runs, and if the device never takes anything, none ever will.

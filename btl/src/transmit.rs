@@ -20,11 +20,6 @@ const BATCH: usize = 32;
 /// Places of the priority channel that segments leave free.
 const FOR_ACKS: usize = 2;
 
-/// What was accepted since the doorbell rang last, as bits: frames that the device was given; and messages
-/// that wait.
-pub(crate) const FRAMES: u8 = 1;
-pub(crate) const WAITING: u8 = 2;
-
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
 const TURNS: u32 = 2;
 
@@ -71,8 +66,8 @@ impl Core {
 
     #[inline]
     pub(crate) fn ring<T: Transmit>(&mut self, tx: &mut T) {
-        if self.posted & FRAMES != 0 {
-            self.posted = 0;
+        if self.posted {
+            self.posted = false;
             tx.doorbell();
         }
     }
@@ -82,8 +77,8 @@ impl Core {
     /// looked at then.
     #[inline]
     pub(crate) fn ring_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
-        if self.ready.is_empty() && self.probes.is_empty() && self.posted == FRAMES {
-            self.posted = 0;
+        if self.posted && !self.waiting {
+            self.posted = false;
             tx.doorbell();
             if !tx.is_backed_up() {
                 return true;
@@ -96,7 +91,7 @@ impl Core {
     #[inline(never)]
     fn push_for<T: Transmit>(&mut self, tx: &mut T, peer: u32) -> bool {
         self.service(tx);
-        self.posted &= !WAITING;
+        self.waiting = false;
         !self.holds_back(Some(peer)) && !tx.is_backed_up()
     }
 
@@ -137,7 +132,7 @@ impl Core {
         let at = place(channel);
         if self.credit[at] <= kept {
             self.credit[at] = tx.reserve(channel, BATCH);
-            if self.credit[at] <= kept && self.posted & FRAMES != 0 {
+            if self.credit[at] <= kept && self.posted {
                 // Full of what waits for the doorbell, because more was to follow.
                 self.ring(tx);
                 self.credit[at] = tx.reserve(channel, BATCH);
@@ -282,7 +277,7 @@ impl Core {
         segment.post = posted.unwrap_or_default();
         self.moved += 1;
         self.credit[at] = self.credit[at].saturating_sub(1);
-        self.posted |= FRAMES;
+        self.posted = true;
         if self.unstamped.len() < self.unstamped.capacity() {
             self.unstamped.push(index);
         }
@@ -357,7 +352,7 @@ impl Core {
         let _ = tx.post(channel, to, &frame[..BASIC], Body::Bytes(&frame[BASIC..]));
         let credit = &mut self.credit[place(channel)];
         *credit = credit.saturating_sub(1);
-        self.posted |= FRAMES;
+        self.posted = true;
     }
 }
 
@@ -389,7 +384,7 @@ impl Core {
         self.plain = plain;
         let credit = &mut self.credit[place(Channel::Priority)];
         *credit = credit.saturating_sub(1);
-        self.posted |= FRAMES;
+        self.posted = true;
     }
 }
 
