@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
@@ -49,7 +50,7 @@ impl Ends {
     /// One of the descriptors is ready.
     pub(super) fn look(&mut self) {
         while let Ok(reader) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if self.ended.iter().all(|rank| report(&reader, *rank)) {
+            if is_ours(&reader) && self.ended.iter().all(|rank| report(&reader, *rank)) {
                 self.readers.push(reader);
             }
         }
@@ -66,6 +67,12 @@ impl Ends {
         self.ended.push(rank);
         self.readers.retain(|reader| report(reader, rank));
     }
+}
+
+/// Whether the other end is of this user: an abstract name has no permissions.
+fn is_ours(reader: &OwnedFd) -> bool {
+    let peer = getsockopt(reader, PeerCredentials);
+    peer.is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// Whether it was taken.
