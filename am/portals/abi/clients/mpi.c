@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, size;
 
@@ -211,6 +212,7 @@ static void flood(void)
     enum { EACH = 20000 };
     if (rank == 0) {
         int *next = calloc((size_t)size, sizeof *next), word[2];
+        sleep(2);
         for (int at = 0; at < EACH * (size - 1); at++) {
             MPI_Status status;
             MPI_Recv(word, 2, MPI_INT, MPI_ANY_SOURCE, 3, MPI_COMM_WORLD, &status);

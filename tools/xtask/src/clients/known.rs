@@ -25,6 +25,57 @@ const KNOWN: &[Known] = &[
         owner: "the test",
         reason: "it unlinks an entry after its AUTO_UNLINK",
     },
+    Known {
+        client: Client::Reference,
+        test: "test_search_delete_counter_",
+        owner: "the test",
+        reason: "it searches for messages after a barrier of the launcher, and waits for no acknowledgement of them",
+    },
+    Known {
+        client: Client::Reference,
+        test: "test_LE_no_space_triggered",
+        owner: "the test",
+        reason: "rank 0 ends without a barrier, and the others' operations towards it fail",
+    },
+    Known {
+        client: Client::Reference,
+        test: "test_ME_no_space_triggered",
+        owner: "the test",
+        reason: "rank 0 ends without a barrier, and the others' operations towards it fail",
+    },
+    Known {
+        client: Client::OpenMpi,
+        test: "truncated",
+        owner: "Open MPI",
+        reason: "of a message that is cut its mtl fetches a rest of no bytes, and waits for replies to no requests (read_msg)",
+    },
+    Known {
+        client: Client::OpenMpi,
+        test: "locks",
+        owner: "Open MPI",
+        reason: "osc/portals4 ends an exclusive lock by writing zero over the counts of those that try for a shared one, \
+                 which leave it at minus one",
+    },
+    Known {
+        client: Client::OpenMpi,
+        test: "flood",
+        owner: "Open MPI",
+        reason: "a rank in the barrier of coll/portals4 waits in PtlCTWait, makes no progress for the mtl and takes no \
+                 part in leaving flow control; without that component (--mca coll ^portals4) it passes",
+    },
+    Known {
+        client: Client::OpenShmem,
+        test: "threading",
+        owner: "Sandia OpenSHMEM",
+        reason: "shmem_transport_put_wait drains the queue without the lock that drain_eq gives back and takes, which \
+                 stays locked",
+    },
+    Known {
+        client: Client::Gasnet,
+        test: "testenv",
+        owner: "the launcher",
+        reason: "it wants arguments and variables that GASNet's own launcher sets",
+    },
 ];
 
 /// Who owns the failure of a test, if that is known.

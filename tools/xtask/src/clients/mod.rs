@@ -230,6 +230,14 @@ impl Stage {
             command.arg(&case.program).args(&case.arguments);
             command.envs(suite.environment.iter().map(|(name, value)| (name, value)));
             command.env("DOORBELL_RAILS", place.rails());
+            let libraries = suite
+                .libraries
+                .iter()
+                .cloned()
+                .chain([self.installed().join("lib")]);
+            if let Ok(libraries) = std::env::join_paths(libraries) {
+                command.env("LD_LIBRARY_PATH", libraries);
+            }
             if let Some(folder) = case.program.parent() {
                 command.current_dir(folder);
             }

@@ -98,15 +98,21 @@ impl Namespace {
             cutter: None,
         };
         let name = namespace.name.as_str();
-        let steps: [&[&str]; 8] = [
+        let steps: [&[&str]; 10] = [
             &["ip", "netns", "add", name],
             &["ip", "-n", name, "link", "set", "lo", "up"],
-            &["ip", "-n", name, "link", "add", "db0", "type", "dummy"],
-            &["ip", "-n", name, "link", "add", "db1", "type", "dummy"],
+            &[
+                "ip", "-n", name, "link", "add", "db0", "type", "veth", "peer", "name", "dp0",
+            ],
+            &[
+                "ip", "-n", name, "link", "add", "db1", "type", "veth", "peer", "name", "dp1",
+            ],
             &["ip", "-n", name, "addr", "add", "10.78.0.1/24", "dev", "db0"],
             &["ip", "-n", name, "addr", "add", "10.78.1.1/24", "dev", "db1"],
             &["ip", "-n", name, "link", "set", "db0", "up"],
+            &["ip", "-n", name, "link", "set", "dp0", "up"],
             &["ip", "-n", name, "link", "set", "db1", "up"],
+            &["ip", "-n", name, "link", "set", "dp1", "up"],
         ];
         for step in steps {
             done(step)?;

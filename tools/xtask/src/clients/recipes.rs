@@ -12,6 +12,8 @@ pub(crate) struct Suite {
     pub(crate) client: Client,
     pub(crate) launcher: Launcher,
     pub(crate) environment: Vec<(&'static str, &'static str)>,
+    /// Where its own libraries are.
+    pub(crate) libraries: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
 }
 
@@ -187,6 +189,7 @@ fn reference(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         client: Client::Reference,
         launcher: Launcher::Hydra,
         environment: Vec::new(),
+        libraries: Vec::new(),
         cases,
     })
 }
@@ -283,11 +286,19 @@ fn open_mpi(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
                 "mtl",
                 "portals4",
                 "--mca",
+                "osc",
+                "portals4",
+                "--mca",
                 "mpi_yield_when_idle",
                 "1",
+                "-x",
+                "LD_LIBRARY_PATH",
+                "-x",
+                "DOORBELL_RAILS",
             ],
         },
         environment: Vec::new(),
+        libraries: Vec::new(),
         cases: names.lines().map(case).collect(),
     })
 }
@@ -306,7 +317,6 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         "--enable-pmi-simple".to_owned(),
         "--enable-error-checking".to_owned(),
         "--disable-fortran".to_owned(),
-        "--disable-libtool-wrapper".to_owned(),
         "CFLAGS=-O1".to_owned(),
         "CXXFLAGS=-O1".to_owned(),
     ];
@@ -318,24 +328,34 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         make(stage, &folder, &["check", "TESTS="], "openshmem-tests")
     })?;
     let mut cases = Vec::new();
+    // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link anew when they are started.
     for below in [
         "modules/tests-sos/test/unit",
         "modules/tests-sos/test/shmemx",
         "examples",
     ] {
-        for program in programs_in(&folder.join(below))? {
-            let name = program
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            cases.push(Case::new(name, program));
+        let built = folder.join(below);
+        for place in [built.join(".libs"), built] {
+            let programs = if place.is_dir() {
+                programs_in(&place)?
+            } else {
+                Vec::new()
+            };
+            for program in programs {
+                let name = program
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                cases.push(Case::new(name, program));
+            }
         }
     }
     Ok(Suite {
         client: Client::OpenShmem,
         launcher: Launcher::Hydra,
         environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M")],
+        libraries: vec![folder.join("src/.libs"), folder.join("pmi-simple/.libs")],
         cases,
     })
 }
@@ -352,6 +372,8 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         .iter()
         .map(|conduit| format!("--disable-{conduit}"))
         .chain(["--enable-portals4".to_owned(), "--disable-parsync".to_owned()])
+        // Its tests define what its library defines, which compilers since GCC 10 refuse.
+        .chain(["CC=gcc -fcommon".to_owned()])
         .collect();
     once(&folder, "configure", || {
         configure(stage, &tree, &folder, &words, "gasnet-configure")
@@ -363,13 +385,14 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         let programs = stage.folder(&format!("gasnet/{threads}"))?;
         // Both build programs of the same names in the same folder.
         once(&programs, "tests", || {
-            make(
-                stage,
-                &conduit,
-                &[&format!("tests-{threads}")],
-                &format!("gasnet-tests-{threads}"),
-            )?;
-            for program in programs_in(&conduit)? {
+            // Some do not compile with today's C library: what is built is run, and its number is in the table.
+            let target = format!("tests-{threads}");
+            let made = make(stage, &conduit, &["-k", &target], &format!("gasnet-{target}"));
+            let built = programs_in(&conduit)?;
+            if built.is_empty() {
+                return made;
+            }
+            for program in built {
                 let to = programs.join(program.file_name().unwrap_or_default());
                 super::copied(&program, &to)?;
             }
@@ -392,7 +415,8 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     Ok(Suite {
         client: Client::Gasnet,
         launcher: Launcher::Hydra,
-        environment: vec![("GASNET_MAX_SEGSIZE", "64MB"), ("GASNET_QUIET", "1")],
+        environment: vec![("GASNET_MAX_SEGSIZE", "256MB"), ("GASNET_QUIET", "1")],
+        libraries: Vec::new(),
         cases,
     })
 }
@@ -400,7 +424,11 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
 /// Arguments with which a test of GASNet takes seconds: its own are for a cluster.
 fn short_run(name: &str) -> &'static [&'static str] {
     match name {
-        "testsmall" | "testlarge" | "testqueue" | "testvisperf" => &["10"],
+        "testalign" | "testnbr" | "testvis" | "testmemset" | "testrand" | "testlogGP" => &["1"],
+        "testcollperf" | "testvisperf" => &["1"],
+        "testqueue" => &["1", "64"],
+        "testhsl" => &["0"],
+        "testsmall" | "testlarge" => &["10"],
         "testbarrier" | "testbarrierlate" | "testteambarrier" => &["100"],
         "testam" | "testcore1" | "testlockcontend" | "testcontend" => &["20"],
         _ => &[],

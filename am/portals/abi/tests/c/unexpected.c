@@ -4,7 +4,7 @@
 int main(void)
 {
     ptl_handle_ni_t ni;
-    ptl_handle_eq_t eq;
+    ptl_handle_eq_t eq, mq;
     ptl_handle_ct_t acked;
     ptl_handle_md_t md;
     ptl_handle_me_t over, entry;
@@ -17,6 +17,7 @@ int main(void)
     meet_init();
     ni = meet_logical(PTL_NI_MATCHING);
     OK(PtlEQAlloc(ni, 100, &eq));
+    OK(PtlEQAlloc(ni, 10, &mq));
     OK(PtlCTAlloc(ni, &acked));
     OK(PtlPTAlloc(ni, 0, eq, 4, &index));
     ptl_me_t me    = meet_me(room, sizeof room, 0, PTL_ME_OP_PUT | PTL_ME_MANAGE_LOCAL | PTL_ME_EVENT_COMM_DISABLE);
@@ -26,13 +27,17 @@ int main(void)
     meet_next(eq, PTL_EVENT_LINK);
     meet_barrier();
 
-    ptl_md_t of = meet_md(&word, 8, PTL_MD_EVENT_CT_ACK, PTL_EQ_NONE, acked);
+    ptl_md_t of = meet_md(&word, 8, PTL_MD_EVENT_CT_ACK | PTL_MD_EVENT_SEND_DISABLE, mq, acked);
     OK(PtlMDBind(ni, &of, &md));
     ptl_process_t right = meet_peer((meet_rank + 1) % meet_size);
     for (uint64_t at = 0; at < 3; at++) {
         word = 100 + at;
-        OK(PtlPut(md, 0, 8, PTL_CT_ACK_REQ, right, index, at, 0, NULL, at));
+        OK(PtlPut(md, 0, 8, at == 1 ? PTL_CT_ACK_REQ : PTL_ACK_REQ, right, index, at, 0, NULL, at));
         CHECK(meet_reach(acked, at + 1).failure == 0);
+        if (at == 1) continue;
+        /* Its sender learns that nobody has waited for it. */
+        event = meet_next(mq, PTL_EVENT_ACK);
+        CHECK(event.ptl_list == PTL_OVERFLOW_LIST && event.mlength == 8 && event.remote_offset == 8 * at);
     }
     meet_barrier();
 
