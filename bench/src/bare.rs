@@ -98,13 +98,16 @@ fn namespace() -> u64 {
 
 /// Two cache lines and their prefetched neighbours lie between the two words.
 const APART: usize = 256 / size_of::<u64>();
-/// Exchanges per timed turn; a round has two.
+/// Exchanges per turn; a round has two.
 const ROUND: u64 = 1_000;
+/// Exchanges that are timed together: so few that most batches are not interrupted on a busy machine either.
+const BATCH: u64 = 100;
 /// Spins before the time slice is given away: two processes may be on one core.
 const SPINS: u32 = 1 << 14;
 /// A look takes a few milliseconds; one between processes on one core would take seconds, and ends after this …
 const LOOK: Duration = Duration::from_millis(50);
-/// … when so many exchanges took time slices: on a busy machine only some do, and the others are worth waiting for …
+/// … when so many exchanges in a row took time slices: on a busy machine only some do, and the others are worth waiting
+/// for …
 const SHARED: u32 = 32;
 /// … but no longer than this.
 const LOOK_MOST: Duration = Duration::from_secs(1);
@@ -178,9 +181,9 @@ impl Bare {
         }
     }
 
-    /// Rank 0: `rounds` rounds of exchanges; the median half round trip in nanoseconds, of the faster of the two ways. The
-    /// peer calls [`Bare::pong`] with the same number. Where the two share a core, an exchange takes some time slices: such
-    /// a look ends after [`LOOK`], with what was seen until then.
+    /// Rank 0: `rounds` rounds of exchanges; the median half round trip of batches in nanoseconds, of the faster of
+    /// the two ways. The peer calls [`Bare::pong`] with the same number. Where the two share a core, an exchange takes
+    /// some time slices: such a look ends after [`LOOK`], with what was seen until then.
     ///
     /// # Errors
     /// When the peer does not answer.
@@ -192,23 +195,25 @@ impl Bare {
         let mut late = 0;
         // Behind the last one, nothing is waited for at the other side.
         let last = self.next + 2 * u64::from(rounds) * ROUND;
-        'turns: for turn in 0..2 * rounds {
-            let first = self.next + u64::from(turn) * ROUND;
+        'turns: for batch in 0..2 * u64::from(rounds) * (ROUND / BATCH) {
+            let turn = (batch / (ROUND / BATCH)) as u32;
+            let first = self.next + batch * BATCH;
             let start = clock.ticks();
             let half = |exchanges: u64| {
                 let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
                 nanos / (2 * exchanges) as f64
             };
-            for n in first + 1..=first + ROUND {
+            for n in first + 1..=first + BATCH {
                 to.store(n, Ordering::Release);
                 // The time is only asked for where the answer was long in coming.
                 if wait_for(from, n, Pause::of(turn), NO_END)? != Came::Late {
+                    late = 0;
                     continue;
                 }
                 late += 1;
                 let now = clock.ticks();
                 if n < last && ((late >= SHARED && now > limit) || now > most) {
-                    // Whole turns know better, where only some exchanges were interrupted.
+                    // Whole batches know better, where only some exchanges were interrupted.
                     if late >= SHARED || halves.iter().all(Vec::is_empty) {
                         halves[turn as usize % 2].push(half(n - first));
                     }
@@ -219,7 +224,7 @@ impl Bare {
                     break 'turns;
                 }
             }
-            halves[turn as usize % 2].push(half(ROUND));
+            halves[turn as usize % 2].push(half(BATCH));
         }
         self.next = last;
         let medians = halves.iter().filter_map(|of_one| crate::stats::median(of_one));
@@ -339,6 +344,13 @@ fn wait_longer(word: &AtomicU64, n: u64, end: u64) -> Result<Came, BenchError> {
     })
 }
 
+/// For tests whose threads are bound to cores: one at a time, or each waits for the others' threads to give a core away.
+#[cfg(test)]
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,6 +378,7 @@ mod tests {
     /// find both sides where they belong.
     #[test]
     fn a_look_between_two_on_one_core_ends_and_the_next_one_works() {
+        let _alone = alone();
         let core = crate::pin::allowed()[0];
         let mut near = Bare::make().unwrap();
         let mut far = Bare::open(near.place()).unwrap();
@@ -388,6 +401,7 @@ mod tests {
 
     #[test]
     fn two_cores_have_an_exchange_between_them() {
+        let _alone = alone();
         let cores = crate::pin::allowed();
         let clock = Clock::start();
         assert!(between(&clock, [cores[0], *cores.last().unwrap()]).unwrap() > 0.0);

@@ -124,6 +124,7 @@ mod tests {
 
     #[test]
     fn a_hand_over_takes_a_few_exchanges() {
+        let _alone = crate::bare::alone();
         let cores = pin::allowed();
         let measured = hand_over([cores[0], *cores.last().unwrap()]).unwrap();
         assert!(measured.nanos > 0.0 && measured.bare_ns > 0.0);
