@@ -331,12 +331,15 @@ fn marks(svg: &str) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// A figure of a row.
+type Pick<'a> = &'a dyn Fn(&Value) -> Option<f64>;
+
 /// The marks are where the logarithms of the figures are.
-fn check_picture(report: &Report, curves: &[&dyn Fn(&Value) -> Option<f64>]) {
+fn check_picture(report: &Report, curves: &[Pick<'_>]) {
     let rows = rows(report);
     let figures: Vec<f64> = curves
         .iter()
-        .flat_map(|curve| rows.iter().filter_map(|row| curve(row)))
+        .flat_map(|curve| rows.iter().filter_map(curve))
         .collect();
     let marks = marks(&by_size(report).unwrap());
     assert_eq!(marks.len(), figures.len());

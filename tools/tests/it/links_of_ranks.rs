@@ -151,7 +151,7 @@ fn without_rails_those_of_the_settings_are_tried() {
             command.env("DOORBELL_RAILS", rails);
         }
         let out = command.output().unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
         let rails = report["rails"].as_array().unwrap().iter();
         rails
             .map(|over| over["rail"].as_str().unwrap().to_owned())
