@@ -169,8 +169,10 @@ fn one_row<L: Link>(
     while !slices.done(elapsed()) && !session.is_cut() {
         let left = slices.left(elapsed());
         let slice = load.slice(session, each, left, plan.samples)?;
-        // The band may have changed since the warm-up: the next slice is planned with what this one took.
-        each = mean(&slice.rounds).unwrap_or(each);
+        // The band may have changed since the warm-up: the next slice is planned with what this one took. With the median
+        // where there is one: after a single stall, the mean would plan a slice of a few exchanges.
+        let middle = slice.recorder.at(0.5).or_else(|| mean(&slice.rounds));
+        each = middle.unwrap_or(each).max(1.0);
         let after = session.reference()?;
         session.look_around();
         slices.take(before, slice, after);
