@@ -183,7 +183,7 @@ impl Bare {
 
     /// Rank 0: `rounds` rounds of exchanges; the median half round trip of batches in nanoseconds, of the faster of
     /// the two ways. The peer calls [`Bare::pong`] with the same number. Where the two share a core, an exchange takes
-    /// some time slices: such a look ends after [`LOOK`], with what was seen until then.
+    /// some time slices: such a look ends after 50 ms, with what was seen until then.
     ///
     /// # Errors
     /// When the peer does not answer.

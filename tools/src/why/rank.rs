@@ -177,7 +177,7 @@ mod tests {
         }
         // From which nothing has ever come back.
         let silent = told(WayState::Suspect.number(), 0, 0, 0);
-        assert_eq!((silent.verdict, silent.latency_of), (LOST, None));
+        assert_eq!((silent.verdict, silent.latency_of), (Verdict::Down, None));
         assert!(silent.reason.ends_with(NOTHING_PASSES), "{silent:?}");
         let unknown = told(5, 0, 0, 0);
         assert!(
