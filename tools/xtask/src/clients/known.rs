@@ -72,6 +72,12 @@ const KNOWN: &[Known] = &[
     },
     Known {
         client: Client::Gasnet,
+        test: "testexit",
+        owner: "the test",
+        reason: "it wants the number of a way to exit",
+    },
+    Known {
+        client: Client::Gasnet,
         test: "testenv",
         owner: "the launcher",
         reason: "it wants arguments and variables that GASNet's own launcher sets",

@@ -428,7 +428,7 @@ fn short_run(name: &str) -> &'static [&'static str] {
         "testcollperf" | "testvisperf" => &["1"],
         "testqueue" => &["1", "64"],
         "testhsl" => &["0"],
-        "testsmall" | "testlarge" => &["10"],
+        "testsmall" | "testlarge" | "testcoll" => &["10"],
         "testbarrier" | "testbarrierlate" | "testteambarrier" => &["100"],
         "testam" | "testcore1" | "testlockcontend" | "testcontend" => &["20"],
         _ => &[],
