@@ -13,7 +13,7 @@ use doorbell::am::{Handlers, Setup};
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::fabric::ni::{
-    AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Ni as _, Piece, Process, PtOptions, Put, Target,
+    AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Piece, Process, PtOptions, Put, Target,
 };
 use doorbell::{Builder, World};
 
