@@ -497,9 +497,14 @@ impl Transmit for XdpTx {
         }
     }
 
+    /// A driver that sends from the ring itself empties it while it is awake. In copy mode the kernel takes
+    /// frames only within a call of ours, so the consumer index that is read here is one that was written on
+    /// this core, as a rule.
     #[inline]
     fn is_backed_up(&mut self) -> bool {
-        Self::is_backed_up(self)
+        let empties_itself =
+            self.may_be_awake && self.line.as_ref().is_none_or(|line| !line.send.is_asleep());
+        !empties_itself && Self::is_backed_up(self)
     }
 
     #[inline]
