@@ -291,22 +291,27 @@ impl AnyRail {
             Self::Drilled(drill) => return drill.rail.trouble(peer),
         };
         let in_doubt = suspect || !matches!(diagnosis, Some(Diagnosis::Works) | None);
-        let own = match self {
-            Self::Xdp(rail) => rail.driver().trouble(in_doubt).map(Cow::Borrowed),
-            Self::Udp(rail) => rail.driver().trouble(peer, in_doubt).map(Cow::Owned),
-            _ => None,
-        };
-        if own.is_some() {
-            return own;
+        if let Self::Xdp(rail) = self
+            && let Some(trouble) = rail.driver().trouble(in_doubt)
+        {
+            return Some(trouble.into());
         }
-        match diagnosis {
+        let advice = match diagnosis {
             Some(Diagnosis::Works) | None if suspect => Some(
                 "nothing has been acknowledged for several time-outs: the peer computes without polling, or \
-                 frames are dropped on the way (look for a firewall, then the route, at both ends)"
-                    .into(),
+                 frames are dropped on the way (look for a firewall, then the route, at both ends)",
             ),
             Some(Diagnosis::Works) | None => None,
-            Some(diagnosis) => Some(diagnosis.advice().into()),
+            Some(diagnosis) => Some(diagnosis.advice()),
+        };
+        // What the kernel refuses need not be all: frames may be lost farther on, too.
+        let kernel = match self {
+            Self::Udp(rail) => rail.driver().trouble(peer, in_doubt),
+            _ => None,
+        };
+        match (advice, kernel) {
+            (Some(advice), Some(kernel)) => Some(format!("{advice}; {kernel}").into()),
+            (advice, kernel) => kernel.map(Cow::Owned).or(advice.map(Cow::Borrowed)),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
 use crate::sys::Name;
-use crate::tx::{PARTS_MAX, UdpTx, Way};
+use crate::tx::{PARTS_MAX, Refusals, UdpTx, Way};
 
 /// How often the link is looked at: a fifth of the bound within which its failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -189,8 +189,8 @@ impl UdpRail {
         self.link.is_up()
     }
 
-    /// What is wrong on the way to a peer, in words, as far as the kernel says it: frames that it refused to
-    /// send, or that it drops when they come in. That is a reason only where there is trouble, which is
+    /// What is wrong on the way to a peer, in words, as far as the kernel says it: frames that it has refused to
+    /// send since one to that peer was sent, or that it drops when they come in. That is a reason only where there is trouble, which is
     /// `in_doubt`: a link that was down for a moment refuses frames, too.
     #[cold]
     #[must_use]
@@ -199,19 +199,20 @@ impl UdpRail {
         if !in_doubt && self.rx.stats.received > 0 {
             return None;
         }
-        if let Some(errno) = self.tx.unsendable {
-            return Some(refusal(errno, self.tx.stats.unsendable));
-        }
-        let [to, _] = self.tx.ways.get(peer.index())?.addresses();
+        let way = self.tx.ways.get(peer.index())?;
+        let refused = way.refused.iter().flatten().max_by_key(|refused| refused.frames);
+        let [to, _] = way.addresses();
         let name = &self.interface.name;
-        self.interface.filters_reverse_path(to.ip()).then(|| {
+        let filtered = self.interface.filters_reverse_path(to.ip()).then(|| {
             format!(
                 "the routing table prefers another interface than {name} for {}, and rp_filter of {name} is \
                  1 (strict), so the kernel drops what comes in by it: `sysctl -w \
                  net.ipv4.conf.{name}.rp_filter=2`",
                 to.ip()
             )
-        })
+        });
+        let all: Vec<String> = refused.map(refusal).into_iter().chain(filtered).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Sockets of its own for a peer; `None` when it has to share the rail's, because there are enough or the system
@@ -282,7 +283,8 @@ impl fmt::Debug for UdpRail {
 }
 
 /// What it means that the kernel refuses to send, with what to look at.
-fn refusal(errno: Errno, count: u64) -> String {
+fn refusal(refused: &Refusals) -> String {
+    let Refusals { frames: count, errno } = *refused;
     let look = match errno {
         Errno::PERM | Errno::ACCESS => {
             "a rule of this host's packet filter drops what goes out: look at the chains of the hooks \
@@ -482,7 +484,11 @@ impl Datagram for UdpRail {
         if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
-        self.tx.ways.push(Way { names, sockets });
+        self.tx.ways.push(Way {
+            names,
+            sockets,
+            refused: [None; 2],
+        });
         Ok(PeerIndex(peer))
     }
 

@@ -44,6 +44,16 @@ pub(crate) struct Way {
     pub(crate) names: [Name; 2],
     /// Its own sockets, when it has some.
     pub(crate) sockets: Option<[Arc<OwnedFd>; 2]>,
+    /// Of each channel, what the kernel refused for good since a frame to this peer was last sent on it.
+    pub(crate) refused: [Option<Refusals>; 2],
+}
+
+/// Frames that the kernel refused to send, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusals {
+    pub(crate) frames: u64,
+    /// The error of the last one.
+    pub(crate) errno: Errno,
 }
 
 impl Way {
@@ -73,8 +83,6 @@ pub struct UdpTx {
     pub(crate) stats: UdpStats,
     /// Peers that refused a frame, since `progress` last looked.
     pub(crate) refusals: Vec<u32>,
-    /// What the kernel said when it last refused a frame for good.
-    pub(crate) unsendable: Option<Errno>,
     /// The first frame failed once, perhaps for an answer to an earlier one.
     retried: bool,
     pub(crate) tap: Option<Tap>,
@@ -184,7 +192,6 @@ impl UdpTx {
             gso,
             stats: UdpStats::default(),
             refusals: Vec::with_capacity(REFUSALS_MAX),
-            unsendable: None,
             retried: false,
             tap: None,
         }
@@ -203,11 +210,12 @@ impl UdpTx {
         let mut segments = self.gso;
         while self.queues[channel].is_backed_up() {
             let (posts, _) = self.queues[channel].waiting();
+            let peer = posts[0].peer;
             let alone = posts.len() == 1 || posts[1].peer != posts[0].peer;
             let outcome = if alone {
                 self.send_one(channel)
             } else {
-                let runs = segments && !self.singles.contains(&posts[0].peer);
+                let runs = segments && !self.singles.contains(&peer);
                 self.send_many(channel, runs)
             };
             match outcome {
@@ -216,6 +224,7 @@ impl UdpTx {
                         self.queues[channel].show(frames, channel, tap);
                     }
                     self.queues[channel].pop(frames);
+                    self.ways[peer as usize].refused[channel] = None;
                     self.retried = false;
                     self.stats.sent += frames as u64;
                     self.stats.send_calls += 1;
@@ -324,7 +333,12 @@ impl UdpTx {
             Some(Errno::MSGSIZE) => self.stats.above_path_mtu += 1,
             errno => {
                 self.stats.unsendable += 1;
-                self.unsendable = errno;
+                let (posts, _) = self.queues[channel].waiting();
+                let refused = &mut self.ways[posts[0].peer as usize].refused[channel];
+                *refused = errno.map(|errno| Refusals {
+                    frames: refused.map_or(0, |before| before.frames) + 1,
+                    errno,
+                });
             }
         }
         // Frames may be lost, and this one is: the next ones may go elsewhere.
