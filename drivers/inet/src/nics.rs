@@ -45,6 +45,8 @@ const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400;
 pub const ALTERNATIVE_MAX: usize = 127;
 /// Interfaces that are looked at, at most.
 const MOST: usize = 1 << 16;
+/// Messages that are taken before the socket leaves its groups: far more than its buffer holds.
+const TAKEN_MAX: usize = 1 << 16;
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -288,19 +290,41 @@ impl NicWatch {
     ///
     /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does)
     /// reports no second one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops
-    /// all further messages until the socket is empty. The loop ends because the kernel makes these messages
-    /// one at a time under its lock, more slowly than they are taken.
+    /// all further messages until the socket is empty. Where messages come as fast as they are taken, the
+    /// socket leaves its groups, is emptied, and joins them again: what changed meanwhile is found by whoever
+    /// lists the interfaces after this call.
     pub fn look(&self) -> bool {
+        let (mut any, is_empty) = self.take();
+        if !is_empty {
+            any = true;
+            // Neither fails for a socket that was in these groups before.
+            let _ = self.listen(0);
+            self.take();
+            let _ = self.listen(GROUPS);
+        }
+        any
+    }
+
+    /// Takes up to [`TAKEN_MAX`] messages; returns whether there was one, and whether the socket is empty now.
+    fn take(&self) -> (bool, bool) {
         // What a change was does not matter: the rest of a message is cut off.
         let (mut any, mut bytes) = (false, [0; 16]);
-        loop {
+        for _ in 0..TAKEN_MAX {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()) {
                 // Messages were lost: something has changed, too.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
-                Err(_) => return any,
+                Err(_) => return (any, true),
             }
         }
+        (any, false)
+    }
+
+    /// Makes the socket a member of these groups and of no others, under the port id that it has.
+    fn listen(&self, groups: u32) -> io::Result<()> {
+        let own = SocketAddrNetlink::try_from(rustix::net::getsockname(&self.socket)?)?;
+        rustix::net::bind(&self.socket, &SocketAddrNetlink::new(own.pid(), groups))?;
+        Ok(())
     }
 }
 
@@ -389,6 +413,18 @@ mod tests {
         assert_eq!(own_name(&all, "lo"), Some("lo"));
         assert_eq!((own_name(&all, "nosuch0"), index_of("nosuch0")), (None, None));
         assert!(index_of("lo").is_some());
+    }
+
+    #[test]
+    fn a_socket_leaves_its_groups_and_joins_them_again() {
+        let watch = NicWatch::new().unwrap();
+        let own = || SocketAddrNetlink::try_from(rustix::net::getsockname(&watch.socket).unwrap()).unwrap();
+        let (port, groups) = (own().pid(), own().groups());
+        assert_eq!(groups, GROUPS);
+        for groups in [0, GROUPS] {
+            watch.listen(groups).unwrap();
+            assert_eq!((own().pid(), own().groups()), (port, groups));
+        }
     }
 
     #[test]
