@@ -45,7 +45,8 @@ pub fn is_by_address(name: &RailName) -> bool {
 pub fn is_other_name(name: &RailName) -> bool {
     let is_known = |object: &str| {
         let all = assigned().unwrap_or_default();
-        own_name(&all, object).is_some() || all.iter().any(|one| one.label.as_deref() == Some(object))
+        own_name(&all, object).is_some_and(|own| own != object)
+            || all.iter().any(|one| one.label.as_deref() == Some(object))
     };
     is_by_address(name) || is_known(name.object())
 }
@@ -76,5 +77,8 @@ mod tests {
         ] {
             assert_eq!(is_by_address(&text.parse().unwrap()), is, "{text}");
         }
+        assert!(!is_other_name(&lo), "its own name");
+        assert!(is_other_name(&"udp:127.0.0.1".parse().unwrap()));
+        assert!(!is_other_name(&"udp:nosuch0".parse().unwrap()));
     }
 }
