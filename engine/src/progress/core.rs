@@ -623,9 +623,12 @@ impl Core {
             let way = self.way_over(rank, path.rail)?;
             let rail = self.pml.rail(path.rail)?;
             let mut report = rail.report(way.peer);
-            // What got as far as the protocol above the rail, and is none of its words.
-            let drops = self.pml.counters().drops.impossible();
-            report.impossible = report.impossible.map(|count| count + drops);
+            // What got as far as the protocol above the rail, and is none of its words: it came over this rail
+            // where there is no other.
+            if self.pml.rails().count() == 1 {
+                let drops = self.pml.counters().drops.impossible();
+                report.impossible = report.impossible.map(|count| count + drops);
+            }
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
             let facts = wanted.then(|| told::facts(&report)).flatten();
             let words: Vec<String> = facts
