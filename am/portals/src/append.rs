@@ -65,13 +65,17 @@ impl Iface {
             }
         }
         self.put_on_list(index, filled);
-        if self.entries.at(index).is_some_and(|slot| slot.meeting == 0) {
+        let Some(slot) = self.entries.at_mut(index) else {
+            return;
+        };
+        slot.owes_link = slot.meeting != 0;
+        if !slot.owes_link {
             self.tell_entry(EventKind::Link, pt, options, user_ptr);
         }
     }
 
-    /// Whether an entry that has met a header is linked no more: a header takes none of its room, unless it moves the local
-    /// offset.
+    /// Whether an entry that has met a header is linked no more: a header takes none of its room, unless it
+    /// moves the local offset.
     fn is_used_up(&self, index: u32, filled: u64) -> bool {
         let Some(slot) = self.entries.at(index) else {
             return true;
@@ -271,7 +275,7 @@ impl Iface {
         if let Some(slot) = self.entries.at_mut(consumer.entry) {
             slot.ops -= 1;
             slot.meeting -= 1;
-            if slot.meeting == 0 && slot.standing == Standing::Linked {
+            if slot.meeting == 0 && std::mem::take(&mut slot.owes_link) {
                 let (pt, options, user_ptr) = (slot.pt, slot.options, slot.user_ptr);
                 self.tell_entry(EventKind::Link, pt, options, user_ptr);
             }

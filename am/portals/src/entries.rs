@@ -32,6 +32,8 @@ pub(crate) struct EntrySlot {
     pub(crate) headers: u32,
     /// *_OVERFLOW events among `ops`: LINK waits for them.
     pub(crate) meeting: u32,
+    /// LINK was deferred, and comes when `meeting` is zero, even if the entry is used up meanwhile.
+    pub(crate) owes_link: bool,
     pub(crate) memory: Memory,
     pub(crate) length: u64,
     pub(crate) user_ptr: u64,
@@ -68,6 +70,7 @@ impl EntrySlot {
             ops: 0,
             headers: 0,
             meeting: 0,
+            owes_link: false,
             length: entry.memory.len() as u64,
             memory: entry.memory,
             user_ptr,

@@ -74,6 +74,7 @@ macro_rules! stories {
 }
 
 stories! {
+    a_deferred_link_is_not_lost
     a_descriptor_may_be_released_under_way
     a_disabled_table_entry_refuses
     a_failing_put_still_has_its_send
