@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use doorbell_am::Conduit;
 use doorbell_am::par::{self, Desk, NotTaken, Ticket, Work};
+use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::Ni;
 use rustix::fd::{AsFd, BorrowedFd};
 
@@ -24,20 +25,36 @@ impl Client {
     /// Hands a job over; the ticket says how it ends.
     ///
     /// # Errors
-    /// [`NotTaken`].
+    /// [`NotTaken`]. A child of `fork` gets [`NotTaken::Closed`]: nobody serves its copy of the mailbox.
     pub fn begin(&self, ticket: &mut Ticket, work: Work) -> Result<(), NotTaken> {
+        if !self.rope.maker.is_running() {
+            return Err(NotTaken::Closed);
+        }
         self.client.begin(ticket, work)?;
-        self.rope.0.ring();
+        self.rope.ring();
         Ok(())
     }
 }
 
 #[derive(Clone)]
-struct Rope(Arc<Bell>);
+struct Rope {
+    bell: Arc<Bell>,
+    /// The process that has the bell: a child of `fork` inherits the descriptor and must not ring it.
+    maker: Maker,
+}
+
+impl Rope {
+    #[inline]
+    fn ring(&self) {
+        if self.maker.is_running() {
+            self.bell.ring();
+        }
+    }
+}
 
 impl Drop for Rope {
     fn drop(&mut self) {
-        self.0.ring();
+        self.ring();
     }
 }
 
@@ -60,7 +77,10 @@ impl Counter {
             reason: error.to_string(),
         })?;
         let bell = Arc::new(Bell::new("the mailbox of an active-message job")?);
-        let rope = Rope(Arc::clone(&bell));
+        let rope = Rope {
+            bell: Arc::clone(&bell),
+            maker: Maker::this(),
+        };
         Ok((Client { client, rope }, Self { desk, bell }))
     }
 

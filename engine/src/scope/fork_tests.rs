@@ -8,7 +8,7 @@ use std::time::Duration;
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::{Kind, Ni, NiError};
 
-use crate::am::{Handlers, Setup};
+use crate::am::{Args, Handlers, NotTaken, Setup, Ticket, Work};
 use crate::config::Mode;
 use crate::{Config, Error, Source, Tag, World};
 
@@ -178,7 +178,20 @@ fn a_child_that_uses_or_drops_active_messages_does_nothing_to_them() {
                 other.barrier().unwrap();
             });
             let mut job = job.attach().unwrap();
+            let client = job.client(4).unwrap();
+            let work = Work::Short {
+                to: 1,
+                handler: 200,
+                args: Args::default(),
+            };
             job.barrier().unwrap();
+            in_a_child(&format!("{rails}: another thread's client"), || {
+                let mut ticket = Ticket::new();
+                let refused = client.begin(&mut ticket, work.clone()) == Err(NotTaken::Closed);
+                // SAFETY: the child drops its copy, and the parent the original.
+                drop(unsafe { std::ptr::read(&client) });
+                refused
+            });
             in_a_child(&format!("{rails}: active messages"), || {
                 let sends = forked(job.request_short(1, 200, &[])) && forked(job.barrier());
                 let polls = job.progress() == 0;
