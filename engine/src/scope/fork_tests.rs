@@ -24,10 +24,16 @@ fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
     ended_well(what, child);
 }
 
-/// In the child: zero.
+/// In the child: zero. A lock that another thread holds at the fork stays locked in the child: SIGALRM ends a
+/// child that waits for one, and `ended_well` reports it.
 fn fork() -> libc::pid_t {
     // SAFETY: the child works on memory of its own, in this one thread, and ends by `end`.
-    unsafe { libc::fork() }
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: only a system call; the signal's disposition is the default, which ends the child.
+        unsafe { libc::alarm(60) };
+    }
+    child
 }
 
 /// Ends a child without running anything of the parent's.

@@ -148,6 +148,9 @@ mod tests {
         // SAFETY: the child reads and writes memory of its own and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            // A lock that another thread held at the fork is never released here: SIGALRM ends the wait.
+            // SAFETY: only a system call.
+            unsafe { libc::alarm(60) };
             let copy = !maker.is_running() && !kept.is_here();
             let own = Maker::this();
             let goes_on = own.is_running() && !maker.is_running();

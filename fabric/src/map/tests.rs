@@ -200,6 +200,9 @@ fn a_forked_child_does_not_inherit_a_map() {
     // SAFETY: the child only reads one byte and ends: nothing that a fork among threads forbids.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SIGALRM ends a child that hangs, and the assertion below reports it.
+        // SAFETY: only a system call.
+        unsafe { libc::alarm(60) };
         // SAFETY: the address is not mapped in the child, which is what is being shown.
         unsafe { map.as_ptr().read_volatile() };
         // SAFETY: ends the child without running anything of the parent's.
