@@ -7,11 +7,11 @@
 //! All ranks call the same collectives in the same order, so the order of messages between two ranks keeps them apart;
 //! the tag (operation and step) makes a program that breaks this rule end with a named timeout instead of wrong bytes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Awaited, Error};
 use crate::progress::Envelope;
-use crate::scope::exchange;
+use crate::scope::{exchange, post};
 use crate::types::{Source, Tag};
 use crate::world::World;
 
@@ -98,7 +98,7 @@ pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Durati
     // below that one.
     let (place, _) = around(rank, size, size - root);
     let of_place = |place: u32| around(place, size, root).0;
-    let mut bit = if place == 0 {
+    let bit = if place == 0 {
         size.next_power_of_two()
     } else {
         1 << place.trailing_zeros()
@@ -115,18 +115,21 @@ pub(crate) fn broadcast(world: &World, root: u32, data: &mut [u8], limit: Durati
             return Err(Error::Layout { what });
         }
     }
-    while bit > 1 {
-        bit /= 2;
-        if place + bit < size {
-            let step = bit.ilog2();
-            exchange(
-                world,
-                Some((op.to(of_place(place + bit), step), data)),
-                None,
-                limit,
-                op.awaited(step),
-            )?;
-        }
+    let children = |bit: u32| {
+        let bits = std::iter::successors(Some(bit / 2), |bit| Some(bit / 2));
+        let bits = bits.take_while(|bit| *bit > 0).filter(|bit| place + bit < size);
+        bits.map(|bit| (of_place(place + bit), bit.ilog2()))
+    };
+    for (child, step) in children(bit) {
+        let awaited = op.awaited(step);
+        post(world, (op.to(child, step), data), limit, || awaited(child))?;
+    }
+    // All have theirs before one of them is waited for: it may compute.
+    let begun = Instant::now();
+    for (child, step) in children(bit) {
+        let awaited = op.awaited(step);
+        let left = limit.saturating_sub(begun.elapsed());
+        world.hand_over(Some(child), left, &|| awaited(child));
     }
     Ok(())
 }

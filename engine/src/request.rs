@@ -1,6 +1,6 @@
 //! Handles of open requests: wait, test, cancel; and what becomes of them when they are dropped.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Awaited, Error};
 use crate::progress::{Each, Envelope, Held, Look, Ticket};
@@ -249,8 +249,9 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
 fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
     world.front().flush_gathered();
     if world.front().holds_back() {
+        let begun = Instant::now();
         let sends = requests.iter().filter(|request| request.sends);
-        sends.for_each(|request| request.hand_over(limit));
+        sends.for_each(|request| request.hand_over(limit.saturating_sub(begun.elapsed())));
     }
 }
 

@@ -14,7 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
@@ -56,17 +56,16 @@ impl<'w> Loaned<'w> {
         })
     }
 
-    /// Waits for the send to `to`, when one is open, and until the rail's device has it.
-    fn sent(&mut self, to: u32, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
-        if let Some(ticket) = self.sending {
-            let outcome = self.wait(ticket, limit, &what);
-            if !matches!(outcome, Err(Error::Timeout(_))) {
-                self.sending = None;
-            }
-            outcome?;
+    /// Waits for the send, when one is open.
+    fn sent(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
+        let Some(ticket) = self.sending else {
+            return Ok(());
+        };
+        let outcome = self.wait(ticket, limit, what);
+        if !matches!(outcome, Err(Error::Timeout(_))) {
+            self.sending = None;
         }
-        self.hand_over(to, limit, what);
-        Ok(())
+        outcome.map(|_| ())
     }
 
     /// Waits until the rail's device has what was accepted for `to`.
@@ -136,9 +135,28 @@ pub(crate) fn send<const MORE: bool>(
 #[cold]
 #[inline(never)]
 fn send_slowly(world: &World, envelope: Envelope, loan: ConstLoan, limit: Duration) -> Result<(), Error> {
+    let begun = Instant::now();
     let mut loaned = Loaned::hold(world)?;
     loaned.sending = loaned.held.send_loan(envelope, loan)?;
-    loaned.sent(envelope.peer(), limit, || envelope.awaited_send())
+    loaned.sent(limit, || envelope.awaited_send())?;
+    let left = limit.saturating_sub(begun.elapsed());
+    loaned.hand_over(envelope.peer(), left, || envelope.awaited_send());
+    Ok(())
+}
+
+/// Sends `data`, and returns when it may be changed again. What the rail holds back of it is the caller's to
+/// hand over.
+pub(crate) fn post(
+    world: &World,
+    (envelope, data): (Envelope, &[u8]),
+    limit: Duration,
+    what: impl Fn() -> Awaited,
+) -> Result<(), Error> {
+    let mut loaned = Loaned::hold(world)?;
+    // SAFETY: as in `send`; the guard is a local of this call.
+    let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+    loaned.sending = loaned.held.send_loan(envelope, loan)?;
+    loaned.sent(limit, what)
 }
 
 /// Receives into `into` and waits for it.
@@ -209,7 +227,8 @@ pub(crate) fn exchange(
         None => 0,
     };
     if let Some(peer) = to {
-        loaned.sent(peer, limit, || what(peer))?;
+        loaned.sent(limit, || what(peer))?;
+        loaned.hand_over(peer, limit, || what(peer));
     }
     Ok(received)
 }
@@ -313,6 +332,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     serial: u64,
     /// Entries of this scope in the ledger.
     open: Cell<usize>,
+    /// It has sent something.
+    sends: Cell<bool>,
     // Invariant in both, as in `std::thread::scope`: neither can be made shorter or longer by the user.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -332,6 +353,7 @@ pub(crate) fn run<'env, T>(
         world,
         serial,
         open: Cell::new(0),
+        sends: Cell::new(false),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -563,6 +585,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (ledger, peer) = (self.world.ledger(), envelope.named_peer());
         let slot = ledger.enter(ticket, self.serial, peer);
         self.open.set(self.open.get() + 1);
+        if sends {
+            self.sends.set(true);
+        }
         let lent = Some(Lent {
             slot,
             open: &self.open,
@@ -589,7 +614,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Waits for every request that is still open, at most for `limit`.
     fn wait(&self, limit: Duration) -> Result<(), Error> {
         if self.open.get() == 0 {
-            self.world.hand_over(None, limit, &|| self.awaited(0));
+            self.hand_over(limit);
             return Ok(());
         }
         let ledger = self.world.ledger();
@@ -604,8 +629,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 }
                 Some(())
             })?;
-        self.world.hand_over(None, limit, &|| self.awaited(0));
+        self.hand_over(limit);
         Ok(())
+    }
+
+    /// A scope that has sent does not end while rails hold messages back.
+    fn hand_over(&self, limit: Duration) {
+        match self.sends.get() {
+            true => self.world.hand_over(None, limit, &|| self.awaited(0)),
+            false => self.world.front().flush_gathered(),
+        }
     }
 
     /// Takes the outcome of every request that has ended, and ends the others. Returns the first error.

@@ -328,7 +328,7 @@ impl World {
 
     /// Sends `data` to rank `to`; returns when it may be changed again, and needs no later call to leave this
     /// process (which does not mean that it was received). A rank that does not answer yet is waited for,
-    /// within the call's limit; after that, the message stays queued, and each later call moves it on.
+    /// for the call's limit at most; after that, the message stays queued, and each later call moves it on.
     ///
     /// # Errors
     /// An unknown or lost rank; [`Error::Timeout`].

@@ -364,21 +364,22 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// How far a rank (`None`: all of them together) has come with what rails carry to it: a number that grows
-    /// whenever it takes something.
+    /// How far a rank has come with what rails carry to it: a number that grows whenever it takes something.
     #[cold]
-    pub fn handed_over(&mut self, to: Option<Rank>) -> u64 {
-        let peers = match to {
-            Some(to) => to.index().min(self.core.peers.len())..(to.index() + 1).min(self.core.peers.len()),
-            None => 0..self.core.peers.len(),
-        };
-        let mut come = 0u64;
-        for path in self.core.peers[peers].iter().flat_map(|peer| &peer.paths) {
+    pub fn handed_over(&mut self, to: Rank) -> u64 {
+        let mut taken = 0u64;
+        for path in self
+            .core
+            .peers
+            .get(to.index())
+            .iter()
+            .flat_map(|peer| &peer.paths)
+        {
             if let Some(slot) = self.rails.get_mut(usize::from(path.rail)) {
-                come = come.wrapping_add(slot.rail.handed_over(path.peer).0);
+                taken = taken.wrapping_add(slot.rail.handed_over(path.peer).0);
             }
         }
-        come
+        taken
     }
 
     /// Orderly end: pushes out what waits, also for a way that may come back, and waits for the peers to receive those sends

@@ -294,14 +294,20 @@ impl<M: Message> Node<M> {
         self.link.flush();
     }
 
-    /// Whether a rail has held a message back since this was asked last.
+    /// What rails hold back now is no later call's to wait for.
     #[inline]
-    pub fn held(&mut self) -> bool {
-        self.link.held()
+    pub fn forget_held(&mut self) {
+        self.link.forget_held();
     }
 
-    /// Whether messages that rails have accepted leave only in later calls. A caller that will make none for
-    /// long polls until there are none.
+    /// A call has waited its whole limit for what rails hold back: [`Node::holds_back`] does not count it any
+    /// more, until its peer takes something.
+    pub fn give_up_held(&mut self) {
+        self.link.give_up_held();
+    }
+
+    /// Whether messages that rails have accepted since [`Node::forget_held`] leave only in later calls. A
+    /// caller that will make none for long polls until there are none.
     #[inline]
     pub fn holds_back(&mut self) -> bool {
         self.link.holds_back()

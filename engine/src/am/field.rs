@@ -117,8 +117,12 @@ impl Driven for Field {
     }
 
     #[inline]
-    fn held(&mut self) -> bool {
-        self.conduit.ni_mut().node_mut().held()
+    fn forget_held(&mut self) {
+        self.conduit.ni_mut().node_mut().forget_held();
+    }
+
+    fn give_up_held(&mut self) {
+        self.conduit.ni_mut().node_mut().give_up_held();
     }
 
     #[inline]
@@ -204,8 +208,12 @@ impl Driven for Gathering {
     }
 
     #[inline]
-    fn held(&mut self) -> bool {
-        self.node().held()
+    fn forget_held(&mut self) {
+        self.node().forget_held();
+    }
+
+    fn give_up_held(&mut self) {
+        self.node().give_up_held();
     }
 
     #[inline]

@@ -232,7 +232,7 @@ fn a_rank_that_left_may_come_again() {
 #[test]
 fn a_socket_file_that_a_dead_job_left_is_replaced_but_nothing_else() {
     let (_folder, root) = in_folder();
-    drop(std::os::unix::net::UnixListener::bind(root.path().unwrap()).unwrap());
+    drop(UnixListener::bind(root.path().unwrap()).unwrap());
     assert!(root.path().unwrap().exists());
     assert!(meet_all(&root, 2).iter().all(Result::is_ok));
     std::fs::write(root.path().unwrap(), "precious").unwrap();
@@ -247,10 +247,8 @@ const FOREIGN: &str = "DOORBELL_TEST_FOREIGN_ROOT";
 #[test]
 fn foreign_root() {
     let Ok(name) = std::env::var(FOREIGN) else { return };
-    let address =
-        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name)
-            .unwrap();
-    let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
     println!("\nserving");
     let (mut guest, _) = listener.accept().unwrap();
     // Nothing of ours is told to it: it reads the end.

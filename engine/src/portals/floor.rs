@@ -164,8 +164,12 @@ impl Driven for Floor {
     }
 
     #[inline]
-    fn held(&mut self) -> bool {
-        self.node.held()
+    fn forget_held(&mut self) {
+        self.node.forget_held();
+    }
+
+    fn give_up_held(&mut self) {
+        self.node.give_up_held();
     }
 
     #[inline]

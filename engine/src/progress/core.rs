@@ -86,7 +86,7 @@ pub(crate) struct Core {
     pub(crate) tests: u32,
     /// Ranks that took nothing more for the whole limit of a call that was handing messages over, and how far
     /// they had come: later calls wait for them no second time before they go on.
-    pub(crate) overdue: Vec<(Option<Rank>, u64)>,
+    pub(crate) overdue: Vec<(Rank, u64)>,
     /// Bytes of long messages posted since somebody looked whether earlier ones were acknowledged.
     pub(crate) unlooked: usize,
 }
@@ -327,22 +327,48 @@ impl Core {
             // One thread drives all ranks of a simulation: no other rank can act while this one waits.
             return;
         }
-        let come = self.pml.handed_over(to);
-        if self.overdue.contains(&(to, come)) {
+        if !self.waits_on(to) {
             self.poll();
             return;
         }
-        self.overdue.retain(|(of, _)| *of != to);
         let clock = self.clock.clone();
         let mut waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-        while self.pml.holds_back(to) {
+        while self.waits_on(to) {
             let turn = waiter.turn(self.poll() > 0);
             if self.slow_turn(turn, &waiter, what, notice).is_err() {
-                let come = self.pml.handed_over(to);
-                self.overdue.push((to, come));
+                self.set_overdue(to);
                 return;
             }
         }
+    }
+
+    /// Whether a rail holds messages back for a rank (`None`: for any) that has taken something since a call
+    /// last waited its whole limit for it.
+    fn waits_on(&mut self, to: Option<Rank>) -> bool {
+        let Some(rank) = to else {
+            return self.pml.holds_back(None) && self.ranks().any(|rank| self.waits_on(Some(rank)));
+        };
+        if !self.pml.holds_back(Some(rank)) {
+            return false;
+        }
+        let taken = self.pml.handed_over(rank);
+        !self.overdue.contains(&(rank, taken))
+    }
+
+    /// A call has waited its whole limit for a rank (`None`: for all for which messages are held back).
+    fn set_overdue(&mut self, to: Option<Rank>) {
+        let Some(rank) = to else {
+            return self.ranks().for_each(|rank| self.set_overdue(Some(rank)));
+        };
+        self.overdue.retain(|(of, _)| *of != rank);
+        if self.pml.holds_back(Some(rank)) {
+            let taken = self.pml.handed_over(rank);
+            self.overdue.push((rank, taken));
+        }
+    }
+
+    fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.ways.len() as u32).map(Rank)
     }
 
     #[cold]

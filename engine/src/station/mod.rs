@@ -63,11 +63,14 @@ pub(crate) trait Driven {
     /// Rings the doorbell for what waits for company.
     fn flush(&mut self);
 
-    /// Whether a rail has held a message back since this was asked last.
-    fn held(&mut self) -> bool;
+    /// What rails hold back now is not the next call's to wait for.
+    fn forget_held(&mut self);
 
-    /// Whether messages that rails have accepted leave only in later calls.
+    /// Whether messages that rails have accepted since [`Driven::forget_held`] leave only in later calls.
     fn holds_back(&mut self) -> bool;
+
+    /// What is held back counts no more in [`Driven::holds_back`], until its peer takes something.
+    fn give_up_held(&mut self);
 
     /// Pushes out what was accepted; whether all of it is.
     fn close(&mut self, now: Time, by: Time) -> bool;
@@ -112,8 +115,6 @@ pub(crate) struct Station {
     stopped: Option<Time>,
     /// Waits so far that did not end at once.
     waits: u32,
-    /// A call has waited for its whole limit until its messages leave: no later one does before they have left.
-    overdue: bool,
 }
 
 /// So many of them lead to one look at the clock at least.
@@ -142,7 +143,6 @@ impl Station {
             excuses_all: false,
             stopped: None,
             waits: 0,
-            overdue: false,
         }
     }
 
@@ -227,6 +227,7 @@ impl Station {
         linger: impl FnMut(&mut D, u32) -> Seen,
         done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
+        self.here()?;
         let result = self.look_until(driven, limit, what, linger, done);
         // A wait that finds everything done makes no progress; what waits for company leaves all the same.
         driven.flush();
@@ -248,11 +249,9 @@ impl Station {
         begun: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
         self.here()?;
-        driven.held();
+        driven.forget_held();
         let result = self.look_until(driven, limit, what, lingers, begun)?;
-        if driven.held() {
-            self.hand_over(driven, limit, what);
-        }
+        self.hand_over(driven, limit, what);
         Ok(result)
     }
 
@@ -317,9 +316,7 @@ impl Station {
     /// moves it on.
     #[inline]
     pub(crate) fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
-        if !driven.holds_back() {
-            self.overdue = false;
-        } else if !self.overdue {
+        if driven.holds_back() {
             self.push_out(driven, limit, what);
         }
     }
@@ -336,7 +333,7 @@ impl Station {
         while driven.holds_back() {
             let turn = waiter.turn(driven.poll() > 0);
             if self.slow_turn(driven, turn, &waiter, what).is_err() {
-                self.overdue = true;
+                driven.give_up_held();
                 return;
             }
         }

@@ -34,29 +34,41 @@ impl Drop for Rank {
     }
 }
 
-/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from
-/// run to run.
-fn leaves(role: &str, jobs: usize) {
+/// Starts as many ranks as there are deadlines.
+fn start<const RANKS: usize>(role: &str, deadlines: [&str; RANKS]) -> [Rank; RANKS] {
     static JOBS: AtomicU32 = AtomicU32::new(0);
-    let start = |root: &str, rank: u32| {
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    let root = format!("@doorbell-leaving-{}-{number}", std::process::id());
+    std::array::from_fn(|rank| {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "leaving::child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env("DOORBELL_RANK", rank.to_string())
-            .env("DOORBELL_SIZE", "2")
-            .env("DOORBELL_ROOT", root)
+            .env("DOORBELL_SIZE", RANKS.to_string())
+            .env("DOORBELL_ROOT", &root)
             .env("DOORBELL_RAILS", "udp:lo")
-            .env("DOORBELL_DEADLINE", "30 s")
+            .env("DOORBELL_DEADLINE", deadlines[rank])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn();
         Rank(child.unwrap())
-    };
-    let roots = (0..jobs).map(|_| {
-        let number = JOBS.fetch_add(1, Ordering::Relaxed);
-        format!("@doorbell-leaving-{}-{number}", std::process::id())
-    });
-    let all: Vec<[Rank; 2]> = roots.map(|root| [0, 1].map(|rank| start(&root, rank))).collect();
+    })
+}
+
+/// Rank 2 of three computes; rank 1 gets all of rank 0 meanwhile, whose calls have the longer limit.
+fn gets_by(role: &str) {
+    let mut ranks = start(role, ["30 s", "12 s", "30 s"]);
+    let status = ranks[1].0.wait().unwrap();
+    assert!(
+        status.success(),
+        "{role}: rank 1 waits for what rank 2 does not take: {status}"
+    );
+}
+
+/// Runs two ranks over a rail of datagrams, `jobs` times at once: what is queued and what is not differs from
+/// run to run.
+fn leaves(role: &str, jobs: usize) {
+    let all: Vec<[Rank; 2]> = (0..jobs).map(|_| start(role, ["30 s"; 2])).collect();
     for [mut waits, mut leaves] in all {
         let status = waits.0.wait().unwrap();
         assert!(
@@ -95,6 +107,7 @@ fn child() {
                 stand();
             }
         }
+        "broadcast of three" | "scopes of three" => beside(&doorbell::init().unwrap(), &role),
         role => message(&doorbell::init().unwrap(), role),
     }
 }
@@ -144,6 +157,33 @@ fn puts() {
     // The last of them may wait for company until a call that waits.
     job.wait_until(kind, "nothing", |_| Some(())).unwrap();
     stand();
+}
+
+/// Rank 0 has something for rank 1, and for rank 2, which computes.
+fn beside(world: &World, role: &str) {
+    let rank = world.rank();
+    if rank == 2 {
+        return stand();
+    }
+    if role == "broadcast of three" {
+        let mut data = [u8::from(rank == 0); 64];
+        world.broadcast(0, &mut data).unwrap();
+        assert_eq!(data, [1; 64]);
+        return;
+    }
+    if rank == 0 {
+        world.within(Duration::from_secs(1)).send(2, 1, &[0; 64]).unwrap();
+    }
+    for number in 0..10 {
+        let mut into = [0; 8];
+        let exchanged = world.scope(|s| {
+            drop(s.isend(1 - rank, number, &[7; 8])?);
+            drop(s.irecv(1 - rank, number, &mut into)?);
+            Ok(())
+        });
+        exchanged.unwrap();
+        assert_eq!(into, [7; 8]);
+    }
 }
 
 fn message(world: &World, role: &str) {
@@ -233,6 +273,18 @@ fn a_rank_that_computes_holds_its_sender_up_for_one_limit() {
 fn a_rank_that_leaves_a_collective_holds_no_other_up() {
     leaves("broadcast", 2);
     leaves("barrier", 6);
+}
+
+/// Children are sent to in turn, and the first one computes.
+#[test]
+fn a_broadcast_reaches_one_child_while_another_computes() {
+    gets_by("broadcast of three");
+}
+
+/// A scope waits for what is held back, but not again for a rank that has used up the limit of a call.
+#[test]
+fn scopes_beside_a_rank_that_computes_end_with_their_own_messages() {
+    gets_by("scopes of three");
 }
 
 #[test]

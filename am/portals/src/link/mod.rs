@@ -26,6 +26,7 @@ mod arrive;
 mod buffers;
 mod choose;
 mod flight;
+mod held;
 mod onesided;
 mod own;
 mod peer;
@@ -53,6 +54,7 @@ use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
 
 use buffers::{Buffers, Kept};
+use held::HeldBack;
 use peer::{Hot, NO_RUN, Peer, each};
 pub use stats::LinkStats;
 pub use types::RailId;
@@ -105,8 +107,8 @@ pub(crate) struct Link<M> {
     core: Core,
     /// A doorbell waits for the next flush or poll.
     gathers: bool,
-    /// A rail has held a message back since this was asked last.
-    held: bool,
+    /// Paths on which messages of the current call are held back.
+    held: HeldBack,
     /// There is one rail, and a look at it costs no system call.
     plain: bool,
     /// Rails that are closed, as a set.
@@ -136,7 +138,7 @@ impl<M: Message> Link<M> {
                 stats: LinkStats::default(),
             },
             gathers: false,
-            held: false,
+            held: HeldBack::default(),
             plain: false,
             closed: 0,
         };
@@ -411,19 +413,6 @@ impl<M: Message> Link<M> {
         if std::mem::take(&mut self.gathers) {
             self.rails.iter_mut().for_each(|slot| slot.rail.flush());
         }
-    }
-
-    /// Whether a rail has held a message back since this was asked last.
-    #[inline]
-    pub(crate) fn held(&mut self) -> bool {
-        std::mem::take(&mut self.held)
-    }
-
-    /// Whether messages that rails have accepted leave only in later calls. What waits for company alone does
-    /// not count.
-    #[inline]
-    pub(crate) fn holds_back(&mut self) -> bool {
-        self.rails.iter_mut().any(|slot| slot.rail.holds_back(None))
     }
 
     /// Orderly end: pushes out what waits, also for a way that may come back, then closes the rails. To be called with a

@@ -59,7 +59,10 @@ impl<M: Message> Link<M> {
                     hot.next = seq.wrapping_add(1);
                     if !slot.rail.flush_soon(hot.index) {
                         (self.gathers, self.core.busy) = (true, true);
-                        self.held |= slot.rail.holds_back(Some(hot.index));
+                        if slot.rail.holds_back(Some(hot.index)) {
+                            let taken = slot.rail.handed_over(hot.index);
+                            self.held.note((hot.rail, hot.index), taken);
+                        }
                     }
                     if id.0.wrapping_sub(u64::from(seq)) != hot.run {
                         self.core.begin_run(peer.0, id, seq);
@@ -194,7 +197,10 @@ impl<M: Message> Link<M> {
         let id = sent?;
         if !slot.rail.flush_soon(way.index) {
             (self.gathers, self.core.busy) = (true, true);
-            self.held |= slot.rail.holds_back(Some(way.index));
+            if slot.rail.holds_back(Some(way.index)) {
+                let taken = slot.rail.handed_over(way.index);
+                self.held.note((way.rail, way.index), taken);
+            }
         }
         // What takes turns is counted, to be shared by rate.
         let length = head.len() + body.len();
