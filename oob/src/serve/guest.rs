@@ -220,6 +220,12 @@ impl Guest {
         (!self.is_gone).then_some(self.life)
     }
 
+    /// Takes back the life that its `init` has begun; another program may try again later.
+    pub(super) fn refuse(&mut self) {
+        (self.stage, self.took_leave) = (Stage::Finished, true);
+        self.life = self.life.saturating_sub(1);
+    }
+
     /// The life in which it is at the barrier, if it is.
     pub(super) fn is_at_barrier(&self) -> Option<u32> {
         (self.stage == Stage::AtBarrier).then_some(self.life)

@@ -17,8 +17,9 @@
 //! A rank may be a script that runs several programs, one after the other: each has a *life* of its own, in
 //! which it meets the same life of the other ranks: a store, a name of the job (`job`, then `job.2`), and
 //! barriers. The words of a barrier say of which life they are (`u32 LE`, then values; no words at all:
-//! nothing of this host). Where hosts are at barriers of different lives, the earliest is over, and those of
-//! later ones are entered again under the next number.
+//! nothing of this host). A life's store is made when it is first used, and one life is at most `AHEAD`
+//! ahead of the oldest: `init` is refused beyond. Where hosts are at barriers of different lives, the earliest
+//! is over, and those of later ones are entered again under the next number.
 //!
 //! An order for more processes (`mcmd=spawn`) is given on as [`Output::Spawn`], and answered by [`Server::spawned`]. The new
 //! processes are a job of their own, with a server of their own. Published names are refused in words that clients
@@ -81,6 +82,9 @@ pub struct Server {
 
 /// The key of where the ranks are.
 const MAPPING: &str = "PMI_process_mapping";
+
+/// How many lives a rank may be ahead of the oldest one that a rank here is in: as many stores are kept.
+const AHEAD: u32 = 1024;
 
 /// Where the ranks of a job are, for programs that ask: `(first host, hosts, ranks on each)`, in blocks.
 pub type Blocks = [(u32, u32, u32)];
@@ -247,10 +251,13 @@ impl Server {
 
     fn answer(&mut self, rank: u32, ask: Ask) {
         let line = match ask {
-            Ask::Greet => {
-                self.store(self.life_of(rank));
-                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned()
+            Ask::Greet if self.is_too_far(rank) => {
+                if let Some(guest) = self.guests.get_mut(&rank) {
+                    guest.refuse();
+                }
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1 msg=too_many_programs\n".to_owned()
             }
+            Ask::Greet => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
             Ask::OtherVersion => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n".to_owned(),
             // The lengths count the end of a text in C.
             Ask::Limits => format!(
@@ -271,6 +278,8 @@ impl Server {
                 return self.gather();
             }
             Ask::Spawn(program) => {
+                // What becomes of the order is looked up in it.
+                self.store(self.life_of(rank));
                 self.outputs.push_back(Output::Spawn(rank, program));
                 return;
             }
@@ -282,6 +291,12 @@ impl Server {
             }
         };
         self.outputs.push_back(Output::Say(rank, line.into_bytes()));
+    }
+
+    /// Whether the life that a rank begins is too far ahead of the oldest.
+    fn is_too_far(&self, rank: u32) -> bool {
+        let oldest = self.guests.values().filter_map(Guest::life).min().unwrap_or(0);
+        self.life_of(rank).saturating_sub(oldest) > AHEAD
     }
 
     fn life_of(&self, rank: u32) -> u32 {

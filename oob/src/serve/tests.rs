@@ -553,6 +553,41 @@ fn the_store_is_bounded() {
     assert_eq!(store.put("k", "two words"), Err(Refused::Value));
 }
 
+/// A script that runs programs for ever beside a rank that stays in its first one.
+#[test]
+fn a_rank_that_runs_ahead_keeps_few_stores_and_is_refused_at_last() {
+    const INIT: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\n";
+    const FINALIZE: &[u8] = b"cmd=finalize\n";
+    let mut server = Server::new(JOB, 2, [0, 1], &[(0, 1, 2)]);
+    let said = |server: &mut Server, rank: u32, line: &[u8]| {
+        server.heard(rank, line);
+        let all: Vec<Output> = std::iter::from_fn(|| server.take()).collect();
+        match &all[..] {
+            [Output::Say(to, bytes)] if *to == rank => String::from_utf8(bytes.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    said(&mut server, 1, INIT);
+    for life in 0..=AHEAD {
+        assert!(said(&mut server, 0, INIT).contains("rc=0"), "{life}");
+        said(&mut server, 0, FINALIZE);
+    }
+    assert_eq!(server.stores.len(), 1, "nothing was put");
+    for _ in 0..3 {
+        let refused = said(&mut server, 0, INIT);
+        assert!(refused.contains("rc=-1 msg=too_many_programs"), "{refused}");
+    }
+    // Once the other one has gone on, there is room again.
+    said(&mut server, 1, FINALIZE);
+    said(&mut server, 1, INIT);
+    assert!(said(&mut server, 0, INIT).contains("rc=0"));
+    let key = format!("cmd=put kvsname={JOB}.{} key=a value=1\n", AHEAD + 2);
+    assert!(said(&mut server, 0, key.as_bytes()).contains("rc=0"));
+    assert_eq!(server.stores.len(), 1, "of the first life nobody is left");
+    said(&mut server, 0, FINALIZE);
+    assert!(server.left(0) && server.took_leave(0));
+}
+
 proptest! {
     #[test]
     fn no_bytes_bring_it_down(pieces: Vec<Vec<u8>>) {
