@@ -383,10 +383,14 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     let mut cases = Vec::new();
     for threads in ["seq", "par"] {
         let programs = stage.folder(&format!("gasnet/{threads}"))?;
-        // Both build programs of the same names in the same folder.
+        // Both build programs of the same names in the same folder: those of the other one, or of a run that
+        // was cut off, are no programs of this one.
         once(&programs, "tests", || {
             // Some do not compile with today's C library: what is built is run, and its number is in the table.
             let target = format!("tests-{threads}");
+            for program in programs_in(&conduit)? {
+                std::fs::remove_file(&program).map_err(Error::file("remove", &program))?;
+            }
             let made = make(stage, &conduit, &["-k", &target], &format!("gasnet-{target}"));
             let built = programs_in(&conduit)?;
             if built.is_empty() {
