@@ -151,6 +151,12 @@ impl Lines {
     fn line(&mut self, unfinished: &mut Unfinished, into: &mut Vec<u8>) {
         let at = unfinished.at(self.source.1);
         let goes_on = *at == Some(self.source);
+        // Other output has ended the line already that this line feed is to end.
+        if self.is_returned && self.partial == b"\n" && !goes_on {
+            self.partial.clear();
+            self.is_returned = false;
+            return;
+        }
         if !goes_on && at.is_some() {
             into.push(b'\n');
         }
@@ -244,6 +250,17 @@ mod tests {
         };
         error.push(b"trouble\n", now, &mut one, &mut elsewhere).unwrap();
         assert_eq!(elsewhere, b"[1] trouble\n\n[1] trouble\n");
+    }
+
+    #[test]
+    fn a_line_feed_behind_other_output_is_no_line_of_its_own() {
+        let (mut unfinished, now, mut out) = (Unfinished::default(), Instant::now(), Vec::new());
+        let (mut returns, mut other) = (Lines::new((0, 0)), Lines::new((1, 0)));
+        returns.push(b"50 %\r", now, &mut unfinished, &mut out).unwrap();
+        other.push(b"hello\n", now, &mut unfinished, &mut out).unwrap();
+        returns.push(b"\n\n", now, &mut unfinished, &mut out).unwrap();
+        let shown = String::from_utf8_lossy(&out);
+        assert_eq!(shown, "[0] 50 %\r\n[1] hello\n[0] \n");
     }
 
     #[test]
