@@ -25,6 +25,8 @@ pub(super) struct Ends {
     listener: OwnedFd,
     readers: Vec<OwnedFd>,
     ended: Vec<u32>,
+    /// The last connection was refused, as where descriptors are used up: the listener would stay readable.
+    is_full: bool,
 }
 
 impl Ends {
@@ -39,19 +41,29 @@ impl Ends {
             listener,
             readers: Vec::new(),
             ended: Vec::new(),
+            is_full: false,
         })
     }
 
     /// What to wait for.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [&self.listener].into_iter().chain(&self.readers).map(AsFd::as_fd)
+        let listener = Some(&self.listener).filter(|_| !self.is_full);
+        listener.into_iter().chain(&self.readers).map(AsFd::as_fd)
     }
 
     /// One of the descriptors is ready.
     pub(super) fn look(&mut self) {
-        while let Ok(reader) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if is_ours(&reader) && self.ended.iter().all(|rank| report(&reader, *rank)) {
-                self.readers.push(reader);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while !self.is_full {
+            match accept_with(&self.listener, flags) {
+                Ok(reader) => {
+                    if is_ours(&reader) && self.ended.iter().all(|rank| report(&reader, *rank)) {
+                        self.readers.push(reader);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => self.is_full = true,
             }
         }
         // They write nothing: what is readable is the end of one.
@@ -59,12 +71,17 @@ impl Ends {
             let read = recv(reader, &mut [0; 1], RecvFlags::DONTWAIT);
             matches!(read, Err(Errno::AGAIN | Errno::INTR))
         };
+        let before = self.readers.len();
         self.readers.retain(stays);
+        // What they leave is room for others.
+        self.is_full &= self.readers.len() == before;
     }
 
     /// A rank has ended with exit status 0.
     pub(super) fn ended(&mut self, rank: u32) {
         self.ended.push(rank);
+        // Its descriptors are free.
+        self.is_full = false;
         self.readers.retain(|reader| report(reader, rank));
     }
 }

@@ -15,7 +15,7 @@ use crate::out;
 /// The soft limit before it was raised.
 static BEFORE: OnceLock<u64> = OnceLock::new();
 
-/// A job of 1,024 ranks needs four descriptors for each; the soft limit is often 1,024.
+/// A job of 1,024 ranks needs five descriptors for each; the soft limit is often 1,024.
 pub(super) fn raise_open_files() {
     let limit = Limit::of(Resource::RLIMIT_NOFILE);
     let raised = Limit {
