@@ -376,7 +376,7 @@ impl Job<'_> {
             let (about, ready) = self.look()?;
             for (about, _) in about.into_iter().zip(ready).filter(|(_, ready)| *ready) {
                 match about {
-                    About::Signals => self.pass_on(),
+                    About::Signals => self.pass_on()?,
                     About::Children => self.look_at_children()?,
                     About::Ends => {
                         if let Some(ends) = &mut self.ends {
@@ -443,6 +443,11 @@ impl Job<'_> {
                 .collect();
             said.iter().for_each(|text| self.say(text));
         }
+        self.reap_unwatched()
+    }
+
+    /// Takes the ends that only SIGCHLD reports.
+    fn reap_unwatched(&mut self) -> io::Result<()> {
         for index in 0..self.seats.len() {
             if self.seats[index].rank.end.is_err() && !self.seats[index].rank.ended {
                 self.reap(index)?;
@@ -554,26 +559,28 @@ impl Job<'_> {
         Ok((about, ready))
     }
 
-    fn pass_on(&mut self) {
+    fn pass_on(&mut self) -> io::Result<()> {
         for signal in self.signals.arrived() {
             if signal == Signal::TSTP {
-                self.pause();
+                self.pause()?;
             } else {
                 let order = self.judge.signal(Instant::now(), signal);
                 self.obey(vec![order]);
             }
         }
+        Ok(())
     }
 
     /// Stops the ranks and then ourselves, until the shell has us go on.
-    fn pause(&mut self) {
+    fn pause(&mut self) -> io::Result<()> {
         let stopped = Instant::now();
         self.signal(Signal::STOP);
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
         self.signal(Signal::CONT);
-        // These stops were ours.
+        // These stops were ours. Ends that came with them are reported no second time.
         self.children.stopped();
         self.judge.paused(stopped.elapsed());
+        self.reap_unwatched()
     }
 
     fn signal(&self, signal: Signal) {
