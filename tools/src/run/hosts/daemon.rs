@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal};
 
 use super::bell::{Bell, Told};
 use super::credit::{self, Credit, Returns};
+use super::here::Here;
 use super::input;
 use super::local::{About, Happened, Local};
 use super::plane::{self, LIMIT};
@@ -129,6 +130,7 @@ impl Daemon {
         }
         plane::done(oob.begin())?;
         let mut shells = Vec::new();
+        let here = Here::look();
         for child in plane::children(&birth, birth.rank) {
             let mut parent = Vec::new();
             own.encode(&mut parent);
@@ -137,7 +139,7 @@ impl Daemon {
                 parent,
                 ..birth.clone()
             };
-            shells.push(Shell::start(&birth)?);
+            shells.push(Shell::start(&birth, |host| here.is_known_as(host))?);
         }
         Ok(Self {
             events: oob.events(),

@@ -22,12 +22,12 @@ use super::credit::{self, Credit};
 use super::grown::{Asker, Grown, Tell};
 use super::place::{Host, blocks};
 use super::plane::{self, LIMIT};
+use super::sentences::Sentences;
 use super::shell::Shell;
 use super::timeline::Timeline;
 use super::words::{Birth, NEWS, News, ORDERS, OUTPUT, Order, Plan, Wanted, read, write};
 use super::{Options, input, output, timeline};
 use crate::error::ToolError;
-use crate::out;
 use crate::run::Launch;
 use crate::run::judge::{self, GRACE, Judge, Left};
 use crate::run::limits;
@@ -80,6 +80,7 @@ struct Head<'a> {
     give_up_at: Option<Instant>,
     fence: (u32, Completion<Gathered>),
     timeline: Timeline,
+    sentences: Sentences,
 }
 
 /// Runs a job on these hosts, to its end.
@@ -93,13 +94,14 @@ pub(super) fn launch(launch: &Launch, hosts: Vec<Host>, options: &Options) -> Re
         .run(&mut signals, &mut children)
         .map_err(system("wait for the hosts"));
     head.finish();
-    ended?;
     if head.judge.was_passed_on() {
-        out::pass("");
+        head.sentences.say(String::new());
     }
-    if options.timeline {
-        out::say(head.timeline.table().trim_end());
+    if ended.is_ok() && options.timeline {
+        head.sentences.say(head.timeline.table().trim_end().to_owned());
     }
+    head.sentences.end(LIMIT);
+    ended?;
     Ok(ExitCode::from(head.judge.verdict().unwrap_or(0)))
 }
 
@@ -127,10 +129,7 @@ impl<'a> Head<'a> {
             // A daemon elsewhere that starts the one here has to find the way back.
             hosts: hosts
                 .iter()
-                .map(|host| match options.here.is(&host.name) {
-                    true => options.here.node().to_owned(),
-                    false => host.name.clone(),
-                })
+                .map(|host| options.here.known_as(&host.name))
                 .collect(),
             radix: options.radix,
         };
@@ -144,7 +143,10 @@ impl<'a> Head<'a> {
         // Never full: what comes is bounded by what daemons may have on the way, each with one message more.
         let room = 2 * hosts.len() * credit::of_output(hosts.len());
         let inbox = plane::done(oob.inbox(From::ANYBODY, OUTPUT, room))?;
-        output::write(&oob, inbox, heard.clone(), launch, hosts.len()).map_err(system("start a thread"))?;
+        let sentences = Sentences::begin().map_err(system("start a thread"))?;
+        let unfinished = sentences.unfinished();
+        output::write(&oob, inbox, heard.clone(), launch, hosts.len(), unfinished)
+            .map_err(system("start a thread"))?;
         plane::done(oob.begin())?;
         let fence = (0, plane::done(oob.gather(0, Bytes::from(Vec::new()), EVER))?);
         let mut head = Self {
@@ -174,13 +176,14 @@ impl<'a> Head<'a> {
             give_up_at: None,
             fence,
             birth,
+            sentences,
         };
         for child in plane::children(&head.birth, 0) {
             let birth = Birth {
                 rank: child,
                 ..head.birth.clone()
             };
-            match Shell::start(&birth) {
+            match Shell::start(&birth, |host| options.here.is(host)) {
                 Ok(shell) => head.shells.push(shell),
                 Err(error) => {
                     head.finish();
@@ -212,7 +215,7 @@ impl<'a> Head<'a> {
             for (process, signal) in children.stopped() {
                 let shells = self.shells.iter();
                 let said = shells.filter_map(|shell| shell.stopped(process, signal));
-                said.for_each(|said| out::say(&format!("doorbell: {said}")));
+                said.for_each(|said| self.say(&said));
             }
             for signal in signals.arrived() {
                 let order = self.judge.signal(Instant::now(), signal);
@@ -294,7 +297,7 @@ impl<'a> Head<'a> {
                 }
             }
             Ok(News::Shell(rank, how)) => self.shell_ended(rank, &how),
-            Ok(News::Stopped(said)) => out::say(&format!("doorbell: {said} (on host {name})")),
+            Ok(News::Stopped(said)) => self.say(&format!("{said} (on host {name})")),
             Ok(News::Met(_)) => self.timeline.mark(rank, timeline::Mark::Met),
             Ok(News::Wants(crew, number, wanted)) => {
                 let asker = Asker {
@@ -501,13 +504,18 @@ impl<'a> Head<'a> {
         self.obey(orders);
     }
 
+    /// A sentence of the launcher's own.
+    fn say(&self, text: &str) {
+        self.sentences.say(format!("doorbell: {text}"));
+    }
+
+    /// Does what is to be done, and then says what is to be said.
     fn obey(&mut self, orders: Vec<judge::Order>) {
-        for order in orders {
+        let is_said = |order: &judge::Order| matches!(order, judge::Order::Say(_));
+        let (said, done): (Vec<_>, Vec<_>) = orders.into_iter().partition(is_said);
+        for order in done.into_iter().chain(said) {
             match order {
-                judge::Order::Say(text) => {
-                    out::pass("");
-                    out::say(&format!("doorbell: {text}"));
-                }
+                judge::Order::Say(text) => self.say(&text),
                 judge::Order::Signal(signal) => {
                     if self.start_by.take().is_some() {
                         // Nobody has started anything.
@@ -519,7 +527,7 @@ impl<'a> Head<'a> {
                                 .judge
                                 .condemn(Instant::now(), Failure { code, how }, self.left());
                         }
-                        return;
+                        continue;
                     }
                     self.order(&Order::Signal(signal.as_raw()));
                     let killed = signal == Signal::KILL;
@@ -611,23 +619,23 @@ impl<'a> Head<'a> {
                 .join(", ")
         };
         let silent = names(&self.hosts, true);
-        if !silent.is_empty() {
-            out::say(&format!(
-                "doorbell: {silent} does not say that its ranks have ended; look there for what is left \
-                 (`pgrep -af doorbell`)",
-            ));
-        }
         let unread = names(&self.hosts, false);
         let is_wanted = self.judge.was_passed_on();
-        if is_wanted && !unread.is_empty() {
-            out::say(&format!(
-                "doorbell: the standard output is not read: the last that the ranks of {unread} have written \
-                 is dropped"
-            ));
-        }
         let open = self.hosts.iter_mut().filter(|seen| !seen.is_done);
         open.filter(|seen| seen.alive > 0 || is_wanted)
             .for_each(|seen| seen.is_lost = true);
+        if !silent.is_empty() {
+            self.say(&format!(
+                "{silent} does not say that its ranks have ended; look there for what is left \
+                 (`pgrep -af doorbell`)",
+            ));
+        }
+        if is_wanted && !unread.is_empty() {
+            self.say(&format!(
+                "the standard output is not read: the last that the ranks of {unread} have written \
+                 is dropped"
+            ));
+        }
     }
 
     /// Gives everything back.

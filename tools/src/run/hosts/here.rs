@@ -24,6 +24,8 @@ pub(in crate::run) struct Here {
     node: String,
     /// Names of a list that the resolver has given one of its addresses for.
     aliases: Vec<String>,
+    /// Those of them whose addresses are of the loopback alone.
+    local: Vec<String>,
     /// Addresses of the loopback are hosts of a trial.
     is_trial: bool,
 }
@@ -52,7 +54,15 @@ impl Here {
         let unknown: Vec<String> = unknown.map(str::to_owned).collect();
         let until = Instant::now() + LOOKUP;
         for some in unknown.chunks(AT_ONCE) {
-            here.aliases.extend(own_of(some, until));
+            if Instant::now() >= until {
+                break;
+            }
+            for (name, is_routable) in own_of(some, until) {
+                if !is_routable {
+                    here.local.push(name.clone());
+                }
+                here.aliases.push(name);
+            }
         }
         here
     }
@@ -63,22 +73,32 @@ impl Here {
             Some(address) if address.is_loopback() => !self.is_trial,
             Some(address) => address.is_unspecified() || is_own(address),
             None => {
-                let is_local = matches!(plain(name).as_str(), "localhost" | "localhost.localdomain");
-                is_local
+                is_localhost(name)
                     || are_same(name, &self.node)
                     || self.aliases.iter().any(|alias| are_same(alias, name))
             }
         }
     }
 
-    /// Whether `name` is what [`Here::node`] is, for a daemon that is given names made by the launcher.
-    pub(super) fn is_node(&self, name: &str) -> bool {
-        are_same(name, &self.node)
+    /// Whether `name`, one of [`Here::known_as`] of the launcher, is this host, for a daemon. An address of the
+    /// loopback among them is a host of a trial.
+    pub(super) fn is_known_as(&self, name: &str) -> bool {
+        let is_ours = |address: IpAddr| !address.is_loopback() && is_own(address);
+        are_same(name, &self.node) || address(name).is_some_and(is_ours)
     }
 
-    /// The name by which other hosts know this one.
-    pub(super) fn node(&self) -> &str {
-        &self.node
+    /// The name by which other hosts find `name`: what the user wrote, unless on each host it is that host.
+    pub(super) fn known_as(&self, name: &str) -> String {
+        let is_local = match address(name) {
+            Some(address) => address.is_loopback() || address.is_unspecified(),
+            None => is_localhost(name) || self.local.iter().any(|local| are_same(local, name)),
+        };
+        let is_replaced = is_local && self.is(name);
+        if is_replaced {
+            self.node.clone()
+        } else {
+            name.to_owned()
+        }
     }
 
     /// Whether two names are of one host.
@@ -104,6 +124,11 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
+/// Whether each host has this name for itself.
+fn is_localhost(name: &str) -> bool {
+    matches!(plain(name).as_str(), "localhost" | "localhost.localdomain")
+}
+
 /// A name that is an address; an IPv6 one may name its interface.
 fn address(name: &str) -> Option<IpAddr> {
     name.split('%').next()?.parse().ok()
@@ -114,15 +139,18 @@ fn is_looked_up(name: &str) -> bool {
     !name.contains('@') && address(name).is_none()
 }
 
-/// Those of the names that have an address of this host, asked for side by side.
-fn own_of(names: &[String], until: Instant) -> Vec<String> {
+/// Those of the names that have an address of this host, each with whether one is not of the loopback; they are
+/// asked for side by side.
+fn own_of(names: &[String], until: Instant) -> Vec<(String, bool)> {
     let (told, answers) = channel();
     for name in names {
         let (told, name) = (told.clone(), name.clone());
         let look = move || {
             let found = (name.as_str(), 0).to_socket_addrs();
-            let is_ours = found.is_ok_and(|mut found| found.any(|found| is_own(found.ip())));
-            let _ = told.send(is_ours.then_some(name));
+            let found = found.into_iter().flatten().map(|found| found.ip());
+            let own: Vec<IpAddr> = found.filter(|found| is_own(*found)).collect();
+            let is_routable = own.iter().any(|own| !own.is_loopback());
+            let _ = told.send((!own.is_empty()).then_some((name, is_routable)));
         };
         // Without a thread, the name is another host's.
         drop(
@@ -147,9 +175,16 @@ mod tests {
     fn this_host_is_known_by_all_its_names() {
         let here = Here {
             node: "Node1".to_owned(),
-            aliases: vec!["node1.example.org".to_owned()],
+            aliases: vec!["node1.example.org".to_owned(), "ip6-localhost".to_owned()],
+            local: vec!["ip6-localhost".to_owned()],
             is_trial: false,
         };
+        for name in ["localhost", "127.0.0.1", "::1", "0.0.0.0", "ip6-localhost"] {
+            assert_eq!(here.known_as(name), "Node1", "{name}");
+        }
+        for name in ["node1", "node1.example.org", "192.0.2.1", "node2"] {
+            assert_eq!(here.known_as(name), name);
+        }
         let names = [
             "localhost",
             "LOCALHOST",
@@ -214,6 +249,8 @@ mod tests {
     fn several_addresses_of_the_loopback_are_several_hosts() {
         let here = Here::look_up(["127.0.0.1", "127.0.0.2"].into_iter());
         assert!(!here.is("127.0.0.1") && !here.is("127.0.0.2") && here.is("localhost"));
+        assert_eq!(here.known_as("127.0.0.1"), "127.0.0.1");
+        assert!(!Here::look().is_known_as("127.0.0.1"));
         assert!(Here::look_up(["127.0.0.1", "::ffff:192.0.2.1"].into_iter()).is("127.0.0.1"));
     }
 }

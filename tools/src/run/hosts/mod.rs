@@ -23,6 +23,7 @@ mod local;
 mod output;
 mod place;
 mod plane;
+mod sentences;
 mod shell;
 mod timeline;
 mod words;

@@ -9,8 +9,9 @@ use doorbell::oob::plane::{Inbox, Message, Oob};
 use super::bell::Told;
 use super::credit::{self, Returns};
 use super::head::Heard;
+use super::sentences::Shared;
 use super::words::Output;
-use crate::run::prefix::{Lines, Unfinished};
+use crate::run::prefix::Lines;
 use crate::run::{Launch, Output as Wants};
 
 /// How long the thread sleeps before it looks whether it is still wanted.
@@ -23,6 +24,7 @@ pub(super) fn write(
     heard: Told<Heard>,
     launch: &Launch,
     hosts: usize,
+    unfinished: Shared,
 ) -> io::Result<()> {
     let writer = Writer {
         oob: oob.clone(),
@@ -31,7 +33,7 @@ pub(super) fn write(
         returns: BTreeMap::new(),
         most: credit::of_output(hosts),
         lines: BTreeMap::new(),
-        unfinished: Unfinished::here(),
+        unfinished,
         wants: launch.output,
         is_told: false,
     };
@@ -49,7 +51,7 @@ struct Writer {
     most: usize,
     /// What ranks have written of lines that have not ended.
     lines: BTreeMap<(u32, usize), Lines>,
-    unfinished: Unfinished,
+    unfinished: Shared,
     wants: Wants,
     /// That the standard output takes nothing any more.
     is_told: bool,
@@ -101,27 +103,32 @@ impl Writer {
 
     /// Passes on beginnings of lines whose rest does not come.
     fn show_begun(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
         let now = Instant::now();
+        let mut unfinished = self.unfinished.lock();
         for ((_, stream), lines) in &mut self.lines {
             // An output that takes nothing any more is reported when a line is whole.
-            let _ = lines.show(now, &mut self.unfinished, &mut output(*stream));
+            let _ = lines.show(now, &mut unfinished, &mut output(*stream));
         }
     }
 
     fn write(&mut self, rank: u32, stream: usize, bytes: &[u8]) -> io::Result<()> {
-        let mut to = output(stream);
-        match self.wants {
-            Wants::Inherited => to.write_all(bytes).and_then(|()| to.flush()),
-            Wants::Prefixed if bytes.is_empty() => match self.lines.remove(&(rank, stream)) {
-                Some(mut lines) => lines.end(&mut self.unfinished, &mut to),
-                None => Ok(()),
-            },
-            Wants::Prefixed => {
-                let lines = self.lines.entry((rank, stream));
-                let lines = lines.or_insert_with_key(|source| Lines::new(*source));
-                lines.push(bytes, Instant::now(), &mut self.unfinished, &mut to)
-            }
+        if self.wants == Wants::Inherited {
+            let mut to = output(stream);
+            return to.write_all(bytes).and_then(|()| to.flush());
         }
+        // Before the output's own lock, as for sentences.
+        let mut unfinished = self.unfinished.lock();
+        let mut to = output(stream);
+        if bytes.is_empty() {
+            let lines = self.lines.remove(&(rank, stream));
+            return lines.map_or(Ok(()), |mut lines| lines.end(&mut unfinished, &mut to));
+        }
+        let lines = self.lines.entry((rank, stream));
+        let lines = lines.or_insert_with_key(|source| Lines::new(*source));
+        lines.push(bytes, Instant::now(), &mut unfinished, &mut to)
     }
 }
 

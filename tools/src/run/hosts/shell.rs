@@ -10,7 +10,7 @@ use doorbell_fabric::error::advice;
 use doorbell_fabric::process::spawn;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::here::Here;
+use super::plane;
 use super::words::{Birth, write};
 use crate::error::ToolError;
 use crate::run::{limits, stopped};
@@ -32,15 +32,11 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Starts the daemon `birth.rank`.
-    pub(super) fn start(birth: &Birth) -> Result<Self, ToolError> {
-        let host = birth
-            .hosts
-            .get(birth.rank as usize - 1)
-            .cloned()
-            .unwrap_or_default();
+    /// Starts the daemon `birth.rank`, without a remote shell where `is_here` says that its host is this one.
+    pub(super) fn start(birth: &Birth, is_here: impl FnOnce(&str) -> bool) -> Result<Self, ToolError> {
+        let host = plane::host(birth).to_owned();
         let mut command = match birth.shell.split_first() {
-            Some((program, words)) if !Here::look().is_node(&host) => {
+            Some((program, words)) if !is_here(&host) => {
                 let mut command = Command::new(program);
                 command.args(words).arg(&host).args([&birth.doorbell, "daemon"]);
                 command
