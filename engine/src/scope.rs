@@ -558,6 +558,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     #[inline(always)]
     fn sent(&'scope self, envelope: Envelope, len: usize, ticket: Option<Ticket>) -> Request<'scope> {
+        self.sends.set(true);
         match ticket {
             Some(ticket) => self.request(envelope, true, ticket, None),
             None => Request {
@@ -585,9 +586,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (ledger, peer) = (self.world.ledger(), envelope.named_peer());
         let slot = ledger.enter(ticket, self.serial, peer);
         self.open.set(self.open.get() + 1);
-        if sends {
-            self.sends.set(true);
-        }
         let lent = Some(Lent {
             slot,
             open: &self.open,

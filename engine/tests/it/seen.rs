@@ -129,10 +129,10 @@ fn each_candidate_that_lost_is_there_with_its_reason() {
     config.set("rails.list", "shm").unwrap();
     let worlds = doorbell::local(2, &config).unwrap();
     let snapshot = look(worlds[0].counter_file().unwrap());
-    let lost = snapshot.value("way.1.udp:lo.lost");
-    assert_eq!(lost, Some(&Value::Text("other rails were named".to_owned())));
+    let not_named = snapshot.value("way.1.udp:lo.not_named");
+    assert_eq!(not_named, Some(&Value::Text("other rails were named".to_owned())));
     assert_eq!(
-        snapshot.value("way.0.udp:lo.lost"),
+        snapshot.value("way.0.udp:lo.not_named"),
         None,
         "no rail leads to itself"
     );

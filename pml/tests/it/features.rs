@@ -748,7 +748,7 @@ fn explain_says_that_no_rail_is_up_which_are_called_and_until_when() {
     world.leap(std::time::Duration::from_secs(3));
     let lost = world.wait(0, sent).unwrap_err().to_string();
     assert!(
-        lost.contains("rank 1 is lost") && lost.contains("see the cable"),
+        lost.contains("rank 1 is lost") && lost.contains("check the cable"),
         "{lost}"
     );
 }
