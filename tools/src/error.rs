@@ -21,6 +21,19 @@ fn behind(source: &io::Error) -> String {
     known.map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
+/// What to do about a file that could not be written. [`advice`] is about shared objects and system calls,
+/// whose reasons mean something else here.
+fn about_file(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::FBIG) => advice(source).unwrap_or_default(),
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            "check its permissions (`ls -l`), and that neither it nor its file system is read-only \
+             (`lsattr`, `findmnt`)"
+        }
+        _ => "check that there is room (`df -h`)",
+    }
+}
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum ToolError {
@@ -53,14 +66,10 @@ pub(crate) enum ToolError {
     #[error(transparent)]
     Rail(#[from] RailError),
     /// The standard output is closed or full.
-    #[error("could not write to the standard output: {0}{behind}", behind = behind(.0))]
+    #[error("could not write to the standard output: {0}; {advice}", advice = about_file(.0))]
     Output(io::Error),
     /// An output file could not be written after all.
-    #[error(
-        "could not write `{}`: {source}; {}",
-        path.display(),
-        advice(source).unwrap_or("check that there is room")
-    )]
+    #[error("could not write `{}`: {source}; {}", path.display(), about_file(source))]
     Write {
         /// The file.
         path: PathBuf,
@@ -153,5 +162,36 @@ pub(crate) fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
         ClientError::Refused { .. } => Exit::Verdict,
         ClientError::Late { .. } => Exit::TimedOut,
         _ => Exit::System,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_has_the_advice_of_files() {
+        for (errno, word) in [
+            (Errno::NOSPC, "check that there is room"),
+            (Errno::DQUOT, "check that there is room"),
+            (Errno::PERM, "lsattr"),
+            (Errno::ACCESS, "permissions"),
+            (Errno::ROFS, "findmnt"),
+            (Errno::FBIG, "ulimit -f"),
+        ] {
+            let source = || io::Error::from(errno);
+            let file = ToolError::Write {
+                path: PathBuf::from("x.json"),
+                source: source(),
+            };
+            for error in [ToolError::Output(source()), file] {
+                let said = error.to_string();
+                assert!(said.contains(word), "{said}");
+                assert!(
+                    !said.contains("backs shared") && !said.contains("seccomp"),
+                    "{said}"
+                );
+            }
+        }
     }
 }
