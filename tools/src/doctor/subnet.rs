@@ -81,6 +81,12 @@ fn value(system: &System, name: &str, interface: &str) -> u64 {
     of("all").max(of(interface))
 }
 
+/// The name of an interface's setting for sysctl(8): with slashes, since an interface's name may hold dots
+/// (`eth0.100`).
+fn key(interface: &str, name: &str) -> String {
+    format!("net/ipv4/conf/{interface}/{name}")
+}
+
 fn judge(walk: &mut Walk, system: &System, own: &str, others: &[String], passes: bool) -> Link {
     let with = others.join(", ");
     let strict = value(system, "rp_filter", own);
@@ -93,7 +99,7 @@ fn judge(walk: &mut Walk, system: &System, own: &str, others: &[String], passes:
             ),
             "the kernel drops what comes in by an interface by which its answer would not leave",
             vec![Fix::run(
-                format!("sysctl -w net.ipv4.conf.{own}.rp_filter={LOOSE}"),
+                format!("sysctl -w {}={LOOSE}", key(own, "rp_filter")),
                 "let packets in by any interface that leads to their sender",
             )],
         ));
@@ -114,7 +120,7 @@ fn judge(walk: &mut Walk, system: &System, own: &str, others: &[String], passes:
     }
     let set = each
         .iter()
-        .map(|one| format!("net.ipv4.conf.{one}.arp_ignore=1 net.ipv4.conf.{one}.arp_announce=2"));
+        .map(|one| format!("{}=1 {}=2", key(one, "arp_ignore"), key(one, "arp_announce")));
     let set: Vec<String> = set.collect();
     walk.note(
         "subnet",
@@ -140,7 +146,7 @@ mod tests {
     use super::*;
 
     fn judged(fake: &Fake, passes: bool) -> Chain {
-        let others = ["v1".to_owned()];
+        let others = ["v1.100".to_owned()];
         Walk::along("udp:v0", |walk| {
             judge(walk, &fake.system(), "v0", &others, passes)
         })
@@ -156,7 +162,7 @@ mod tests {
         let chain = judged(&fake, false);
         assert_eq!(chain.steps[0].is, Is::Note, "{chain:#?}");
         let command = chain.steps[0].fixes[0].command.as_deref().unwrap();
-        assert!(command.contains("conf.v0.arp_ignore=1") && command.contains("conf.v1.arp_announce=2"));
+        assert!(command.contains("conf/v0/arp_ignore=1") && command.contains("conf/v1.100/arp_announce=2"));
         for name in ["arp_ignore", "arp_announce"] {
             set("v0", name, "1");
             assert_eq!(
@@ -164,7 +170,7 @@ mod tests {
                 Is::Note,
                 "one of the two is not enough"
             );
-            set("v1", name, "2");
+            set("v1.100", name, "2");
         }
         assert_eq!(judged(&fake, false).steps[0].is, Is::Ok);
         // The larger one of both values holds.
@@ -173,7 +179,7 @@ mod tests {
         let step = &chain.steps[0];
         assert_eq!(
             (step.is, step.fixes[0].command.as_deref()),
-            (Is::Broken, Some("sysctl -w net.ipv4.conf.v0.rp_filter=2")),
+            (Is::Broken, Some("sysctl -w net/ipv4/conf/v0/rp_filter=2")),
             "{chain:#?}"
         );
         assert_eq!(
@@ -183,6 +189,20 @@ mod tests {
         );
         set("v0", "rp_filter", "2");
         assert_eq!(judged(&fake, false).steps[0].is, Is::Ok);
+    }
+
+    #[test]
+    fn a_name_with_a_dot_is_one_name_for_sysctl() {
+        let fake = Fake::new();
+        fake.file("/proc/sys/net/ipv4/conf/eth0.100/rp_filter", "1");
+        let others = ["eth0".to_owned()];
+        let chain = Walk::along("udp:eth0.100", |walk| {
+            judge(walk, &fake.system(), "eth0.100", &others, false)
+        });
+        assert_eq!(
+            chain.steps[0].fixes[0].command.as_deref(),
+            Some("sysctl -w net/ipv4/conf/eth0.100/rp_filter=2")
+        );
     }
 
     #[test]

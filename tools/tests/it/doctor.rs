@@ -499,7 +499,7 @@ fn two_interfaces_in_one_network_are_judged_by_the_kernels_settings() {
     let broken = breaks_at(host, &["udp:v1"], "udp:v1", "subnet");
     assert_eq!(
         broken["fixes"][0]["command"],
-        "sysctl -w net.ipv4.conf.v1.rp_filter=2"
+        "sysctl -w net/ipv4/conf/v1/rp_filter=2"
     );
     set("v0/rp_filter", "1");
     is_usable(host, &["udp:v0"], "udp:v0");
