@@ -1,7 +1,7 @@
 //! Limits of a process (setrlimit(2)): who set them, and where they are raised. And the step about open
 //! files, which more than one rail needs.
 
-use rustix::process::{Resource, getrlimit};
+use doorbell_fabric::limits::{self, Resource};
 
 use super::chain::{Ended, Fix, Walk};
 use super::system::System;
@@ -46,8 +46,8 @@ const AMPLE: u64 = 4096;
 pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended {
     let [soft, hard] = system.limit("Max open files").unwrap_or_else(|| {
         // Without a descriptor no file says it.
-        let own = getrlimit(Resource::Nofile);
-        [own.current, own.maximum]
+        let own = limits::Limit::of(Resource::RLIMIT_NOFILE);
+        [own.soft, own.hard]
     });
     let may = soft.map_or_else(|| "too few".to_owned(), |soft| soft.to_string());
     let saw = format!("this process may have {may} descriptors, and each peer takes about five");
