@@ -419,6 +419,53 @@ fn a_signal_ends_a_job_with_unread_output() {
     assert!(said.contains("the standard output is not read"), "{said}");
 }
 
+/// The launcher's own sentences wait with the output; what it does does not.
+#[test]
+fn a_job_ends_whose_two_outputs_are_one_unread_pipe() {
+    const TEST: &str = "a_job_ends_whose_two_outputs_are_one_unread_pipe";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for is_failure in [false, true] {
+        let [progress, fail] =
+            ["progress", "fail"].map(|name| folder.path().join(format!("{name}-{is_failure}")));
+        let script = format!(
+            "[ $PMI_RANK = 1 ] && {{ until [ -e {1} ]; do sleep 0.05; done; exit 7; }}; \
+             while :; do head -c 100000 /dev/zero || exit; printf x >> {0}; done",
+            progress.display(),
+            fail.display()
+        );
+        let mark = format!("{}-{:?}", std::process::id(), Instant::now());
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut command = shell(&lab, 2, &["--no-prefix"], &script);
+        command.env(MARK, &mark);
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        let mut job = Running(Some(command.spawn().unwrap()));
+        drop(command);
+        settled(|| length(&progress));
+        let until = Instant::now() + LIMIT;
+        if is_failure {
+            std::fs::write(&fail, "").unwrap();
+            while !ranks(&mark, "sh").is_empty() {
+                assert!(Instant::now() < until, "the ranks are not ended");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let mut said = Vec::new();
+            std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
+            said.retain(|byte| *byte != 0);
+            let said = text(&said);
+            assert!(said.contains("rank 1 ended with exit status 7"), "{said}");
+        } else {
+            job.signal(Signal::TERM);
+        }
+        while job.0.as_mut().unwrap().try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let code = if is_failure { 7 } else { 143 };
+        assert_eq!(job.end().status.code(), Some(code));
+    }
+}
+
 /// What is piped in waits with its writer, and the orders of the launcher do not wait behind it.
 #[test]
 fn a_rank_that_does_not_read_holds_its_writer_up_and_is_ended_all_the_same() {

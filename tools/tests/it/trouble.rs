@@ -208,7 +208,7 @@ fn an_interface_by_which_the_kernel_lets_nothing_in_is_told_with_the_setting() {
     let said = sentence(&out.stderr);
     assert_eq!(out.status.code(), Some(5), "{said}");
     for line in said.lines().take(2) {
-        assert!(line.contains("sysctl -w net.ipv4.conf.v1.rp_filter=2"), "{line}");
+        assert!(line.contains("sysctl -w net/ipv4/conf/v1/rp_filter=2"), "{line}");
     }
     (0..2).for_each(|host| set(host, "2"));
     let out = finish(client());
