@@ -207,7 +207,7 @@ impl UdpRail {
             format!(
                 "the routing table prefers another interface than {name} for {}, and rp_filter of {name} is \
                  1 (strict), so the kernel drops what comes in by it: `sysctl -w \
-                 net.ipv4.conf.{name}.rp_filter=2`",
+                 net/ipv4/conf/{name}/rp_filter=2`",
                 to.ip()
             )
         });
