@@ -476,7 +476,7 @@ mod tests {
         }
     }
 
-    /// Somebody has given a rank these cores, after two seconds.
+    /// A rank gets these cores after two seconds.
     fn to(cores: &[usize]) -> Vec<Moved> {
         vec![Moved {
             after_ns: 2_000_000_000,

@@ -128,7 +128,7 @@ pub struct RankRecord {
     pub pid: u32,
     /// The core that its measuring thread was bound to; `None` when it was not bound.
     pub core: Option<usize>,
-    /// Where else that thread might run while it was measured: somebody changed its cores (`taskset`, a cpuset).
+    /// Where else that thread might run while it was measured: its cores were changed (`taskset`, a cpuset).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
     /// The core of its progress thread, in dedicated mode.

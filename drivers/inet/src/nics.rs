@@ -291,8 +291,8 @@ impl NicWatch {
     /// The socket is empty afterwards, whatever came: an event library that reports edges (tokio does)
     /// reports no second one for messages that were left, and after an overrun (`ENOBUFS`) the kernel drops
     /// all further messages until the socket is empty. Where messages come as fast as they are taken, the
-    /// socket leaves its groups, is emptied, and joins them again: what changed meanwhile is found by whoever
-    /// lists the interfaces after this call.
+    /// socket leaves its groups, is emptied, and joins them again: a caller that
+    /// lists the interfaces after this call finds what changed meanwhile.
     pub fn look(&self) -> bool {
         let (mut any, is_empty) = self.take();
         if !is_empty {

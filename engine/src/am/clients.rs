@@ -25,7 +25,7 @@ impl Client {
     /// Hands a job over; the ticket says how it ends.
     ///
     /// # Errors
-    /// [`NotTaken`]. A child of `fork` gets [`NotTaken::Closed`]: nobody serves its copy of the mailbox.
+    /// [`NotTaken`]. A child of `fork` gets [`NotTaken::Closed`]: its copy of the mailbox has no server.
     pub fn begin(&self, ticket: &mut Ticket, work: Work) -> Result<(), NotTaken> {
         if !self.rope.maker.is_running() {
             return Err(NotTaken::Closed);

@@ -171,7 +171,7 @@ impl Config {
     }
 }
 
-/// The same error, with the reason why nobody wrote the value where a service link has the name of a setting:
+/// The same error, with the origin of the value where a service link has the name of a setting:
 /// one of a service `doorbell-udp` is `DOORBELL_UDP_PORT`.
 fn made_by_kubernetes(error: Error, name: &OsStr, variables: &[(OsString, OsString)]) -> Error {
     match error {

@@ -184,7 +184,7 @@ mod tests {
             text.contains("and 7 more") && text.contains("enableServiceLinks") && !text.contains("nearest"),
             "{text}"
         );
-        // The same name without the service is somebody's typing error.
+        // The same name without the service is a typing error.
         assert!(
             said(&links[3..4]).contains("no such setting"),
             "{}",

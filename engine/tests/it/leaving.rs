@@ -220,7 +220,10 @@ fn message(world: &World, role: &str) {
                 let limit = Duration::from_secs(1);
                 world.within(limit).send(1, number, &[0; 900]).unwrap();
             }
-            assert!(began.elapsed() < Duration::from_secs(100), "each send waits anew");
+            assert!(
+                began.elapsed() < Duration::from_secs(100),
+                "each send waits again"
+            );
         }
         "scope" | "wait" | "wait all" => {
             let mut into = [0; 64];

@@ -583,7 +583,7 @@ fn a_rank_that_runs_ahead_keeps_few_stores_and_is_refused_at_last() {
     assert!(said(&mut server, 0, INIT).contains("rc=0"));
     let key = format!("cmd=put kvsname={JOB}.{} key=a value=1\n", AHEAD + 2);
     assert!(said(&mut server, 0, key.as_bytes()).contains("rc=0"));
-    assert_eq!(server.stores.len(), 1, "of the first life nobody is left");
+    assert_eq!(server.stores.len(), 1, "no rank of the first life is left");
     said(&mut server, 0, FINALIZE);
     assert!(server.left(0) && server.took_leave(0));
 }

@@ -104,7 +104,7 @@ pub(super) fn who(system: &System, limit: &Limit) -> Who {
             fix: match runner {
                 "kubepods" => Fix::hand(format!(
                     "raise {setting} of the container runtime's unit on the node (containerd or crio), and \
-                     start the pod anew"
+                     restart the pod"
                 )),
                 _ => Fix::hand(format!("start the container with `--ulimit {container}`")),
             },
