@@ -1,4 +1,5 @@
-//! What the ranks have written, written here: by a thread of its own, so that a reader who is slow stops the ranks and not the launcher.
+//! What the ranks have written, written here: by a thread of its own, so that a reader who is slow stops the
+//! ranks and not the launcher.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

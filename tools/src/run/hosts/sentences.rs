@@ -1,5 +1,5 @@
-//! The launcher's own sentences, written by a thread of their own: a standard error that nobody reads must not
-//! keep the launcher from ending the job.
+//! The launcher's own sentences, written by a thread of their own: a standard error that nobody reads must
+//! not keep the launcher from ending the job.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
