@@ -58,6 +58,7 @@ mod discover;
 mod hints;
 mod lookout;
 mod rail;
+mod refused;
 mod rx;
 mod sockets;
 mod stats;

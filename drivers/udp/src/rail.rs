@@ -24,11 +24,12 @@ use rustix::io::Errno;
 use crate::config::UdpConfig;
 use crate::hints::Hints;
 use crate::lookout::NOBODY;
+use crate::refused::Refusals;
 use crate::rx::UdpRx;
 use crate::sockets::{self, Granted};
 use crate::stats::UdpStats;
 use crate::sys::Name;
-use crate::tx::{PARTS_MAX, Refusals, UdpTx, Way};
+use crate::tx::{PARTS_MAX, UdpTx, Way};
 
 /// How often the link is looked at: a fifth of the bound within which its failure is acted on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -200,7 +201,7 @@ impl UdpRail {
             return None;
         }
         let way = self.tx.ways.get(peer.index())?;
-        let refused = way.refused.iter().flatten().max_by_key(|refused| refused.frames);
+        let refused = self.tx.refused.of(peer.0);
         let [to, _] = way.addresses();
         let name = &self.interface.name;
         let filtered = self.interface.filters_reverse_path(to.ip()).then(|| {
@@ -284,7 +285,7 @@ impl fmt::Debug for UdpRail {
 
 /// What it means that the kernel refuses to send, with what to look at.
 fn refusal(refused: &Refusals) -> String {
-    let Refusals { frames: count, errno } = *refused;
+    let (count, errno) = (refused.frames, refused.errno);
     let look = match errno {
         Errno::PERM | Errno::ACCESS => {
             "a rule of this host's packet filter drops what goes out: look at the chains of the hooks \
@@ -484,11 +485,7 @@ impl Datagram for UdpRail {
         if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
-        self.tx.ways.push(Way {
-            names,
-            sockets,
-            refused: [None; 2],
-        });
+        self.tx.ways.push(Way { names, sockets });
         Ok(PeerIndex(peer))
     }
 

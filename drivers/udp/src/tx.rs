@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::config::{RUN_BYTES, UdpConfig};
+use crate::refused::RefusedPaths;
 use crate::stats::UdpStats;
 use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
 
@@ -44,16 +45,6 @@ pub(crate) struct Way {
     pub(crate) names: [Name; 2],
     /// Its own sockets, when it has some.
     pub(crate) sockets: Option<[Arc<OwnedFd>; 2]>,
-    /// Of each channel, what the kernel refused for good since a frame to this peer was last sent on it.
-    pub(crate) refused: [Option<Refusals>; 2],
-}
-
-/// Frames that the kernel refused to send, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusals {
-    pub(crate) frames: u64,
-    /// The error of the last one.
-    pub(crate) errno: Errno,
 }
 
 impl Way {
@@ -83,6 +74,8 @@ pub struct UdpTx {
     pub(crate) stats: UdpStats,
     /// Peers that refused a frame, since `progress` last looked.
     pub(crate) refusals: Vec<u32>,
+    /// What the kernel refuses to send.
+    pub(crate) refused: RefusedPaths,
     /// The first frame failed once, perhaps for an answer to an earlier one.
     retried: bool,
     pub(crate) tap: Option<Tap>,
@@ -192,6 +185,7 @@ impl UdpTx {
             gso,
             stats: UdpStats::default(),
             refusals: Vec::with_capacity(REFUSALS_MAX),
+            refused: RefusedPaths::default(),
             retried: false,
             tap: None,
         }
@@ -224,7 +218,7 @@ impl UdpTx {
                         self.queues[channel].show(frames, channel, tap);
                     }
                     self.queues[channel].pop(frames);
-                    self.ways[peer as usize].refused[channel] = None;
+                    self.refused.clear(peer, channel);
                     self.retried = false;
                     self.stats.sent += frames as u64;
                     self.stats.send_calls += 1;
@@ -334,11 +328,9 @@ impl UdpTx {
             errno => {
                 self.stats.unsendable += 1;
                 let (posts, _) = self.queues[channel].waiting();
-                let refused = &mut self.ways[posts[0].peer as usize].refused[channel];
-                *refused = errno.map(|errno| Refusals {
-                    frames: refused.map_or(0, |before| before.frames) + 1,
-                    errno,
-                });
+                if let Some(errno) = errno {
+                    self.refused.note(posts[0].peer, channel, errno);
+                }
             }
         }
         // Frames may be lost, and this one is: the next ones may go elsewhere.
