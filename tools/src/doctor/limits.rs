@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 4096"));
         files("20", "unlimited");
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 65536"));
-        // Both are too small: root raises both, and others are told where theirs came from.
+        // Both are too small: root raises both; for others the advice says where theirs came from.
         files("20", "20");
         assert_eq!(step(&fake).fixes[0].command.as_deref(), Some("ulimit -n 4096"));
         fake.file("/proc/self/status", "CapEff:\t0000000000000000\n");

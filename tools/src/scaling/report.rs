@@ -269,7 +269,7 @@ impl Curve {
     }
 }
 
-/// Rounds from which on noise is told from growth.
+/// Rounds from which on growth can be distinguished from noise.
 const ROUNDS: usize = 2;
 
 /// Whether the rounds tell that a curve grows, falls or does neither: one round has no noise to compare with, and where the

@@ -79,7 +79,7 @@ fn is_usable(host: &str, words: &[&str], rail: &str) -> Value {
     chain.clone()
 }
 
-/// Nothing of the rail is broken any more; whether messages reach the peer that is named, nobody could try.
+/// Nothing of the rail is broken any more; whether messages reach the named peer was not tried.
 fn is_whole(command: Command, rail: &str) -> Value {
     let (report, code) = judged(command);
     let chain = chain(&report, rail);

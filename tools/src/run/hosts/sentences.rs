@@ -1,4 +1,4 @@
-//! The launcher's own sentences, written by a thread of their own: a standard error that nobody reads must
+//! The launcher's own sentences, written by a thread of their own: a standard error that is not read must
 //! not keep the launcher from ending the job.
 
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::out;
 use crate::run::prefix::Unfinished;
 
-/// A sentence waits this long for output that is being written; if it takes longer, nobody reads that.
+/// A sentence waits this long for output that is being written; if it takes longer, that is not read.
 const TURN: Duration = Duration::from_millis(250);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(super) struct Shared(Arc<Mutex<Unfinished>>);
 
 impl Shared {
-    /// Waits for whoever writes.
+    /// Waits for the current writer.
     pub(super) fn lock(&self) -> MutexGuard<'_, Unfinished> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,7 @@ impl Shell {
             ))
         })?;
         let process = Pid::from_child(&child);
-        // Before it is told who it is.
+        // Before it has its identity.
         limits::restore_of(process);
         let end = pidfd_open(process, PidfdFlags::empty())
             .map_err(limits::say_unwatched)

@@ -328,7 +328,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         make(stage, &folder, &["check", "TESTS="], "openshmem-tests")
     })?;
     let mut cases = Vec::new();
-    // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link anew when they are started.
+    // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link again when they are started.
     for below in [
         "modules/tests-sos/test/unit",
         "modules/tests-sos/test/shmemx",

@@ -43,7 +43,7 @@ impl Row {
         self.failed.insert(test.to_owned(), how);
     }
 
-    /// Failures that nobody else is known to own.
+    /// Failures without another known owner.
     fn unknown(&self) -> impl Iterator<Item = (&String, &String)> {
         self.failed
             .iter()

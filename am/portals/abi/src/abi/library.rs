@@ -30,15 +30,16 @@ const LOGICAL: c_uint = 4;
 const PHYSICAL: c_uint = 8;
 const IFACE_DEFAULT: c_uint = c_uint::MAX;
 
-/// Counted: the library is there until as many [`PtlFini`]. Programs that were compiled with our header call this one: the
-/// header gives `PtlInit` this name, which says whose numbers they use.
+/// Starts the library, which stays until as many calls of [`PtlFini`]. Programs that were compiled with our
+/// header call this one: the header gives `PtlInit` this name, which says whose numbers they use.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlInit_2024() -> c_int {
     guarded(init)
 }
 
-/// The same for programs that were compiled with another header. What numbers that one has cannot be seen: older ones have
-/// other return codes and option bits. So it is said once, unless `PTL_HEADER` says that it is one of those that agree.
+/// Starts the library for programs that were compiled with another header. Its numbers cannot be seen, and
+/// older headers have other return codes and option bits: so one line warns once, unless `PTL_HEADER` says
+/// that the header is one of those that agree.
 #[unsafe(no_mangle)]
 pub extern "C" fn PtlInit() -> c_int {
     guarded(|| {
