@@ -12,6 +12,9 @@ pub(crate) struct Known {
     pub(crate) reason: &'static str,
 }
 
+const IMPROBE: &str = "ompi_mtl_portals4_improbe reads the source out of the status that the caller told it to ignore: a \
+                       null pointer";
+
 const KNOWN: &[Known] = &[
     Known {
         client: Client::Reference,
@@ -62,6 +65,31 @@ const KNOWN: &[Known] = &[
         owner: "Open MPI",
         reason: "a rank in the barrier of coll/portals4 waits in PtlCTWait, makes no progress for the mtl and takes no \
                  part in leaving flow control; without that component (--mca coll ^portals4) it passes",
+    },
+    Known {
+        client: Client::Mpi4py,
+        test: "test_cco_vec.testAlltoallwBottom",
+        owner: "Open MPI",
+        reason: "ompi_mtl_datatype_pack takes a contiguous type's buffer without its lower bound: with MPI_BOTTOM it \
+                 sends from address 0",
+    },
+    Known {
+        client: Client::Mpi4py,
+        test: "test_p2p_buf_matched.testIMProbe",
+        owner: "Open MPI",
+        reason: IMPROBE,
+    },
+    Known {
+        client: Client::Mpi4py,
+        test: "test_p2p_obj_matched.testIMProbe",
+        owner: "Open MPI",
+        reason: IMPROBE,
+    },
+    Known {
+        client: Client::Mpi4py,
+        test: "test_util_pkl5.testIMProbe",
+        owner: "Open MPI",
+        reason: IMPROBE,
     },
     Known {
         client: Client::OpenShmem,

@@ -29,8 +29,8 @@ use trees::Client;
 
 pub(crate) const HELP: &str = "\
 DIR holds source trees side by side, under any names: Open MPI 4.1 (with its configure), Sandia OpenSHMEM (with \
-modules/tests-sos), GASNet 1 with portals4-conduit, and Sandia's Portals 4, whose tests are run and whose PMI library GASNet \
-needs. What is not there is said and left out. Needs gcc, make, mpiexec.hydra (package mpich); trees without a configure need \
+modules/tests-sos), GASNet 1 with portals4-conduit, mpi4py 3 (a release, which has its C file; needs python3 with setuptools \
+and Open MPI beside it), and Sandia's Portals 4, whose tests are run and whose PMI library GASNet needs. What is not there is said and left out. Needs gcc, make, mpiexec.hydra (package mpich); trees without a configure need \
 autoconf, automake and libtool, too. The network `two-rails` is two udp rails in a network namespace, of which one loses \
 everything for a second in each two: it needs root. Everything is built under target/clients, and stays there for the next \
 run. Exit status 1 when a test failed for which no other owner is known.

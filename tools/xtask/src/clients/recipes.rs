@@ -1,5 +1,6 @@
 //! How each client is built, and what its tests are.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,7 +12,7 @@ use crate::error::Error;
 pub(crate) struct Suite {
     pub(crate) client: Client,
     pub(crate) launcher: Launcher,
-    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    pub(crate) environment: Vec<(&'static str, OsString)>,
     /// Where its own libraries are.
     pub(crate) libraries: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
@@ -21,7 +22,7 @@ pub(crate) struct Suite {
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
-    pub(crate) arguments: Vec<String>,
+    pub(crate) arguments: Vec<OsString>,
     /// It makes no sense with fewer ranks.
     pub(crate) least: u32,
     /// Whether its output tells of a failure that its exit status does not.
@@ -58,6 +59,7 @@ pub(crate) fn build(stage: &Stage, client: Client, tree: &Path) -> Result<Suite,
         Client::OpenMpi => open_mpi(stage, tree),
         Client::OpenShmem => open_shmem(stage, tree),
         Client::Gasnet => gasnet(stage, tree),
+        Client::Mpi4py => mpi4py(stage, tree),
     }
 }
 
@@ -98,14 +100,23 @@ fn with_configure(stage: &Stage, tree: &Path, autogen: &[&str], name: &str) -> R
     if tree.join("configure").is_file() {
         return Ok(tree.to_path_buf());
     }
-    let copy = stage.folder("trees")?.join(name);
-    once(&stage.folder("trees")?, name, || {
-        let mut command = Command::new("cp");
-        command.args(["-a", "--no-target-directory"]).arg(tree).arg(&copy);
-        stage.built(&mut command, &format!("{name}-copy"))?;
+    let copy = copy_of(stage, tree, name)?;
+    once(&stage.folder("trees")?, &format!("{name}-autogen"), || {
         let mut command = Command::new(copy.join(autogen[0]));
         command.args(&autogen[1..]).current_dir(&copy);
         stage.built(&mut command, &format!("{name}-autogen"))
+    })?;
+    Ok(copy)
+}
+
+/// A copy of a tree whose build writes into it.
+fn copy_of(stage: &Stage, tree: &Path, name: &str) -> Result<PathBuf, Error> {
+    let trees = stage.folder("trees")?;
+    let copy = trees.join(name);
+    once(&trees, name, || {
+        let mut command = Command::new("cp");
+        command.args(["-a", "--no-target-directory"]).arg(tree).arg(&copy);
+        stage.built(&mut command, &format!("{name}-copy"))
     })?;
     Ok(copy)
 }
@@ -260,46 +271,98 @@ fn open_mpi(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         .arg(stage.root.join("am/portals/abi/clients/mpi.c"));
     command.arg("-o").arg(&program);
     stage.built(&mut command, "openmpi-mpi")?;
-    let listed = Command::new(&program).output().map_err(|source| Error::Start {
-        program: program.display().to_string(),
-        source,
-    })?;
-    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let names = listed_by(&mut Command::new(&program))?;
     let case = |name: &str| Case {
-        arguments: vec![name.to_owned()],
+        arguments: vec![name.into()],
         least: 2,
         ..Case::new(name, program.clone())
     };
     Ok(Suite {
         client: Client::OpenMpi,
-        launcher: Launcher::Own {
-            mpirun: prefix.join("bin/mpirun"),
-            words: vec![
-                "--allow-run-as-root",
-                "--oversubscribe",
-                "--bind-to",
-                "none",
-                "--mca",
-                "pml",
-                "cm",
-                "--mca",
-                "mtl",
-                "portals4",
-                "--mca",
-                "osc",
-                "portals4",
-                "--mca",
-                "mpi_yield_when_idle",
-                "1",
-                "-x",
-                "LD_LIBRARY_PATH",
-                "-x",
-                "DOORBELL_RAILS",
-            ],
-        },
+        launcher: open_mpi_launcher(&prefix, &[]),
         environment: Vec::new(),
         libraries: Vec::new(),
         cases: names.lines().map(case).collect(),
+    })
+}
+
+/// What a program prints when it is asked for its tests.
+fn listed_by(command: &mut Command) -> Result<String, Error> {
+    let listed = command.output().map_err(|source| Error::Start {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })?;
+    Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
+}
+
+/// Open MPI's `mpirun`, with what is ours chosen for everything, and further words.
+fn open_mpi_launcher(prefix: &Path, further: &[&'static str]) -> Launcher {
+    const WORDS: &str = "--allow-run-as-root --oversubscribe --bind-to none --mca pml cm --mca mtl portals4 \
+                         --mca osc portals4 --mca mpi_yield_when_idle 1 -x LD_LIBRARY_PATH -x DOORBELL_RAILS";
+    Launcher::Own {
+        mpirun: prefix.join("bin/mpirun"),
+        words: WORDS.split_whitespace().chain(further.iter().copied()).collect(),
+    }
+}
+
+/// Tests of mpi4py that end the process: each is run by itself, and the module's others without it.
+const ENDS_THE_PROCESS: [(&str, &str); 4] = [
+    ("test_cco_vec", "testAlltoallwBottom"),
+    ("test_p2p_buf_matched", "testIMProbe"),
+    ("test_p2p_obj_matched", "testIMProbe"),
+    ("test_util_pkl5", "testIMProbe"),
+];
+
+fn mpi4py(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
+    let prefix = stage.folder("openmpi/installed")?;
+    let mpicc = prefix.join("bin/mpicc");
+    if !mpicc.is_file() {
+        return Err(Error::Lab(
+            "mpi4py needs Open MPI; put that tree beside it".to_owned(),
+        ));
+    }
+    let tree = copy_of(stage, tree, "mpi4py")?;
+    let folder = stage.folder("mpi4py")?;
+    let lib = folder.join("lib");
+    once(&folder, "build", || {
+        let mut command = Command::new("python3");
+        command.args(["setup.py", "build"]).current_dir(&tree);
+        command.arg(format!("--build-base={}", folder.join("build").display()));
+        command.arg(format!("--build-lib={}", lib.display()));
+        command.arg(format!("--mpicc={}", mpicc.display()));
+        stage.built(&mut command, "mpi4py-build")
+    })?;
+    let script = stage.root.join("am/portals/abi/clients/mpi4py_tests.py");
+    let words = [script.into_os_string(), tree.join("test").into_os_string()];
+    let mut command = Command::new("python3");
+    command.args(&words);
+    let mut cases = Vec::new();
+    for module in listed_by(&mut command)?.lines() {
+        let case = |name: String, further: &[&str]| Case {
+            arguments: words
+                .iter()
+                .cloned()
+                .chain([module].iter().chain(further).map(OsString::from))
+                .collect(),
+            ..Case::new(name, PathBuf::from("python3"))
+        };
+        let ending = ENDS_THE_PROCESS.iter().filter(|(of, _)| *of == module);
+        let mut rest = Vec::new();
+        for (_, test) in ending {
+            cases.push(case(format!("{module}.{test}"), &["--only", test]));
+            rest.push(*test);
+        }
+        if !rest.is_empty() {
+            rest.insert(0, "--without");
+        }
+        cases.push(case(module.to_owned(), &rest));
+    }
+    Ok(Suite {
+        client: Client::Mpi4py,
+        launcher: open_mpi_launcher(&prefix, &["-x", "PYTHONPATH", "--mca", "coll", "^portals4"]),
+        environment: vec![("PYTHONPATH", lib.into_os_string())],
+        libraries: Vec::new(),
+        cases,
     })
 }
 
@@ -354,7 +417,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     Ok(Suite {
         client: Client::OpenShmem,
         launcher: Launcher::Hydra,
-        environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M")],
+        environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M".into())],
         libraries: vec![folder.join("src/.libs"), folder.join("pmi-simple/.libs")],
         cases,
     })
@@ -410,7 +473,7 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
                 .into_owned();
             let arguments = short_run(&name);
             cases.push(Case {
-                arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+                arguments: arguments.iter().map(OsString::from).collect(),
                 failed: |output| output.contains("ERROR:") || output.contains("FAILED"),
                 ..Case::new(format!("{name}-{threads}"), program)
             });
@@ -419,7 +482,10 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     Ok(Suite {
         client: Client::Gasnet,
         launcher: Launcher::Hydra,
-        environment: vec![("GASNET_MAX_SEGSIZE", "256MB"), ("GASNET_QUIET", "1")],
+        environment: vec![
+            ("GASNET_MAX_SEGSIZE", "256MB".into()),
+            ("GASNET_QUIET", "1".into()),
+        ],
         libraries: Vec::new(),
         cases,
     })

@@ -18,10 +18,19 @@ pub(crate) enum Client {
     OpenShmem,
     /// GASNet 1, portals4-conduit.
     Gasnet,
+    /// MPI for Python, over the Open MPI that was built before it.
+    Mpi4py,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 4] = [Self::Reference, Self::OpenMpi, Self::OpenShmem, Self::Gasnet];
+    /// In the order in which they are built.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Reference,
+        Self::OpenMpi,
+        Self::OpenShmem,
+        Self::Gasnet,
+        Self::Mpi4py,
+    ];
 
     /// As the command line has it.
     pub(crate) fn name(self) -> &'static str {
@@ -30,6 +39,7 @@ impl Client {
             Self::OpenMpi => "openmpi",
             Self::OpenShmem => "openshmem",
             Self::Gasnet => "gasnet",
+            Self::Mpi4py => "mpi4py",
         }
     }
 
@@ -40,6 +50,7 @@ impl Client {
             Self::OpenMpi => "ompi/mca/mtl/portals4/mtl_portals4.c",
             Self::OpenShmem => "src/transport_portals4.c",
             Self::Gasnet => "portals4-conduit/gasnet_portals4.c",
+            Self::Mpi4py => "src/mpi4py/MPI.pyx",
         }
     }
 }
