@@ -238,7 +238,9 @@ impl Stage {
             if let Ok(libraries) = std::env::join_paths(libraries) {
                 command.env("LD_LIBRARY_PATH", libraries);
             }
-            if let Some(folder) = case.program.parent() {
+            // Of a program that is looked for on PATH there is none.
+            let folder = case.program.parent().filter(|folder| folder.is_dir());
+            if let Some(folder) = folder {
                 command.current_dir(folder);
             }
             let name = format!("{}-{}-{network}-{ranks}", suite.client, case.name);
