@@ -305,12 +305,15 @@ fn open_mpi_launcher(prefix: &Path, further: &[&'static str]) -> Launcher {
     }
 }
 
-/// Tests of mpi4py that end the process: each is run by itself, and the module's others without it.
-const ENDS_THE_PROCESS: [(&str, &str); 4] = [
+/// Tests of mpi4py that end the process, or leave messages behind: each is run by itself, and the module's others without
+/// it.
+const SPOILS_THE_OTHERS: [(&str, &str); 6] = [
     ("test_cco_vec", "testAlltoallwBottom"),
     ("test_p2p_buf_matched", "testIMProbe"),
-    ("test_p2p_obj_matched", "testIMProbe"),
-    ("test_util_pkl5", "testIMProbe"),
+    ("test_p2p_buf_matched", "testProbeRecv"),
+    ("test_p2p_obj", "testManyISendAndRecv"),
+    ("test_rma", "testCompareAndSwap"),
+    ("test_rma", "testFetchAndOp"),
 ];
 
 fn mpi4py(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
@@ -346,7 +349,7 @@ fn mpi4py(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
                 .collect(),
             ..Case::new(name, PathBuf::from("python3"))
         };
-        let ending = ENDS_THE_PROCESS.iter().filter(|(of, _)| *of == module);
+        let ending = SPOILS_THE_OTHERS.iter().filter(|(of, _)| *of == module);
         let mut rest = Vec::new();
         for (_, test) in ending {
             cases.push(case(format!("{module}.{test}"), &["--only", test]));
@@ -494,13 +497,20 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
 /// Arguments with which a test of GASNet takes seconds: its own are for a cluster.
 fn short_run(name: &str) -> &'static [&'static str] {
     match name {
-        "testalign" | "testnbr" | "testvis" | "testmemset" | "testrand" | "testlogGP" => &["1"],
-        "testcollperf" | "testvisperf" => &["1"],
+        "testalign" | "testnbr" | "testvis" | "testmemset" | "testrand" | "testvisperf" => &["1"],
+        // Rounds, polls between two operations, and sizes.
+        "testlogGP" => &["100", "1", "8", "512", "4096"],
+        // Bytes, rounds of two loops that check, and one that measures.
+        "testcollperf" => &["256", "1", "1", "1"],
         "testqueue" => &["1", "64"],
         "testhsl" => &["0"],
         "testsmall" | "testlarge" | "testcoll" => &["10"],
-        "testbarrier" | "testbarrierlate" | "testteambarrier" => &["100"],
-        "testam" | "testcore1" | "testlockcontend" | "testcontend" => &["20"],
+        "testbarrier" | "testbarrierlate" | "testteambarrier" | "testbarrierconf" => &["100"],
+        "testmisc" => &["1000"],
+        // Threads, and rounds.
+        "testcontend" => &["3", "20"],
+        "testlockcontend" => &["4", "1000"],
+        "testam" | "testcore1" => &["20"],
         _ => &[],
     }
 }
